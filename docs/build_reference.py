@@ -22,7 +22,8 @@ from orchestrion import _interfaces as interfaces
 from orchestrion import _keys as keys
 from orchestrion import _records as records
 from orchestrion._config.components import kind_of
-from orchestrion._config.plain import OMIT, Dumper
+from orchestrion._config.nodes import OMIT
+from orchestrion._config.plain import Dumper
 from orchestrion._config.shapes import (
     Anything,
     Choice,

@@ -1,10 +1,10 @@
 """How fast the beam search is, and what it is worth at equal calls.
 
-    python dev.py python tests/benchmarks/beam.py             # everything, some minutes
-    python dev.py python tests/benchmarks/beam.py speed       # in-process, seconds
-    python dev.py python tests/benchmarks/beam.py http        # against the bare SDK
-    python dev.py python tests/benchmarks/beam.py learning    # beam and baselines, five seeds
-    python dev.py python tests/benchmarks/beam.py width       # width against samples
+    python dev.py python -m tests.benchmarks.beam             # everything, some minutes
+    python dev.py python -m tests.benchmarks.beam speed       # in-process, seconds
+    python dev.py python -m tests.benchmarks.beam http        # against the bare SDK
+    python dev.py python -m tests.benchmarks.beam learning    # beam and baselines, five seeds
+    python dev.py python -m tests.benchmarks.beam width       # width against samples
 
 speed: k = 5, beam 10, 15 turns at 50 ms a call are 680 calls; 15 x 50 ms is what no search with a
 barrier a turn can beat (its predecessor: 7.15 s). Scores are free. Bar: 1.5 times that. Where
@@ -32,12 +32,8 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from math import sqrt
-from pathlib import Path
-from statistics import NormalDist, mean, median, stdev
+from statistics import NormalDist, mean, median
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from attrs import define, evolve, frozen
 from orchestrion_beam.interfaces import Valued, ValueEstimator
@@ -63,10 +59,9 @@ from orchestrion import (
     View,
     replace,
 )
+from tests.benchmarks.support import mean_and_half
 from tests.plugins.beam.support import opened, session_for
 
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
-"""Student's t at 97.5 %, by the number of seeds."""
 TURNS, CALL = 15, 0.05
 SHAPE = GrpoBeam(problems=1, beam_width=10, samples=5, turns=TURNS, order="rotation")
 
@@ -159,10 +154,10 @@ async def stub() -> AsyncIterator[str]:
 
 
 async def over_http(url: str) -> tuple[float, float]:
-    """The search, over the model `openai`: seconds, and of this process's CPU."""
+    """Return the search, over the model `openai`: seconds, and of this process's CPU."""
     from orchestrion_chat.chat import Chat
     from orchestrion_chat.sees import Sees
-    from orchestrion_llm.openai import OpenAIModel
+    from orchestrion_llm.models import OpenAIModel
 
     from orchestrion import OpenContext
 
@@ -184,14 +179,14 @@ class Keyed(Agent):
     agent: Agent
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """What it says, with its key."""
+        """Return what it says, with its key."""
         output = self.agent.act(view, key, calls)
         assert not isinstance(output, Output)
         return replace(await output, data=key.hex())
 
 
 async def bare(url: str) -> tuple[float, float]:
-    """The same number of calls, of the same size, in the same levels."""
+    """Return the same number of calls, of the same size, in the same levels."""
     from openai import AsyncOpenAI
 
     async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
@@ -232,7 +227,7 @@ class Worker(Agent):
     solver: Solver
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """The next line, as the speaker behind the server would write it."""
+        """Return the next line, as the speaker behind the server would write it."""
         work = "\n".join(turn.output.content for turn in view.turns)
         said = f"{view.problem.text}\n\n{work}"
         request = {"model": "solver", "messages": [{"role": "user", "content": said}]}
@@ -293,7 +288,7 @@ class Erring(TaskValue):
     noise: float = 0.0
 
     async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
-        """The score, and an error of this size."""
+        """Return the score, and an error of this size."""
         exact = await super().estimate(branch, session, key)
         assert exact.value is not None
         error = NormalDist().inv_cdf(key.child("error").uniform() or 0.5)
@@ -324,7 +319,7 @@ def width(seeds: int, problems: int) -> None:
 def _widths(
     variant: str, noise: float, shapes: Sequence[tuple[int, int]], seeds: int, problems: int
 ) -> list[str]:
-    """A row: rewards, with calls a problem, of all shapes; baselines go by the last one's calls."""
+    """Return a row: rewards and calls of all shapes; baselines have the last one's calls."""
     cells = []
     for wide, samples in shapes:
         reports = [
@@ -358,9 +353,9 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def interval(values: Sequence[float]) -> str:
-    """Mean over seeds with Student's interval."""
-    half = T_95[len(values)] * stdev(values) / sqrt(len(values))
-    return f"{mean(values):+.3f} [{mean(values) - half:+.3f}, {mean(values) + half:+.3f}]"
+    """Return mean over seeds with Student's interval."""
+    center, half = mean_and_half(values)
+    return f"{center:+.3f} [{center - half:+.3f}, {center + half:+.3f}]"
 
 
 def learning(seeds: int, problems: int) -> None:

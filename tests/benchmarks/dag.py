@@ -1,7 +1,7 @@
 """What running a graph costs, beside floors measured in the same run.
 
-    python dev.py python tests/benchmarks/dag.py            # all
-    python dev.py python tests/benchmarks/dag.py nodes      # one of: nodes fan path make
+    python dev.py python -m tests.benchmarks.dag            # all
+    python dev.py python -m tests.benchmarks.dag nodes      # one of: nodes fan path make
 
 `nodes`  CPU for each node of graphs of 1,000 no-op agents, everything included: engine, policy,
          turn; floor: an awaited task. The target is 40 us.
@@ -20,26 +20,17 @@ from random import Random
 
 from orchestrion_dag import Edge, Graph, Node, policy_of
 
-from orchestrion import Agent, Calls, Key, Member, Output, Problem, View
+from orchestrion import Agent, Key, Member
 from orchestrion.testing import engine_for
-
-PROBLEM = Problem("p", "a problem")
-SAID = Output("said")
-REPEATS = 5
-
-
-class Noop(Agent):
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        return SAID
-
-
-class Waiting(Agent):
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        await asyncio.sleep(self.seconds)
-        return SAID
+from tests.benchmarks.support import (
+    PROBLEM,
+    REPEATS,
+    Noop,
+    Waiting,
+    cpu_microseconds,
+    noop,
+    print_wall,
+)
 
 
 def chain(count: int) -> Graph:
@@ -74,16 +65,11 @@ def star(count: int) -> Graph:
 def nodes() -> None:
     count = 1000
 
-    async def tasks() -> float:
-        async def noop() -> int:
-            return 1
-
-        start = time.process_time()
+    async def tasks() -> None:
         for _ in range(count):
             await asyncio.create_task(noop())
-        return time.process_time() - start
 
-    floor = min(asyncio.run(tasks()) for _ in range(REPEATS)) / count * 1e6
+    floor = cpu_microseconds(tasks, count)
     print(f"nodes   an awaited task {floor:7.2f} us")
     graphs = {
         "chain": chain(count),
@@ -112,18 +98,8 @@ async def episode(graph: Graph, agent: Agent) -> float:
 
 
 def wall(graph: Graph, agents: dict[str, Agent], ideal: float, name: str) -> None:
-    async def once() -> float:
-        engine = engine_for(agents, policy_of(graph, [Member(name) for name in agents]))
-        start = time.perf_counter()
-        await engine.run("e", PROBLEM, Key(1))
-        seconds = time.perf_counter() - start
-        engine.close()
-        return seconds
-
-    seconds = min(asyncio.run(once()) for _ in range(REPEATS))
-    print(
-        f"{name:7} {seconds * 1e3:7.1f} ms   = {seconds / ideal:.3f} x the ideal {ideal * 1e3:g} ms"
-    )
+    engine = engine_for(agents, policy_of(graph, [Member(name) for name in agents]))
+    print_wall(engine, name, ideal)
 
 
 def fan() -> None:

@@ -1,19 +1,19 @@
 """How much is learned from how many episodes: every trainer, every problem, seed by seed.
 
-    python dev.py python tests/benchmarks/efficiency.py                      # all that is missing
-    python dev.py python tests/benchmarks/efficiency.py --problems relay stop --learners optimistic
-    python dev.py python tests/benchmarks/efficiency.py --episodes 50 100 300 --seeds 1 2
-    python dev.py python tests/benchmarks/efficiency.py --report             # run nothing
-    python dev.py python tests/benchmarks/efficiency.py --tables 40-49 --problems relay \
+    python dev.py python -m tests.benchmarks.efficiency                      # all that is missing
+    python dev.py python -m tests.benchmarks.efficiency --problems relay stop --learners optimistic
+    python dev.py python -m tests.benchmarks.efficiency --episodes 50 100 300 --seeds 1 2
+    python dev.py python -m tests.benchmarks.efficiency --report             # run nothing
+    python dev.py python -m tests.benchmarks.efficiency --tables 40-49 --problems relay \
         relay-sparse --learners reinforce --episodes 25600 --seeds 1         # on drawn tables
 
 A cell is a fresh run of one learner on one problem with so many training episodes and one seed.
 Finished cells stand in a file of JSON lines (`--results`) and are skipped, so that a run that was
-cut off goes on. Printed is a table, drawn a figure (`--figure`): the regret, exact, of what was
-learned in use (greedy); where the best value is not known, the mean reward on held-out problems
-short of the highest that any cell reached. Regrets are means over seeds, +- is half a 95 %
-t-interval. With `--tables`, Relay and Stop are posed with tables drawn by each of these seeds, and
-every table is listed, with the regret of the policy that knows the tables and looks one call ahead.
+cut off goes on. Printed is a table: the regret, exact, of what was learned in use (greedy); where
+the best value is not known, the mean reward on held-out problems short of the highest that any cell
+reached. Regrets are means over seeds, +- is half a 95 % t-interval. With `--tables`, Relay and Stop
+are posed with tables drawn by each of these seeds, and every table is listed, with the regret of
+the policy that knows the tables and looks one call ahead.
 
 Every learner has the same settings on every problem: `policy: {use: values}` with `trainer: {use:
 ..., episodes: N}`; `neural` with `reinforce` as the problem's example has them, in batches of a
@@ -31,41 +31,31 @@ import os
 import re
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from math import log10, sqrt
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
-from xml.sax.saxutils import escape
 
-for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(name, "1")  # before any library reads it
+from attrs import evolve, frozen
+from orchestrion_orchestration_bench.command import weight_of
+from orchestrion_orchestration_bench.drawn import with_tables
+from orchestrion_orchestration_bench.process import evaluate, look_ahead, optimum
+from orchestrion_orchestration_bench.regret import judged
+from orchestrion_orchestration_bench.solved import Team, solve
 
-from attrs import evolve, frozen  # noqa: E402
-from orchestrion_orchestration_bench.command import weight_of  # noqa: E402
-from orchestrion_orchestration_bench.drawn import with_tables  # noqa: E402
-from orchestrion_orchestration_bench.process import evaluate, look_ahead, optimum  # noqa: E402
-from orchestrion_orchestration_bench.regret import judged  # noqa: E402
-from orchestrion_orchestration_bench.solved import solve  # noqa: E402
-from orchestrion_orchestration_bench.team import Team  # noqa: E402
+from orchestrion import OrchestrionError, PluginError
+from orchestrion._config.nodes import Problems
+from orchestrion._config.sources import read_tree
+from orchestrion._plugins import Plugins
+from orchestrion.config import Config, from_data
+from orchestrion.runs import RunReader, open_run
+from tests.benchmarks.support import EXAMPLES, ROOT, mean_and_half, train
 
-from orchestrion import OrchestrionError, PluginError  # noqa: E402
-from orchestrion._config.nodes import Problems  # noqa: E402
-from orchestrion._config.sources import read_tree  # noqa: E402
-from orchestrion._plugins import Plugins  # noqa: E402
-from orchestrion._run import Run, manifest  # noqa: E402
-from orchestrion.config import Config, from_data  # noqa: E402
-from orchestrion.runs import RunStore, open_run  # noqa: E402
-
-ROOT = Path(__file__).parents[2]
 SIZES = (50, 100, 300, 1_000, 3_000, 10_000, 25_600)
 SEEDS = (1, 2, 3, 4, 5)
 PLAYED = 2_000
 """Episodes that judge a policy that cannot be judged exactly."""
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
-"""Student's t at 97.5 %, by the number of seeds."""
 
 
 @frozen
@@ -122,15 +112,15 @@ class Cell:
 
 
 def posed_as(problem: str) -> Posed:
-    """The problem of this name, `NAME` or `NAME@SEED`."""
+    """Return the problem of this name, `NAME` or `NAME@SEED`."""
     name, _, seed = problem.partition("@")
     return evolve(PROBLEMS[name], tables=int(seed)) if seed else PROBLEMS[name]
 
 
 def configured(cell: Cell) -> Config:
-    """The problem's example, with this learner."""
+    """Return the problem's example, with this learner."""
     posed = posed_as(cell.problem)
-    path = ROOT / "docs/examples" / f"{posed.example}.yaml"
+    path = EXAMPLES / f"{posed.example}.yaml"
     root = read_tree(path, os.environ, Problems())
     assert root is not None
     data = root.plain()
@@ -156,7 +146,7 @@ def configured(cell: Cell) -> Config:
 def learner(
     cell: Cell, policy: Mapping[str, Any], trainer: Mapping[str, Any], weight: float
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The sections `policy` and `trainer` of a cell."""
+    """Return the sections `policy` and `trainer` of a cell."""
     count = cell.episodes
     match cell.learner:
         case "reinforce":
@@ -168,8 +158,9 @@ def learner(
             sizes = {"episodes": batch, "iterations": max(1, count // batch)}
             return policy, {**trainer, **sizes}
         case "ucb1":
-            own = {"use": "ucb_table:UcbTable", "keys": list(posed_as(cell.problem).keys)}
-            return own, {"use": "ucb_table:UcbTrainer", "episodes": count, "cost_weight": weight}
+            module, keys = "tests.benchmarks.ucb_table", list(posed_as(cell.problem).keys)
+            trainer = {"use": f"{module}:UcbTrainer", "episodes": count, "cost_weight": weight}
+            return {"use": f"{module}:UcbTable", "keys": keys}, trainer
         case "nearest":
             return {"use": "nearest"}, {"use": "nearest", "episodes": count}
         case "halving":
@@ -180,18 +171,8 @@ def learner(
             return {"use": "values"}, {"use": name, "episodes": count}
 
 
-def train(config: Config, directory: Path) -> tuple[float, int]:
-    """Train in a fresh run folder; CPU seconds, and how many episodes that took."""
-    store = RunStore.create(directory, config.to_yaml(), manifest(config), retention="none")
-    with store:
-        began = time.process_time()
-        asyncio.run(Run(config, store).train())
-        episodes = sum(one.episodes for one in store.iterations())
-        return time.process_time() - began, episodes
-
-
 async def judge(directory: Path, exact: bool) -> dict[str, float]:
-    """The regret of what was learned, or its mean reward on held-out problems."""
+    """Return the regret of what was learned, or its mean reward on held-out problems."""
     async with open_run(directory) as trained:
         if exact:
             parts = trained.opened.runtimes
@@ -210,11 +191,12 @@ async def judge(directory: Path, exact: bool) -> dict[str, float]:
 
 def measure(cell: Cell) -> dict[str, Any]:
     """Train and judge one cell."""
-    sys.path.insert(0, str(Path(__file__).parent))  # for ucb_table
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
         try:
-            cpu, taken = train(configured(cell), directory)
+            cpu, _ = train(configured(cell), directory)
+            with RunReader(directory) as reader:
+                taken = sum(iteration.episodes for iteration in reader.iterations())
             figures = asyncio.run(judge(directory, posed_as(cell.problem).exact))
         except OrchestrionError as error:
             raise RuntimeError(str(error)) from None  # one that reaches the parent process
@@ -223,7 +205,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def installed(names: Sequence[str]) -> list[str]:
-    """Those learners that are there; says which are not."""
+    """Return those learners that are there; says which are not."""
     plugins, there = Plugins(), []
     for name in names:
         try:
@@ -237,7 +219,7 @@ def installed(names: Sequence[str]) -> list[str]:
 
 
 def read(path: Path) -> dict[Cell, dict[str, Any]]:
-    """What was measured so far, by cell; a line that was cut off is dropped."""
+    """Return what was measured so far, by cell; a line that was cut off is dropped."""
     done = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
@@ -283,15 +265,12 @@ def shortfalls(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, list[fl
 
 
 def spread(values: Sequence[float]) -> str:
-    """The mean with half its 95 % t-interval."""
-    if len(values) < 2:
-        return f"{mean(values):.3f}"
-    half = T_95.get(len(values), 1.96) * stdev(values) / sqrt(len(values))
-    return f"{mean(values):.3f}+-{half:.3f}"
+    """Return the mean with half its 95 % t-interval."""
+    return "{:.3f}+-{:.3f}".format(*mean_and_half(values))
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Regret by learner and number of episodes, problem by problem."""
+    """Yield regret by learner and number of episodes, problem by problem."""
     for problem in PROBLEMS:
         mine = [row for row in rows if row["problem"] == problem]
         if not mine:
@@ -314,7 +293,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def by_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Regret on every drawn table, by problem, learner and number of episodes."""
+    """Yield regret on every drawn table, by problem, learner and number of episodes."""
     cells: dict[tuple[str, str, int], dict[int, list[Mapping[str, Any]]]] = {}
     for row in sorted(rows, key=lambda row: int(row["problem"].partition("@")[2])):
         name, _, seed = row["problem"].partition("@")
@@ -335,73 +314,6 @@ def by_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"mean {mean(regrets.values()):.4f}, worst {regrets[worst]:.4f} (table {worst})"
 
 
-WIDTH, HEIGHT, COLUMNS, MARGIN = 300, 210, 3, 46
-COLOURS = dict(
-    zip(
-        LEARNERS,
-        "#1d4ed8 #b91c1c #15803d #c2410c #111827 #7c3aed #a16207 #64748b #0891b2".split(),
-        strict=True,
-    )
-)
-FLOOR = 1e-3
-"""Regrets below are drawn there: the axis is logarithmic."""
-
-
-def figure(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A small panel for each problem: regret against episodes, both logarithmic."""
-    shown = [name for name in PROBLEMS if any(row["problem"] == name for row in rows)]
-    learners = [name for name in LEARNERS if any(row["learner"] == name for row in rows)]
-    lines = -(-len(shown) // COLUMNS)
-    width, height = COLUMNS * WIDTH, lines * HEIGHT + 30
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        'font-family="sans-serif" font-size="10">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-    ]
-    for i, problem in enumerate(shown):
-        left, top = i % COLUMNS * WIDTH, i // COLUMNS * HEIGHT
-        mine = [row for row in rows if row["problem"] == problem]
-        parts.append(f'<g transform="translate({left} {top})">')
-        parts += [*_panel(problem, shortfalls(mine)), "</g>"]
-    for i, name in enumerate(learners):
-        x = 20 + i * (width - 40) / len(learners)
-        parts.append(
-            f'<line x1="{x:.0f}" x2="{x + 14:.0f}" y1="{height - 14}" y2="{height - 14}" '
-            f'stroke="{COLOURS[name]}" stroke-width="2"/>'
-            f'<text x="{x + 18:.0f}" y="{height - 10}">{escape(name)}</text>'
-        )
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _panel(problem: str, found: Mapping[str, Mapping[int, Sequence[float]]]) -> Iterator[str]:
-    right, bottom = WIDTH - 12, HEIGHT - 30
-
-    def x(episodes: float) -> float:
-        low, high = log10(SIZES[0]), log10(SIZES[-1])
-        return MARGIN + (right - MARGIN) * (log10(episodes) - low) / (high - low)
-
-    def y(short: float) -> float:
-        low, high = log10(FLOOR), 0.0
-        return bottom - (bottom - 26) * (log10(min(1.0, max(FLOOR, short))) - low) / (high - low)
-
-    what = "regret" if PROBLEMS[problem].exact else "short of the best"
-    yield f'<text x="{MARGIN}" y="16" font-size="12">{escape(problem)}: {what}</text>'
-    for level in (0.001, 0.01, 0.1, 1.0):
-        yield (
-            f'<line x1="{MARGIN}" x2="{right}" y1="{y(level):.1f}" y2="{y(level):.1f}" '
-            f'stroke="#e5e7eb"/><text x="{MARGIN - 6}" y="{y(level) + 3:.1f}" '
-            f'text-anchor="end">{level:g}</text>'
-        )
-    for size in SIZES[::2]:
-        yield f'<text x="{x(size):.1f}" y="{bottom + 14}" text-anchor="middle">{size:,}</text>'
-    for name, by_size in found.items():
-        points = [(x(size), y(mean(values))) for size, values in sorted(by_size.items())]
-        path = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
-        colour = COLOURS[name]
-        yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
-        yield from (f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2" fill="{colour}"/>' for a, b in points)
-
-
 def seeds_of(text: str) -> list[int]:
     """Seeds as they are given: `40`, or `40-49`."""
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
@@ -420,7 +332,6 @@ def main() -> None:
     parser.add_argument("--tables", type=seeds_of, default=[], help="seeds of tables, as 40-49")
     parser.add_argument("--jobs", type=int, default=2, help="cells at once")
     parser.add_argument("--results", type=Path, default=ROOT / "runs/efficiency.jsonl")
-    parser.add_argument("--figure", type=Path, help="an SVG file to write")
     parser.add_argument("--report", action="store_true", help="run nothing")
     given = parser.parse_args()
     if given.tables:
@@ -438,8 +349,6 @@ def main() -> None:
         run_missing(cells, given.results, given.jobs)
     rows = [row for cell, row in read(given.results).items() if cell.problem in given.problems]
     print("\n".join(by_table(rows) if given.tables else table(rows)))
-    if given.figure is not None:
-        given.figure.write_text(figure(rows))
 
 
 if __name__ == "__main__":

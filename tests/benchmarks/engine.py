@@ -1,7 +1,7 @@
 """What the engine costs, beside floors measured in the same run.
 
-    python dev.py python tests/benchmarks/engine.py            # all
-    python dev.py python tests/benchmarks/engine.py turns      # one of: turns fan chains many
+    python dev.py python -m tests.benchmarks.engine            # all
+    python dev.py python -m tests.benchmarks.engine turns      # one of: turns fan chains many
 
 `turns`   CPU of a sequential no-op turn, with limits, budget, a call path, a turn hook and the
           episode encoded for the store; floors: an awaited function, an awaited task.
@@ -16,49 +16,28 @@ import asyncio
 import resource
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from attrs import frozen
 
 from orchestrion import (
     Activation,
-    Agent,
-    Calls,
     Decision,
     Episode,
     Key,
-    Output,
     Policy,
-    Problem,
     Turn,
-    View,
 )
 from orchestrion import Situation as Situation
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
-from orchestrion._engine.episode import Engine, EpisodeLimits
+from orchestrion._engine.episode import EpisodeLimits
 from orchestrion._session import EngineSession
 from orchestrion._store.serial import encode
 from orchestrion.testing import engine_for
+from tests.benchmarks.support import PROBLEM, Noop, Waiting, cpu_microseconds, noop, print_wall
 
-PROBLEM = Problem("p", "a problem")
-SAID = Output("said")
 START = Decision((Activation("a"),))
-REPEATS = 5
-
-
-class Noop(Agent):
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        return SAID
-
-
-class Waiting(Agent):
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        await asyncio.sleep(self.seconds)
-        return SAID
 
 
 @frozen
@@ -84,21 +63,6 @@ class Counter:
         self.bytes += len(encode(episode))
 
 
-async def noop() -> int:
-    return 1
-
-
-def cpu(work: Callable[[], Awaitable[object]], count: int) -> float:
-    """CPU microseconds per unit of work; the best of some repeats."""
-
-    async def once() -> float:
-        start = time.process_time()
-        await work()
-        return time.process_time() - start
-
-    return min(asyncio.run(once()) for _ in range(REPEATS)) / count * 1e6
-
-
 def turns() -> None:
     count = 4000
 
@@ -122,22 +86,9 @@ def turns() -> None:
         await engine.run("e", PROBLEM, Key(1))
         engine.close()
 
-    floor, task, turn = cpu(awaited, count), cpu(tasks, count), cpu(episode, count)
+    floor, task, turn = (cpu_microseconds(work, count) for work in (awaited, tasks, episode))
     print(f"turns   awaited function {floor:6.2f} us   awaited task {task:6.2f} us")
     print(f"        no-op turn       {turn:6.2f} us   = {turn / task:.2f} x an awaited task")
-
-
-def wall(engine: Engine, name: str, ideal: float) -> None:
-    async def once() -> float:
-        start = time.perf_counter()
-        await engine.run("e", PROBLEM, Key(1))
-        return time.perf_counter() - start
-
-    seconds = min(asyncio.run(once()) for _ in range(REPEATS))
-    print(
-        f"{name:7} {seconds * 1e3:7.1f} ms   = {seconds / ideal:.3f} x the ideal {ideal * 1e3:g} ms"
-    )
-    engine.close()
 
 
 @frozen
@@ -154,7 +105,7 @@ class Once(Policy):
 
 def fan() -> None:
     everybody = {f"a{i}": Waiting(0.05) for i in range(64)}
-    wall(engine_for(everybody, Once(tuple(map(Activation, everybody)))), "fan", 0.05)
+    print_wall(engine_for(everybody, Once(tuple(map(Activation, everybody)))), "fan", 0.05)
 
 
 @frozen
@@ -188,7 +139,7 @@ def chains() -> None:
         for chain in range(4)
         for stage in range(4)
     }
-    wall(engine_for(agents, Chains(4, 4)), "chains", 0.26)
+    print_wall(engine_for(agents, Chains(4, 4)), "chains", 0.26)
 
 
 def many() -> None:

@@ -1,8 +1,8 @@
 """How well strategies search graphs, on committees whose best graphs are known exactly.
 
-    python dev.py python tests/benchmarks/evolution.py                     # a minute
-    python dev.py python tests/benchmarks/evolution.py --seeds 5 --races 400 # all of it
-    python dev.py python tests/benchmarks/evolution.py --seeds 5 --tables 2 --races 0
+    python dev.py python -m tests.benchmarks.evolution                     # a minute
+    python dev.py python -m tests.benchmarks.evolution --seeds 5 --races 400 # all of it
+    python dev.py python -m tests.benchmarks.evolution --seeds 5 --tables 2 --races 0
 
 First part: the share of the true hypervolume after 500 and 2,000 evaluations, and how many points
 of the true front each strategy found. `--tables` adds committees with other tables, drawn at
@@ -37,13 +37,13 @@ from orchestrion_evolution import (
 )
 from orchestrion_evolution.genome import indices_of
 from orchestrion_orchestration_bench.committee import Committee, Voter
+from orchestrion_orchestration_bench.committee import Slot as Seat
 from orchestrion_orchestration_bench.committee_exact import (
     FrontPoint,
     accuracies,
     pareto_front,
     stored_front,
 )
-from orchestrion_orchestration_bench.committee_rules import Slot as Seat
 
 from orchestrion import Key
 

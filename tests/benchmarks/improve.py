@@ -1,7 +1,7 @@
 """How often the improvers decide rightly, on pupils whose habits and lessons have a known worth.
 
-    python dev.py python tests/benchmarks/improve.py                # 20 seeds, three minutes
-    python dev.py python tests/benchmarks/improve.py --seeds 40
+    python dev.py python -m tests.benchmarks.improve                # 20 seeds, three minutes
+    python dev.py python -m tests.benchmarks.improve --seeds 40
 
 First, habits: a coach proposes one that is worth +.15 (solved .5 -> .65), one that is worth -.15,
 and one that is worth nothing. A seed is right if the first alone is adopted. With "own luck" the
@@ -14,7 +14,6 @@ that always goes on from the best by mean and takes in only what is better by me
 from __future__ import annotations
 
 import argparse
-import asyncio
 import tempfile
 import time
 from collections.abc import Mapping
@@ -22,9 +21,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from orchestrion._run import Run, manifest
 from orchestrion.config import Config, from_data
-from orchestrion.runs import RunReader, RunStore
+from orchestrion.runs import RunReader
+from tests.benchmarks.support import train
 
 HELPFUL, HARMFUL, USELESS = "count twice", "answer at once", "be polite"
 PLUS, MINUS = "carry the one", "mind the sign"
@@ -63,8 +62,7 @@ def trained(given: Config) -> tuple[Any, Mapping[str, float]]:
     """Return what the improver saved, and the metrics of the last iteration."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
-        with RunStore.create(directory, given.to_yaml(), manifest(given)) as store:
-            asyncio.run(Run(given, store).train())
+        train(given, directory)
         with RunReader(directory) as run:
             checkpoint = run.usable().checkpoint
             assert checkpoint is not None

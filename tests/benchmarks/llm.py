@@ -1,7 +1,7 @@
 """What a model call costs beside the bare SDK, over loopback HTTP, with the run's journal on disk.
 
-    python dev.py python tests/benchmarks/llm.py                     # 200 episodes of 10 calls
-    python dev.py python tests/benchmarks/llm.py 50 10 0.05 openai   # smaller; one vendor
+    python dev.py python -m tests.benchmarks.llm                     # 200 episodes of 10 calls
+    python dev.py python -m tests.benchmarks.llm 50 10 0.05 openai   # smaller; one vendor
 
 Arguments: concurrent episodes, calls in each, seconds that the server takes to answer, vendor. The
 server runs in a process of its own. Every figure is of this process: `bare` makes the same calls,
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import multiprocessing
 import os
 import sys
@@ -31,9 +32,11 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
-from orchestrion_llm.anthropic import AnthropicModel
-from orchestrion_llm.openai import OpenAIModel
+from orchestrion_llm.models import AnthropicModel, OpenAIModel
 from orchestrion_llm.prices import Price
+from orchestrion_offline.server import StubServer, serving
+from orchestrion_offline.settings import Serving
+from orchestrion_offline.speakers.plain import Line, Scripted
 
 from orchestrion import Key, OpenContext
 from orchestrion._engine.budget import Budget
@@ -42,56 +45,26 @@ from orchestrion.runs import RunStore
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 
 MESSAGES = [{"role": "user", "content": "Review this function, please. " * 20}]
-ANSWERS = {
-    "openai": b'{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,'
-    b'"message":{"role":"assistant","content":"%s"},"finish_reason":"stop"}],'
-    b'"usage":{"prompt_tokens":150,"completion_tokens":60,"total_tokens":210}}',
-    "anthropic": b'{"id":"m","type":"message","role":"assistant","model":"m","content":[{"type":'
-    b'"text","text":"%s"}],"stop_reason":"end_turn","stop_sequence":null,'
-    b'"usage":{"input_tokens":150,"output_tokens":60}}',
-}
 WAIT = 0.05
-TEXT = b"It is fine, but the second branch is never reached. " * 4
-
-
-class Server(asyncio.Protocol):
-    """Answers every request after a while; as little work as HTTP allows."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._got = seconds, b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._got += data
-        head, found, body = self._got.partition(b"\r\n\r\n")
-        if not found:
-            return
-        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-        if len(body) < length:
-            return
-        self._got = b""
-        vendor = "anthropic" if b"/messages" in head.split(b"\r\n")[0] else "openai"
-        asyncio.get_running_loop().call_later(self._seconds, self._answer, vendor)
-
-    def _answer(self, vendor: str) -> None:
-        body = ANSWERS[vendor] % TEXT
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-        if not self._transport.is_closing():
-            self._transport.write(head % len(body) + body)  # type: ignore[attr-defined]
+SPEAKERS = {"m": Scripted((Line("It is fine, but the second branch is never reached. " * 4),))}
 
 
 def serve(seconds: float, pipe: Connection) -> None:
-    """The server's process."""
+    """Serve answers that take so many seconds, in a process of its own."""
 
     async def run() -> None:
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Server(seconds), "127.0.0.1", 0, backlog=2048)
-        pipe.send(server.sockets[0].getsockname()[1])
-        await asyncio.Event().wait()
+        async with serving(SPEAKERS, Serving(latency=seconds)) as server:
+            pipe.send(server.url)
+            await asyncio.Event().wait()
 
     asyncio.run(run())
+
+
+def answered(vendor: str) -> bytes:
+    """Return the body of the server's answer."""
+    path = "/v1/messages" if vendor == "anthropic" else "/v1/chat/completions"
+    body = json.dumps({"model": "m", "max_tokens": 100, "messages": MESSAGES}).encode()
+    return StubServer(SPEAKERS).handle("POST", path, {"x-api-key": "k"}, body).parts[0][1]
 
 
 @frozen
@@ -127,7 +100,7 @@ async def measured(
 
 
 async def bare(vendor: str, url: str, episodes: int, calls: int) -> Took:
-    """The vendor's SDK as its manual says, without retries."""
+    """Return the vendor's SDK as its manual says, without retries."""
     client: Any
     if vendor == "openai":
         import openai
@@ -151,14 +124,13 @@ async def bare(vendor: str, url: str, episodes: int, calls: int) -> Took:
 
 
 async def raw(vendor: str, url: str, episodes: int, calls: int) -> Took:
-    """The SDK and its transport alone, as the model uses them: the same bytes, nothing read."""
+    """Measure the SDK and its transport alone: the same bytes, nothing read."""
     import httpx2
     import msgspec
     from orchestrion_llm import client as at
 
-    make = at.openai_sdk if vendor == "openai" else at.anthropic_sdk
     base = f"{url}/v1" if vendor == "openai" else url
-    sdk = make("k", base, {}, 600.0)
+    sdk = at.open_sdk(vendor, "k", base, {}, 600.0)
     path = "/chat/completions" if vendor == "openai" else "/v1/messages"
     content = msgspec.json.encode({"model": "m", "messages": MESSAGES, "max_tokens": 100})
     headers = {"Content-Type": "application/json", "Idempotency-Key": "k"}
@@ -185,19 +157,19 @@ async def wait(vendor: str, url: str, episodes: int, calls: int) -> Took:
 
 
 async def path(vendor: str, url: str, episodes: int, calls: int) -> Took:
-    """The plugin's model on core's path, with a journal on disk, and a wait instead of the SDK."""
+    """Measure the plugin's model with a journal on disk, and a wait instead of the SDK."""
     import httpx2
 
     async def post(*_: Any, **__: Any) -> httpx2.Response:
         await asyncio.sleep(WAIT)
-        return answered
+        return response
 
-    answered = httpx2.Response(200, content=ANSWERS[vendor] % TEXT)
+    response = httpx2.Response(200, content=answered(vendor))
     return await model(vendor, url, episodes, calls, post)
 
 
 async def model(vendor: str, url: str, episodes: int, calls: int, post: Any = None) -> Took:
-    """The plugin's model on core's path, with a journal on disk."""
+    """Return the plugin's model on core's path, with a journal on disk."""
     more: Any = {"model": "m", "preflight": False, "max_tokens": 100, "price": Price(1, 2)}
     settings = (
         OpenAIModel(base_url=f"{url}/v1", **more)
@@ -211,7 +183,7 @@ async def model(vendor: str, url: str, episodes: int, calls: int, post: Any = No
             engine = engine_for({"a": ScriptedAgent()}, Fixed(), calls=core)
             async with settings.open(OpenContext("models.m", Key(1))) as opened:
                 if post is not None:
-                    opened._client._sdk.client.post = post  # type: ignore[union-attr]
+                    opened._client._sdk.client.post = post  # type: ignore[attr-defined]
                 handles = [ActivationCalls(engine, Key(2).child(i)) for i in range(episodes)]
 
                 async def call(i: int, j: int) -> object:
@@ -237,7 +209,7 @@ def main(arguments: list[str]) -> None:
         target=serve, args=(seconds, theirs), daemon=True
     )
     server.start()
-    url = f"http://127.0.0.1:{ours.recv()}"
+    url = ours.recv()
     print(f"{episodes} episodes of {calls} calls at {1000 * seconds:g} ms; {os.cpu_count()} CPUs")
     for vendor in vendors:
         # The better of two: what others do on the machine only adds.

@@ -33,8 +33,8 @@ from ruamel.yaml import YAML
 
 from orchestrion import Key
 from orchestrion.runs import RunReader, estimate
+from tests.benchmarks.support import EXAMPLES
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 ESTIMATORS = ("drmas", "grpo", "global_step")
 WARM = "after sft"
 

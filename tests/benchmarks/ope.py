@@ -1,8 +1,8 @@
 """Off-policy estimates and learning, on simulated logs whose truth is known.
 
-    python tests/benchmarks/ope.py coverage [--logs 500] [--sizes 200 1000 5000] [--rewards rare]
-    python tests/benchmarks/ope.py refusal
-    python tests/benchmarks/ope.py learning [--seeds 5] [--decisions 2000]
+    python -m tests.benchmarks.ope coverage [--logs 500] [--sizes 200 1000 5000] [--rewards rare]
+    python -m tests.benchmarks.ope refusal
+    python -m tests.benchmarks.ope learning [--seeds 5] [--decisions 2000]
 
 `coverage`: how often the 95 % interval of the doubly robust estimate holds the true value, over
 simulated logs that are each of a problem drawn anew; by how rewards come about (linear, bent,
@@ -65,7 +65,7 @@ class Simulated:
         return float((self.mean(x) * self.target(x)).sum(axis=1).mean())
 
     def log(self, size: int, draw: np.random.Generator) -> tuple[Decisions, Floats]:
-        """A log, and the target's probabilities in it."""
+        """Return a log, and the target's probabilities in it."""
         x = draw.normal(size=(size, self.width))
         chance = self.logging(x)
         choice = (chance.cumsum(axis=1) > draw.random((size, 1))).argmax(axis=1)
@@ -98,7 +98,7 @@ def situations_of(x: Floats) -> tuple[Situation, ...]:
 
 
 def features_only(decisions: Decisions) -> Callable[[Sequence[Situation]], Encoded]:
-    """As `counts`, quicker: nothing is to be counted here."""
+    """Return as `counts`, quicker: nothing is to be counted here."""
     k = len(decisions.names)
 
     def encode(situations: Sequence[Situation]) -> Encoded:
@@ -109,7 +109,7 @@ def features_only(decisions: Decisions) -> Callable[[Sequence[Situation]], Encod
 
 
 def simulated(kind: str, logging: str, target: str, draw: np.random.Generator) -> Simulated:
-    """A problem drawn at random."""
+    """Return a problem drawn at random."""
     k, d = int(draw.integers(2, 7)), int(draw.integers(2, 9))
     w, v, g, t = (draw.normal(size=(d, k)) / np.sqrt(d) for _ in range(4))
     base = 0.5 * draw.normal(size=k)
@@ -261,7 +261,7 @@ def numbers(x: Floats, k: int) -> Inputs:
 
 
 def from_log(problem: Simulated, size: int, draw: np.random.Generator) -> Chooser:
-    """As the trainer `from-logs` learns."""
+    """Return as the trainer `from-logs` learns."""
     decisions, wanted = problem.log(size, draw)
     x = np.array([one.observation.features for one in decisions.situations if one.observation])
     k = wanted.shape[1]
@@ -293,7 +293,7 @@ def online(problem: Simulated, size: int, draw: np.random.Generator) -> Chooser:
 
 
 def sampled(model: Ridges, inputs: Inputs, draw: np.random.Generator) -> Floats:
-    """A draw of each value [n, k] from its own normal distribution."""
+    """Return a draw of each value [n, k] from its own normal distribution."""
     values = model.values(inputs)
     model.supported[:], model.caution = True, 1.0
     spread = np.maximum(values - model.bounds(inputs), 0)

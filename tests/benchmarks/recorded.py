@@ -1,70 +1,56 @@
 """What learning is worth on a table of recorded answers, at several weights of cost.
 
-    python dev.py python tests/benchmarks/recorded.py                         # a generated table
-    python dev.py python tests/benchmarks/recorded.py TABLE PRICES            # three weights
-    python dev.py python tests/benchmarks/recorded.py TABLE PRICES 0.1,0.2,7  # or these
-    python dev.py python tests/benchmarks/recorded.py TABLE PRICES auto seed=2 task.split.seed=1
+    python dev.py python -m tests.benchmarks.recorded                         # a generated table
+    python dev.py python -m tests.benchmarks.recorded TABLE PRICES            # three weights
+    python dev.py python -m tests.benchmarks.recorded TABLE PRICES 0.1,0.2,7  # or these
+    python dev.py python -m tests.benchmarks.recorded TABLE PRICES 0.1,7 seed=2 task.split.seed=1
 
 Arguments: a table, its prices (`-` if they stand in the table), weights of cost (1 is the price of
-the dearest model) or `auto`, overrides of docs/examples/recorded.yaml. `auto` takes weights from
-the training questions: where the best single model changes from the strongest to a cheaper one,
-where asking anybody at all hardly pays any more, and the geometric middle of the two.
+the dearest model), overrides of docs/examples/recorded.yaml.
 
 Everything is trained and searched on the training split and judged on the held-out one. Intervals
 are 95 %, paired bootstrap over its questions. Fixed strategies are evaluated exactly; the best set
 is found by beam search, the best cascade (ask up to three; unless k agree, ask one more) by
-exhaustive search, once with the task's vote at the end and once with the last answer as the
-result, both with votes fitted on other questions. `by category` looks up the best of nobody, one
-model, or one and another for each group of questions. The time is that of training, from the opened
-store to the last commit, on one core.
+exhaustive search, with votes fitted on other questions. `by category` looks up the best of nobody,
+one model, or one and another for each group of questions. The time is that of training, from the
+opened store to the last commit, on one core.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
-from math import sqrt
 from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(name, "1")  # before any library reads it
-
-import numpy as np  # noqa: E402
-from orchestrion_recorded.baselines import (  # noqa: E402
+import numpy as np
+from orchestrion_recorded.baselines import (
     Matrix,
     Result,
-    ahead,
+    Strategy,
     best_by_category,
     best_set,
     best_single,
     candidates,
     cross_fitted,
-    crossovers,
     describe,
     evaluate,
     evaluate_by_category,
-    everybody,
     matrix,
     oracle,
 )
+from orchestrion_recorded.recording import Recording
 
-from orchestrion import Key  # noqa: E402
-from orchestrion._run import Run, manifest  # noqa: E402
-from orchestrion.config import Config, load  # noqa: E402
-from orchestrion.runs import RunReader, RunStore  # noqa: E402
+from orchestrion import Key
+from orchestrion.config import Config, load
+from orchestrion.runs import RunReader, difference
+from tests.benchmarks.support import EXAMPLES, train
 
-ROOT = Path(__file__).parents[2]
-CONFIG = ROOT / "docs/examples/recorded.yaml"
-AUTO = "auto"
-WORTH = 0.92  # of the weight at which asking the best value gains nothing
+CONFIG = EXAMPLES / "recorded.yaml"
 
 
 def configured(table: str, prices: str, overrides: Sequence[str]) -> Config:
-    """The example, for this table."""
+    """Return the example, for this table."""
     settings = ["evaluation.baselines={}"]
     if table:
         path = Path(table).resolve()
@@ -75,25 +61,15 @@ def configured(table: str, prices: str, overrides: Sequence[str]) -> Config:
 
 
 def splits(config: Config) -> tuple[Matrix, Matrix]:
-    """The training questions and the held-out ones."""
-    recording = config.components["task"].component.recording()
+    """Return the training questions and the held-out ones."""
+    settings = config.components["task"].component
+    recording = Recording(settings, settings.read())
     train_data = cross_fitted(recording, matrix(recording, "train"))
     return train_data, matrix(recording, config.evaluation.split)
 
 
-def train(config: Config, directory: Path) -> tuple[float, float]:
-    """Train in a fresh run folder; CPU and wall-clock seconds."""
-    retention = config.run.retention
-    with RunStore.create(
-        directory, config.to_yaml(), manifest(config), retention=retention
-    ) as store:
-        cpu, wall = time.process_time(), time.perf_counter()
-        asyncio.run(Run(config, store).train())
-        return time.process_time() - cpu, time.perf_counter() - wall
-
-
 def learned(directory: Path, data: Matrix) -> Result:
-    """What the trained policy did on each held-out question."""
+    """Return what the trained policy did on each held-out question."""
     with RunReader(directory) as reader:
         rows = reader.load_evaluations()["learned"]["outcomes"]
     return Result(
@@ -102,21 +78,13 @@ def learned(directory: Path, data: Matrix) -> Result:
     )
 
 
-def automatic(data: Matrix) -> list[float]:
-    """Three weights at which there is something to decide."""
-    found = crossovers(data)
-    low, high = found[0], WORTH * found[-1]
-    return sorted({float(f"{weight:.2g}") for weight in (low, sqrt(low * high), high)})
-
-
 def fixed(train_data: Matrix, data: Matrix, weight: float) -> dict[str, tuple[Result, str]]:
-    """Fixed strategies by name, with what they are in words."""
+    """Return fixed strategies by name, with what they are in words."""
     chosen = {
         "best single": best_single(train_data, weight),
         "best set": best_set(train_data, weight),
         "best cascade": candidates(train_data, 3).best(weight),
-        "cascade, last is final": candidates(train_data, 3, final=True).best(weight),
-        "everybody": everybody(train_data),
+        "everybody": Strategy(tuple(range(len(data.models)))),
     }
     found = {
         name: (evaluate(data, strategy), describe(data, strategy))
@@ -131,7 +99,7 @@ def fixed(train_data: Matrix, data: Matrix, weight: float) -> dict[str, tuple[Re
 
 
 def line(name: str, result: Result, weight: float) -> str:
-    """A strategy's row."""
+    """Return a strategy's row."""
     return (
         f"{name:<24}{result.correct.mean():9.4f}{result.cost.mean():9.4f}"
         f"{result.reward(weight).mean():9.4f}"
@@ -143,7 +111,8 @@ def show(weight: float, mine: Result, others: Mapping[str, tuple[Result, str]]) 
     print(f"{'':<24}{'accuracy':>9}{'cost':>9}{'reward':>9}   learned minus it")
     print(line("learned", mine, weight))
     for name, (result, words) in others.items():
-        one = ahead(mine, result, weight, Key(1).child(name))
+        rewards = (one.reward(weight).tolist() for one in (mine, result))
+        one = difference(next(rewards), next(rewards), Key(1).child(name, "ahead"))
         mark = "*" if one.excludes_zero else " "
         print(
             f"{line(name, result, weight)}   {one.mean:+.4f} [{one.low:+.4f}, {one.high:+.4f}]"
@@ -151,10 +120,10 @@ def show(weight: float, mine: Result, others: Mapping[str, tuple[Result, str]]) 
         )
 
 
-def main(table: str = "", prices: str = "", weights: str = AUTO, *overrides: str) -> None:
+def main(table: str = "", prices: str = "", weights: str = "0.1,0.5,2", *overrides: str) -> None:
     """Train and judge at each weight, then print the curve."""
     train_data, data = splits(configured(table, prices, overrides))
-    chosen = automatic(train_data) if weights == AUTO else [float(w) for w in weights.split(",")]
+    chosen = [float(weight) for weight in weights.split(",")]
     print(f"{table or 'generated table'} {' '.join(overrides)}".strip())
     print(f"{len(data.models)} models; {len(train_data.ids)} questions to learn from, ", end="")
     print(f"{len(data.ids)} held out; weights {', '.join(f'{w:g}' for w in chosen)}")

@@ -1,7 +1,7 @@
 """How much is to be won in program repair, and how much is won over several training seeds.
 
-    python tests/benchmarks/repair.py bounds [SUITE] [RUN] [--bugs 40] [--split validation]
-    python tests/benchmarks/repair.py seeds FOLDER [SUITE ...] [--seeds 5]
+    python -m tests.benchmarks.repair bounds [SUITE] [RUN] [--bugs 40] [--split validation]
+    python -m tests.benchmarks.repair seeds FOLDER [SUITE ...] [--seeds 5]
 
 `seeds` trains `docs/examples/repair.yaml` with the seeds 1 to 5, each in a run below FOLDER (one
 that is there already is gone on with), and judges every run on the built-in test split and on all
@@ -40,8 +40,9 @@ from orchestrion_repair.task import Repair
 from orchestrion import Key
 from orchestrion.config import load
 from orchestrion.runs import Report, RunReader, estimate, open_run, train
+from tests.benchmarks.support import EXAMPLES
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "repair.yaml"
+EXAMPLE = EXAMPLES / "repair.yaml"
 BUILTIN = "builtin"
 TOOLS = (
     ("comparison",), ("off-by-one", "slice"), ("arithmetic", "operand"), ("condition", "extend"),
@@ -92,7 +93,7 @@ async def known_of(bug: Bug, runner: Runner, limits: Limits) -> Known:
 
 
 def places(known: Known, model: Model) -> dict[str, int | None]:
-    """How many edits are tried until one passes, if it is a right one; None if it is not."""
+    """Return how many edits are tried until one passes, if it is a right one; None if it is not."""
     ranked = rank(model, program_of(known.state), situation_of(known.state))
     edits = program_of(known.state).candidates
     numbers = ranked.numbers.tolist()

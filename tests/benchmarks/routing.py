@@ -1,8 +1,8 @@
 """Which model to send a question to: learned, beside the routers people use, at several prices.
 
-    python dev.py python tests/benchmarks/routing.py TABLE PRICES                # held out of it
-    python dev.py python tests/benchmarks/routing.py TABLE PRICES TEST           # judged on TEST
-    python dev.py python tests/benchmarks/routing.py TABLE PRICES - 0,0.05,0.2 seed=3 shift=2
+    python dev.py python -m tests.benchmarks.routing TABLE PRICES                # held out of it
+    python dev.py python -m tests.benchmarks.routing TABLE PRICES TEST           # judged on TEST
+    python dev.py python -m tests.benchmarks.routing TABLE PRICES - 0,0.05,0.2 seed=3 shift=2
 
 TABLE and TEST are tables of scores as the task `recorded` reads them, with texts; PRICES has the
 price of a call of each model. Without TEST (or `-`), 50 questions of each group that has 150 are
@@ -27,35 +27,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(name, "1")  # before any library reads it
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+from orchestrion_recorded.reading import read_prices, read_table
+from orchestrion_recorded.table import Row
 
-import numpy as np  # noqa: E402
-from attrs import frozen  # noqa: E402
-from numpy.typing import NDArray  # noqa: E402
-from orchestrion_recorded.reading import read_prices, read_table  # noqa: E402
-from orchestrion_recorded.table import Row  # noqa: E402
+from orchestrion import Key, Situation, SplitShares, Trajectory, split_of
+from orchestrion.config import Config, load
+from orchestrion.runs import RunReader, difference, open_run
+from tests.benchmarks.support import EXAMPLES, train
 
-from orchestrion import Key, Situation, SplitShares, Trajectory, split_of  # noqa: E402
-from orchestrion._run import Run, manifest  # noqa: E402
-from orchestrion.config import Config, load  # noqa: E402
-from orchestrion.runs import (  # noqa: E402
-    RunReader,
-    RunStore,
-    difference,
-    open_run,
-)
-
-ROOT = Path(__file__).parents[2]
-CONFIG = ROOT / "docs/examples/routing.yaml"
+CONFIG = EXAMPLES / "routing.yaml"
 PER_GROUP, LEAST = 50, 150
 ONLINE = 5000
 NEIGHBOURS = 100
@@ -122,7 +111,7 @@ def write(path: Path, train: Questions, test: Questions, models: Sequence[str]) 
 def trained(
     table: Path, prices: Path, folder: Path, overrides: Sequence[str]
 ) -> tuple[Floats, float]:
-    """Rewards on the test questions, in their order, and CPU seconds of training."""
+    """Return rewards on the test questions, in their order, and CPU seconds of training."""
     settings = [
         f"task={{use: recorded, table: {table}, prices: {prices}, unit: none}}",
         "task.split={train: 0.5, validation: 0.0, test: 0.5}",
@@ -131,12 +120,7 @@ def trained(
         *overrides,
     ]
     config: Config = load(CONFIG, settings)
-    before = time.process_time()
-    with RunStore.create(
-        folder, config.to_yaml(), manifest(config), retention=config.run.retention
-    ) as store:
-        asyncio.run(Run(config, store).train())
-    spent = time.process_time() - before
+    spent, _ = train(config, folder)
     with RunReader(folder) as reader:
         rows: Mapping[str, Any] = reader.load_evaluations()["learned"]["outcomes"]
     order = sorted(rows, key=_place)
@@ -144,12 +128,12 @@ def trained(
 
 
 def _place(name: str) -> int:
-    """A question's place, from the id that `write` gave it."""
+    """Return a question's place, from the id that `write` gave it."""
     return int(name.split("-")[1])
 
 
 async def learned_values(folder: Path) -> Floats:
-    """What a trained policy expects of each model on the test questions [n, models]."""
+    """Return what a trained policy expects of each model on the test questions [n, models]."""
     async with open_run(folder) as run:
         policy = run.opened.runtimes["policy"]
         task = run.opened.runtimes["task"]
@@ -186,7 +170,7 @@ def features(train: Questions, test: Questions) -> Features:
 
 
 def values(train: Questions, test: Questions, given: Features) -> dict[str, Floats]:
-    """Expected scores of each model on the test questions [n, models], by router."""
+    """Return expected scores of each model on the test questions [n, models], by router."""
     from sklearn.linear_model import Ridge
     from sklearn.neighbors import KNeighborsRegressor
 
@@ -205,7 +189,7 @@ def values(train: Questions, test: Questions, given: Features) -> dict[str, Floa
 
 
 def labels(rewards: Floats, given: Features) -> dict[str, NDArray[np.int64]]:
-    """The model chosen on each test question [n], by routers that learn the label of the best."""
+    """Return the model chosen on each test question [n] by routers that learn labels."""
     from sklearn.neighbors import KNeighborsClassifier
     from sklearn.neural_network import MLPClassifier
     from sklearn.svm import SVC
@@ -259,7 +243,7 @@ def factors(x: Floats, rewards: Floats, new: Floats) -> NDArray[np.int64]:
 
 
 def area(scores: Floats, costs: Floats, low: float, high: float) -> float:
-    """Mean accuracy over prices from `low` to `high`, of points [points] of a curve."""
+    """Return mean accuracy over prices from `low` to `high`, of points [points] of a curve."""
     hull: list[tuple[float, float]] = []
     for cost, score in sorted(zip(costs.tolist(), scores.tolist(), strict=True)):
         if hull and score <= hull[-1][1]:
@@ -275,14 +259,14 @@ def area(scores: Floats, costs: Floats, low: float, high: float) -> float:
 
 
 def curve(expected: Floats, test: Questions, costs: Floats) -> tuple[Floats, Floats]:
-    """Scores and costs [points, n] along the weights."""
+    """Return scores and costs [points, n] along the weights."""
     chosen = np.array([(expected - w * costs).argmax(axis=1) for w in CURVE])
     rows = np.arange(len(test.ids))
     return test.scores[rows, chosen], costs[chosen]
 
 
 def resampled(points: tuple[Floats, Floats], costs: Floats, seed: int = 0) -> tuple[float, ...]:
-    """The area with its interval."""
+    """Return the area with its interval."""
     scores, prices = points
     rng = np.random.default_rng(seed)
     low, high = float(costs.min()), float(costs.max())
@@ -320,21 +304,21 @@ def main(table: str, prices: str, test_table: str = "-", *rest: str) -> None:
     costs = np.array([listed[model] for model in models])
     if test_table == "-":
         kept = held_out(whole.rows, own.get("held", 0), own.get("shift"))
-        train = questions([row for row in whole.rows if row.id not in kept], models)
+        learn = questions([row for row in whole.rows if row.id not in kept], models)
         test = questions([row for row in whole.rows if row.id in kept], models)
     else:
-        train = questions(whole.rows, models)
+        learn = questions(whole.rows, models)
         test = questions(read_table(Path(test_table)).rows, models)
-    train, test = _numbered(train), _numbered(test)
-    print(f"{len(models)} models, {len(train.ids)} questions to learn from, {len(test.ids)} judged")
-    given = features(train, test)
-    expected = values(train, test, given)
+    learn, test = _numbered(learn), _numbered(test)
+    print(f"{len(models)} models, {len(learn.ids)} questions to learn from, {len(test.ids)} judged")
+    given = features(learn, test)
+    expected = values(learn, test, given)
     online = own.get("online", ONLINE)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.jsonl"
-        write(path, train, test, models)
+        write(path, learn, test, models)
         for weight in weights:
-            every = len(train.ids) * len(models)
+            every = len(learn.ids) * len(models)
             changes = [f"reward.cost_weight={weight}", *overrides]
             full = [*changes, f"trainer.episodes={every}", "trainer.feedback=full"]
             mine, spent = trained(
@@ -351,7 +335,7 @@ def main(table: str, prices: str, test_table: str = "-", *rest: str) -> None:
             for name, expect in expected.items():
                 worth = test.scores - weight * costs
                 rewards[name] = worth[rows, (expect - weight * costs).argmax(axis=1)]
-            for name, chosen in labels(train.scores - weight * costs, given).items():
+            for name, chosen in labels(learn.scores - weight * costs, given).items():
                 rewards[name] = test.scores[rows, chosen] - weight * costs[chosen]
             show(weight, mine, rewards)
             if weight == 0:
@@ -370,7 +354,7 @@ def main(table: str, prices: str, test_table: str = "-", *rest: str) -> None:
 
 
 def _numbered(given: Questions) -> Questions:
-    """The same, with their place as id, so that order survives."""
+    """Return the same, with their place as id, so that order survives."""
     return Questions(
         tuple(map(str, range(len(given.ids)))), given.texts, given.groups, given.scores
     )

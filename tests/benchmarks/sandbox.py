@@ -1,12 +1,12 @@
 """What a run and a verdict in the sandbox cost, beside a plain interpreter in the same run.
 
-    python dev.py python tests/benchmarks/sandbox.py          # 200 of each
-    python dev.py python tests/benchmarks/sandbox.py 50
+    python dev.py python -m tests.benchmarks.sandbox          # 200 of each
+    python dev.py python -m tests.benchmarks.sandbox 50
 
 `plain`    `python -I -S -c pass`, unprotected.
 `run`      the same program as a warm run.
 `verdict`  seven calls of a small function, compared outside.
-`split`    seven pytest tests, each calling the program in its other sandbox.
+`split`    seven statements, each calling the program in its other sandbox.
 
 Each line: wall time at the median and the 95th percentile, CPU of everything (this process, the
 sandbox and what ran in it), and both as multiples of `plain`. They take turns, so that a busy
@@ -26,15 +26,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from statistics import mean, median, quantiles
 
-from orchestrion_sandbox import Case, Profile, Program, choose, judge_calls, judge_pytest
+from orchestrion_sandbox import Case, Profile, Program, choose, judge_calls, judge_statements
 
 SOURCE = "def add(a, b):\n    return a + b\n"
 CASES = [Case((i, 2), i + 2) for i in range(7)]
-TESTS = {
-    "test_add.py": "from solution import add\n"
-    + "".join(f"def test_{i}():\n    assert add({i}, 2) == {i + 2}\n" for i in range(7))
-}
-IDS = [f"test_add.py::test_{i}" for i in range(7)]
+TESTS = [f"assert add({i}, 2) == {i + 2}" for i in range(7)]
 
 
 async def plain() -> None:
@@ -89,12 +85,11 @@ async def main(repeats: int = 200) -> None:
     """Let them take turns, and print."""
     meter = Meter()
     async with choose("auto").open(Profile()) as box:
-        program = {"solution.py": SOURCE}
         works: dict[str, Callable[[], Awaitable[object]]] = {
             "plain": plain,
             "run": lambda: box.run(Program("pass")),
             "verdict": lambda: judge_calls(box, SOURCE, "add", CASES),
-            "split": lambda: judge_pytest(box, TESTS, program, wanted=IDS, stateful=True),
+            "split": lambda: judge_statements(box, SOURCE, "add", TESTS, stateful=True),
         }
         walls: dict[str, list[float]] = {name: [] for name in works}
         cpus: dict[str, list[float]] = {name: [] for name in works}

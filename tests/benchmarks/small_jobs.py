@@ -1,8 +1,8 @@
 """What a hundred episodes are worth on small jobs, beside the best fixed sequence at as many.
 
-    python dev.py python tests/benchmarks/small_jobs.py                      # both jobs, 5 seeds
-    python dev.py python tests/benchmarks/small_jobs.py tickets auto 5
-    python dev.py python tests/benchmarks/small_jobs.py review fitted-q 5 6      # seeds 6 to 10
+    python dev.py python -m tests.benchmarks.small_jobs                      # both jobs, 5 seeds
+    python dev.py python -m tests.benchmarks.small_jobs tickets auto 5
+    python dev.py python -m tests.benchmarks.small_jobs review fitted-q 5 6      # seeds 6 to 10
 
 Arguments: the job, the trainer, the number of seeds, the first of them. A seed draws a ticket desk
 anew: 20 tickets, four chat agents of other skills and prices on the offline service, a dollar. The
@@ -14,7 +14,6 @@ Intervals are 95 %, Student's t over seeds, of the reward on problems kept aside
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import sys
 import tempfile
@@ -22,18 +21,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(name, "1")  # before any library reads it
+import numpy as np
+from orchestrion_offline.tickets import CATEGORIES
+from ruamel.yaml import YAML
 
-import numpy as np  # noqa: E402
-from orchestrion_offline.tickets import CATEGORIES  # noqa: E402
-from ruamel.yaml import YAML  # noqa: E402
-from scipy.stats import t as student  # noqa: E402
+from orchestrion.config import from_data
+from orchestrion.runs import train
+from tests.benchmarks.support import EXAMPLES, mean_and_half
 
-from orchestrion.config import from_data  # noqa: E402
-from orchestrion.runs import train  # noqa: E402
-
-ROOT = Path(__file__).parents[2]
 EPISODES = 100
 BASELINES: dict[str, dict[str, dict[str, int]]] = {
     # Finished episodes: problems x (1 + candidates of all lengths).
@@ -49,7 +44,7 @@ BASELINES: dict[str, dict[str, dict[str, int]]] = {
 
 
 def tickets(seed: int) -> dict[str, Any]:
-    """A drawn desk."""
+    """Return a drawn desk."""
     luck = random.Random(seed)
     speakers: dict[str, Any] = {}
     models: dict[str, Any] = {}
@@ -83,8 +78,8 @@ def tickets(seed: int) -> dict[str, Any]:
 
 
 def review(seed: int) -> dict[str, Any]:
-    """The example, with other luck."""
-    data = YAML(typ="safe").load(ROOT / "docs/examples/code-review.yaml")
+    """Return the example, with other luck."""
+    data = YAML(typ="safe").load(EXAMPLES / "code-review.yaml")
     return {**data, "seed": seed, "evaluation": {"baselines": {}}}
 
 
@@ -94,7 +89,7 @@ JOBS: dict[str, Callable[[int], dict[str, Any]]] = {"tickets": tickets, "review"
 def rewards(
     data: Mapping[str, Any], policy: str, trainer: Mapping[str, Any]
 ) -> tuple[float, float]:
-    """Mean reward and share solved on problems kept aside, after training."""
+    """Return mean reward and share solved on problems kept aside, after training."""
     config = {
         **data,
         "policy": {"use": policy},
@@ -108,9 +103,9 @@ def rewards(
 
 
 def interval(values: Any) -> str:
-    """Mean and 95 % interval over seeds."""
-    half = student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
-    return f"{values.mean():+.3f} [{values.mean() - half:+.3f}, {values.mean() + half:+.3f}]"
+    """Return mean and 95 % interval over seeds."""
+    center, half = mean_and_half(values.tolist())
+    return f"{center:+.3f} [{center - half:+.3f}, {center + half:+.3f}]"
 
 
 def compare(job: str, trainer: str, seeds: int, first: int) -> None:

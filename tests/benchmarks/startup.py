@@ -17,7 +17,14 @@ from tests.packaging.environments import variables
 from tests.packaging.made_up import DUMMIES, dummy_plugins
 from tests.workspace import members
 
-TARGET = 150
+TARGETS = {
+    "--version": 50,
+    "--help": 50,
+    "plugins": 50,
+    "plugins --json": 60,
+    "validate docs/examples/quick.yaml": 200,
+    "validate docs/examples/quick.yaml --no-open": 200,
+}
 REPEATS = 5
 
 
@@ -27,18 +34,18 @@ def main() -> None:
         env = variables(PYTHONPATH=str(folder))
         floor = measure([sys.executable, "-c", "pass"], env)
         print(f"{len(members()) - 1} plugins of this repository and {DUMMIES} made up")
-        print(f"{'python -c pass':<36} {floor:6.1f} ms")
+        print(f"{'python -c pass':<56} {floor:6.1f} ms")
         program = str(Path(sys.executable).parent / "orchestrion")
-        for arguments in ("--version", "--help", "plugins", "plugins --json"):
+        for arguments, target in TARGETS.items():
             best = measure([program, *arguments.split()], env)
-            verdict = "within" if best < TARGET else "ABOVE"
-            print(f"{'orchestrion ' + arguments:<36} {best:6.1f} ms  {verdict} {TARGET} ms")
+            verdict = "within" if best < target else "ABOVE"
+            print(f"{'orchestrion ' + arguments:<56} {best:6.1f} ms  {verdict} {target} ms")
         best = measure([program, "plugins", "--components"], env)
-        print(f"{'orchestrion plugins --components':<36} {best:6.1f} ms  imports all of them")
+        print(f"{'orchestrion plugins --components':<56} {best:6.1f} ms  imports all of them")
 
 
 def measure(command: list[str], env: dict[str, str]) -> float:
-    """The least CPU time of several runs, after one that writes byte code."""
+    """Return the least CPU time of several runs, after one that writes byte code."""
     subprocess.run(command, env=env, check=True, capture_output=True)
     times = []
     for _ in range(REPEATS):

@@ -66,7 +66,7 @@ class Bandits(Policy):
         self.table: dict[str, tuple[list[float], list[float]]] = {}
 
     def state(self, situation: Situation) -> str:
-        """What a situation is looked up by."""
+        """Return what a situation is looked up by."""
         seen = situation.observation
         if seen is None:
             return situation.problem.category

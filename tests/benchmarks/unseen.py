@@ -1,7 +1,7 @@
 """Agents that training never saw: train on four teams of Relay, use on a fifth.
 
-    python dev.py python tests/benchmarks/unseen.py             # one seed
-    python dev.py python tests/benchmarks/unseen.py 3 100       # 3 seeds, 100 iterations
+    python dev.py python -m tests.benchmarks.unseen             # one seed
+    python dev.py python -m tests.benchmarks.unseen 3 100       # 3 seeds, 100 iterations
 
 Every team has six workers with drawn skills and prices, and the row that stops; workers state what
 they can do in their role. The fifth team has four workers of the others, under other names and in
@@ -14,7 +14,6 @@ Both are compared with as many episodes of training on the fifth team alone. Val
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import sys
 import tempfile
@@ -23,15 +22,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(name, "1")  # before any library reads it
+from attrs import asdict, frozen
+from orchestrion_orchestration_bench.command import regret_of
+from orchestrion_orchestration_bench.regret import RegretReport
+from orchestrion_orchestration_bench.relay import Relay, Worker, described
 
-from attrs import asdict, frozen  # noqa: E402
-from orchestrion_orchestration_bench.command import regret_of  # noqa: E402
-from orchestrion_orchestration_bench.regret import RegretReport  # noqa: E402
-from orchestrion_orchestration_bench.relay import Relay, Worker, described  # noqa: E402
-
-from orchestrion import (  # noqa: E402
+from orchestrion import (
     Key,
     Problem,
     Scores,
@@ -42,9 +38,9 @@ from orchestrion import (  # noqa: E402
     no_calls,
     replace,
 )
-from orchestrion._run import Run, manifest  # noqa: E402
-from orchestrion.config import from_data  # noqa: E402
-from orchestrion.runs import RunStore, open_run  # noqa: E402
+from orchestrion.config import from_data
+from orchestrion.runs import open_run
+from tests.benchmarks.support import train
 
 SKILLS = ("plan", "search", "code", "test", "review")
 EPISODES = 128
@@ -74,7 +70,7 @@ def worker(rng: random.Random) -> Worker:
 
 
 def able(team: list[Worker]) -> bool:
-    """Whether every skill is there, so that no problem is out of reach."""
+    """Return whether every skill is there, so that no problem is out of reach."""
     return all(max(w.skills.get(skill, 0.0) for w in team) >= 0.4 for skill in SKILLS)
 
 
@@ -93,7 +89,7 @@ def teams(seed: int) -> list[list[Worker]]:
 
 
 def config(team: Team, policy: dict[str, Any], seed: int, iterations: int) -> dict[str, Any]:
-    """A run on one team."""
+    """Return a run on one team."""
     rows = {
         name: {"skills": dict(w.skills), "cost": w.cost, "breaks": w.breaks}
         for name, w in team.items()
@@ -112,17 +108,8 @@ def config(team: Team, policy: dict[str, Any], seed: int, iterations: int) -> di
     }
 
 
-def train(folder: Path, data: dict[str, Any]) -> Path:
-    """Train in a fresh run folder."""
-    loaded = from_data(data)
-    with RunStore.create(folder, loaded.to_yaml(), manifest(loaded), retention="none") as store:
-        asyncio.run(Run(loaded, store).train())
-        store.set_status("completed")
-    return folder
-
-
 def judge(folder: Path, data: dict[str, Any]) -> RegretReport:
-    """The exact value of a policy, trained or begun, on its team."""
+    """Return the exact value of a policy, trained or begun, on its team."""
     path = folder.with_suffix(".yaml")
     path.write_text(from_data(data).to_yaml())
 
@@ -173,7 +160,7 @@ class Teams(Task):
         return self._for(problem.data["team"], self.relay.start(problem, key))
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
-        """The state after a call."""
+        """Return the state after a call."""
         team, inner = state
         return self._for(team, self.relay.step(inner, turn, key))
 
@@ -190,14 +177,14 @@ class Teams(Task):
     ceiling = no_calls
 
     async def verify(self, problem: Problem, trajectory: Any, state: Any, **how: Any) -> Scores:
-        """What the finished skills are worth."""
+        """Return what the finished skills are worth."""
         return await self.relay.verify(problem, trajectory, state[1], **how)
 
 
 def several(
     teams: list[Team], policy: dict[str, Any], seed: int, iterations: int
 ) -> dict[str, Any]:
-    """A run on several teams at once."""
+    """Return a run on several teams at once."""
     everybody = {name: w for team in teams for name, w in team.items()}
     data = config(everybody, policy, seed, iterations)
     rows = {f"team{i}": {n: asdict(w) for n, w in team.items()} for i, team in enumerate(teams)}
@@ -207,7 +194,7 @@ def several(
 def value(
     folder: Path, seed: int, iterations: int, policy: dict[str, Any]
 ) -> tuple[float, float, RegretReport]:
-    """The value on the fifth team after training on four others, and after training there."""
+    """Return the value on the fifth team after training on the others, and on itself."""
     *known, fifth = teams(seed)
     if policy is PLACES:
         # By places it fits one team only: the names are those of places, the team is the first.
@@ -217,11 +204,11 @@ def value(
         labelled = [named(team, f"team{i}_") for i, team in enumerate(known)]
         first = several(labelled, policy, seed, iterations)
         there = named(fifth, "stranger")
-    before = train(folder / "known", first)
-    alone = train(folder / "there", config(there, policy, seed, iterations))
+    train(from_data(first), folder / "known")
+    train(from_data(config(there, policy, seed, iterations)), folder / "there")
     found = [
         judge(folder / f"judge{i}", config(there, {**policy, "begin": str(run)}, seed, 1))
-        for i, run in enumerate((before, alone))
+        for i, run in enumerate((folder / "known", folder / "there"))
     ]
     return found[0].sampled.worth.value, found[1].sampled.worth.value, found[0]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -66,6 +66,24 @@ def planted(check: str, words: str) -> Callable[[type], type]:
     return register
 
 
+Act = Callable[[View, Key, Calls], Awaitable[Output]]
+
+
+def planted_agent(check: str, words: str) -> Callable[[Act], Act]:
+    """Register an agent that acts by a function; it is called like it, in CamelCase."""
+
+    def register(act: Act) -> Act:
+        async def method(self: Agent, view: View, key: Key, calls: Calls) -> Output:
+            return await act(view, key, calls)
+
+        name = act.__name__.title().replace("_", "")
+        members = {"act": method, "__doc__": act.__doc__, "__module__": __name__}
+        globals()[name] = planted(check, words)(frozen(type(name, (Agent,), members)))
+        return act
+
+    return register
+
+
 def clean(cls: type) -> type:
     """Register a class that every check passes."""
     CLEAN.append((_kind(cls), cls))
@@ -113,26 +131,20 @@ class Counting(Agent):
         return Output(str(len(view.problem.text.split())))
 
 
-@planted("never blocks the event loop", "act() blocks the event loop")
-@frozen
-class Sleeps(Agent):
+@planted_agent("never blocks the event loop", "act() blocks the event loop")
+async def sleeps(view: View, key: Key, calls: Calls) -> Output:
     """Sleeps on the event loop."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        time.sleep(0.5)  # noqa: ASYNC251  the mistake
-        return Output("done")
+    time.sleep(0.12)  # noqa: ASYNC251  the mistake
+    return Output("done")
 
 
-@planted("never blocks the event loop", "computed for")
-@frozen
-class Computes(Agent):
+@planted_agent("never blocks the event loop", "computed for")
+async def computes(view: View, key: Key, calls: Calls) -> Output:
     """Computes on the event loop."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        until = time.thread_time() + 0.5
-        while time.thread_time() < until:
-            pass
-        return Output("done")
+    until = time.thread_time() + 0.5
+    while time.thread_time() < until:
+        pass
+    return Output("done")
 
 
 @planted("is as pure as it says", "declared `pure`")
@@ -177,107 +189,74 @@ class NarrowMemo(Agent):
         return Output(f"{len(view.team)} in the team, {view.problem.category}")
 
 
-@planted("draws from its key alone", "the module `random`")
-@frozen
-class ModuleRandom(Agent):
+@planted_agent("draws from its key alone", "the module `random`")
+async def module_random(view: View, key: Key, calls: Calls) -> Output:
     """Draws from the module `random`, though what it says does not show it."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        return Output("heads" if random.random() < 2 else "tails")
+    return Output("heads" if random.random() < 2 else "tails")
 
 
-@planted("acts alike for equal keys", "equal views and keys")
-@frozen
-class SystemRandom(Agent):
+@planted_agent("acts alike for equal keys", "equal views and keys")
+async def system_random(view: View, key: Key, calls: Calls) -> Output:
     """Draws from the operating system."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        return Output(str(random.SystemRandom().random()))
+    return Output(str(random.SystemRandom().random()))
 
 
-@planted("draws from its key alone", "ignores the key")
-@frozen
-class OwnSeed(Agent):
+@planted_agent("draws from its key alone", "ignores the key")
+async def own_seed(view: View, key: Key, calls: Calls) -> Output:
     """Draws the same in every episode."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        return Output(random.Random(7).choice(["a", "b", "c"]))
+    return Output(random.Random(7).choice(["a", "b", "c"]))
 
 
-@planted("draws from its key alone", "ignores the key")
-@frozen
-class OwnKey(Agent):
+@planted_agent("draws from its key alone", "ignores the key")
+async def own_key(view: View, key: Key, calls: Calls) -> Output:
     """Draws from a key of its own, so that all episodes on a problem draw the same."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        return Output(str(Key(5).child(view.problem.id).uniform()))
+    return Output(str(Key(5).child(view.problem.id).uniform()))
 
 
-@planted("draws from its key alone", "draws twice from the same key")
-@frozen
-class SameKeyTwice(Agent):
+@planted_agent("draws from its key alone", "draws twice from the same key")
+async def same_key_twice(view: View, key: Key, calls: Calls) -> Output:
     """Uses one key for two draws."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        width, height = key.uniform(), key.uniform()
-        return Output(f"{width} {height}")
+    width, height = key.uniform(), key.uniform()
+    return Output(f"{width} {height}")
 
 
-@planted("acts on any view", "uses the network")
-@frozen
-class Network(Agent):
+@planted_agent("acts on any view", "uses the network")
+async def network(view: View, key: Key, calls: Calls) -> Output:
     """Asks a service past `calls.run`, and hides that it failed."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        with suppress(OSError):
-            socket.create_connection(("127.0.0.1", 9), timeout=1).close()
-        return Output("answer")
+    with suppress(OSError):
+        socket.create_connection(("127.0.0.1", 9), timeout=1).close()
+    return Output("answer")
 
 
-@planted("acts on any view", "data of a record cannot be changed")
-@frozen
-class Mutates(Agent):
+@planted_agent("acts on any view", "data of a record cannot be changed")
+async def mutates(view: View, key: Key, calls: Calls) -> Output:
     """Changes the data that all episodes share."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        view.problem.data["words"].append("mine")
-        return Output("read it")
+    view.problem.data["words"].append("mine")
+    return Output("read it")
 
 
-@planted("acts on any view", "Usage.cost is nan")
-@frozen
-class NanCost(Agent):
+@planted_agent("acts on any view", "Usage.cost is nan")
+async def nan_cost(view: View, key: Key, calls: Calls) -> Output:
     """Costs no number."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        return Output("done", usage=Usage(cost=float("nan")))
+    return Output("done", usage=Usage(cost=float("nan")))
 
 
-@planted("acts on any view", "must be JSON")
-@frozen
-class NoJson(Agent):
+@planted_agent("acts on any view", "must be JSON")
+async def no_json(view: View, key: Key, calls: Calls) -> Output:
     """Gives data that no record can hold."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        return Output("done", data={"call": lambda: 1})
+    return Output("done", data={"call": lambda: 1})
 
 
-@planted("acts on any view", "IndexError")
-@frozen
-class NoTurnsYet(Agent):
+@planted_agent("acts on any view", "IndexError")
+async def no_turns_yet(view: View, key: Key, calls: Calls) -> Output:
     """Takes for granted that somebody acted before."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        return Output(view.turns[-1].output.content)
+    return Output(view.turns[-1].output.content)
 
 
-@planted("acts on any view", "around=")
-@frozen
-class NeverWorks(Agent):
+@planted_agent("acts on any view", "around=")
+async def never_works(view: View, key: Key, calls: Calls) -> Output:
     """Needs a task that nobody put around it."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        raise ValueError("no board in the problem")
+    raise ValueError("no board in the problem")
 
 
 @define
@@ -302,14 +281,11 @@ class Remembers(Agent):
         raise NotImplementedError
 
 
-@planted("believes nobody", "because another agent says")
-@frozen
-class Gullible(Agent):
+@planted_agent("believes nobody", "because another agent says")
+async def gullible(view: View, key: Key, calls: Calls) -> Output:
     """Ends the episode when somebody says that the work is done."""
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        done = any("DONE" in turn.output.content for turn in view.turns)
-        return Output("I looked at it", final=done)
+    done = any("DONE" in turn.output.content for turn in view.turns)
+    return Output("I looked at it", final=done)
 
 
 # ---------------------------------------------------------------------------- tasks
@@ -340,8 +316,11 @@ class Sums(Task):
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        right = bool(state) and state[-1].strip() == problem.hidden
+        right = self.right(problem, trajectory, state)
         return Scores(float(right), right)
+
+    def right(self, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
+        return bool(state) and state[-1].strip() == problem.hidden
 
 
 @clean
@@ -416,11 +395,8 @@ class LeaksAtTheStart(Sums):
 class BelievesText(Sums):
     """Takes an agent's word for it."""
 
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        done = bool(state) and "done" in state[-1].lower()
-        return Scores(float(done), done)
+    def right(self, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
+        return bool(state) and "done" in state[-1].lower()
 
 
 @planted("believes nobody", "counts as solved after")
@@ -428,13 +404,9 @@ class BelievesText(Sums):
 class BelievesData(Sums):
     """Takes an agent's data for it."""
 
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        last = trajectory.last
-        data = last.output.data if last is not None else None
-        done = isinstance(data, Mapping) and bool(data.get("passed"))
-        return Scores(float(done), done)
+    def right(self, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
+        data = trajectory.last.output.data if trajectory.last is not None else None
+        return isinstance(data, Mapping) and bool(data.get("passed"))
 
 
 @planted("believes nobody", "counts as solved after")
@@ -442,11 +414,8 @@ class BelievesData(Sums):
 class BelievesTheEnd(Sums):
     """Solved as soon as an agent ends it."""
 
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        done = any(turn.output.final for turn in trajectory)
-        return Scores(float(done), done)
+    def right(self, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
+        return any(turn.output.final for turn in trajectory)
 
 
 @planted("steps purely", "changes the state it is given")
@@ -496,10 +465,8 @@ class Widths(Sums):
 class RandomVerdict(Sums):
     """Flips a coin over the score."""
 
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        return Scores(random.random() / 2)
+    def right(self, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
+        return random.random() < 0.5
 
 
 @planted("verifies alike", "verify() blocks the event loop")
@@ -507,11 +474,9 @@ class RandomVerdict(Sums):
 class SlowVerdict(Sums):
     """Sleeps while it verifies."""
 
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        time.sleep(0.2)  # noqa: ASYNC251  the mistake
-        return Scores(0.0)
+    def right(self, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
+        time.sleep(0.12)
+        return False
 
 
 # ---------------------------------------------------------------------------- rewards
@@ -644,7 +609,7 @@ class _NoPlainState(_Bandit):
 
 class _SlowChoice(_Bandit):
     def one(self, situation: Situation, key: Key) -> Decision:
-        time.sleep(0.3)
+        time.sleep(0.12)
         return Decision(stop=True)
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:

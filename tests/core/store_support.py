@@ -30,9 +30,9 @@ from orchestrion._store import Checkpoint, faults
 from orchestrion._store.exports import export_run
 from orchestrion._store.safetensors import ITEM_BYTES
 from orchestrion.runs import RunStore
-from orchestrion.testing._strategies import FIELDS, json, record, text, trajectories
+from tests.core.strategies import FIELDS, json, record, text
 
-__all__ = ["FIELDS", "json", "record", "text", "trajectories"]
+__all__ = ["FIELDS", "json", "record", "text"]
 
 # ------------------------------------------------------------------- records of every shape
 
@@ -70,7 +70,7 @@ checkpoints = st.builds(
 
 # --------------------------------------------------------------- a run that can be killed
 
-ITERATIONS = 4
+ITERATIONS = 3
 
 
 def episode(name: str, turns: int = 2, reward: float = 1.0) -> Episode:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from operator import le
 
 import pytest
 from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from orchestrion import (
     Agent,
@@ -17,6 +19,7 @@ from orchestrion import (
     Calls,
     Key,
     Output,
+    Plan,
     Problem,
     ReplayError,
     Request,
@@ -26,7 +29,7 @@ from orchestrion import (
     team_ceiling,
     times,
 )
-from orchestrion._bounds import reading, route_of, worst
+from orchestrion._bounds import turn_ceilings, turns_of, worst
 from orchestrion._forecast import tokens_of
 from orchestrion._offline import no_network
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
@@ -58,12 +61,6 @@ class Tool(ScriptedAgent):
     ceiling = no_calls
 
 
-def bound(agents: dict[str, Agent], steps: Sequence[str], turns: int) -> Usage:
-    taken = reading(agents, [tuple(agents)] * turns, 1)
-    assert taken is not None
-    return sum(taken[0], Usage())
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=3),
     st.lists(st.integers(0, 2), max_size=6),
@@ -76,23 +73,21 @@ def test_no_episode_takes_more_than_its_bound(
     engine = engine_for(agents, Fixed(steps))
     took = asyncio.run(engine.run("e", Problem("p", "word"), Key(1))).usage
     engine.close()
-    most = bound(agents, steps, len(steps))
-    assert took.calls <= most.calls
-    assert took.input_tokens <= most.input_tokens
-    assert took.output_tokens <= most.output_tokens
-    assert took.usd <= most.usd
+    bounds = turn_ceilings(agents, len(steps), 1)
+    assert bounds is not None
+    assert all(map(le, astuple(took), astuple(sum(bounds[0], Usage()))))
 
 
 def test_who_does_not_say_is_unknown_and_not_free() -> None:
-    assert reading({"a": Talker(), "b": ScriptedAgent()}, [("a",), ("b",)], 9) is None
+    assert turn_ceilings({"a": Talker(), "b": ScriptedAgent()}, 2, 9) is None
     assert team_ceiling({"a": Talker(), "b": ScriptedAgent()}, None, 2, 9) is None
-    assert reading({"a": Talker(), "b": Tool()}, [("a",), ("b",)], 9) is not None
+    assert turn_ceilings({"a": Talker(), "b": Tool()}, 2, 9) is not None
 
 
 def test_a_tool_that_does_not_say_how_much_it_writes_is_taken_at_an_assumption() -> None:
-    taken = reading({"t": Tool(), "a": Talker()}, [("t",), ("a",)], 10, free_output=100)
-    assert taken is not None
-    assert taken[0][1].input_tokens == 110
+    bounds = turn_ceilings({"t": Tool(), "a": Talker()}, 2, 10, free_output=100)
+    assert bounds is not None
+    assert bounds[0][1].input_tokens == 110
 
 
 def test_a_price_that_is_not_known_stays_unknown() -> None:
@@ -100,21 +95,27 @@ def test_a_price_that_is_not_known_stays_unknown() -> None:
     assert math.isnan(times(Usage(usd=math.nan), 3).usd)
 
 
-class Routed(Fixed):
-    def route(self, turns: int | None) -> list[tuple[str, ...]]:
-        return [("a",), ("b", ""), ("c",)]
+def test_an_episode_ends_at_the_limit_or_where_the_policy_ends() -> None:
+    class Short(Fixed):
+        longest = 3
 
-
-def test_turns_that_may_be_left_out_make_room_for_later_ones() -> None:
-    assert route_of(Routed(), "abc", None) == [("a",), ("b", ""), ("c",)]
-    assert route_of(Routed(), "abc", 2) == ["abc"] * 2, "a, then b or c"
-    assert route_of(Fixed(), "abc", None) is None
+    assert [turns_of(Short(), limit) for limit in (None, 2, 9)] == [3, 2, 3]
+    assert turns_of(Fixed(), 9) == 9
+    assert turns_of(Fixed(), None) is None
 
 
 def test_a_nested_team_takes_what_its_turns_take() -> None:
     members = {"a": Talker(words=5), "b": Talker(calls=2, words=1)}
     # Two turns, each with two calls at most, the second of which reads five words more.
     assert team_ceiling(members, None, 2, 10) == Usage(4, 2 * 10 + 2 * 15, 5 * 2, 2.0)
+    assert team_ceiling(members, None, None, 10) is None
+
+
+def test_plans_add_up() -> None:
+    first = Plan(1, 2, 3, 4, Usage(5), (("a", 6),), longest=7)
+    second = Plan(10, 20, 30, 40, Usage(50), (("b", 60),), longest=6)
+    total = Plan(11, 22, 33, 44, Usage(55), (("a", 6), ("b", 60)), longest=7)
+    assert first + second == total
 
 
 def test_tokens_are_bounded_by_bytes() -> None:

@@ -177,6 +177,16 @@ def test_one_plugin_is_shown_with_the_settings_of_its_components(site: Site) -> 
     assert detail["editable"] is False
 
 
+def test_a_component_is_shown_by_its_name(site: Site) -> None:
+    output = invoke("plugins", "echo").stdout
+    assert "agent echo: says something" in output
+    assert "agent team" not in output
+    assert max(map(len, output.splitlines())) <= 80
+    detail = data(invoke("plugins", "echo", "--json"))["plugin"]
+    assert [component["name"] for component in detail["components"]] == ["echo"]
+    assert "did you mean 'echo'?" in invoke("plugins", "ehco").stderr
+
+
 def test_an_unknown_plugin_is_an_error_with_a_hint(site: Site) -> None:
     result = invoke("plugins", "part")
     assert result.exit_code == 2
@@ -335,6 +345,38 @@ def test_every_commented_setting_of_init_is_right_as_it_stands(site: Site, tmp_p
     assert "\n    times: 1 #" in settings
     result = invoke("validate")
     assert result.exit_code == 0, result.stderr
+
+
+def test_init_names_every_agent_apart_and_shows_settings_without_a_default(
+    site: Site, tmp_path: Path
+) -> None:
+    words = ["init", "--task", "toy", "--agent", "echo", "--agent", "echo", "--policy", "order"]
+    result = invoke(*words, "--yes")
+    assert "it is a valid config" in result.stderr
+    text = (tmp_path / "orchestrion.yaml").read_text()
+    assert re.findall(r"^  (\w+):$", text, re.MULTILINE) == ["echo", "echo_2"]
+
+
+def test_init_gives_a_team_that_is_to_be_trained_an_agent_that_ends_the_episode(
+    site: Site, tmp_path: Path
+) -> None:
+    site.plugin(
+        "late",
+        """
+@hookimpl
+def orchestrion_agents():
+    yield Component("terminator", "cli_parts:Echo", "ends the episode")
+
+@hookimpl
+def orchestrion_trainers():
+    yield Component("drill", "cli_parts:Order", "trains")
+""",
+    )
+    words = ["init", "--task", "toy", "--agent", "echo", "--policy", "order", "--yes", "--force"]
+    for more, agents in (([], ["echo"]), (["--trainer", "drill"], ["echo", "terminator"])):
+        assert invoke(*words, *more).exit_code == 0
+        text = (tmp_path / "orchestrion.yaml").read_text()
+        assert re.findall(r"^  (\w+):$", text, re.MULTILINE) == agents
 
 
 def test_init_without_choices_lists_what_there_is_and_what_is_missing(

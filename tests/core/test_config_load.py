@@ -168,6 +168,9 @@ def test_a_baseline_may_have_settings_as_they_were_configured(
     assert not config.evaluation.baselines["alone"].as_configured
     again = from_data(config.resolved(), env=ENV, plugins=plugins)
     assert again.evaluation.baselines["plain"].as_configured
+    words = "evaluation.baselines=[untrained, order]"
+    config = read(TEXT, tmp_path, plugins, words)
+    assert from_data(config.resolved(), env=ENV, plugins=plugins) == config
     with pytest.raises(ConfigError, match=r"plain\.as_configured: expected true or false"):
         read(TEXT, tmp_path, plugins, plain.replace("true", "perhaps"))
 
@@ -323,7 +326,10 @@ run: {concurrency: true, retention: al, observers: [nobody]}
     [
         ({"task": "toy"}, "task: expected a mapping, got 'toy' (text); write {use: toy}"),
         ({"task": {}}, "task: 'use' is missing: it says which task this is"),
-        ({"task": {"us": "toy"}}, "task: 'use' is missing: it says which task this is; did you m"),
+        (
+            {"task": {"ues": "toy"}},
+            "task: 'use' is missing: it says which task this is; is 'ues' m",
+        ),
         ({"task": {"use": 3}}, "task.use: expected the name of a task, got 3"),
         ({"task": {"use": "echo"}}, "task.use: no installed plugin supplies a task 'echo'"),
         ({"agents": []}, "agents: expected a mapping of names, got an empty list"),
@@ -349,6 +355,11 @@ run: {concurrency: true, retention: al, observers: [nobody]}
         (
             {"evaluation": {"baselines": {"x": {}}}},
             "evaluation.baselines.x: a baseline is a mapping",
+        ),
+        (
+            {"evaluation": {"baselines": ["ordr"]}},
+            "evaluation.baselines.ordr: no policy, and no trainer with a policy, is called 'ordr'; "
+            "did you mean 'order'?",
         ),
         ({"evaluation": {"splt": "test"}}, "evaluation.splt: unknown key; did you mean 'split'?"),
         ({"evaluation": {"baselines": []}}, "evaluation.baselines: expected a mapping of names"),
@@ -387,6 +398,11 @@ def team(*members: Any, **more: Any) -> dict[str, Any]:
             {"a": {"use": "echo", "model": "mian"}},
             "agents.a.model: no model is called 'mian' (no models are defined)",
         ),
+        (
+            {"a": {"use": "echo", "model": "api"}},
+            "agents.a.model: no model is called 'api'; write {use: api} (no models are defined)",
+        ),
+        ({"a": team("b", policy="ordr"), "b": {"use": "echo"}}, "given as {use: ...}, got 'ordr'"),
         ({"a": team("b", "b2"), "b": {"use": "echo"}}, "did you mean 'b'? (defined: a, b)"),
         ({"a": team("a")}, "agents.a: refers to itself: agents.a -> agents.a"),
         (
@@ -457,6 +473,25 @@ def test_the_policy_may_be_named_from_within(plugins: Plugins) -> None:
     data["policy"] = {"use": "order", "agents": ["a"]}
     config = from_data(data, plugins=plugins)
     assert config.roster == ("agents.a",)
+
+
+def test_a_plugin_says_what_to_write_for_names_it_no_longer_has() -> None:
+    plugins = with_parts()
+    removed = {
+        "agent shout": "write {use: echo}",
+        "agent echo.volume": "write `loud`",
+        "agent echo.mode=z": "write `mode: a`",
+    }
+    next(iter(plugins._results.values())).namespace.ORCHESTRION_REMOVED = removed  # type: ignore[union-attr]
+    agents = {
+        "a": {"use": "shout"},
+        "b": {"use": "echo", "volume": 3, "mode": "z"},
+    }
+    assert problems({"agents": agents}, plugins) == [
+        "agents.a.use: no installed plugin supplies an agent 'shout'; write {use: echo}",
+        "agents.b.volume: write `loud`",
+        "agents.b.mode: write `mode: a`",
+    ]
 
 
 # ------------------------------------------------------------------ faulty components
@@ -739,6 +774,7 @@ def test_no_message_repeats_a_secret(plugins: Plugins) -> None:
         "limits=${env:KEY}",
         "run.observers=['${env:KEY}']",
         "evaluation.baselines=${env:KEY}",
+        "evaluation.baselines=['${env:KEY}']",
         "models=${env:KEY}",
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve, frozen
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrion import (
@@ -53,6 +53,7 @@ contents = plain | st.dictionaries(
 )
 
 
+@settings(max_examples=25)
 @given(contents)
 def test_pieces_give_the_content_again(content: Any) -> None:
     assert joined([piece.decode() for piece in cut(content)]) == content

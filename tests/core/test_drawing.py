@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrion.testing._draws import drawing
+from orchestrion.testing._watch import drawing
 
 
 def test_what_a_library_draws_while_it_is_imported_is_not_the_components(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from attrs import frozen
@@ -29,6 +29,7 @@ from orchestrion import (
 from orchestrion._engine.calls import CallPath, Recorded
 from orchestrion._engine.replaying import ReplayPath
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
+from tests.core.test_calls import Memory
 
 PROBLEM = Problem("p", "a problem")
 Decide = Callable[[Situation], Decision]
@@ -56,13 +57,17 @@ class After(Agent):
         return Output(f"{view.agent} {key.uniform():.6f}")
 
 
-def played(agents: dict[str, Agent], rule: Decide, calls: CallPath | None = None) -> Episode:
+def played(
+    agents: Mapping[str, Agent], policy: Policy | Decide, calls: CallPath | None = None
+) -> Episode:
+    """Return an episode under a policy, or a function of one situation."""
     errors: list[object] = []
 
     async def main() -> Episode:
         # Errors of callbacks, which asyncio only logs otherwise.
         asyncio.get_running_loop().set_exception_handler(lambda _, error: errors.append(error))
-        engine = engine_for(agents, By(rule), calls=calls)
+        chosen = By(policy) if callable(policy) else policy
+        engine = engine_for(agents, chosen, calls=calls)
         try:
             return await engine.run("e", PROBLEM, Key(1))
         finally:
@@ -100,16 +105,8 @@ def test_a_draw_goes_by_the_index_that_the_policy_gave_and_not_by_arrival() -> N
 
 def indices_of(*given: int | None) -> list[int]:
     """The indices of turns of activations that gave these."""
-    agent = ScriptedAgent([Output("x")] * len(given))
-
-    async def main() -> Episode:
-        engine = engine_for({"a": agent}, Fixed([[Activation("a", index=i)] for i in given]))
-        try:
-            return await engine.run("e", PROBLEM, Key(1))
-        finally:
-            engine.close()
-
-    return [turn.index for turn in asyncio.run(main()).turns]
+    steps = Fixed([[Activation("a", index=i)] for i in given])
+    return [turn.index for turn in played({"a": ScriptedAgent()}, steps).turns]
 
 
 def test_an_activation_without_an_index_takes_the_next_that_is_free() -> None:
@@ -152,15 +149,8 @@ def test_an_activation_may_reuse_the_result_of_an_equal_one() -> None:
         (Activation("a", reads=()),),
     )
 
-    async def main() -> Episode:
-        engine = engine_for({"a": agent}, Fixed(steps))
-        try:
-            return await engine.run("e", PROBLEM, Key(1))
-        finally:
-            engine.close()
-
-    episode = asyncio.run(main())
-    assert [turn.output.content for turn in episode.turns] == ["first", "first", "second", "second"]
+    said = [turn.output.content for turn in played({"a": agent}, Fixed(steps)).turns]
+    assert said == ["first", "first", "second", "second"]
 
 
 # ------------------------------------------------------------------------------ errors
@@ -200,16 +190,7 @@ def once(situation: Situation) -> Decision:
 def test_members_of_a_nested_team_may_read_what_their_team_may_read() -> None:
     member = ScriptedAgent()
     agents = {"a": ScriptedAgent([Output("said")]), "n": Nesting(member, once)}
-    steps = ("a", "a", (Activation("n", reads=(1,)),))
-
-    async def main() -> Episode:
-        engine = engine_for(agents, Fixed(steps))
-        try:
-            return await engine.run("e", PROBLEM, Key(1))
-        finally:
-            engine.close()
-
-    asyncio.run(main())
+    played(agents, Fixed(("a", "a", (Activation("n", reads=(1,)),))))
     [view] = member.views
     assert [turn.index for turn in view.turns] == [1]
     assert view.turns == view.given
@@ -234,16 +215,7 @@ def test_a_nested_team_shares_the_time_limit_of_the_turn_it_is_run_in() -> None:
 
 def test_an_agent_sees_who_is_in_its_team() -> None:
     outer, inner = ScriptedAgent(), ScriptedAgent()
-    agents = {"a": outer, "n": Nesting(inner, once)}
-
-    async def main() -> Episode:
-        engine = engine_for(agents, Fixed(("a", "n")))
-        try:
-            return await engine.run("e", PROBLEM, Key(1))
-        finally:
-            engine.close()
-
-    asyncio.run(main())
+    played({"a": outer, "n": Nesting(inner, once)}, Fixed(("a", "n")))
     assert [member.name for member in outer.views[0].team] == ["a", "n"]
     assert [member.name for member in inner.views[0].team] == ["m"], "of a nested team: its own"
 
@@ -283,17 +255,6 @@ def test_a_nested_policy_that_cannot_go_on_fails_the_outer_turn() -> None:
 # ------------------------------------------------------------------------------ arrival
 
 
-class Rows:
-    def __init__(self) -> None:
-        self.rows: dict[str, Recorded] = {}
-
-    def get(self, key: str) -> Recorded | None:
-        return self.rows.get(key)
-
-    def put_many(self, rows: list[Recorded]) -> None:
-        self.rows |= {row.key: row for row in rows}
-
-
 def race(situation: Situation) -> Decision:
     """Three run; after the first, "d"; then stop, whoever else has finished."""
     arrived = [turn.agent for turn in situation.trajectory]
@@ -314,7 +275,7 @@ def racers(*steps: int) -> dict[str, Agent]:
 
 @pytest.mark.parametrize("replay", [True, False], ids=["replayed", "resumed"])
 def test_where_arrival_matters_its_order_is_on_record_and_repeated(replay: bool) -> None:
-    journal = Rows()
+    journal = Memory()
     late = {"c": ScriptedAgent(gate=asyncio.Event())}
     first = played(racers(9, 1, 0, 15) | late, race, CallPath(journal=journal))
     calls = ReplayPath(journal) if replay else CallPath(journal=journal)
@@ -331,11 +292,11 @@ def test_where_arrival_matters_its_order_is_on_record_and_repeated(replay: bool)
 
 def test_a_replay_without_the_record_is_refused() -> None:
     with pytest.raises(ReplayError, match="no recorded completion order"):
-        played(racers(1, 2, 3, 4), race, ReplayPath(Rows()))
+        played(racers(1, 2, 3, 4), race, ReplayPath(Memory()))
 
 
 def test_a_record_that_does_not_fit_is_refused() -> None:
-    journal = Rows()
+    journal = Memory()
     played(racers(9, 1, 30, 15), race, CallPath(journal=journal))
     for name, row in journal.rows.items():
         journal.rows[name] = Recorded(name, row.request, [7], row.usage)
@@ -354,13 +315,13 @@ def calm(situation: Situation) -> Decision:
 
 
 def test_nothing_is_recorded_where_all_end_together_or_only_one_runs() -> None:
-    journal = Rows()
+    journal = Memory()
     played(racers(0, 0, 0, 0), calm, CallPath(journal=journal))
     assert journal.rows == {}
 
 
 def test_a_replay_decides_as_often_as_the_run_even_where_nothing_hangs_on_arrival() -> None:
-    journal = Rows()
+    journal = Memory()
     first = played(racers(9, 1, 30, 1), calm, CallPath(journal=journal))
     again = played(racers(1, 40, 5, 1), calm, ReplayPath(journal))
     assert len(first.decisions) > 2
@@ -368,7 +329,7 @@ def test_a_replay_decides_as_often_as_the_run_even_where_nothing_hangs_on_arriva
 
 
 def test_the_order_of_a_run_that_went_on_replaces_that_of_one_that_was_cut() -> None:
-    journal = Rows()
+    journal = Memory()
     played(racers(9, 1, 30, 1), calm, CallPath(journal=journal))
     resumed = played(racers(0, 0, 0, 0), calm, CallPath(journal=journal))
     again = played(racers(1, 40, 5, 1), calm, ReplayPath(journal))
@@ -408,7 +369,7 @@ def test_an_activation_sees_the_turns_of_its_decision_and_none_that_end_later() 
 
 
 def test_whom_a_failure_cut_off_is_repeated_by_a_replay() -> None:
-    journal = Rows()
+    journal = Memory()
 
     def until_a(situation: Situation) -> Decision:
         if any(turn.agent == "a" for turn in situation.trajectory):

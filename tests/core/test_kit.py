@@ -45,11 +45,6 @@ def _run(kind: str, cls: type, only: str = "") -> dict[str, str]:
     return failed
 
 
-@pytest.fixture(autouse=True)
-def _few_examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ORCHESTRION_CHECK_EXAMPLES", "5")
-
-
 @pytest.mark.parametrize(
     ("kind", "cls", "check", "words"), PLANTED, ids=[f"{k}-{c.__name__}" for k, c, *_ in PLANTED]
 )

@@ -15,7 +15,7 @@ from orchestrion import Saved, UsageError
 from orchestrion._cli.common import failure_lines
 from orchestrion._cli.driving import EVERY_ITERATION
 from orchestrion._session import summarize
-from orchestrion.runs import RunReader, newest_states
+from orchestrion.runs import RunReader, RunStore, newest_states
 from tests.core.plugin_support import Site, invoke, site_with_config, status, train
 
 HOOKS = """
@@ -467,6 +467,26 @@ def test_running_a_team_of_which_nothing_came_is_no_success(site: Site) -> None:
     assert json.loads(as_json.stdout)["episode"]["status"] == "failed"
 
 
+def test_free_input_is_not_called_unsolved_where_no_answer_is_known(site: Site) -> None:
+    result = invoke("run", "c.yaml", "--input", "what now?")
+    assert (result.exit_code, result.stdout) == (0, "done\n")
+    assert result.stderr.splitlines()[-2] == "answer:", "what stands on standard output"
+    assert result.stderr.endswith("cost 0, not judged: no answer to this input is known\n")
+    as_json = json.loads(invoke("run", "c.yaml", "--input", "what now?", "--json").stdout)
+    assert as_json["known_answer"] is False
+    known = invoke("run", "c.yaml", "--problem", "test-0")
+    assert known.stderr.endswith("cost 0, score 1, solved\n")
+
+
+def test_a_smoke_run_gives_no_advice_on_its_results(site: Site) -> None:
+    assert "few_problems" in invoke("train", "c.yaml", "--json").stdout
+    smoke = invoke("train", "c.yaml", "--smoke")
+    assert (smoke.exit_code, "held-out split" in smoke.stdout) == (0, True)
+    for told in (smoke, invoke("runs", "show", "c-smoke")):
+        assert "note:" not in told.stdout
+        assert "warning:" not in told.stdout
+
+
 def test_text_that_is_not_utf_8_is_refused(site: Site) -> None:
     result = invoke("run", "c.yaml", "--input", "\udcff", "--json")
     assert result.exit_code == 2
@@ -584,6 +604,20 @@ def test_what_cannot_be_compared_is_named(site: Site, other: str, said: str) -> 
     result = invoke("runs", "compare", "c-1", other)
     assert result.exit_code in (1, 2)
     assert said in result.stderr
+
+
+def test_a_run_whose_problems_an_earlier_version_did_not_digest_is_replayed_and_compared(
+    site: Site,
+) -> None:
+    assert train().exit_code == 0
+    with RunStore.open(Path("runs/c-1")) as store:
+        results = store.load_evaluations()["learned"]
+        assert results.pop("digests").keys() == {"test-0", "test-1"}
+        episodes = [stored.episode for stored in store.episodes(source="learned")]
+        store.save_evaluation("learned", results, episodes)
+    assert invoke("replay", "c-1").stdout.startswith("identical")
+    assert train().exit_code == 0
+    assert "2 problems in both" in invoke("runs", "compare", "c-1", "c-2").stdout
 
 
 def test_a_resume_with_other_versions_says_so_and_notes_from_where_on(

@@ -23,7 +23,7 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion._cli.display import Display, comparison_lines, report_lines
-from orchestrion._comparison import compare_outcomes
+from orchestrion._comparison import Judged, compare_outcomes
 from orchestrion._report import compare, outcomes
 from orchestrion.runs import Report, convergence, difference, estimate
 
@@ -45,11 +45,11 @@ def test_the_mean_does_not_depend_on_order(values: list[float], draw: random.Ran
 
 def test_about_95_of_100_intervals_cover_the_truth() -> None:
     covered = 0
-    for seed in range(200):
+    for seed in range(60):
         draw = random.Random(seed)
         found = estimate([draw.gauss(3.0, 1.0) for _ in range(60)], Key(seed))
         covered += found.low <= 3.0 <= found.high
-    assert 180 <= covered <= 199
+    assert 53 <= covered <= 59
 
 
 def test_pairing_takes_the_problems_difficulty_out() -> None:
@@ -172,7 +172,10 @@ def test_no_line_of_a_report_is_wider_than_the_terminal(width: int) -> None:
     assert max(map(len, lines)) <= width
     for name in names:
         assert any(line.startswith(name) for line in lines)
-    assert ("turns  at limit" in "\n".join(lines)) == (width >= 80)
+    assert not any(line.startswith("  solved") and "[" in line for line in lines), "no blocks"
+    # Each contender has one row of results and one of how they came about, if these fit.
+    rows = sum(line.startswith("learned-order  ") for line in lines)
+    assert (rows == 2) == (width >= 80)
 
 
 @pytest.mark.parametrize("width", [40, 80])
@@ -192,7 +195,7 @@ def test_progress_keeps_its_count_on_a_narrow_terminal(
 def test_two_results_are_compared_problem_by_problem() -> None:
     first = outcomes([episode("p", 1.0), episode("q", 0.0), episode("r", 1.0), episode("s", 1.0)])
     second = outcomes([episode("p", 1.0), episode("q", 1.0), episode("r", 0.0), episode("t", 1.0)])
-    found = compare_outcomes(("x", "y"), first, second, (1, 1), Key(1))
+    found = compare_outcomes(Judged("x", first), Judged("y", second), Key(1))
     assert found.problems == 3
     assert found.better == (("r",), ("q",))
     assert found.alone == (1, 1)
@@ -202,7 +205,31 @@ def test_two_results_are_compared_problem_by_problem() -> None:
     assert "only A solves (1): r" in lines
     assert "only B solves (1): q" in lines
     with pytest.raises(UsageError, match="no problem with the same id"):
-        compare_outcomes(("x", "y"), first, {}, (1, 1), Key(1))
+        compare_outcomes(Judged("x", first), Judged("y", {}), Key(1))
+
+
+def test_only_the_same_problems_are_compared() -> None:
+    rows = outcomes([episode("p", 1.0), episode("q", 0.0)])
+
+    def judged(digests: str, **task: object) -> Judged:
+        return Judged("x", rows, digests=dict(zip("pq", digests, strict=False)), task=task)
+
+    assert compare_outcomes(judged("12"), judged("12", test=3), Key(1)).notes == ()
+    partly = compare_outcomes(judged("12"), judged("13"), Key(1))
+    assert (partly.problems, partly.alone) == (1, (1, 1))
+    assert partly.notes == ("not paired: 1 problems with the same id and other content",)
+    elsewhere = compare_outcomes(judged("12", horizon=10), judged("12", horizon=6), Key(1))
+    assert elsewhere.notes[0].endswith(
+        "the settings of their tasks differ: horizon is 10 in A and 6 in B"
+    )
+    with pytest.raises(
+        UsageError, match=r"2 have the same id, and none .* \(.*seed is 1 in A and 2 in B\)"
+    ):
+        compare_outcomes(judged("12", seed=1), judged("34", seed=2), Key(1))
+    # Results that an earlier version stored are compared if their tasks are the same.
+    assert compare_outcomes(judged("", seed=1), judged("", seed=1), Key(1)).problems == 2
+    with pytest.raises(UsageError, match="evaluate both again"):
+        compare_outcomes(judged("", seed=1), judged("12", seed=2), Key(1))
 
 
 def test_convergence_is_where_nine_tenths_of_the_rise_are_reached() -> None:

@@ -50,17 +50,17 @@ BYTES = b"".join(encode_checkpoint(SMALL))
 # ------------------------------------------------------------------------------- the format
 
 
-@given(support.checkpoints)
-def test_a_checkpoint_comes_back_equal(checkpoint: Checkpoint) -> None:
-    assert decode_checkpoint(b"".join(encode_checkpoint(checkpoint))) == checkpoint
-
-
 def _backwards(mapping: Mapping[str, Any]) -> dict[str, Any]:
     return dict(reversed(list(mapping.items())))
 
 
+@settings(max_examples=40)
 @given(support.checkpoints)
-def test_equal_content_gives_equal_bytes_in_whatever_order_it_came(checkpoint: Checkpoint) -> None:
+def test_a_checkpoint_is_safetensors_comes_back_equal_and_has_the_same_bytes_in_any_order(
+    checkpoint: Checkpoint,
+) -> None:
+    data = b"".join(encode_checkpoint(checkpoint))
+    assert decode_checkpoint(data) == checkpoint
     other = evolve(
         checkpoint,
         components={
@@ -70,12 +70,7 @@ def test_equal_content_gives_equal_bytes_in_whatever_order_it_came(checkpoint: C
         versions=_backwards(checkpoint.versions),
         overlay=_backwards(checkpoint.overlay),
     )
-    assert encode_checkpoint(other) == encode_checkpoint(checkpoint)
-
-
-@given(support.checkpoints)
-def test_every_file_is_what_the_safetensors_format_asks_for(checkpoint: Checkpoint) -> None:
-    data = b"".join(encode_checkpoint(checkpoint))
+    assert b"".join(encode_checkpoint(other)) == data
     length = int.from_bytes(data[:8], "little")
     assert (8 + length) % 8 == 0
     header = json.loads(data[8 : 8 + length])
@@ -139,7 +134,7 @@ def test_no_truncated_file_is_accepted() -> None:
             decode_checkpoint(BYTES[:length])
 
 
-@settings(max_examples=500)
+@settings(max_examples=100)
 @given(st.integers(0, len(BYTES) * 8 - 1))
 def test_no_file_with_a_flipped_bit_is_accepted(bit: int) -> None:
     data = bytearray(BYTES)
@@ -148,7 +143,7 @@ def test_no_file_with_a_flipped_bit_is_accepted(bit: int) -> None:
         decode_checkpoint(bytes(data))
 
 
-@settings(max_examples=200)
+@settings(max_examples=40)
 @given(st.binary(max_size=200), st.binary(max_size=64))
 def test_no_other_bytes_are_accepted(noise: bytes, tail: bytes) -> None:
     for data in (noise, BYTES + tail + b"x", BYTES[: len(noise)] + noise, b""):

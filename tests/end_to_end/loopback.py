@@ -1,19 +1,17 @@
-"""A model behind a loopback HTTP server that remembers who asked it, and a plugin that asks it."""
+"""A plugin with a model behind HTTP, and the simulated service that counts its calls."""
 
 from __future__ import annotations
 
 import json
-import threading
+from asyncio import StreamWriter, sleep
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from tests.core.plugin_support import Site
+from tests.service import ModelService, Seen, hang, reply
 
 __all__ = ["COMPOSED", "KEY", "Server", "asking", "install", "value_of"]
 
@@ -155,9 +153,9 @@ class Repeat(Trainer):
     model: Model | None = None
     smoke = {"iterations": 1}
 
-    def plan(self, i, sizes, turns):
+    def plan(self, i, sizes):
         own = Usage() if self.model is None else self.model.ceiling(100)
-        return Plan(sizes["train"] * turns, sizes["train"], usage=own, exact=True, forked=False)
+        return Plan(sizes["train"], usage=own)
 
     async def iterate(self, i, session):
         jobs = [Job(p, session.key.child(p.id)) for p in session.problems("train")]
@@ -244,42 +242,24 @@ def value_of(name: str, body: bytes) -> int:
     return int(sha256(name.encode() + body).hexdigest(), 16) % 10
 
 
-class Server:
-    """Answers by what it is asked, whatever comes first. Use as a context manager.
+class Server(ModelService):
+    """A model service whose answer depends on the request alone, whatever comes first.
 
     Attributes:
-        asked: how often each call was made, by idempotency key and content.
+        calls: how often each call was made, by idempotency key and content.
         hold: from this call on, answers are kept back until `release`; None means never.
-        refuse: gives the status with which a call fails, or 0, by key and number of the try.
+        refuse: gives the status with which a call fails, or 0, by key and number of the attempt.
         slow: gives the seconds that an answer takes, by key.
         says: makes an answer's text out of its digit.
     """
 
     def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
+        super().__init__(self._answer)
+        self.calls: Counter[str] = Counter()
         self.hold: int | None = None
         self.refuse: Callable[[str, int], int] = lambda name, n: 0
         self.slow: Callable[[str], float] = lambda name: 0.0
         self.says: Callable[[int], str] = str
-        self._release = threading.Event()
-        self._lock = threading.Lock()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                outer._answer(self)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-
-    @property
-    def url(self) -> str:
-        """Where it is."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @property
     def at_model(self) -> tuple[str, str]:
@@ -287,52 +267,24 @@ class Server:
         return ("-o", f"models.loop.url={self.url}")
 
     def release(self) -> None:
-        """Keep nothing back any more."""
+        """Keep no later answer back; those that wait stay unanswered, as their callers are gone."""
         self.hold = None
-        self._release.set()
 
-    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
-        body = handler.rfile.read(int(handler.headers["Content-Length"]))
-        name = handler.headers["Idempotency-Key"]
+    async def _answer(self, seen: Seen, writer: StreamWriter) -> None:
+        name = seen.headers["idempotency-key"]
         if name == "preflight":
-            self._reply(handler, 200, {"text": "0"})
+            await reply(200, {"text": "0"})(seen, writer)
             return
-        digit = value_of(name, body)
-        # Episodes that are compared have common keys, and ask other things by the same name.
-        name = f"{name}/{sha256(body).hexdigest()[:8]}"
-        with self._lock:
-            self.asked[name] += 1
-            held = self.hold is not None and sum(self.asked.values()) > self.hold
-        if held:
-            self._release.wait(60)
-            return  # whoever asked is gone
-        self._release.wait(self.slow(name))
-        status = self.refuse(name, self.asked[name])
-        if status:
-            told = f"refused, your key is {handler.headers['Authorization'].split()[-1]}"
-            self._reply(handler, status, told)
+        digit = value_of(name, seen.body)
+        # Episodes that are compared share keys, and ask different things under the same name.
+        name = f"{name}/{sha256(seen.body).hexdigest()[:8]}"
+        self.calls[name] += 1
+        if self.hold is not None and sum(self.calls.values()) > self.hold:
+            await hang()(seen, writer)
+        await sleep(self.slow(name))
+        if status := self.refuse(name, self.calls[name]):
+            message = f"refused, your key is {seen.headers['authorization'].split()[-1]}"
+            answer = reply(status, json.dumps(message, ensure_ascii=False))
         else:
-            self._reply(handler, 200, {"text": self.says(digit)})
-
-    def _reply(self, handler: BaseHTTPRequestHandler, status: int, data: Any) -> None:
-        text = json.dumps(data, ensure_ascii=False).encode()
-        with suppress(OSError):  # whoever asked may be gone
-            handler.send_response(status)
-            handler.send_header("Content-Length", str(len(text)))
-            handler.end_headers()
-            handler.wfile.write(text)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._release.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+            answer = reply(200, json.dumps({"text": self.says(digit)}, ensure_ascii=False))
+        await answer(seen, writer)

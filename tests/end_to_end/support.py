@@ -1,4 +1,4 @@
-"""Runs the command line in real processes, and reads what a run left behind."""
+"""Runs the command line, here or in real processes, and reads what a run left behind."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import chdir
 from hashlib import sha256
+from importlib import invalidate_caches
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
+from unittest import mock
 
+from click.testing import CliRunner
+
+from orchestrion.cli import main
 from orchestrion.runs import RunReader
 from tests import warm
 
@@ -32,6 +39,32 @@ def tried(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; `typed` is its input, the rest are environment variables."""
     return warm.run(*words, cwd=cwd, env=environment(**extra), typed=typed)
+
+
+def here(*words: str, cwd: Path, code: int = 0, **extra: str) -> CompletedProcess[str]:
+    """Run a command to its end in this process, and hold it to an exit code.
+
+    Args:
+        words: of the command.
+        cwd: the folder to run it in.
+        code: the expected exit code.
+        extra: environment variables; modules in the folders of PYTHONPATH are imported anew.
+    """
+    folders = [part for part in extra.get("PYTHONPATH", "").split(os.pathsep) if part]
+    before, modules = sys.path[:], set(sys.modules)
+    with chdir(cwd), mock.patch.dict(os.environ, extra):
+        sys.path[:0] = folders
+        invalidate_caches()
+        try:
+            done = CliRunner().invoke(main, words)
+        finally:
+            sys.path[:] = before
+            for name in set(sys.modules) - modules:
+                file = str(getattr(sys.modules[name], "__file__", ""))
+                if any(file.startswith(folder) for folder in folders):
+                    del sys.modules[name]
+    assert done.exit_code == code, f"{words}: {done.exit_code}\n{done.stdout}\n{done.stderr}"
+    return CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
 
 def anew(*words: str, cwd: Path) -> None:

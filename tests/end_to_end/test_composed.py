@@ -10,7 +10,7 @@ import pytest
 
 from orchestrion import Trajectory
 from orchestrion.runs import RunReader
-from tests.end_to_end.support import EXAMPLES, anew, orchestrion, result, start, wait_for_iterations
+from tests.end_to_end.support import EXAMPLES, anew, here, result, start, wait_for_iterations
 
 BEGIN = ("-o", "agents.crew.policy.begin=runs/crew")
 SMALL = (
@@ -29,16 +29,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     """A run of the small team, then an uninterrupted one of all of it, and the latter's result."""
     folder = tmp_path_factory.mktemp("whole")
     few = ("-o", "trainer.iterations=2", "-o", "trainer.episodes=16")
-    orchestrion("train", str(EXAMPLES / "crew.yaml"), *SMALL, *few, cwd=folder)
+    here("train", str(EXAMPLES / "crew.yaml"), *SMALL, *few, cwd=folder)
     anew(*COMPOSED, cwd=folder)  # with another hash seed than all others
     return folder, result(folder / "runs" / "composed")
-
-
-@pytest.fixture
-def folder(tmp_path: Path, whole: tuple[Path, dict[str, Any]]) -> Path:
-    """A folder in which the small team has been learned."""
-    shutil.copytree(whole[0] / "runs" / "crew", tmp_path / "runs" / "crew")
-    return tmp_path
 
 
 def nested(trajectory: Trajectory) -> list[tuple[str, ...]]:
@@ -60,18 +53,16 @@ def test_the_record_shows_the_nesting(whole: tuple[Path, dict[str, Any]]) -> Non
 
 
 def test_kill_9_resume_and_replay_end_the_same(
-    folder: Path, whole: tuple[Path, dict[str, Any]]
+    tmp_path: Path, whole: tuple[Path, dict[str, Any]]
 ) -> None:
+    folder = tmp_path
+    shutil.copytree(whole[0] / "runs" / "crew", folder / "runs" / "crew")
     process = start(folder, *COMPOSED)
     directory = folder / "runs" / "composed"
     wait_for_iterations(directory, 1, process)
     process.kill()
     process.wait()
-    orchestrion("resume", "composed", cwd=folder)
+    # One episode at a time: how many run at once changes nothing either.
+    here("resume", "composed", "-o", "run.concurrency=1", cwd=folder)
     assert result(directory) == whole[1]
-    assert orchestrion("replay", "composed", cwd=folder).stdout.startswith("identical: ")
-
-
-def test_one_at_a_time_ends_the_same(folder: Path, whole: tuple[Path, dict[str, Any]]) -> None:
-    orchestrion(*COMPOSED, "-o", "run.concurrency=1", cwd=folder)
-    assert result(folder / "runs" / "composed") == whole[1]
+    assert here("replay", "composed", cwd=folder).stdout.startswith("identical: ")

@@ -1,13 +1,21 @@
-"""`train --dry-run` says what each example would do, and does none of it."""
+"""`train --dry-run` checks each example as `validate` does, and says what it would do."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.support import EXAMPLES, orchestrion
+from orchestrion import Key
+from orchestrion._cli.smoke import smaller
+from orchestrion._engine.opening import open_components
+from orchestrion._forecast import Forecast, forecast
+from orchestrion.config import Config, load
+from orchestrion.runs import RunReader, train
+from tests.end_to_end.support import EXAMPLES, here
 
 THEIRS = ("math", "search")
 """Examples to put files of one's own into."""
@@ -16,7 +24,7 @@ OURS = [path for path in sorted(EXAMPLES.glob("*.yaml")) if path.stem not in THE
 
 @pytest.mark.parametrize("example", OURS, ids=lambda path: path.stem)
 def test_an_example_is_described_and_nothing_is_left_behind(example: Path, tmp_path: Path) -> None:
-    done = orchestrion("train", str(example), "--dry-run", "--json", cwd=tmp_path)
+    done = here("train", str(example), "--dry-run", "--json", cwd=tmp_path)
     told = json.loads(done.stdout)
     assert told["problems"]["train"] > 0
     assert told["problems"][told["evaluated_on"]] > 0
@@ -30,7 +38,31 @@ def test_an_example_for_files_of_ones_own_is_valid_and_says_which_are_missing(
     name: str, tmp_path: Path
 ) -> None:
     example = str(EXAMPLES / f"{name}.yaml")
-    orchestrion("validate", "--no-open", example, cwd=tmp_path)
-    done = orchestrion("train", example, "--dry-run", cwd=tmp_path, code=2)
+    here("validate", "--no-open", example, cwd=tmp_path)
+    done = here("train", example, "--dry-run", cwd=tmp_path, code=2)
     assert "No such file or directory: '/data/" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+async def bound_of(config: Config) -> Forecast:
+    """Return the bound of a run that opens the components without any calls."""
+    async with AsyncExitStack() as stack:
+        key = Key(config.seed)
+        return forecast(await open_components(config, stack, key, live=False, trial=True))
+
+
+# A trainer of whole episodes, one of branches, one with questions of its own, and a judge.
+@pytest.mark.parametrize("name", ["tickets", "beam", "behaviours", "judge"])
+def test_a_run_takes_no_more_than_its_bound(name: str, tmp_path: Path) -> None:
+    path = EXAMPLES / f"{name}.yaml"
+    config = load(path, smaller(load(path)).overrides)
+    bound = asyncio.run(bound_of(config))
+    asyncio.run(train(config, tmp_path / "run"))
+    with RunReader(tmp_path / "run") as run:
+        spent, turns = run.spend(), sum(len(stored.episode.trajectory) for stored in run.episodes())
+    assert not bound.unknown
+    assert 0 < spent.calls <= bound.total.calls
+    assert 0 < spent.input_tokens <= bound.total.input_tokens
+    assert 0 < spent.output_tokens <= bound.total.output_tokens
+    assert spent.usd <= bound.total.usd
+    assert turns <= sum(part.count for part in bound.parts if part.who == "agents")

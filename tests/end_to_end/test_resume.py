@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests import warm
 from tests.end_to_end.support import (
     EXAMPLES,
     anew,
-    orchestrion,
+    here,
     result,
     start,
     wait_for_iterations,
@@ -35,7 +34,7 @@ SHORT = (
     "-o",
     "evaluation.baselines={}",
 )
-KILLS = int(os.environ.get("ORCHESTRION_KILLS", "6"))
+KILLS = int(os.environ.get("ORCHESTRION_KILLS", "2"))
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +65,9 @@ def test_kill_9_at_a_random_moment_changes_nothing(
     process.kill()
     process.wait()
     if not (directory / "run.db").exists():  # killed before there was a run to go on with
-        orchestrion("train", CONFIG, *SHORT, cwd=tmp_path)
+        here("train", CONFIG, *SHORT, cwd=tmp_path)
     else:
-        orchestrion("resume", "quick-1", cwd=tmp_path)
+        here("resume", "quick-1", cwd=tmp_path)
     assert result(directory) == whole
 
 
@@ -80,13 +79,16 @@ def test_an_interrupt_ends_orderly_and_can_be_resumed(
     fault = "commit.written:stop@2"
     process = start(tmp_path, "train", CONFIG, *SHORT, ORCHESTRION_FAULT=fault)
     wait_until_stopped(process)
+    directory = tmp_path / "runs" / "quick-1"
+    if number == signal.SIGINT:
+        second = here("resume", str(directory), cwd=tmp_path, code=1)
+        assert f"in use by process {process.pid}" in second.stderr
     process.send_signal(number)
     process.send_signal(signal.SIGCONT)
     assert process.wait() == code
-    directory = tmp_path / "runs" / "quick-1"
     with RunReader(directory) as run:
         assert run.status == "cancelled"
-    orchestrion("resume", "quick-1", cwd=tmp_path)
+    here("resume", "quick-1", cwd=tmp_path)
     assert result(directory) == whole
 
 
@@ -96,56 +98,31 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used(
     process, directory = begin(tmp_path, 5)
     process.kill()
     process.wait()
+    other = here("resume", "quick-1", "-o", "seed=99", cwd=tmp_path, code=2)
+    assert "another config" in other.stderr
     newest = sorted((directory / "checkpoints").glob("*.safetensors"))[-1]
     data = bytearray(newest.read_bytes())
     data[len(data) // 2] ^= 1
     newest.write_bytes(data)
-    orchestrion("resume", "quick-1", cwd=tmp_path)
+    here("resume", "quick-1", cwd=tmp_path)
     assert result(directory) == whole
     with RunReader(directory) as run:
         assert any(event.kind == "checkpoint refused" for event in run.events())
 
 
-def test_concurrency_does_not_change_a_bit(tmp_path: Path, whole: dict[str, Any]) -> None:
-    for concurrency in ("1", "7"):
-        folder = tmp_path / concurrency
-        folder.mkdir()
-        orchestrion("train", CONFIG, *SHORT, "-o", f"run.concurrency={concurrency}", cwd=folder)
-        assert result(folder / "runs" / "quick-1") == whole
-
-
-def test_a_finished_run_prints_its_report_again_and_does_nothing(tmp_path: Path) -> None:
-    first = orchestrion("train", CONFIG, *SHORT, cwd=tmp_path)
-    before = result(tmp_path / "runs" / "quick-1")
-    again = orchestrion("resume", "quick-1", cwd=tmp_path)
-    assert again.stdout == first.stdout
-    assert result(tmp_path / "runs" / "quick-1") == before
+def test_concurrency_does_not_change_a_bit_and_a_finished_run_prints_its_report_again(
+    tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    first = here("train", CONFIG, *SHORT, "-o", "run.concurrency=7", cwd=tmp_path)
+    assert here("resume", "quick-1", cwd=tmp_path).stdout == first.stdout
+    assert result(tmp_path / "runs" / "quick-1") == whole
 
 
 def test_an_exhausted_budget_ends_with_4_and_can_be_resumed_with_more(
     tmp_path: Path, whole: dict[str, Any]
 ) -> None:
-    done = orchestrion("train", CONFIG, *SHORT, "-o", "budget.minutes=0.0001", cwd=tmp_path, code=4)
+    done = here("train", CONFIG, *SHORT, "-o", "budget.minutes=0.0001", cwd=tmp_path, code=4)
     assert "budget.minutes" in done.stderr
     assert "orchestrion resume" in done.stderr
-    orchestrion("resume", "quick-1", "-o", "budget.minutes=null", cwd=tmp_path)
+    here("resume", "quick-1", "-o", "budget.minutes=null", cwd=tmp_path)
     assert result(tmp_path / "runs" / "quick-1") == whole
-
-
-def test_another_config_cannot_go_on_with_a_run(tmp_path: Path) -> None:
-    process, _ = begin(tmp_path, 2)
-    process.kill()
-    process.wait()
-    done = orchestrion("resume", "quick-1", "-o", "seed=99", cwd=tmp_path, code=2)
-    assert "another config" in done.stderr
-
-
-def test_two_processes_cannot_go_on_with_one_run(tmp_path: Path) -> None:
-    process = start(tmp_path, "train", CONFIG, *SHORT, ORCHESTRION_FAULT="commit.written:stop")
-    wait_until_stopped(process)
-    directory = tmp_path / "runs" / "quick-1"
-    done = orchestrion("resume", str(directory), cwd=tmp_path, code=1)
-    assert str(process.pid) in done.stderr
-    process.kill()
-    process.wait()
-    shutil.rmtree(directory)

@@ -14,7 +14,7 @@ from tests.packaging.made_up import DUMMIES, dummy_plugins
 pytestmark = pytest.mark.packaging
 
 HEAVY = {"torch", "numpy", "anthropic", "openai", "hypothesis"}
-LATE = {"structlog", "rich", "cattrs", "msgspec", "ruamel", "sqlite3", "asyncio"}
+LATE = {"attr", "structlog", "rich", "cattrs", "msgspec", "pluggy", "ruamel", "sqlite3", "asyncio"}
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,8 @@ import importlib
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -80,14 +82,19 @@ def imported_modules(node: ast.Import | ast.ImportFrom) -> list[str]:
         return [alias.name for alias in node.names]
     if node.level or not node.module:
         return []
-    folders = [member.source.parent / Path(*node.module.split(".")) for member in members()]
-    modules = [
-        f"{node.module}.{alias.name}"
-        for alias in node.names
-        for folder in folders
-        if (folder / f"{alias.name}.py").exists() or (folder / alias.name).is_dir()
-    ]
-    return [node.module, *modules]
+    full = [f"{node.module}.{alias.name}" for alias in node.names]
+    return [node.module, *(name for name in full if name in modules_of_members())]
+
+
+@cache
+def modules_of_members() -> dict[str, Path]:
+    """Return the file of each module of a member, by the module's full name."""
+    found = {}
+    for member in members():
+        for file in python_files(member.source):
+            name = ".".join(file.relative_to(member.source.parent).with_suffix("").parts)
+            found[name.removesuffix(".__init__")] = file
+    return found
 
 
 def private_imports(file: Path, package: str) -> list[str]:
@@ -240,7 +247,7 @@ for package in {packages!r}:
     plugin = importlib.import_module(package + ".plugin")
     before = set(sys.modules)
     for name, function in vars(plugin).items():
-        if name.startswith("orchestrion_") and name != "orchestrion_kinds":
+        if name.startswith("orchestrion_") and name[12:] not in ("kinds", "doctor"):
             for item in function():
                 component = item[1] if name == "orchestrion_components" else item
                 if hasattr(component, "path"):
@@ -259,3 +266,63 @@ def test_at_least_one_heavy_library_is_installed_here() -> None:
     assert any(importlib.util.find_spec(name) for name in HEAVY), (
         "the test above would show nothing"
     )
+
+
+ALLOWED_CIRCLES: set[frozenset[str]] = set()
+
+
+@every_member
+def test_no_modules_import_each_other_in_a_circle(member: Member) -> None:
+    """Imports for types count, those inside functions do not."""
+    own = {
+        name: file
+        for name, file in modules_of_members().items()
+        if file.is_relative_to(member.source)
+    }
+    modules = {name: imported_at_once(tree_of(file)) & set(own) for name, file in own.items()}
+    assert circles(modules) <= ALLOWED_CIRCLES
+
+
+def imported_at_once(tree: ast.Module) -> set[str]:
+    """Return the modules of members that statements outside of functions and classes import."""
+    found: set[str] = set()
+    statements: list[ast.AST] = [*tree.body]
+    while statements:
+        statement = statements.pop()
+        if isinstance(statement, ast.ImportFrom):
+            names = imported_modules(statement)
+            found.update(names[1:] or names)
+        elif isinstance(statement, ast.Import):
+            found.update(imported_modules(statement))
+        elif not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            statements.extend(ast.iter_child_nodes(statement))
+    return found
+
+
+def circles(modules: Mapping[str, set[str]]) -> set[frozenset[str]]:
+    """Return the sets of modules that reach each other."""
+    reach = {name: reached(name, modules) for name in modules}
+    return {
+        frozenset(other for other in reach[name] if name in reach[other])
+        for name in modules
+        if name in reach[name]
+    }
+
+
+def reached(name: str, modules: Mapping[str, set[str]]) -> set[str]:
+    """Return all modules that one leads to, over any number of imports."""
+    found: set[str] = set()
+    todo = [name]
+    while todo:
+        new = modules[todo.pop()] - found
+        found |= new
+        todo.extend(new)
+    return found
+
+
+def test_a_circle_would_be_found() -> None:
+    modules = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
+    assert circles(modules) == {frozenset("bc")}
+    for_types = ast.parse("if TYPE_CHECKING:\n    from orchestrion._keys import Key\n")
+    assert imported_at_once(for_types) == {"orchestrion._keys"}
+    assert imported_at_once(ast.parse("def f():\n    import orchestrion._keys\n")) == set()

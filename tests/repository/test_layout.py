@@ -75,6 +75,7 @@ def test_a_member_has_what_a_distribution_needs(member: Member) -> None:
     missing = [name for name in needed if not (member.folder / name).is_file()]
     assert missing == []
     assert member.project["license"] == "MIT"
+    assert all(member.project[field] for field in ("authors", "classifiers", "keywords"))
     assert member.project["requires-python"] == ">=3.11"
     assert member.project["readme"] == "README.md"
     assert member.data["build-system"]["build-backend"] == "flit_core.buildapi"

@@ -1,4 +1,4 @@
-"""What a policy can choose from: each agent, with each of its options."""
+"""Lists what a policy can choose from: each agent with each of its options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["choice_name", "choices", "is_blocked", "parse_choice"]
 
 
 def choices(roster: Iterable[Member]) -> tuple[Activation, ...]:
-    """One activation for each agent and option, in roster order."""
+    """Return an activation for each agent and option, in roster order."""
     return tuple(
         Activation(member.name, option)
         for member in roster
@@ -22,24 +22,28 @@ def choices(roster: Iterable[Member]) -> tuple[Activation, ...]:
 
 
 def choice_name(choice: Activation) -> str:
-    """ "agent", or "agent:option"."""
+    """Return "agent" or "agent:option"."""
     return choice.agent if choice.option is None else f"{choice.agent}:{choice.option}"
 
 
 def parse_choice(text: str, roster: Sequence[Member]) -> Activation:
-    """The choice with this name; raises `UsageError` that lists what there is."""
+    """Return the choice with this name.
+
+    Raises:
+        UsageError: the team has none; the message lists its choices.
+    """
     for choice in choices(roster):
         if text == choice_name(choice):
             return choice
     names = [choice_name(choice) for choice in choices(roster)]
     raise UsageError(
         f"{text!r} is not a choice of this team{did_you_mean(text, names)}; "
-        f"there are: {', '.join(names)}"
+        f"its choices: {', '.join(names)}"
     )
 
 
 def is_blocked(choice: Activation, observation: Observation | None) -> bool:
-    """Whether the task refuses this choice now."""
+    """Return whether the task refuses this choice now."""
     if observation is None or not observation.blocked:
         return False
     return choice.agent in observation.blocked or choice_name(choice) in observation.blocked

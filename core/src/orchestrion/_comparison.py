@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import Factory, frozen
 
 from orchestrion._errors import UsageError
 from orchestrion._keys import Key
 from orchestrion._report import Outcomes, paired, plain_data, unit_of
 from orchestrion._statistics import Estimate, mean
 
-__all__ = ["Comparison", "compare_outcomes"]
+SIZES = ("train", "validation", "test")
+"""Settings of a task that say how many problems a split has: they change no problem."""
+
+
+@frozen
+class Judged:
+    """One of two results to compare.
+
+    Args:
+        name: in the comparison.
+        outcomes: by problem.
+        seeds: tries per problem.
+        digests: of the problems, by id, see `Report.digests`.
+        task: settings of the task that the problems are from; None if they are not known.
+    """
+
+    name: str
+    outcomes: Outcomes
+    seeds: int = 1
+    digests: Mapping[str, str] = Factory(dict)
+    task: Mapping[str, Any] | None = None
 
 
 @frozen
@@ -45,50 +66,92 @@ class Comparison:
         return plain_data(self)
 
 
-def compare_outcomes(
-    names: tuple[str, str], first: Outcomes, second: Outcomes, seeds: tuple[int, int], key: Key
-) -> Comparison:
-    """Compare two results problem by problem.
+def compare_outcomes(first: Judged, second: Judged, key: Key) -> Comparison:
+    """Compare two results problem by problem; `key` is of the bootstrap.
 
-    Args:
-        names: of both.
-        first: one result.
-        second: the other.
-        seeds: tries per problem of each.
-        key: of the bootstrap.
+    Problems are paired if they have the same id and the same content. Where a content is not known,
+    the tasks must have the same settings.
 
     Raises:
-        UsageError: no problem is in both.
+        UsageError: the results have no problem in common; says why.
     """
-    shared = [problem for problem in first if problem in second]
-    if not shared:
-        raise UsageError(f"{names[0]} and {names[1]} were judged on no problem with the same id")
-    a, b = ({problem: rows[problem] for problem in shared} for rows in (first, second))
+    shared, notes = _shared(first, second)
+    a, b = ({id: judged.outcomes[id] for id in shared} for judged in (first, second))
     units = unit_of(a.values()), unit_of(b.values())
     means = {
         field: (_mean(a, field), _mean(b, field), paired(a, b, field, key.child(field)))
         for field in ("solved", "reward", "cost", "turns", "limit", "failed")
     }
-    notes = []
     if units[0] != units[1]:
         del means["cost"]
         notes.append(f"costs are not compared: A has {units[0]}, B has {units[1]}")
-    if seeds[0] != seeds[1]:
-        notes.append(f"A tried each problem {seeds[0]} times, B {seeds[1]} times")
+    if first.seeds != second.seeds:
+        notes.append(f"A tried each problem {first.seeds} times, B {second.seeds} times")
 
     def better(rows: Outcomes, others: Outcomes) -> tuple[str, ...]:
         return tuple(p for p in shared if (rows[p]["solved"] or 0) > (others[p]["solved"] or 0))
 
     return Comparison(
-        names,
+        (first.name, second.name),
         len(shared),
         units[0],
         means,
         (better(a, b), better(b, a)),
-        (len(first) - len(shared), len(second) - len(shared)),
-        max(seeds) > 1,
+        (len(first.outcomes) - len(shared), len(second.outcomes) - len(shared)),
+        max(first.seeds, second.seeds) > 1,
         tuple(notes),
     )
+
+
+def _shared(first: Judged, second: Judged) -> tuple[list[str], list[str]]:
+    """Return the ids of the problems in both results, and what a reader should know of them."""
+    names = f"{first.name} and {second.name}"
+    ids = [id for id in first.outcomes if id in second.outcomes]
+    if not ids:
+        raise UsageError(f"{names} were judged on no problem with the same id")
+    differing = _differing_settings(first.task or {}, second.task or {})
+    settings = ", ".join(differing)
+    notes = []
+    if first.digests and second.digests:
+        shared = [id for id in ids if first.digests.get(id) == second.digests.get(id)]
+        because = f" (the settings of their tasks differ: {settings})" if differing else ""
+        if not shared:
+            raise UsageError(
+                f"{names} were judged on other problems: {len(ids)} have the same id, and none of "
+                f"them the same content{because}"
+            )
+        if len(shared) < len(ids):
+            others = len(ids) - len(shared)
+            notes.append(f"not paired: {others} problems with the same id and other content")
+    elif differing or (first.task is None) != (second.task is None):
+        raise UsageError(
+            f"{names} cannot be compared: they are from tasks with other settings"
+            f"{f' ({settings})' if differing else ''}, and an earlier version of orchestrion did "
+            "not store what their problems are; evaluate both again with `orchestrion eval`"
+        )
+    else:
+        shared = ids
+    if differing:
+        notes.append(
+            f"problems are paired by their content; the settings of their tasks differ: {settings}"
+        )
+    return shared, notes
+
+
+def _differing_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """Return how each setting differs, sizes of splits left out."""
+    names = [name for name in dict.fromkeys([*first, *second]) if name not in SIZES]
+    pairs = {name: (first.get(name), second.get(name)) for name in names}
+    return [
+        f"{name} is {_short(a)} in A and {_short(b)} in B"
+        for name, (a, b) in pairs.items()
+        if a != b
+    ]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _mean(rows: Outcomes, field: str) -> float:

@@ -1,4 +1,4 @@
-"""How a plugin names what it supplies."""
+"""Defines how a plugin describes what it supplies."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is installed, read from metadata alone: no plugin module is imported here.
+"""Lists installed plugins from metadata; imports no plugin.
 
-Distributions are read one by one, so that the damaged metadata of one cannot hide another.
+Each distribution is read alone, so that damaged metadata of one hides no other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMMANDS = "orchestrion.commands"
 
 
 class Plugin(NamedTuple):
-    """One entry point, a plugin or a plugin's command, and the distribution it came with."""
+    """An entry point, a plugin or a plugin's command, with its distribution."""
 
     name: str
     distribution: str
@@ -31,7 +31,7 @@ class Plugin(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """Distribution and version, as messages name it."""
+        """Return distribution and version, as messages show them."""
         return f"{self.distribution} {self.version}".strip()
 
     def __str__(self) -> str:
@@ -40,26 +40,26 @@ class Plugin(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def normal(name: str) -> str:
-    """The name of a distribution or plugin in the form that comparisons use."""
+    """Return the name of a distribution or plugin in the form that comparisons use."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def installed(group: str = GROUP, path: Sequence[str] | None = None) -> list[Plugin]:
-    """All entry points of a group, sorted; `path` stands in for `sys.path`."""
-    found: dict[str, list[Plugin]] = {}
+    """Return all entry points of a group, sorted; `path` replaces `sys.path`."""
+    by_distribution: dict[str, list[Plugin]] = {}
     for folder in _folders(sys.path if path is None else path):
         plugins = _read(folder, group)
         if plugins:
-            # The same distribution twice on sys.path: Python imports the first, and so do we.
-            found.setdefault(normal(plugins[0].distribution), plugins)
-    return sorted(plugin for plugins in found.values() for plugin in plugins)
+            # Of two installations of a distribution, Python imports the first.
+            by_distribution.setdefault(normal(plugins[0].distribution), plugins)
+    return sorted(plugin for plugins in by_distribution.values() for plugin in plugins)
 
 
 def _folders(path: Iterable[str]) -> Iterator[str]:
-    """Metadata folders, where installers put them.
+    """Yield the metadata folders on a path.
 
-    Importing `importlib.metadata`, which does the same for archives as well, would take as long
-    as all the rest of `orchestrion --help`.
+    `importlib.metadata` does this for archives, too, but importing it takes as long as the rest
+    of `orchestrion --help`.
     """
     for place in dict.fromkeys(path):
         try:
@@ -74,12 +74,13 @@ def _folders(path: Iterable[str]) -> Iterator[str]:
 def _read(folder: str, group: str) -> list[Plugin]:
     location, file = os.path.split(folder)
     try:
-        points = list(_entry_points(_text(folder, "entry_points.txt"), group))
+        text = _text(folder, "entry_points.txt")
+        points = list(_entry_points(text, group)) if group in text else []
         if not points:
             return []
         name, version, summary = _headers(folder)
     except Exception as exc:
-        # Without readable metadata nobody knows the group: go by the folder's name.
+        # Without readable metadata the group is unknown: go by the folder's name.
         name, _, rest = file.partition("-")
         if not name.startswith("orchestrion"):
             return []
@@ -98,24 +99,22 @@ def _text(folder: str, name: str) -> str:
 
 
 def _entry_points(text: str, group: str) -> Iterator[tuple[str, str]]:
-    """Names and values of one group of an entry_points.txt."""
+    """Yield the names and values of a group of an entry_points.txt."""
     section = ""
     for line in (raw.strip() for raw in text.splitlines()):
         if line.startswith("["):
             section = line.strip("[]").strip()
         elif section == group and line and not line.startswith(("#", ";")):
             name, _, value = line.partition("=")
-            # Extras after the value ("module [extra]") are no longer used by anybody.
+            # Extras after the value ("module [extra]") are obsolete.
             yield name.strip(), value.partition("[")[0].strip()
 
 
 def _headers(folder: str) -> tuple[str, str, str]:
-    """Name, version and summary; a fifth of the time that parsing METADATA as mail takes."""
+    """Return name, version and summary; parsing METADATA as mail takes five times as long."""
     text = _text(folder, "METADATA") or _text(folder, "PKG-INFO")
     fields = {"name": "", "version": "", "summary": ""}
-    for line in text.splitlines():
-        if not line:
-            break
+    for line in text.partition("\n\n")[0].splitlines():
         key, _, value = line.partition(":")
         if key.lower() in fields:
             fields[key.lower()] = value.strip()
@@ -125,11 +124,11 @@ def _headers(folder: str) -> tuple[str, str, str]:
 
 
 class Selection(NamedTuple):
-    """Which plugins may be imported, by plugin name or distribution name.
+    """Which plugins may be imported, by the names of plugins or distributions.
 
     Args:
-        block: never imported.
-        allow: if given, nothing else is imported.
+        block: are never imported.
+        allow: if given, only these are imported.
     """
 
     block: frozenset[str] = frozenset()
@@ -137,7 +136,7 @@ class Selection(NamedTuple):
 
     @classmethod
     def of(cls, block: Iterable[str], env: Mapping[str, str]) -> Selection:
-        """`block` and ORCHESTRION_BLOCK together, and ORCHESTRION_PLUGINS as the allow-list."""
+        """Return `block` with ORCHESTRION_BLOCK, and ORCHESTRION_PLUGINS as the allow-list."""
         blocked = [*block, *_names(env.get("ORCHESTRION_BLOCK", ""))]
         allow = env.get("ORCHESTRION_PLUGINS")
         return cls(
@@ -146,7 +145,7 @@ class Selection(NamedTuple):
         )
 
     def refusal(self, plugin: Plugin) -> str:
-        """Why a plugin may not be imported, or nothing."""
+        """Return why a plugin may not be imported, or ""."""
         names = {normal(plugin.name), normal(plugin.distribution)}
         if names & self.block:
             return "blocked"

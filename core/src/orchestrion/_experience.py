@@ -11,8 +11,6 @@ from orchestrion._errors import RunError
 from orchestrion._keys import Key
 from orchestrion._records import Episode, Reward
 
-__all__ = ["Experience", "gather", "laps"]
-
 R = TypeVar("R")
 
 

@@ -7,14 +7,14 @@ included.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from math import ceil, isnan
 from typing import Any, get_args
 
-from attrs import evolve, field, frozen
+from attrs import frozen
 
-from orchestrion._bounds import ceiling_of, reading, route_of, times
+from orchestrion._bounds import ceiling_of, times, turn_ceilings, turns_of
 from orchestrion._engine.checks import iterations_of, problems_of
 from orchestrion._engine.opening import Opened
 from orchestrion._guards import calling, place_of
@@ -39,8 +39,7 @@ class Part:
     Args:
         part: the part of the run.
         who: "agents", "judge" (verifier and reward), "policy" or "trainer".
-        count: turns of agents, or episodes that are judged.
-        exact: whether the count is exact, unless a turn ends its episode early.
+        count: the most turns of agents, or judgements.
         usage: the known part of the bound.
         unknown: reasons why the bound is incomplete; empty if it is complete.
     """
@@ -48,7 +47,6 @@ class Part:
     part: str
     who: str
     count: int = 0
-    exact: bool = False
     usage: Usage = NO_USAGE
     unknown: tuple[str, ...] = ()
 
@@ -58,7 +56,7 @@ class Forecast:
     """The bound of a run, part by part, and its assumptions."""
 
     parts: tuple[Part, ...]
-    assumptions: tuple[str, ...] = field(factory=tuple)
+    assumptions: tuple[str, ...] = ()
 
     @property
     def total(self) -> Usage:
@@ -75,14 +73,9 @@ class Forecast:
 
         The last is None if that is not known.
         """
-        total, comparison = self.total, {}
-        needs: dict[str, float] = {
-            "calls": total.calls,
-            "tokens": total.tokens,
-            "usd": total.usd,
-        }
-        for name, bound in needs.items():
-            cap = getattr(caps, name)
+        comparison: dict[str, tuple[float, float, bool | None]] = {}
+        for name in ("calls", "tokens", "usd"):
+            cap, bound = getattr(caps, name), getattr(self.total, name)
             if cap is not None:
                 is_complete = not self.unknown and not isnan(bound)
                 suffices = None if bound <= cap and not is_complete else bound <= cap
@@ -111,27 +104,26 @@ def forecast(opened: Opened) -> Forecast:
 
 @frozen
 class _Bounded:
-    """A component that gives its ceiling by its runtime, or else by its settings."""
+    """A component with its place in the config; the first source that gives a ceiling counts."""
 
-    runtime: Any
-    component: Any
     place: str
+    sources: tuple[Any, ...]
 
     def ceiling(self, tokens: int) -> Usage | None:
         with calling(self.place, "ceiling"):
-            usage = ceiling_of(self.runtime, tokens)
-            return usage if usage is not None else ceiling_of(self.component, tokens)
+            bounds = (ceiling_of(source, tokens) for source in self.sources)
+            return next((bound for bound in bounds if bound is not None), None)
 
 
 class _Forecaster:
     def __init__(self, opened: Opened) -> None:
         self.opened, self.config = opened, opened.config
-        self.turns = self.config.limits.turns
+        self.limit = self.config.limits.turns
         task, place = opened.runtimes["task"], place_of(self.config, "task")
-        limit = self.config.run.problems
+        most_problems = self.config.run.problems
         splits = {split: problems_of(task, split, place) for split in get_args(Split)}
         self.sizes: dict[Split, int] = {
-            split: len(problems) if limit is None else min(limit, len(problems))
+            split: len(problems) if most_problems is None else min(most_problems, len(problems))
             for split, problems in splits.items()
         }
         self.tokens = max(
@@ -165,64 +157,38 @@ class _Forecaster:
     # ------------------------------------------------------------------ parts
 
     def _training(self, part: str, path: str, policy: str, agents: Sequence[str]) -> list[Part]:
-        trainer, place = self.opened.runtimes[path], place_of(self.config, path)
-        plan, unknown = self._plan(trainer, path, place)
-        turns = max(self.turns or 0, plan.turns)
-        route = [tuple(map(_name, agents))] * turns if turns else None
-        bounds, end, reasons = self._episode(agents, route)
-        usage = NO_USAGE
-        if bounds and plan.forked:
-            usage = times(bounds[-1], plan.activations)
-        elif bounds:
-            whole, rest = divmod(plan.activations, len(bounds))
-            usage = times(sum(bounds, NO_USAGE), whole) + sum(bounds[:rest], NO_USAGE)
-        acting = Part(part, "agents", plan.activations, plan.exact, usage, (*unknown, *reasons))
-        own = Part(part, "trainer", 0, plan.exact, *self._own(plan, place, end, unknown))
-        judge = self._judge(part, plan.verdicts, plan.scores, plan.exact, end)
-        judge = evolve(judge, unknown=(*unknown, *judge.unknown))
-        count = 0 if plan.forked else plan.activations + plan.verdicts
-        return [acting, judge, own, *self._preparing(part, policy, count, end)]
+        place = place_of(self.config, path)
+        plan, unknown = self._plan(self.opened.runtimes[path], place)
+        # Whole episodes end at the limit of the run, which only the trainer itself may exceed.
+        has_limit = self.limit is not None or (plan.longest and not plan.episodes)
+        length = max(self.limit or 0, plan.longest) if has_limit else None
+        bounds, end, reasons = self._episode(agents, length)
+        usage = times(sum(bounds, NO_USAGE), plan.episodes)
+        usage += times(bounds[-1] if bounds else NO_USAGE, plan.turns)
+        turns, verdicts = plan.episodes * (length or 0) + plan.turns, plan.episodes + plan.verdicts
+        acting = Part(part, "agents", turns, usage, (*unknown, *reasons))
+        judging = self._judging(part, verdicts, plan.scores, end, unknown)
+        own = [
+            (_Bounded(f"{place}: {type(reader).__name__}", (reader,)), number)
+            for reader, number in plan.readings
+        ]
+        learning = self._sum(part, "trainer", 0, own, end, plan.usage, unknown)
+        return [acting, judging, learning, *self._preparing(part, policy, turns + verdicts, end)]
 
-    def _own(
-        self, plan: Plan, place: str, end: int, unknown: tuple[str, ...]
-    ) -> tuple[Usage, tuple[str, ...]]:
-        """Return the bound of a trainer's own calls, and the reasons why it is incomplete."""
-        usage = plan.usage
-        for reader, count in plan.readings:
-            with calling(place, f"ceiling of {type(reader).__name__}"):
-                bound = ceiling_of(reader, end)
-            if bound is None:
-                reason = f"{place}: {type(reader).__name__} gives no bound (`ceiling`)"
-                unknown = (*unknown, reason)
-            else:
-                usage += times(bound, count)
-        return usage, unknown
-
-    def _plan(self, trainer: Any, path: str, place: str) -> tuple[Plan, tuple[str, ...]]:
+    def _plan(self, trainer: Any, place: str) -> tuple[Plan, tuple[str, ...]]:
         """Return the sum of the plans of all iterations, and the reasons why it is incomplete."""
         count, limit = iterations_of(trainer, place), self.config.run.iterations
         count = count if limit is None else min(count, limit)
         give_plan = getattr(trainer, "plan", None)
         if count > _MAX_ITERATIONS:
-            return Plan(forked=False), (f"{place} has {count:,} iterations: too many to plan",)
-        total = Plan(exact=True, forked=False)
+            return Plan(), (f"{place} has {count:,} iterations: too many to plan",)
+        total = Plan()
         for i in range(count):
             with calling(place, f"plan({i})"):
-                plan: Plan | None = (
-                    None if give_plan is None else give_plan(i, dict(self.sizes), self.turns)
-                )
+                plan: Plan | None = None if give_plan is None else give_plan(i, dict(self.sizes))
             if plan is None:
-                return Plan(forked=False), (f"{place} gives no bound of an iteration (`plan`)",)
-            total = Plan(
-                total.activations + plan.activations,
-                total.verdicts + plan.verdicts,
-                total.scores + plan.scores,
-                total.usage + plan.usage,
-                total.exact and plan.exact,
-                total.forked or plan.forked,
-                max(total.turns, plan.turns),
-                (*total.readings, *plan.readings),
-            )
+                return Plan(), (f"{place} gives no bound of an iteration (`plan`)",)
+            total += plan
         return total, ()
 
     def _evaluation(
@@ -231,72 +197,75 @@ class _Forecaster:
         evaluation = self.config.evaluation
         size = self.sizes[evaluation.split]
         episodes = min(size, evaluation.episodes or size) * evaluation.seeds
-        names = tuple(map(_name, agents))
-        # The route of a policy that is still to be trained is not known yet.
+        # How long the episodes of a policy are that is still to be trained is not known yet.
         runtime = None if trained else self.opened.runtimes[policy]
-        with calling(place_of(self.config, policy), "route"):
-            route = route_of(runtime, names, self.turns)
-        bounds, end, unknown = self._episode(agents, route)
-        exact = route is not None and all(len(turn) == 1 for turn in route)
-        count = episodes * len(route or ())
-        usage = times(sum(bounds, NO_USAGE), episodes)
-        acting = Part(part, "agents", count, exact, usage, unknown)
-        deciding = self._preparing(part, policy, count + episodes, end)
-        return [acting, self._judge(part, episodes, 0, True, end), *deciding]
+        with calling(place_of(self.config, policy), "longest"):
+            length = turns_of(runtime, self.limit)
+        bounds, end, unknown = self._episode(agents, length)
+        turns, usage = episodes * (length or 0), times(sum(bounds, NO_USAGE), episodes)
+        acting = Part(part, "agents", turns, usage, unknown)
+        preparing = self._preparing(part, policy, turns + episodes, end)
+        return [acting, self._judging(part, episodes, 0, end), *preparing]
+
+    def _judging(
+        self, part: str, verdicts: int, scores: int, end: int, unknown: tuple[str, ...] = ()
+    ) -> Part:
+        counts = {"task": verdicts + scores, "reward": verdicts}
+        judges = [
+            (self._bounded(path), count)
+            for path, count in counts.items()
+            if path in self.opened.runtimes
+        ]
+        return self._sum(part, "judge", verdicts + scores, judges, end, NO_USAGE, unknown)
 
     def _preparing(self, part: str, policy: str, decisions: int, end: int) -> list[Part]:
         """Return the bound of the calls that a policy makes before its decisions."""
-        runtime = self.opened.runtimes[policy]
-        if not getattr(runtime, "prepares", False):
+        if not getattr(self.opened.runtimes[policy], "prepares", False):
             return []
-        usage, place = self._bounded(policy).ceiling(end), place_of(self.config, policy)
-        if usage is None:
-            unknown = (f"{place} gives no bound of preparing a decision (`ceiling`)",)
-            return [Part(part, "policy", decisions, False, NO_USAGE, unknown)]
-        return [Part(part, "policy", decisions, False, times(usage, decisions), ())]
+        return [self._sum(part, "policy", decisions, [(self._bounded(policy), decisions)], end)]
 
-    def _judge(self, part: str, verdicts: int, scores: int, exact: bool, end: int) -> Part:
-        usage, unknown = NO_USAGE, []
-        counts = {"task": verdicts + scores, "reward": verdicts}
-        for path, count in counts.items():
-            if count and path in self.opened.runtimes:
-                bound = self._bounded(path).ceiling(end)
-                if bound is None:
-                    unknown.append(f"{place_of(self.config, path)} gives no bound (`ceiling`)")
-                else:
-                    usage += times(bound, count)
-        return Part(part, "judge", verdicts + scores, exact, usage, tuple(unknown))
+    # ------------------------------------------------------------------ sums
 
-    # ------------------------------------------------------------------ episodes
+    def _sum(
+        self,
+        part: str,
+        who: str,
+        count: int,
+        readers: Sequence[tuple[_Bounded, int]],
+        tokens: int,
+        usage: Usage = NO_USAGE,
+        unknown: tuple[str, ...] = (),
+    ) -> Part:
+        """Return a usage with those of components that read so many tokens so many times each."""
+        for reader, number in readers:
+            bound = reader.ceiling(tokens) if number else NO_USAGE
+            if bound is None:
+                what = " of preparing a decision" if who == "policy" else ""
+                unknown = (*unknown, f"{reader.place} gives no bound{what} (`ceiling`)")
+            else:
+                usage += times(bound, number)
+        return Part(part, who, count, usage, unknown)
 
     def _bounded(self, path: str) -> _Bounded:
-        entry = self.config.components[path]
-        component = entry.wired(self.opened.runtimes)
-        return _Bounded(self.opened.runtimes[path], component, place_of(self.config, path))
+        runtime = self.opened.runtimes[path]
+        settings = self.config.components[path].wired(self.opened.runtimes)
+        return _Bounded(place_of(self.config, path), (runtime, settings))
 
     def _episode(
-        self, agents: Sequence[str], route: Sequence[Any] | None
+        self, agents: Sequence[str], turns: int | None
     ) -> tuple[list[Usage], int, tuple[str, ...]]:
         """Return the bound of each turn, the tokens to read at the end, and reasons for gaps."""
-        team: Mapping[str, _Bounded] = {_name(path): self._bounded(path) for path in agents}
+        team = {path: self._bounded(path) for path in agents}
         ceilings = {agent.place: agent.ceiling(self.tokens) for agent in team.values()}
-        unbounded = [place for place, ceiling in ceilings.items() if ceiling is None]
-        reasons = [f"{place} gives no bound of a turn (`ceiling`)" for place in unbounded]
-        if route is None:
-            if any(ceiling != NO_USAGE for ceiling in ceilings.values()):
-                reasons.append("`limits.turns` is not set, so an episode has no bound; set it")
-            return [], self.tokens, tuple(reasons)
-        bounds = None if unbounded else reading(team, route, self.tokens, self.tokens)
-        if bounds is None:
-            return [], self.tokens, tuple(reasons)
-        return bounds[0], bounds[1], ()
+        unknown = [place for place, ceiling in ceilings.items() if ceiling is None]
+        reasons = [f"{place} gives no bound of a turn (`ceiling`)" for place in unknown]
+        if turns is None and any(ceiling != NO_USAGE for ceiling in ceilings.values()):
+            reasons.append("`limits.turns` is not set, so an episode has no bound; set it")
+        bounds = None if reasons else turn_ceilings(team, turns or 0, self.tokens, self.tokens)
+        return (*(bounds or ([], self.tokens)), tuple(reasons))
 
 
 def tokens_of(problem: Problem) -> int:
     """Return an upper bound of the tokens in the public part of a problem."""
     text = problem.text.encode(errors="surrogatepass")
     return len(text) + (0 if problem.data is None else len(encode(problem.data)))
-
-
-def _name(path: str) -> str:
-    return path.partition(".")[2]

@@ -1,4 +1,4 @@
-"""Checks a plugin's hooks before they are registered, and asks them what they supply."""
+"""Checks a plugin's hooks before they are registered, and calls those that list components."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HookError(Exception):
 
 
 def check_api(namespace: Any) -> str:
-    """Why a plugin's `ORCHESTRION_API`, a version or (first, last), rules out this core."""
+    """Return why a plugin's `ORCHESTRION_API`, a version or (first, last), excludes this core."""
     declared = getattr(namespace, "ORCHESTRION_API", API_VERSION)
     first, last = declared if isinstance(declared, tuple) else (declared, declared)
     if first <= API_VERSION <= last:
@@ -75,10 +75,10 @@ def check_hooks(namespace: Any) -> None:
 def supplied(
     manager: pluggy.PluginManager, namespace: Any
 ) -> tuple[dict[str, dict[str, Component]], tuple[Kind, ...]]:
-    """The components, by kind and name, and the kinds of one registered plugin.
+    """Return the components, by kind and name, and the kinds of a registered plugin.
 
     Raises:
-        HookError: something else than a component or kind was supplied, or a name twice.
+        HookError: it supplies something that is no component or kind, or a name twice.
     """
     components: dict[str, dict[str, Component]] = {}
     for kind, component in _components(manager, namespace):
@@ -102,9 +102,7 @@ def _components(manager: pluggy.PluginManager, namespace: Any) -> Iterator[tuple
     for kind in KINDS:
         for component in _call(manager, namespace, kind.hook):
             yield kind.name, component
-    for pair in _call(manager, namespace, "orchestrion_components"):
-        name, component = pair
-        yield name, component
+    yield from _call(manager, namespace, "orchestrion_components")
 
 
 def _kinds(manager: pluggy.PluginManager, namespace: Any) -> Iterator[Kind]:
@@ -117,7 +115,7 @@ def _kinds(manager: pluggy.PluginManager, namespace: Any) -> Iterator[Kind]:
 
 
 def _call(manager: pluggy.PluginManager, namespace: Any, hook: str) -> Iterator[Any]:
-    """What one plugin's implementations of a hook give; nobody else's are called."""
+    """Call a hook of this plugin only, and yield what it gives."""
     for implementation in getattr(manager.hook, hook).get_hookimpls():
         if implementation.plugin is namespace:
             result: Any = implementation.function()

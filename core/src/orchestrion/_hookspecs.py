@@ -12,6 +12,11 @@
         yield Component("critic", "orchestrion_my_critic.critic:Critic", "says what is wrong")
 
 Specs only grow: an implementation may take fewer arguments than the spec has.
+
+For names that it no longer has, the module may say what to write in their place:
+
+    ORCHESTRION_REMOVED = {"agent critic.strict": "write `level: 3`"}  # "KIND NAME" likewise, and
+    # "KIND NAME.SETTING=VALUE"
 """
 
 from __future__ import annotations

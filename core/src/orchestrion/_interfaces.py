@@ -20,7 +20,7 @@ Subclassing a protocol gives the defaults of its optional methods.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -96,34 +96,44 @@ def supports(model: Model, setting: str) -> bool:
 
 
 def no_calls(component: Any, tokens: int) -> Usage:
-    """What a component makes no calls with: `ceiling = no_calls` in its class says so."""
+    """Return an empty usage: `ceiling = no_calls` in a class says that it makes no calls."""
     return NO_USAGE
 
 
 @frozen
 class Plan:
-    """What one iteration of a trainer takes at most, so that its price is known before it is paid.
+    """The most that one iteration of a trainer takes, for the dry run. Plans can be added.
 
     Args:
-        activations: of agents of the team.
-        verdicts: finished episodes, each of which is verified and rewarded.
+        episodes: whole episodes, each with as many turns as it may have, verified and rewarded.
+        turns: turns of agents besides these, e.g. of branches that share their first turns.
+        verdicts: finished episodes besides these, each verified and rewarded.
         scores: partial scores by the verifier.
         usage: the trainer's own calls.
-        exact: whether the counts are what will be, rather than a bound.
-        forked: whether episodes share turns. If not, `activations` are whole episodes.
-        turns: how many turns an episode gets, where that is not up to the run's limits.
-        readings: what the trainer lets read a trajectory by itself, and how often: something that
-            has `ceiling(tokens)`, such as an estimator of its own.
+        readings: what reads a trajectory for the trainer, and how often: something that has
+            `ceiling(tokens)`, such as an estimator of its own.
+        longest: the most turns of one trajectory, if that can be more than `limits.turns`.
     """
 
-    activations: int = 0
+    episodes: int = 0
+    turns: int = 0
     verdicts: int = 0
     scores: int = 0
     usage: Usage = NO_USAGE
-    exact: bool = False
-    forked: bool = True
-    turns: int = 0
     readings: tuple[tuple[Any, int], ...] = ()
+    longest: int = 0
+
+    def __add__(self, other: Plan) -> Plan:
+        """Return the most that both take together."""
+        return Plan(
+            self.episodes + other.episodes,
+            self.turns + other.turns,
+            self.verdicts + other.verdicts,
+            self.scores + other.scores,
+            self.usage + other.usage,
+            (*self.readings, *other.readings),
+            max(self.longest, other.longest),
+        )
 
 
 @frozen
@@ -262,8 +272,6 @@ class Request:
         sample: tells samples of one content apart; part of the cache key.
         cache: whether an equal earlier request may answer this one: one of this run, and one of
             an earlier run where `run.cache` names a cache that runs share; None means only there.
-        journal: whether the answer is recorded. Not needed where it follows from what a checkpoint
-            holds, as with weights on this machine: resume and replay then compute it again.
         limits: the service's limits; the first request of a service sets them.
         timeout: seconds for one attempt.
         shown: what stands for `content` where people look at the call later, if that is in a form
@@ -275,7 +283,6 @@ class Request:
     version: str = ""
     sample: str = ""
     cache: bool | None = False
-    journal: bool = True
     limits: CallLimits = CallLimits()
     timeout: float = 600.0
     shown: JSON = None
@@ -386,12 +393,12 @@ class Agent(Protocol):
         ...
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """The most that one activation takes, of everything its calls may need, failures aside.
+        """Return the most that one activation takes, with all its calls; retries do not count.
 
-        `tokens` bounds the problem and what it may read of the trajectory, in tokens. The result's
-        `output_tokens` also bounds what the turn adds to the trajectory, with or without calls.
-        None, which is the default, says that it is not known; `ceiling = no_calls` that there are
-        no calls. A price that is not known is NaN.
+        `tokens` is the most that the problem and the trajectory have to read. `output_tokens` of
+        the result also bounds what the turn adds to the trajectory, with or without calls. A price
+        that is not known is NaN. None, the default, means that there is no known bound;
+        `ceiling = no_calls` in the class says that there are no calls.
         """
         return None
 
@@ -442,11 +449,9 @@ class Model(Protocol):
         raise CallError(f"{type(self).__name__} cannot embed texts", "permanent")
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """The most that one completion takes, of everything its calls may need, failures aside.
+        """Return the most that one completion takes; see `Agent.ceiling`.
 
-        `tokens` bounds the request's messages, in tokens.
-        None, which is the default, says that it is not known; `ceiling = no_calls` that there are
-        no calls. A price that is not known is NaN.
+        `tokens` is the most that the messages of the request have.
         """
         return None
 
@@ -479,11 +484,9 @@ class Task(Protocol):
         ...
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """The most that one verification takes, of everything its calls may need, failures aside.
+        """Return the most that one verification takes; see `Agent.ceiling`.
 
-        `tokens` bounds problem and trajectory.
-        None, which is the default, says that it is not known; `ceiling = no_calls` that there are
-        no calls. A price that is not known is NaN.
+        `tokens` is the most that problem and trajectory have.
         """
         return None
 
@@ -537,18 +540,15 @@ class Policy(Protocol):
         return
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """The most that one `prepare` takes, where problem and trajectory have `tokens` tokens.
+        """Return the most that one `prepare` takes; see `Agent.ceiling`.
 
-        None says that it is not known; asked only of a policy that `prepares`.
+        `tokens` is the most that problem and trajectory have. Called only if it `prepares`.
         """
         return None
 
-    def route(self, turns: int | None) -> Sequence[Collection[str]] | None:
-        """Who may take each turn of an episode of at most `turns` turns; None: anybody may.
-
-        A turn that one agent alone may take is taken by it, unless the episode ends before; "" in
-        a turn says that it may be left out.
-        """
+    @property
+    def longest(self) -> int | None:
+        """The most turns of an episode; None if only the limits of the run end it."""
         return None
 
 
@@ -560,11 +560,9 @@ class RewardFunction(Protocol):
         ...
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """The most that one scoring takes, of everything its calls may need, failures aside.
+        """Return the most that one scoring takes; see `Agent.ceiling`.
 
-        `tokens` bounds problem and trajectory.
-        None, which is the default, says that it is not known; `ceiling = no_calls` that there are
-        no calls. A price that is not known is NaN.
+        `tokens` is the most that problem and trajectory have.
         """
         return None
 
@@ -670,10 +668,10 @@ class Trainer(Protocol):
         Called once before the run begins, and by `orchestrion validate`.
         """
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """What iteration `i` takes at most; None, which is the default: that is not known.
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan | None:
+        """Return the most that iteration `i` takes; None, the default, if that is not known.
 
-        `sizes` is how many problems each split has, `turns` the limit of an episode.
+        `sizes` is how many problems each split has.
         """
         return None
 

@@ -1,4 +1,4 @@
-"""Names of public modules are imported when they are first used: importing one is cheap."""
+"""Lets a module import its public names on first use, so that importing the module is fast."""
 
 from __future__ import annotations
 

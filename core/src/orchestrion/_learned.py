@@ -17,14 +17,6 @@ from orchestrion._store import Checkpoint
 from orchestrion._store.serial import dumps
 from orchestrion.config import Baseline, Config
 
-__all__ = [
-    "OWN_TEAM",
-    "LearnedComponents",
-    "evaluate_contender",
-    "saved_from_json",
-    "saved_to_json",
-]
-
 OWN_TEAM = Baseline("policy")
 """The config's own team, written as a baseline: the contender that was trained."""
 

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
     from orchestrion._discovery import Plugin
     from orchestrion._interfaces import Metrics
-    from orchestrion._plugins import Loaded
     from orchestrion._records import Episode, Turn
-
-__all__ = ["Observers"]
 
 
 class _Call(NamedTuple):
@@ -56,8 +53,10 @@ class Observers:
     Every method raises `RunError`, naming the plugin, if an implementation raises.
     """
 
-    def __init__(self, manager: pluggy.PluginManager | None, loaded: Iterable[Loaded]) -> None:
-        owners = {id(item.namespace): item.plugin for item in loaded}
+    def __init__(
+        self, manager: pluggy.PluginManager | None, loaded: Iterable[tuple[object, Plugin]]
+    ) -> None:
+        owners = {id(namespace): plugin for namespace, plugin in loaded}
         self._calls: dict[str, tuple[_Call, ...]] = dict.fromkeys(LIFECYCLE, ())
         if manager is None:
             return

@@ -1,8 +1,8 @@
-"""Loads plugins, one by one and only when needed, and finds the components they supply.
+"""Loads plugins, each only when it is needed, and finds the components that they supply.
 
-A plugin that cannot be loaded is unregistered and remembered with its reason; it hurts nobody who
-does not use it. pluggy's own loader is not used: it imports everything, stops at the first error
-and drops the second of two plugins of one name without a word.
+A plugin that cannot be loaded is unregistered, and the reason is kept; other plugins work on.
+pluggy's own loader is not used: it imports everything, stops at the first error, and drops the
+second of two plugins of the same name without a message.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Found(NamedTuple):
 
     @property
     def qualified(self) -> str:
-        """The name that no other distribution can supply."""
+        """Return the name that no other distribution can supply."""
         return f"{self.plugin.distribution}:{self.component.name}"
 
     def __str__(self) -> str:
@@ -72,8 +72,8 @@ class Plugins:
     """The plugins of an environment.
 
     Args:
-        block: names of plugins or distributions that are never imported; those in
-            ORCHESTRION_BLOCK are added. If ORCHESTRION_PLUGINS is set, it names all that are.
+        block: names of plugins or distributions that are never imported; ORCHESTRION_BLOCK adds
+            to them. If ORCHESTRION_PLUGINS is set, only those that it names are imported.
         env: the environment variables; those of the process by default.
         path: folders to search instead of `sys.path`.
     """
@@ -84,9 +84,8 @@ class Plugins:
         env: Mapping[str, str] | None = None,
         path: Sequence[str] | None = None,
     ) -> None:
-        block = tuple(block)
-        self._block = block
-        self.selection = Selection.of(block, os.environ if env is None else env)
+        self._block = tuple(block)
+        self.selection = Selection.of(self._block, os.environ if env is None else env)
         self._path = path
         self._added: dict[Plugin, Any] = {}
         self._results: dict[Plugin, Loaded | Failure] = {}
@@ -100,11 +99,11 @@ class Plugins:
 
     @property
     def installed(self) -> tuple[Plugin, ...]:
-        """Every plugin of the environment, whatever its state; nothing is imported."""
+        """Return every plugin of the environment, whatever its state, without importing any."""
         return tuple(sorted([*self._indexed, *self._added]))
 
     def notes(self) -> list[str]:
-        """What a person should know: names to be blocked that name nothing installed."""
+        """Return a warning for each name to be blocked that no installed plugin has."""
         known = {normal(n) for p in self.installed for n in (p.name, p.distribution)}
         return [
             f"warning: --block or run.block names {name!r}, and no such plugin is installed"
@@ -114,7 +113,7 @@ class Plugins:
         ]
 
     def failure(self, plugin: Plugin) -> Failure | None:
-        """Why a plugin cannot be used, as far as is known without importing it now."""
+        """Return why a plugin cannot be used, as far as is known without importing it."""
         result = self._results.get(plugin)
         if result is not None:
             return result if isinstance(result, Failure) else None
@@ -122,26 +121,28 @@ class Plugins:
             return Failure("broken", plugin.problem)
         if refusal := self.selection.refusal(plugin):
             return Failure("blocked", refusal)
-        rivals = [p for p in self._rivals(plugin) if not self.selection.refusal(p)]
+        name, distribution = normal(plugin.name), normal(plugin.distribution)
+        rivals = [
+            p
+            for p in (*self._indexed, *self._added)
+            if normal(p.name) == name
+            and normal(p.distribution) != distribution
+            and not self.selection.refusal(p)
+        ]
         if rivals:
             names = " and ".join(p.origin for p in sorted([plugin, *rivals]))
             return Failure(
                 "clash",
-                f"both {names} call themselves {plugin.name!r}, and neither is loaded by that "
+                f"both {names} have the plugin name {plugin.name!r}, and neither is loaded by that "
                 "name; uninstall one, or block it by its distribution's name",
             )
         return None
 
-    def _rivals(self, plugin: Plugin) -> list[Plugin]:
-        name, dist = normal(plugin.name), normal(plugin.distribution)
-        everybody = (*self._indexed, *self._added)
-        return [p for p in everybody if normal(p.name) == name and normal(p.distribution) != dist]
-
     def get(self, name: str) -> Plugin:
-        """The plugin with this name, or that of this distribution.
+        """Return the plugin of this name or distribution.
 
         Raises:
-            PluginError: no such plugin, or several.
+            PluginError: there is none, or several.
         """
         wanted = self._named(name)
         if len(wanted) > 1:
@@ -161,7 +162,7 @@ class Plugins:
         )
 
     def _named(self, name: str) -> list[Plugin]:
-        """Plugins of a distribution of this name, or else those that call themselves so."""
+        """Return the plugins of a distribution of this name, or else those of this name."""
         wanted = normal(name)
         of_distribution = [p for p in self.installed if normal(p.distribution) == wanted]
         return of_distribution or [p for p in self.installed if normal(p.name) == wanted]
@@ -179,7 +180,7 @@ class Plugins:
         return manager
 
     def register(self, namespace: Any, name: str) -> Loaded:
-        """Add a plugin that is no distribution, e.g. in a test: any object with hooks.
+        """Add any object with hooks as a plugin, e.g. in a test.
 
         Raises:
             PluginError: its hooks are wrong, or the name is taken.
@@ -198,10 +199,10 @@ class Plugins:
         """Import and register a plugin, at most once.
 
         Raises:
-            PluginError: it is blocked, broken, incompatible, or its name is claimed twice.
+            PluginError: it is blocked, broken or incompatible.
         """
         failure = self.failure(plugin)
-        # A name claimed twice is only ambiguous as a name; its distribution tells it apart.
+        # Two plugins of the same name are told apart by their distributions.
         if failure is None or failure.state == "clash":
             result = self._results.get(plugin)
             if result is None:
@@ -213,25 +214,25 @@ class Plugins:
         raise error from failure.cause
 
     def load_all(self) -> list[Loaded]:
-        """Load whatever can be loaded; for the rest, see `failure`."""
+        """Load and return all plugins that can be loaded; `failure` tells why others cannot."""
         loaded = []
         for plugin in self.installed:
             if self.failure(plugin) is None:
                 try:
                     loaded.append(self.load(plugin))
                 except PluginError:
-                    continue  # remembered, and reported by whoever would have needed it
+                    continue  # kept, and reported where the plugin is needed
         return loaded
 
     def _try(self, plugin: Plugin) -> Loaded | Failure:
         started = time.perf_counter()
         try:
-            # A print in a plugin module must not end up in a JSON document.
+            # What a plugin prints must not get into a JSON document on standard output.
             with redirect_stdout(sys.stderr), importing(f"plugin {plugin}"):
                 return self._admit(plugin, started)
         except _Incompatible as exc:
             return Failure("incompatible", str(exc))
-        # BaseException: a plugin that calls sys.exit() while it is imported is broken, too.
+        # BaseException: a plugin may call sys.exit() while it is imported.
         except BaseException as exc:
             _raise_interrupt(exc)
             if self._manager.has_plugin(_key(plugin)):
@@ -254,7 +255,7 @@ class Plugins:
     # ------------------------------------------------------------------ kinds and components
 
     def kinds(self) -> Mapping[str, Kind]:
-        """All kinds by name: the six of core, then those of plugins, which are all loaded."""
+        """Return all kinds by name: the six of core, then those of plugins, which it loads."""
         if self._all_kinds is None:
             kinds = {kind.name: kind for kind in KINDS}
             taken = {kind.section: "core" for kind in KINDS} | dict.fromkeys(_CORE_SECTIONS, "core")
@@ -273,10 +274,10 @@ class Plugins:
         return self._all_kinds
 
     def kind(self, name: str) -> Kind:
-        """A kind by name; plugins are loaded only if it is none of core's.
+        """Return a kind by name; load plugins only if core has no such kind.
 
         Raises:
-            PluginError: nobody supplies this kind.
+            PluginError: no plugin supplies this kind.
         """
         for kind in KINDS:
             if kind.name == name:
@@ -289,9 +290,9 @@ class Plugins:
         return self.kinds()[name]
 
     def components(self, kind: str | None = None) -> list[Found]:
-        """What all plugins supply, by kind and name; loads them all, their components not."""
+        """Load all plugins and return what they supply, sorted by kind and name."""
         kinds = self.kinds()
-        found = [
+        supplied = [
             Found(kinds[kind_name], component, loaded.plugin)
             for loaded in self.load_all()
             for kind_name, components in loaded.components.items()
@@ -299,18 +300,20 @@ class Plugins:
             for component in components.values()
         ]
         order = list(kinds)
-        return sorted(found, key=lambda f: (order.index(f.kind.name), f.component.name, f.plugin))
+        return sorted(
+            supplied, key=lambda s: (order.index(s.kind.name), s.component.name, s.plugin)
+        )
 
     def find(self, kind: str, use: str) -> Found:
-        """The component that `use` names.
+        """Return the component that `use` names.
 
         Args:
             kind: of the component.
             use: "name", "distribution:name" or "plugin:name"; or "package.module:Class" for a
-                class of one's own, which needs no plugin.
+                class of the user's own, which needs no plugin.
 
         Raises:
-            PluginError: there is none, or more than one; the message says which and why.
+            PluginError: there is none, or more than one.
         """
         the_kind = self.kind(kind)
         owner, colon, name = use.rpartition(":")
@@ -318,16 +321,16 @@ class Plugins:
             if not self._named(owner) and (own := _own_class(the_kind, owner, name)):
                 return own
             return self._find_in(self._owner(owner), the_kind, name)
-        found = [
+        matches = [
             Found(the_kind, loaded.components[kind][name], loaded.plugin)
             for loaded in self.load_all()
             if name in loaded.components.get(kind, ())
         ]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            choices = " or ".join(repr(f.qualified) for f in found)
-            count = f"{len(found)} plugins supply {article(kind)} {name!r}"
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            choices = " or ".join(repr(match.qualified) for match in matches)
+            count = f"{len(matches)} plugins supply {article(kind)} {name!r}"
             raise PluginError(f"{count}: write {choices}")
         raise PluginError(self._why_not(the_kind, name))
 
@@ -352,11 +355,14 @@ class Plugins:
         )
 
     def _why_not(self, kind: Kind, name: str) -> str:
-        """Step by step: another kind, a near miss, a plugin that might have supplied it."""
+        """Return why no component has this name, and what to write in its place."""
         everything = self.components()
         others = sorted({f.kind.name for f in everything if f.component.name == name})
         names = {f.component.name for f in everything if f.kind == kind}
         text = f"no installed plugin supplies {article(kind.name)} {name!r}"
+        for plugin in self._results:
+            if advice := self.removed(plugin, f"{kind.name} {name}"):
+                return f"{text}; {advice}"
         if others:
             text += f"; {name!r} is a component of kind {' and '.join(others)}"
         elif close := nearest(name, names):
@@ -369,8 +375,18 @@ class Plugins:
         blocked = [p.name for p, failure in failures if failure and failure.state == "blocked"]
         return text + (f"; blocked plugins might: {listed(blocked)}" if blocked else "")
 
+    def removed(self, plugin: Plugin, name: str, value: Any = None) -> str:
+        """Return what to write in place of a name that a plugin no longer has, or "".
+
+        The plugin's module says it in `ORCHESTRION_REMOVED`, under "KIND NAME",
+        "KIND NAME.SETTING" or "KIND NAME.SETTING=VALUE".
+        """
+        namespace = getattr(self._results.get(plugin), "namespace", None)
+        names: Mapping[str, str] = getattr(namespace, "ORCHESTRION_REMOVED", {})
+        return names.get(f"{name}={value}" if isinstance(value, str) else "") or names.get(name, "")
+
     def component_class(self, found: Found) -> type:
-        """Import a component's class.
+        """Import and return a component's class.
 
         Raises:
             PluginError: it cannot be imported, or is not a frozen attrs class.
@@ -391,19 +407,20 @@ class Plugins:
     # ------------------------------------------------------------------ the life of a run
 
     def observers(self, names: Iterable[str]) -> Observers:
-        """The lifecycle hooks of these plugins, in order of name.
+        """Return the lifecycle hooks of these plugins, in order of name.
 
         Raises:
-            PluginError: one of them is missing or cannot be loaded.
+            PluginError: one is missing or cannot be loaded.
         """
         from orchestrion._observers import Observers
 
         plugins = sorted({self.get(name) for name in names})
-        return Observers(self._manager, [self.load(plugin) for plugin in plugins])
+        loaded = [(self.load(plugin).namespace, plugin) for plugin in plugins]
+        return Observers(self._manager, loaded)
 
 
 def _own_class(kind: Kind, module: str, name: str) -> Found | None:
-    """A class of the user's own, by the module it stands in; None if there is no such module.
+    """Return a class of the user's own; None if there is no such module.
 
     Raises:
         PluginError: the module cannot be imported, or has nothing of this name.
@@ -439,7 +456,7 @@ def _own_class(kind: Kind, module: str, name: str) -> Found | None:
 
 
 def _resolved_here(path: str) -> Any:
-    """Import what `path` stands for; as with `python -m`, from the current folder as well."""
+    """Import what `path` names, as `python -m` does: from the current folder, too."""
     with redirect_stdout(sys.stderr):
         try:
             return resolve(path)
@@ -465,7 +482,7 @@ def _key(plugin: Plugin) -> str:
 
 
 def resolve(path: str) -> Any:
-    """Import what "package.module:name" or "package.module" stands for."""
+    """Import and return what "package.module:name" or "package.module" names."""
     module, _, attributes = path.partition(":")
     if not module:
         raise ImportError(f"{path!r} is not of the form 'package.module:name'")
@@ -476,19 +493,19 @@ def resolve(path: str) -> Any:
 
 
 def _raise_interrupt(exc: BaseException) -> None:
-    """Raise it again if it is the user's, and not a KeyboardInterrupt of the plugin's own."""
+    """Raise a KeyboardInterrupt again if the user, and not the plugin, caused it."""
     if isinstance(exc, KeyboardInterrupt) and from_outside(exc):
         raise exc
 
 
 def reason_of(exc: BaseException) -> str:
-    """An exception in one line, with the place it was raised at."""
+    """Return an exception in one line, with the place where it was raised."""
     import traceback
 
     text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
     frames = traceback.extract_tb(exc.__traceback__)
     last = frames[-1] if frames else None
-    # The place says nothing when the import machinery or this loader raised it.
+    # Places in the import machinery or in this loader are of no use.
     ours = ("<", os.path.dirname(__file__) + os.sep)
     if last and not last.filename.startswith(ours) and "pluggy" not in last.filename:
         text += f" ({last.filename}, line {last.lineno})"

@@ -24,10 +24,11 @@ MOST = 10_000_000
 
 
 def check_ready(opened: Opened) -> None:
-    """Hold a task to its contract, and every trainer against what it is to train.
+    """Check a task's contract, and ask agents and trainers whether they fit task and team.
 
     Raises:
-        UsageError: a split that is used is empty, a count is absurd, or a trainer refuses.
+        UsageError: a split that is used is empty, a count is absurd, an agent refuses the task, or
+            a trainer the team.
         RunError: a component broke its contract.
     """
     config = opened.config
@@ -36,6 +37,7 @@ def check_ready(opened: Opened) -> None:
     if config.stages or any(one.trainer for one in baselines):
         used.append("train")
     check_problems(opened.runtimes["task"], used, place_of(config, "task"))
+    _check_agents(opened, used[0])
     sizes = _sizes(opened)
     evaluation = config.evaluation
     problems = min(sizes[evaluation.split], evaluation.episodes or sizes[evaluation.split])
@@ -47,6 +49,23 @@ def check_ready(opened: Opened) -> None:
         if one.trainer is not None:
             _check_plan(opened, one.trainer, sizes)
             check_trainer(opened, one.trainer, one.policy, one.agents)
+
+
+def _check_agents(opened: Opened, split: Split) -> None:
+    """Ask agents with a method `check_task` whether they can act on what the task shows first."""
+    paths = [path for path in opened.config.roster if hasattr(opened.runtimes[path], "check_task")]
+    if not paths:
+        return
+    task, place = opened.runtimes["task"], place_of(opened.config, "task")
+    problem = problems_of(task, split, place)[0]
+    with calling(place, "start"):
+        observation = task.start(problem, Key(opened.config.seed)).observation
+    for path in paths:
+        try:
+            with calling(place_of(opened.config, path), "check_task"):
+                opened.runtimes[path].check_task(opened.member(path).name, observation)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from error
 
 
 def _sizes(opened: Opened) -> dict[Split, int]:
@@ -64,9 +83,9 @@ def _check_plan(opened: Opened, path: str, sizes: dict[Split, int]) -> None:
     if plan is None or not iterations_of(opened.runtimes[path], place):
         return
     with calling(place, "plan(0)"):
-        first = plan(0, dict(sizes), opened.config.limits.turns)
+        first = plan(0, dict(sizes))
     if first is not None:
-        _check_count(first.verdicts, place, "an iteration")
+        _check_count(first.episodes + first.verdicts, place, "an iteration")
 
 
 def _check_count(episodes: int, place: str, what: str) -> None:

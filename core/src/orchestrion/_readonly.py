@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-__all__ = ["EMPTY", "ReadOnlyDict", "ReadOnlyList", "read_only"]
-
 
 def _refuse(self: object, *arguments: object, **named: object) -> NoReturn:
     raise TypeError(
@@ -50,7 +48,7 @@ _DONE = frozenset({str, int, float, bool, type(None), frozenset, bytes, ReadOnly
 
 
 def read_only(value: Any) -> Any:
-    """JSON as what cannot be changed; what is no JSON stays as it is, and is refused elsewhere."""
+    """Return JSON that cannot be changed; what is not JSON is returned as it is."""
     if type(value) in _DONE:
         return value
     try:

@@ -94,7 +94,7 @@ class Usage(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def tokens(self) -> int:
-        """Input and output tokens together."""
+        """Return input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -123,7 +123,7 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
         _keep(self, "data", "hidden")
 
     def public(self) -> Problem:
-        """This problem without its hidden part: what agents and policies get."""
+        """Return this problem without its hidden part: what agents and policies get."""
         return self if self.hidden is None else replace(self, hidden=None)
 
 
@@ -236,7 +236,7 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def usage(self) -> Usage:
-        """What this turn costs."""
+        """Return what this turn costs."""
         return self.output.usage
 
 
@@ -267,14 +267,14 @@ class Trajectory:
         return Trajectory, (list(self.backward())[::-1],)
 
     def append(self, turn: Turn) -> Trajectory:
-        """A trajectory with one more turn; this one stays as it is."""
+        """Return a trajectory with one more turn; this one stays as it is."""
         new = Trajectory.__new__(Trajectory)
         new._parent, new._turn, new._length, new._cache = self, turn, self._length + 1, None
         return new
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """All turns, in the order of activation."""
+        """Return all turns, in the order of activation."""
         if self._cache is None:
             # Back to where the turns are known already: those who look after every turn then
             # pay for the new one only.
@@ -292,16 +292,16 @@ class Trajectory:
 
     @property
     def last(self) -> Turn | None:
-        """The turn appended last."""
+        """Return the turn appended last."""
         return self._turn
 
     @property
     def before(self) -> Trajectory | None:
-        """The trajectory that the last turn was appended to; None for an empty one."""
+        """Return the trajectory that the last turn was appended to; None for an empty one."""
         return self._parent
 
     def backward(self) -> Iterator[Turn]:
-        """Turns from the one appended last to the first, without building a tuple."""
+        """Yield turns from the one appended last to the first, without building a tuple."""
         node: Trajectory | None = self
         while node is not None and node._turn is not None:
             yield node._turn
@@ -417,23 +417,23 @@ class Episode(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """The turns, in order of activation."""
+        """Return the turns, in order of activation."""
         return self.trajectory.turns
 
     @property
     def answer(self) -> str | None:
-        """What the last completed turn said; None if none completed."""
+        """Return the content of the last completed turn; None if none completed."""
         last = next((turn for turn in reversed(self.turns) if turn.status == "completed"), None)
         return None if last is None else last.output.content
 
     @property
     def success(self) -> bool:
-        """Solved, and not merely stopped."""
+        """Return whether it was solved, and not merely stopped."""
         return self.status is Status.COMPLETED and self.scores is not None and self.scores.success
 
     @property
     def usage(self) -> Usage:
-        """The cost of the episode: every turn booked once, in order of activation."""
+        """Return the cost of the episode: every turn booked once, in order of activation."""
         # Not by `Usage.__add__`, which would make an object for every partial sum.
         calls = input_tokens = output_tokens = 0
         usd = cost = 0.0

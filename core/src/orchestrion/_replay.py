@@ -28,8 +28,6 @@ from orchestrion._store.lock import lock_holder
 from orchestrion._store.run_store import changed_versions
 from orchestrion.config import Config, load
 
-__all__ = ["Replayed", "replay"]
-
 
 @frozen
 class Replayed:
@@ -65,7 +63,7 @@ class _Following(Progress):
         self.evaluations = recorded.load_evaluations()
 
     def noted(self, path: str, name: str, text: str) -> None:
-        """Known from the run."""
+        """Do nothing: it is known from the run."""
 
     def stage(self, name: str, iterations: int, done: int) -> None:
         """Raise `_Enough` if no iteration is left to compare with."""
@@ -269,7 +267,10 @@ def _short(value: Any) -> str:
 def _differing_evaluation(recorded: RunReader, store: RunReader) -> str:
     before = recorded.load_evaluations()
     for name, now in store.load_evaluations().items():
-        for place, then, value in _differences(before.get(name), now, ""):
+        stored = before.get(name)
+        if stored is not None and "digests" not in stored:  # recorded by an earlier version
+            now.pop("digests", None)
+        for place, then, value in _differences(stored, now, ""):
             return f"evaluation of {name}: {place.lstrip('.')} was {_short(then)}, and is " + (
                 f"{_short(value)} now"
             )
@@ -319,5 +320,7 @@ def _content(path: Path) -> bytes:
     data = msgspec.json.decode(path.read_bytes())
     data.pop("execution", None)
     data.pop("checkpoint", None)  # compared by what is in it
+    for results in data["evaluations"].values():
+        results.pop("digests", None)  # compared with the evaluations, if the run has them
     (data.get("manifest") or {}).pop("opened", None)
     return msgspec.json.format(msgspec.json.encode(data), indent=2)

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from attrs import Factory, asdict, frozen
 
+from orchestrion._errors import StoreError
 from orchestrion._keys import Key
-from orchestrion._records import TRAINING, Episode, Problem, Status
+from orchestrion._records import Episode, Problem, Status
 from orchestrion._statistics import Estimate, difference, estimate, mean
+from orchestrion._store.serial import encode
 
 if TYPE_CHECKING:
     from orchestrion.config import Config
-
-__all__ = [
-    "RESERVED",
-    "Contender",
-    "Outcomes",
-    "Report",
-    "Verdict",
-    "compare",
-    "contender",
-    "kinds",
-    "of_evaluations",
-    "outcomes",
-    "own_name",
-    "paired",
-    "plain_data",
-    "unit_of",
-]
 
 Outcomes = Mapping[str, Mapping[str, float | None]]
 """By problem id: `solved`, `limit` and `failed` as shares of its episodes, `cost`, `usd`, `tokens`,
@@ -42,12 +28,6 @@ LEARNED = "learned"
 TEAM = "team"
 """The team of a config without a trainer, which learns nothing."""
 UNTRAINED = "policy (untrained)"
-RESERVED = {
-    LEARNED: "the trained policy",
-    TEAM: "the team as it is configured",
-    TRAINING: "the episodes of training",
-}
-"""Names that no baseline can have, and what they stand for."""
 
 
 def own_name(config: Config, trained: bool = True) -> str:
@@ -100,6 +80,8 @@ class Report:
         ahead: reward of the first minus that of each of the others, paired by problem.
         unit: what costs are measured in, see `unit_of`.
         outcomes: of each contender on each problem.
+        digests: by problem id, the digest of the whole problem, see `problem_digests`; empty for
+            results that were stored without.
     """
 
     split: str
@@ -109,6 +91,7 @@ class Report:
     ahead: Mapping[str, Estimate]
     unit: str
     outcomes: Mapping[str, Outcomes]
+    digests: Mapping[str, str] = Factory(dict)
 
     @property
     def verdict(self) -> Verdict:
@@ -190,6 +173,19 @@ def outcomes(episodes: Sequence[Episode]) -> dict[str, dict[str, float | None]]:
     """Return per-problem means of an evaluation's episodes, in the order of the episodes."""
     groups = _grouped(episodes, lambda problem: problem.id)
     return {problem: _means(group) for problem, group in groups.items()}
+
+
+def problem_digests(problems: Iterable[Problem]) -> dict[str, str]:
+    """Return by id the digest of each problem, hidden part included: an id alone proves nothing."""
+    return {problem.id: _digest(problem) for problem in problems}
+
+
+def _digest(problem: Problem) -> str:
+    try:
+        data = encode(problem)
+    except StoreError:  # a hidden part is never stored, and may be more than JSON
+        data = encode(problem.public())
+    return blake2b(data, digest_size=8).hexdigest()
 
 
 def kinds(episodes: Sequence[Episode]) -> dict[str, dict[str, float | None]]:
@@ -315,6 +311,7 @@ def compare(
     results: Mapping[str, Outcomes],
     trained_on: Mapping[str, int],
     key: Key,
+    digests: Mapping[str, str] | None = None,
 ) -> Report:
     """Return the report on several contenders; the first is compared with each of the others.
 
@@ -324,6 +321,7 @@ def compare(
         results: outcomes of each contender.
         trained_on: how many episodes each contender was trained with.
         key: of the bootstrap.
+        digests: of the problems, by id.
     """
     first, *others = results
     ahead = {
@@ -340,6 +338,7 @@ def compare(
         ahead,
         unit_of(row for rows in results.values() for row in rows.values()),
         results,
+        digests or {},
     )
 
 
@@ -369,4 +368,6 @@ def of_evaluations(
         {name: stored["outcomes"] for name, stored in evaluations.items()},
         {name: stored["trained_on"] for name, stored in evaluations.items()},
         Key(seed).child("report"),
+        # Runs of earlier versions have none.
+        {k: v for stored in evaluations.values() for k, v in stored.get("digests", {}).items()},
     )

@@ -33,14 +33,20 @@ from orchestrion._observers import Observers
 from orchestrion._progress import Progress
 from orchestrion._readiness import check_ready
 from orchestrion._records import JSON
-from orchestrion._report import Report, kinds, of_evaluations, outcomes, own_name
+from orchestrion._report import (
+    Report,
+    kinds,
+    of_evaluations,
+    outcomes,
+    own_name,
+    problem_digests,
+)
 from orchestrion._session import EngineSession, fewer_collections, summarize
 from orchestrion._store import Checkpoint, RunReader, RunStore
 from orchestrion._store.reader import RunStatus
 from orchestrion._store.shared import SharedAnswers
+from orchestrion._suggest import article
 from orchestrion.config import Baseline, Config
-
-__all__ = ["Run", "manifest", "status_after", "train"]
 
 HOPELESS = 10
 """If all turns of an iteration fail, and there are at least this many, the run fails."""
@@ -324,6 +330,8 @@ class Run:
             }
             if team is OWN_TEAM and self.config.stages:
                 results["train_problems"] = len(session.problems("train"))
+            if team is OWN_TEAM:
+                results["digests"] = problem_digests(session.judged)
         self.store.save_evaluation(name, results, session.evaluations, **self.unbooked())
         self._booked_at = time.monotonic()
         return results
@@ -374,6 +382,11 @@ async def train(config: Config, directory: str | Path, progress: Progress | None
         UsageError: the folder holds a run of another config, or something else.
         OrchestrionError: the run failed.
     """
+    if not isinstance(config, Config):
+        raise UsageError(
+            f"train: expected a Config, got {_named(config)}; make one with "
+            "orchestrion.config.load(file) or orchestrion.config.from_data(mapping)"
+        )
     directory, settings = Path(directory), config.run
     if (directory / "run.db").exists():
         store = RunStore.open(directory)
@@ -399,6 +412,10 @@ async def train(config: Config, directory: str | Path, progress: Progress | None
             if run.begun:
                 store.set_status(status, **run.unbooked())
                 run.observers.run_finished(directory, status)
+
+
+def _named(value: object) -> str:
+    return f"{value!r:.60} ({article(type(value).__name__)})"
 
 
 def status_after(error: BaseException) -> RunStatus:

@@ -27,16 +27,6 @@ from orchestrion._store import RunReader, RunStore
 from orchestrion._store.names import run_directories
 from orchestrion.config import Config
 
-__all__ = [
-    "Guess",
-    "Seen",
-    "guesses",
-    "refuse_sample",
-    "run_sample",
-    "sample_size",
-    "seen_before",
-]
-
 _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
 """Quantiles .975 of Student's t for 1, 2, ... degrees of freedom."""
 
@@ -72,25 +62,25 @@ class Guess:
 
 
 def seen_before(config: Config, root: Path) -> Seen | None:
-    """The newest completed run of the same config under `root`, a sample included."""
+    """Return the newest completed run of the same config under `root`, a sample included."""
     for directory in sorted(run_directories(root), key=_age, reverse=True):
         with suppress(OrchestrionError), RunReader(directory) as run:
             if run.status == "completed" and (run.manifest or {}).get("digest") == config.digest:
-                stored = [one.episode for one in run.episodes()]
+                episodes = [row.episode for row in run.episodes()]
                 others = sum(
                     results.get("trained_on", 0)
                     for name, results in run.load_evaluations().items()
                     if name in config.evaluation.baselines
                 )
-                if len(stored) > 1:
-                    turns = sum(len(episode.turns) for episode in stored)
-                    count = len(stored) + others
+                if len(episodes) > 1:
+                    turns = sum(len(episode.turns) for episode in episodes)
+                    count = len(episodes) + others
                     return Seen(
                         directory,
                         run.spend(),
                         count,
-                        round(turns * count / len(stored)),
-                        tuple(episode.usage for episode in stored),
+                        round(turns * count / len(episodes)),
+                        tuple(episode.usage for episode in episodes),
                         not sample_size(run),
                     )
     return None
@@ -124,14 +114,7 @@ def guesses(seen: Seen, forecast: Forecast) -> dict[str, Guess]:
     """Calls, tokens and US dollars of the whole run, if it goes on as those episodes did."""
     if seen.whole:
         return _sums(seen, seen.episodes)
-    counts: dict[str, float] = {}
-    for part in forecast.parts:
-        # A part of known turns is counted by them: a search takes many for each verdict.
-        if part.who == "agents" and part.exact and seen.turns:
-            counts[part.part] = part.count * seen.episodes / seen.turns
-        elif part.who == "judge":
-            counts.setdefault(part.part, part.count)
-    return _sums(seen, sum(counts.values()))
+    return _sums(seen, sum(part.count for part in forecast.parts if part.who == "judge"))
 
 
 def _sums(seen: Seen, count: float) -> dict[str, Guess]:
@@ -143,7 +126,7 @@ def _sums(seen: Seen, count: float) -> dict[str, Guess]:
 
 
 def _guess(each: float, values: list[float], count: float) -> Guess:
-    """For `count` episodes that take `each`, with the spread of these."""
+    """Estimate `count` episodes that take `each`, with the spread of `values`."""
     known = [value for value in values if not isnan(value)]
     spread = stdev(known) if len(known) > 1 else 0.0
     t = _T[len(known) - 2] if len(known) - 2 < len(_T) else 1.96 + 2.5 / len(known)

@@ -10,27 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrion._config.components import NAME, kind_of
-from orchestrion._config.plain import OMIT, Dumper
-from orchestrion._config.sections import Budget, Evaluation, Limits, RunSettings
-from orchestrion._config.shapes import (
-    Choice,
-    Fixed,
-    Items,
-    Record,
-    Ref,
-    Scalar,
-    Setting,
-    Shape,
-    Shaper,
-    Table,
-    UnsupportedError,
-    Variants,
-    names_components,
-)
+from orchestrion._config.nodes import OMIT
+from orchestrion._config.plain import Dumper
+from orchestrion._config.sections import PLAIN
+from orchestrion._config.shapes import Setting, Shape, Shaper, UnsupportedError, pointer
 from orchestrion._errors import PluginError
 
 if TYPE_CHECKING:
@@ -40,14 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["Schema", "json_schema"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_SCALARS: Mapping[type, dict[str, Any]] = {
-    bool: {"type": "boolean"},
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    str: {"type": "string"},
-    Path: {"type": "string", "minLength": 1},
-    type(None): {"type": "null"},
-}
 _BOUNDS = {
     "ge": "minimum",
     "gt": "exclusiveMinimum",
@@ -56,7 +34,6 @@ _BOUNDS = {
     "multiple_of": "multipleOf",
     "pattern": "pattern",
 }
-_PLAIN = {"limits": Limits, "budget": Budget, "run": RunSettings, "evaluation": Evaluation}
 
 
 def json_schema(plugins: Plugins) -> dict[str, Any]:
@@ -97,7 +74,7 @@ class Schema:
         }
         for kind in kinds:
             properties[kind.section] = self._section(kind)
-        for name, cls in _PLAIN.items():
+        for name, cls in PLAIN.items():
             skip = ("baselines",) if name == "evaluation" else ()
             properties[name] = self._object(cls, skip=skip)
         properties["evaluation"]["properties"]["baselines"] = self._baselines()
@@ -128,7 +105,7 @@ class Schema:
                 continue
             key = f"{kind.name}.{item.qualified}"
             self.definitions[key] = component
-            branches.append({"$ref": _pointer(key)})
+            branches.append({"$ref": pointer(key)})
         # With `oneOf: []` nothing would be a valid schema; `false` refuses every value.
         self.definitions[kind.name] = {"oneOf": branches} if branches else {"not": {}}
 
@@ -154,7 +131,7 @@ class Schema:
         return schema
 
     def _section(self, kind: Kind) -> dict[str, Any]:
-        component = {"$ref": _pointer(kind.name)}
+        component = {"$ref": pointer(kind.name)}
         if kind.name == "trainer":
             return {"anyOf": [component, {"type": "array", "items": component, "minItems": 1}]}
         return _by_name(component) if kind.many else component
@@ -163,8 +140,8 @@ class Schema:
         baseline = {
             "type": "object",
             "properties": {
-                "policy": {"$ref": _pointer("policy")},
-                "trainer": {"$ref": _pointer("trainer")},
+                "policy": {"$ref": pointer("policy")},
+                "trainer": {"$ref": pointer("trainer")},
                 "as_configured": {
                     "type": "boolean",
                     "description": "Learnable settings as they stand here, not as learned.",
@@ -206,8 +183,11 @@ class Schema:
             schema["default"] = default
         return schema
 
-    def _shape(self, shape: Shape) -> dict[str, Any]:
-        schema = self._unlimited(shape)
+    def _shape(self, shape: Any) -> dict[str, Any]:
+        """Return the schema of a shape with its limits, or the reference to that of a class."""
+        if isinstance(shape, type):
+            return {"$ref": pointer(self._class(shape))}
+        schema: dict[str, Any] = shape.schema(self._shape)
         for meta in shape.limits:
             if meta.title:
                 schema["title"] = meta.title
@@ -220,38 +200,6 @@ class Schema:
             else:
                 schema |= limits
         return schema
-
-    def _unlimited(self, shape: Shape) -> dict[str, Any]:
-        match shape:
-            case Scalar(type=kind):
-                return dict(_SCALARS[kind])
-            case Choice(values=values):
-                return {"enum": list(values)}
-            case Items(item=item):
-                return {"type": "array", "items": self._shape(item)}
-            case Fixed(items=items):
-                return {
-                    "type": "array",
-                    "prefixItems": [self._shape(item) for item in items],
-                    "items": False,
-                    "minItems": len(items),
-                }
-            case Table(key=key, item=item):
-                schema: dict[str, Any] = {
-                    "type": "object",
-                    "additionalProperties": self._shape(item),
-                }
-                names = self._shape(key)
-                if names_components(shape):
-                    names = names | {"not": {"const": "use"}}
-                return schema if names == {"type": "string"} else schema | {"propertyNames": names}
-            case Record(cls=cls):
-                return {"$ref": _pointer(self._class(cls))}
-            case Ref(kind=kind):
-                return {"anyOf": [{"type": "string"}, {"$ref": _pointer(kind)}]}
-            case Variants(members=members):
-                return {"anyOf": [self._shape(member) for member in members]}
-        return {}
 
     def _class(self, cls: type) -> str:
         key = f"class.{cls.__module__}.{cls.__qualname__}"
@@ -271,19 +219,8 @@ def _limits(meta: Any, shape: Shape) -> dict[str, Any]:
     for end in ("min", "max"):
         length = getattr(meta, f"{end}_length")
         if length is not None:
-            limits |= {f"{end}{unit}": length for unit in _units(shape)}
+            limits |= {f"{end}{unit}": length for unit in shape.counted}
     return limits
-
-
-def _units(shape: Shape) -> tuple[str, ...]:
-    match shape:
-        case Scalar() | Choice():
-            return ("Length",)
-        case Items() | Fixed():
-            return ("Items",)
-        case Table() | Record():
-            return ("Properties",)
-    return ("Length", "Items", "Properties")
 
 
 def _owners(found: Found, plugins: Plugins) -> list[str]:
@@ -302,10 +239,6 @@ def _by_name(schema: Mapping[str, Any]) -> dict[str, Any]:
         "propertyNames": {"pattern": f"^{NAME.pattern}$"},
         "additionalProperties": schema,
     }
-
-
-def _pointer(key: str) -> str:
-    return f"#/$defs/{key.replace('~', '~0').replace('/', '~1')}"
 
 
 def _first_paragraph(cls: type) -> str:

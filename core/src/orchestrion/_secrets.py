@@ -17,17 +17,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
-__all__ = [
-    "SHORTEST",
-    "Secret",
-    "begun",
-    "encodes",
-    "hidden",
-    "hidden_bytes",
-    "register",
-    "register_named",
-]
-
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 _WORDS = re.compile(
     r"(?:^|_)(?:(?:API|ACCESS)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE
@@ -47,7 +36,7 @@ class Secret:
         register(name, value)
 
     def reveal(self) -> str:
-        """The value itself; empty where there is none."""
+        """Return the value itself; empty where there is none."""
         return self._value
 
     def __bool__(self) -> bool:
@@ -96,17 +85,17 @@ def register(name: str, value: str) -> None:
 
 
 def _credentials(value: str) -> list[str]:
-    """What of "Bearer KEY" or "Basic BASE64" is worth stealing; whoever repeats it may say less."""
+    """Return the secret parts of "Bearer KEY" or "Basic BASE64": others may repeat them alone."""
     scheme, _, rest = value.partition(" ")
     if not rest or len(rest.split()) != 1:
         return []
     if scheme.lower() != "basic":
         return [rest]
     try:
-        said = b64decode(rest, validate=True).decode()
+        decoded = b64decode(rest, validate=True).decode()
     except ValueError:
         return [rest]
-    return [rest, said.partition(":")[2]]
+    return [rest, decoded.partition(":")[2]]
 
 
 def register_named(variables: Mapping[str, str], strictly: bool = False) -> None:
@@ -118,27 +107,27 @@ def register_named(variables: Mapping[str, str], strictly: bool = False) -> None
             may be secret, but what else names such a variable may be about anything.
     """
     for name, value in variables.items():
-        said = (_WORDS if strictly else _SECRET).search(name)
-        if said and not value.strip().isdigit():
+        secret = (_WORDS if strictly else _SECRET).search(name)
+        if secret and not value.strip().isdigit():
             register(name, value)
 
 
 def hidden(text: str) -> str:
-    """Text without the values of known secrets."""
+    """Return text without the values of known secrets."""
     if _KNOWN.text is None:
         return text
     return _KNOWN.text.sub(lambda found: _KNOWN.forms[found[0]], text)
 
 
 def hidden_bytes(data: bytes) -> bytes:
-    """Bytes of UTF-8 text without the values of known secrets."""
+    """Return bytes of UTF-8 text without the values of known secrets."""
     if _KNOWN.data is None:
         return data
     return _KNOWN.data.sub(lambda found: _KNOWN.forms[found[0].decode()].encode(), data)
 
 
 def begun(text: str) -> int:
-    """How many characters at the end of a text may be the beginning of a secret.
+    """Return how many characters at the end of a text may be the beginning of a secret.
 
     Whoever shows a text in pieces keeps them back until more is known.
     """
@@ -159,9 +148,9 @@ def _mark(name: str) -> str:
 
 
 def _forms(value: str) -> set[str]:
-    """How a value may be written; every form is long enough to be told from ordinary text."""
+    """Return the spellings of a value that are long enough not to occur in ordinary text."""
     raw = value.encode(errors="surrogatepass")
-    found = {
+    forms = {
         value,
         quote(raw, safe=""),
         quote(raw),
@@ -175,7 +164,7 @@ def _forms(value: str) -> set[str]:
     }
     # UTF-8 that was taken for Latin-1, as happens to headers.
     garbled = raw.decode("latin-1")
-    found |= {garbled, json.dumps(garbled)[1:-1], repr(garbled)[1:-1]}
+    forms |= {garbled, json.dumps(garbled)[1:-1], repr(garbled)[1:-1]}
     for before in range(3):
         # Inside a longer text base64 depends on where it begins, as in "user:password".
         text = b64encode(b"\0" * before + raw).decode().rstrip("=")
@@ -183,14 +172,14 @@ def _forms(value: str) -> set[str]:
         text = text[(0, 2, 3)[before] :]
         if (before + len(raw)) % 3:
             text = text[:-1]
-        found |= {text, text.replace("+", "-").replace("/", "_"), text.replace("/", "\\/")}
-    found = {form for form in found if len(form) >= SHORTEST}
+        forms |= {text, text.replace("+", "-").replace("/", "_"), text.replace("/", "\\/")}
+    forms = {form for form in forms if len(form) >= SHORTEST}
     # Forms for files, which are UTF-8: half a surrogate pair is none.
-    return {form for form in found if form.isascii() or encodes(form)}
+    return {form for form in forms if form.isascii() or encodes(form)}
 
 
 def encodes(text: str) -> bool:
-    """Whether a text is UTF-8: half of a surrogate pair is not, and no database takes it."""
+    """Return whether a text is UTF-8: half of a surrogate pair is not."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -213,8 +202,8 @@ def _watch_logs() -> None:
             made.msg, made.args = clean, ()
         if made.exc_info and made.exc_info[0] is not None:
             # Formatters take this text if it is there.
-            told = "".join(traceback.format_exception(*made.exc_info)).rstrip("\n")
-            if (clean := hidden(told)) != told:
+            text_of_error = "".join(traceback.format_exception(*made.exc_info)).rstrip("\n")
+            if (clean := hidden(text_of_error)) != text_of_error:
                 made.exc_text = clean
         return made
 

@@ -30,8 +30,6 @@ from orchestrion._records import (
 )
 from orchestrion._statistics import mean
 
-__all__ = ["Build", "EngineSession", "fewer_collections", "summarize"]
-
 _GC_THRESHOLDS = (50_000, 20, 100)
 
 Build = Callable[[Mapping[str, JSON]], AbstractAsyncContextManager[Engine]]
@@ -68,6 +66,8 @@ class EngineSession:
         self.episodes: list[Episode] = []
         """Training episodes of this iteration, in the order of their jobs."""
         self.evaluations: list[Episode] = []
+        self.judged: list[Problem] = []
+        """The problems of the last evaluation, with their hidden parts."""
         self.adopted: dict[str, JSON] = {}
         self._evaluation_key, self._concurrency = evaluation_key, concurrency
         self._test, self._build, self._collect = test, build, collect
@@ -116,7 +116,7 @@ class EngineSession:
     ) -> list[Episode]:
         """Run each problem of a split `seeds` times; episode ids start with `label`."""
         base = self._evaluation_key.child(split)
-        problems = list(self.problems(split))[:limit]
+        self.judged = problems = list(self.problems(split))[:limit]
         cases = [(problem, n) for problem in problems for n in range(seeds)]
         jobs = [
             Job(problem, base.child(problem.id, n), policy, training=False) for problem, n in cases

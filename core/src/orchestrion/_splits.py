@@ -11,8 +11,6 @@ from msgspec import Meta
 
 from orchestrion._records import Split
 
-__all__ = ["SplitShares", "split_of"]
-
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _ORDER: Sequence[Split] = ("train", "validation", "test")
 

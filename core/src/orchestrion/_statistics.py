@@ -14,8 +14,6 @@ from attrs import frozen
 
 from orchestrion._keys import Key
 
-__all__ = ["Estimate", "convergence", "difference", "estimate", "mean"]
-
 RESAMPLES = 1000
 _HIGH = int(0.975 * RESAMPLES) - 1
 

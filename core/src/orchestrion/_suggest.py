@@ -1,4 +1,4 @@
-"""Words for messages: nearest names, short lists, what a value is."""
+"""Words parts of messages: nearest names, short lists, values."""
 
 from __future__ import annotations
 
@@ -11,35 +11,34 @@ _LONGEST_NAME = 60
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The one of `names` that `name` most likely stands for, if any is close."""
+    """Return the name that is most likely meant by `name`, or None if none is close."""
     from difflib import get_close_matches
 
     known = sorted(names)
-    # Comparing is quadratic in the length; nothing close to a name is ever this long.
+    # Comparing takes time quadratic in the length, and names are shorter than this.
     if len(name) > _LONGEST_NAME:
         return None
     folded = {n.lower().replace("_", "-"): n for n in reversed(known)}
     if (same := folded.get(name.lower().replace("_", "-"))) is not None:
         return same
-    found = get_close_matches(name, known, n=1, cutoff=0.6)
-    return found[0] if found else None
+    return next(iter(get_close_matches(name, known, n=1, cutoff=0.6)), None)
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or nothing when no name is close."""
-    found = nearest(name, names)
-    return f"; did you mean {found!r}?" if found is not None else ""
+    """Return `; did you mean 'x'?`, or "" if no name is close."""
+    close = nearest(name, names)
+    return f"; did you mean {close!r}?" if close is not None else ""
 
 
 def listed(names: Iterable[str], limit: int = 12) -> str:
-    """Names in order, separated by commas, cut off after `limit`."""
+    """Return names in order, separated by commas, cut off after `limit`."""
     known = sorted(set(names))
     more = len(known) - limit
     return ", ".join(known[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def article(noun: str) -> str:
-    """A noun with "a" or "an"."""
+    """Return a noun with "a" or "an"."""
     return f"{'an' if noun[:1] in 'aeio' else 'a'} {noun}"
 
 
@@ -55,7 +54,7 @@ _TYPES = {
 
 
 def shown(value: Any) -> str:
-    """A config value as messages show it: shortened, with its type."""
+    """Return a config value as messages show it: shortened, with its type."""
     kind = _TYPES.get(type(value).__name__, type(value).__name__)
     if value is None:
         return kind

@@ -21,12 +21,17 @@ from orchestrion._learned import (
     saved_from_json,
 )
 from orchestrion._records import Saved, Split
-from orchestrion._report import Outcomes, Report, compare, outcomes, own_name
+from orchestrion._report import (
+    Outcomes,
+    Report,
+    compare,
+    outcomes,
+    own_name,
+    problem_digests,
+)
 from orchestrion._store import Checkpoint, RunReader, find_run
 from orchestrion._store.shared import SharedAnswers
 from orchestrion.config import Config, load
-
-__all__ = ["Trained", "newest_checkpoint", "newest_states", "open_run", "run_directory"]
 
 
 class Trained:
@@ -107,8 +112,9 @@ class Trained:
                 finally:
                     self.failures.update(engine.failed_turns)
             results[name] = outcomes(session.evaluations)
+        digests = problem_digests(session.judged)
         key = Key(self.config.seed).child("report")
-        return compare(split, seeds, results, self.trained_on, key)
+        return compare(split, seeds, results, self.trained_on, key, digests)
 
 
 def _waiting_for_training(config: Config, trained: Collection[str]) -> list[str]:

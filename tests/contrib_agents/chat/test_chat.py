@@ -217,7 +217,7 @@ def test_accepted_refusals_and_cuts_are_said_in_the_metadata() -> None:
     assert turn.output.metadata["truncated"] is True
 
 
-def test_a_call_that_fails_is_no_turn_whatever_is_accepted() -> None:
+def test_a_failed_call_fails_the_turn_in_any_case() -> None:
     class Down(Lines):
         async def complete(self, request, key, calls):  # type: ignore[no-untyped-def]
             raise CallError("no such model", "permanent")
@@ -272,15 +272,15 @@ def test_a_preset_of_another_form_is_refused_with_its_line(
 @pytest.mark.parametrize(
     ("settings", "wrong"),
     [
-        ({"preset": "writer", "preset_file": Path("x")}, "give one of them"),
+        ({"preset": "writer", "preset_file": Path("x")}, "remove one of them"),
         ({"preset_file": Path("no-such-file")}, "cannot be read"),
         ({"final": "done"}, "name fields of an output"),
         ({"output": VERDICT, "final": "answer"}, "no required boolean field"),
         ({"output": VERDICT, "content": "done"}, "no required text field"),
-        ({"output": VERDICT, "code": "require"}, "goes without an output"),
-        ({"output": {"type": "objekt"}}, "no JSON Schema"),
+        ({"output": VERDICT, "code": "require"}, "no effect with an output"),
+        ({"output": {"type": "objekt"}}, "not a JSON Schema"),
         ({"output": {"type": "string"}}, "type: object"),
-        ({"output": VERDICT, "output_class": Sized}, "give one of them"),
+        ({"output": VERDICT, "output_class": Sized}, "remove one of them"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, wrong: str) -> None:  # type: ignore[no-untyped-def]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +25,7 @@ from orchestrion._engine.calls import CallPath, RetrySettings
 from orchestrion._engine.replaying import ReplayPath
 from orchestrion.testing import Fixed, ListTask, engine_for
 from tests.contrib_agents.chat.support import PROBLEM, Lines, Notebook, use
+from tests.service import ModelService, Seen, reply
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 COMMAND = [sys.executable, SERVER, "stdio"]
@@ -99,45 +97,27 @@ def url() -> Iterator[str]:
         process.wait()
 
 
-class Sessions:
+class Sessions(ModelService):
     """A server over HTTP that wants a session, as all did before the protocol of 2026."""
 
     def __init__(self) -> None:
+        super().__init__(self._answer)
         self.known: set[str] = set()
         self.begun = 0
-        sessions = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    async def _answer(self, seen: Seen, writer: asyncio.StreamWriter) -> None:
+        if seen.method != "POST":
+            await reply(405)(seen, writer)
+            return
+        status, body, begun = self._result(seen.data, seen.headers.get("mcp-session-id"))
+        session = {} if begun is None else {"mcp_session_id": begun}
+        answer = b"" if body is None else body
+        await reply(status, answer, content_type="application/json", **session)(seen, writer)
 
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                self._send(*sessions.answer(json.loads(body), self.headers.get("mcp-session-id")))
-
-            def do_GET(self) -> None:
-                self._send(405, None, None)
-
-            do_DELETE = do_GET
-
-            def _send(self, status: int, answer: Any, session: str | None) -> None:
-                data = b"" if answer is None else json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(data)))
-                if session is not None:
-                    self.send_header("mcp-session-id", session)
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/mcp"
-
-    def answer(self, asked: dict[str, Any], session: str | None) -> tuple[int, Any, str | None]:
-        head = {"jsonrpc": "2.0", "id": asked.get("id")}
-        method = asked["method"]
+    def _result(self, call: dict[str, Any], session: str | None) -> tuple[int, Any, str | None]:
+        """Status, body and the session that begins, if one does."""
+        head = {"jsonrpc": "2.0", "id": call.get("id")}
+        method = call["method"]
         if method == "initialize":
             self.begun += 1
             self.known.add(str(self.begun))
@@ -151,21 +131,13 @@ class Sessions:
             return 200, head | {"error": {"code": -32601, "message": "no such method"}}, None
         if session not in self.known:
             return 404, head | {"error": {"code": -32001, "message": "Session not found"}}, None
-        if "id" not in asked:
+        if "id" not in call:
             return 202, None, None
         if method == "tools/list":
             tools = [{"name": "note", "inputSchema": {"type": "object"}}]
             return 200, head | {"result": {"tools": tools}}, None
         content = [{"type": "text", "text": f"in session {session}"}]
         return 200, head | {"result": {"content": content}}, None
-
-    def __enter__(self) -> Sessions:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 # ---------------------------------------------------------------- what works
@@ -210,9 +182,9 @@ def test_results_are_data_and_capped(url: str) -> None:
     assert text.endswith("[cut: the first 200 of 36000 bytes]\n</result>")
 
 
-def test_a_call_that_takes_too_long_is_told_and_the_server_lives_on() -> None:
+def test_a_call_that_takes_too_long_is_told_and_the_server_lives_on(url: str) -> None:
     model = Lines([use("sleep", '{"seconds": 60}'), use("add", '{"a": 1, "b": 2}'), "Well."])
-    done = turn(MCP(command=COMMAND, allow=["sleep", "add"], timeout=3), model)
+    done = turn(MCP(url=url, allow=["sleep", "add"], timeout=3), model)
     assert done.status == "completed"
     assert "no result within 3 s" in result(model)
     assert "\n3\n" in result(model, 2)
@@ -283,7 +255,7 @@ def test_a_prefix_tells_servers_apart(url: str) -> None:
 
 
 def test_a_tool_that_may_write_needs_consent(url: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"does not declare that 'write' only reads.*allow_writes"):
+    with pytest.raises(UsageError, match=r"does not declare 'write' as read-only.*allow_writes"):
         turn(MCP(url=url, allow=["write"]), Lines())
     file = tmp_path / "out"
     calls = [
@@ -323,22 +295,21 @@ def with_session(settings: MCP, use: Callable[[Session], Awaitable[Any]]) -> Any
     return asyncio.run(main())
 
 
-def test_a_server_that_was_killed_is_started_again_once_for_all_who_call_it() -> None:
-    async def use(session: Session) -> list[set[int]]:
-        pids = [{int((await session.call("pid", {})).text)}]
-        for _ in range(2):
-            os.kill(min(pids[-1]), signal.SIGKILL)
-            results = await asyncio.gather(*(session.call("pid", {}) for _ in range(20)))
-            pids.append({int(one.text) for one in results})
-        return pids
+def test_a_killed_server_is_restarted_once_for_all_callers() -> None:
+    async def use(session: Session) -> tuple[int, set[int]]:
+        first = int((await session.call("pid", {})).text)
+        os.kill(first, signal.SIGKILL)
+        results = await asyncio.gather(*(session.call("pid", {}) for _ in range(20)))
+        return first, {int(result.text) for result in results}
 
-    pids = with_session(MCP(command=COMMAND, allow=["pid"]), use)
-    assert [len(one) for one in pids] == [1, 1, 1]
-    assert len(set.union(*pids)) == 3
-    assert not any(map(alive, set.union(*pids)))
+    first, later = with_session(MCP(command=COMMAND, allow=["pid"]), use)
+    [second] = later
+    assert second != first
+    assert not alive(first)
+    assert not alive(second)
 
 
-def test_a_tool_that_ends_its_server_is_told_to_the_model_and_the_next_turn_has_a_server() -> None:
+def test_a_tool_that_ends_its_server_is_an_error_and_the_server_is_restarted() -> None:
     model = Lines([use("crash"), "It is gone.", use("add", '{"a": 1, "b": 1}'), "It is 2."])
     first, second = episode(MCP(command=COMMAND, allow=["crash", "add"]), model, steps=2).turns
     assert (first.status, second.status) == ("completed", "completed")

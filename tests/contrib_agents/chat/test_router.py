@@ -148,7 +148,7 @@ def test_who_may_be_chosen_can_be_restricted() -> None:
     episode = directed(Lines([go("stop")]), agents=["writr"])
     assert "the router's agents name 'writr', who is not in the team" in episode.turns[0].error
     episode = directed(Lines([go("stop")]), agents=["critic"], may_stop=False)
-    assert "nobody may act now" in episode.turns[0].error
+    assert "no agent may act now" in episode.turns[0].error
 
 
 def test_a_ceiling_covers_an_answer_and_its_repair() -> None:

@@ -168,7 +168,7 @@ def test_an_error_of_a_tool_is_told_to_the_model() -> None:
         ("weather", '{"city": 4}', "Expected `str`, got `int` - at `$.city`"),
         ("weather", '{"city": "Rome", "days": 9}', "`int` <= 7"),
         ("weather", '{"city": "Rome", "country": "Italy"}', "unknown field `country`"),
-        ("weather", '{"city": ', "no JSON"),
+        ("weather", '{"city": ', "not JSON"),
         ("weather", "[1]", "must be a JSON object"),
         ("remove_all", "{}", "there is no such tool (there are: weather)"),
     ],
@@ -202,7 +202,7 @@ def test_rounds_of_tools_have_an_end_that_the_model_is_told_of() -> None:
         ("weather", ["weather", None]),
     ],
 )
-def test_a_model_has_to_call_a_tool_at_first_only_or_it_would_never_answer(
+def test_a_tool_choice_holds_for_the_first_request_only(
     choice: str, asked: list[str | None]
 ) -> None:
     model = Lines([use("weather", '{"city": "Rome"}'), "Fair."])
@@ -212,15 +212,15 @@ def test_a_model_has_to_call_a_tool_at_first_only_or_it_would_never_answer(
     assert [request.get("tool_choice") for request in model.requests] == asked
 
 
-def test_a_choice_among_no_tools_or_of_none_of_them_is_an_error() -> None:
-    with pytest.raises(ValueError, match="tool_choice goes with tools"):
+def test_a_tool_choice_without_such_a_tool_is_an_error() -> None:
+    with pytest.raises(ValueError, match="tool_choice has no effect without tools"):
         Chat(model=Lines(), tool_choice="required")
     tools = [Functions(given=[weather])]
     turn = turn_of(Chat(model=Lines(), tools=tools, tool_choice="wether").ready())
     assert "tool_choice is 'wether'; there are auto, none, required, weather" in turn.error
 
 
-def test_what_a_service_wrote_beside_texts_and_calls_stays_in_the_conversation() -> None:
+def test_raw_messages_stay_in_the_conversation() -> None:
     raw = {"service": "s", "api": "/messages", "content": [{"type": "thinking", "signature": "x"}]}
     model = Lines([use("weather", '{"city": "Rome"}', raw=raw), {"text": "1", "raw": raw}, "Fair."])
     schema = {"type": "object", "properties": {}}

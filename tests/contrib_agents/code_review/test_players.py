@@ -7,9 +7,8 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from orchestrion_code_review.challenge import Challenge
+from orchestrion_code_review.challenge import Challenge, builtin
 from orchestrion_code_review.generator import generate
-from orchestrion_code_review.suite_files import builtin
 from orchestrion_code_review.task import problem_of
 from orchestrion_code_review.versions import code_of
 from orchestrion_code_review_agents.refactorer import PlayRefactorer

@@ -11,7 +11,7 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from orchestrion_offline.server import serving
+from orchestrion_offline.server import StubServer, serving
 from orchestrion_offline.settings import Serving, Troubles
 from orchestrion_offline.speakers.plain import Echo
 from orchestrion_offline.speakers.steps import Solver
@@ -67,26 +67,15 @@ def test_latency_passes_before_an_answer_and_calls_wait_together() -> None:
 
 
 def test_an_answer_takes_the_time_of_its_tokens() -> None:
-    text = "x" * 80  # 20 tokens
-
-    async def work(asks: Asks) -> list[float]:
-        times = []
-        began = time.perf_counter()
-        await asks.chat("m", text)
-        times.append(time.perf_counter() - began)
-        began = time.perf_counter()
-        user: Any = [{"role": "user", "content": text}]
-        async with asks.anthropic.messages.stream(
-            model="m", max_tokens=50, messages=user
-        ) as answer:
-            async for _ in answer.text_stream:
-                times.append(time.perf_counter() - began)
-        return times
-
-    whole, first, *_, last = with_asks(work, Echo(), Serving(tokens_per_second=100))
-    assert whole >= 0.2
-    assert first < last
-    assert last - first > 0.05
+    server = StubServer({"m": Echo()}, Serving(tokens_per_second=100))
+    message = {"role": "user", "content": "x" * 80}  # 20 tokens
+    for stream in (False, True):
+        body = {"model": "m", "max_tokens": 50, "messages": [message], "stream": stream}
+        headers = {"x-api-key": "k"}
+        reply = server.handle("POST", "/v1/messages", headers, json.dumps(body).encode())
+        delays = [delay for delay, _ in reply.parts]
+        assert sum(delays) == pytest.approx(0.2)
+        assert len(set(delays[1:-1])) == stream, "pieces of a stream are equally far apart"
 
 
 def test_a_repeated_request_without_a_key_is_drawn_again() -> None:

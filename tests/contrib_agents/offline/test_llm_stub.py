@@ -15,10 +15,11 @@ import anthropic
 import openai
 import pytest
 from click.testing import CliRunner
-from orchestrion_offline.command import SHIPPED, llm_stub, read_speakers
+from orchestrion_offline.command import SHIPPED, _behaviour, llm_stub, read_speakers
+from orchestrion_offline.settings import Serving, Troubles
 
 from orchestrion import OrchestrionError
-from tests.end_to_end.support import orchestrion
+from orchestrion.cli import main
 
 SPEAKERS = """\
 speakers:
@@ -84,30 +85,30 @@ def test_speakers_of_a_file_are_served_until_ctrl_c(tmp_path: Path) -> None:
 
 
 def test_the_printed_config_works_with_a_budget_and_without_a_key(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "")
+    team = tmp_path / "team.yaml"
     with served("--port", "0") as (_, lines, _):
+        assert lines[0].startswith("serving echo, scripted, solver")
         begin = lines.index("in a config:") + 1
         agents = "agents: {x: {use: chat, model: a}, y: {use: chat, model: b}}"
         rest = "policy: {use: sequence, steps: [x, y]}\nlimits: {turns: 2}\nbudget: {usd: 0}"
         models = textwrap.dedent("\n".join(lines[begin : begin + 3]))
-        (tmp_path / "team.yaml").write_text(f"task: {{use: steps}}\n{models}\n{agents}\n{rest}\n")
+        team.write_text(f"task: {{use: steps}}\n{models}\n{agents}\n{rest}\n")
         sheet = "Worksheet (sums): start with 5. 1. add 7"
-        keys = {"OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": ""}
-        result = orchestrion("run", "team.yaml", "--input", sheet, cwd=tmp_path, code=4, **keys)
+        result = CliRunner().invoke(main, ["run", str(team), "--input", sheet])
+    assert result.exit_code == 4, result.output
     assert "[1] x" in result.stderr
     assert "[2] y" in result.stderr
     assert "failed" not in result.stderr
 
 
 def test_troubles_are_set_by_name() -> None:
-    with (
-        served("--trouble", "rate_limited=1", "--port", "0") as (url, lines, _),
-        openai.OpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0) as client,
-    ):
-        assert lines[0].startswith("serving echo, scripted, solver")
-        with pytest.raises(openai.RateLimitError):
-            client.responses.create(model="echo", input="hi")
+    assert _behaviour({"latency": 1.0}, ("rate_limited=0.5",)) == Serving(
+        latency=1.0, troubles=Troubles(rate_limited=0.5)
+    )
 
 
 def test_every_shipped_speaker_is_served_under_its_name() -> None:

@@ -7,12 +7,11 @@ from math import sqrt
 from typing import Any
 
 import pytest
+from orchestrion_code_review.challenge import builtin
 from orchestrion_code_review.generator import generate
-from orchestrion_code_review.suite_files import builtin
 from orchestrion_code_review.task import text_of
 from orchestrion_offline.interfaces import Answer, Speaker, ToolCall
-from orchestrion_offline.speakers.code_known import script_in
-from orchestrion_offline.speakers.coder import Coder
+from orchestrion_offline.speakers.coder import Coder, script_in
 from orchestrion_offline.speakers.habits import HABITS, Coach, Habit
 from orchestrion_offline.speakers.judge import Judge, quality
 from orchestrion_offline.speakers.plain import Cast, Echo, Line, Scripted

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_prompted import read_response
-from orchestrion_prompted.prompted import Prompted
-from orchestrion_prompted.template import Template
+from orchestrion_prompted.prompted import Prompted, Template
 
 from orchestrion import (
     Answer,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+import atexit
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from typing import Any, TypeVar
 
-from orchestrion_code_review.challenge import Challenge, Test
-from orchestrion_code_review.suite_files import builtin
+from orchestrion_code_review.challenge import Challenge, Test, builtin
 from orchestrion_code_review.task import CodeReview, RunningReview, problem_of
+from orchestrion_sandbox import Box, Profile, choose
 
 from orchestrion import Key, OpenContext, Output, Scores, Trajectory, Turn
 from orchestrion._engine.calls import ActivationCalls
@@ -51,12 +53,53 @@ def turns(*said: tuple[str, str | Output]) -> Trajectory:
     return Trajectory(made)
 
 
+PLAIN = Profile()
+
+
+class Kept:
+    """A sandbox whose box stays open from one test to the next."""
+
+    @asynccontextmanager
+    async def open(self, profile: Profile = PLAIN) -> AsyncIterator[Box]:
+        """The box of all tests."""
+        yield box()
+
+
+@cache
+def loop() -> asyncio.Runner:
+    """The event loop of all tests."""
+    runner = asyncio.Runner()
+    atexit.register(runner.close)
+    return runner
+
+
+def in_loop(work: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine gives that may use the box of all tests."""
+    box()
+    return loop().run(work)
+
+
+@cache
+def box() -> Box:
+    """The box of all tests."""
+    stack = AsyncExitStack()
+    made = loop().run(stack.enter_async_context(choose("auto").open()))
+    atexit.register(lambda: loop().run(stack.aclose()))
+    return made
+
+
 @asynccontextmanager
 async def opened(**settings: Any) -> AsyncIterator[RunningReview]:
     """The task, open; without static measures unless asked for."""
-    task = CodeReview(**{"measures": [], **settings})
+    task = CodeReview(**{"measures": [], "sandbox": Kept(), **settings})
     async with task.open(OpenContext("task", Key(1))) as running:
         yield running
+
+
+def closed(**settings: Any) -> RunningReview:
+    """The task without a sandbox."""
+    task = CodeReview(**settings)
+    return RunningReview(task, task.challenges())
 
 
 def running(do: Callable[[RunningReview], Awaitable[T]], **settings: Any) -> T:
@@ -66,7 +109,7 @@ def running(do: Callable[[RunningReview], Awaitable[T]], **settings: Any) -> T:
         async with opened(**settings) as task:
             return await do(task)
 
-    return asyncio.run(run())
+    return in_loop(run())
 
 
 async def scored(

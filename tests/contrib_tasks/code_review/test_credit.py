@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from orchestrion_code_review import versions_of
 from orchestrion_code_review.credit import Credit, TurnCredit, credits_of, summary
@@ -12,7 +10,7 @@ from orchestrion_code_review.task import problem_of
 from orchestrion import Agent, Calls, Key, Output, View
 from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, engine_for
-from tests.contrib_tasks.code_review.support import DOUBLE, RIGHT, WRONG, opened, says
+from tests.contrib_tasks.code_review.support import DOUBLE, RIGHT, WRONG, in_loop, opened, says
 
 
 class Writer(Agent):
@@ -74,7 +72,7 @@ def credited(*steps: str, turns: int = 8) -> list[Credit]:
             finally:
                 engine.close()
 
-    return asyncio.run(run())
+    return in_loop(run())
 
 
 def test_a_critic_whose_words_were_needed_gets_the_credit() -> None:
@@ -124,6 +122,6 @@ def test_the_trainer_measures_episodes_of_training_problems() -> None:
             finally:
                 engine.close()
 
-    found = asyncio.run(run())
+    found = in_loop(run())
     assert found["measured_turns"] == 4
     assert found["work/critic"] == pytest.approx(0)

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrion_code_review.challenge import Challenge, Test
+from orchestrion_code_review.challenge import Challenge, Test, split_of
 from orchestrion_code_review.check_suite import main
 from orchestrion_code_review.judging import Judgement, judge
 from orchestrion_code_review.loading import from_text, load, read_challenge
-from orchestrion_code_review.splits import split_of
 from orchestrion_code_review.task import CodeReview, problem_of, text_of
-from orchestrion_sandbox import Limits, choose
+from orchestrion_sandbox import Limits
 
 from orchestrion import Key, OpenContext, UsageError
+from tests.contrib_tasks.code_review.support import box, in_loop
 
 HUMANEVAL: dict[str, Any] = {
     "task_id": "Mine/0",
@@ -75,16 +75,15 @@ def challenge(row: dict[str, Any]) -> Challenge:
 
 def judged(one: Challenge, *programs: str) -> list[Judgement]:
     async def run() -> list[Judgement]:
-        async with choose("auto").open() as box:
-            return [
-                await judge(
-                    box, code, one.entry_point, one.tests,
-                    prelude=one.prelude, names=one.names, limits=Limits(),
-                )
-                for code in programs
-            ]  # fmt: skip
+        return [
+            await judge(
+                box(), code, one.entry_point, one.tests,
+                prelude=one.prelude, names=one.names, limits=Limits(),
+            )
+            for code in programs
+        ]  # fmt: skip
 
-    return asyncio.run(run())
+    return in_loop(run())
 
 
 @pytest.mark.parametrize("row", [HUMANEVAL, MBPP, QUIXBUGS, OWN], ids=["he", "mbpp", "quix", "own"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 from orchestrion_code_review.static import StaticTools
@@ -14,12 +15,20 @@ BRANCHES = "def pick(n: int) -> int:\n" + "".join(
 )
 
 
-def measure(code: str, complexity: int = 5) -> dict[str, float]:
-    async def run() -> dict[str, float]:
-        with StaticTools(["ruff", "complexity", "types"]).opened() as tools:
-            return await tools.measure(code, complexity)
+@pytest.fixture(scope="module", autouse=True)
+def tools() -> Iterator[StaticTools]:
+    """One set for all tests, since mypy reads the standard library once for each."""
+    with StaticTools(["ruff", "complexity", "types"]).opened() as opened:
+        TOOLS.append(opened)
+        yield opened
+        TOOLS.clear()
 
-    return asyncio.run(run())
+
+TOOLS: list[StaticTools] = []
+
+
+def measure(code: str, complexity: int = 5) -> dict[str, float]:
+    return asyncio.run(TOOLS[0].measure(code, complexity))
 
 
 def test_tidy_code_has_full_marks() -> None:
@@ -35,10 +44,10 @@ def test_findings_are_counted_and_missing_types_cost_all() -> None:
 PADDING = "".join(f"def pad{i}(a: int) -> int:\n    return a + {i}\n" for i in range(50))
 
 
-@pytest.mark.parametrize("code", [TIDY, BARE, BRANCHES], ids=["tidy", "bare", "branches"])
-def test_no_line_that_is_added_raises_a_measure(code: str) -> None:
-    plain, padded = measure(code), measure(code + PADDING)
-    assert all(padded[name] <= plain[name] for name in plain)
+def test_no_line_that_is_added_raises_a_measure() -> None:
+    for code in (TIDY, BARE, BRANCHES):
+        plain, padded = measure(code), measure(code + PADDING)
+        assert all(padded[name] <= plain[name] for name in plain)
 
 
 def test_what_is_not_typed_costs_wherever_it_stands() -> None:
@@ -59,9 +68,9 @@ HIDING = {
 }
 
 
-@pytest.mark.parametrize("code", HIDING.values(), ids=HIDING)
-def test_what_the_tools_cannot_read_measures_nothing(code: str) -> None:
-    assert set(measure(TIDY + code).values()) == {0.0}
+def test_what_the_tools_cannot_read_measures_nothing() -> None:
+    for code in HIDING.values():
+        assert set(measure(TIDY + code).values()) == {0.0}
 
 
 def test_imports_for_the_checker_and_methods_of_such_names_hide_nothing() -> None:
@@ -90,9 +99,9 @@ def test_complexity_beyond_the_reference_costs_its_share() -> None:
     assert measure(BRANCHES, complexity=10)["complexity"] == 1
 
 
-@pytest.mark.parametrize("code", ["def add(:", "\x00", "(" * 500, "x = 1\n" + "é" * 3 + "= ("])
-def test_what_is_no_python_measures_nothing(code: str) -> None:
-    assert set(measure(code).values()) == {0.0}
+def test_what_is_no_python_measures_nothing() -> None:
+    for code in ("def add(:", "\x00", "(" * 500, "x = 1\n" + "é" * 3 + "= ("):
+        assert set(measure(code).values()) == {0.0}
 
 
 def test_code_without_functions_has_no_types() -> None:

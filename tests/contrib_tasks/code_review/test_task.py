@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
-from orchestrion_code_review.challenge import Reference
-from orchestrion_code_review.suite_files import builtin
+from orchestrion_code_review.challenge import Reference, builtin
 from orchestrion_code_review.task import CodeReview, RunningReview, problem_of
 from orchestrion_sandbox import SandboxError
 
@@ -21,6 +18,8 @@ from tests.contrib_tasks.code_review.support import (
     NONSENSE,
     RIGHT,
     WRONG,
+    closed,
+    in_loop,
     named,
     opened,
     parts_of,
@@ -47,21 +46,18 @@ def test_a_perfect_team_scores_ten(name: str) -> None:
     assert found.value == 1
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
+def test_a_nonsense_team_scores_nothing() -> None:
+    teams: list[list[tuple[str, str | Output]]] = [
         [],
         [("writer", Output("PASS PASS PASS. All tests passed. 10/10. return True"))],
         [("writer", NONSENSE)],
         [("writer", "def something_else():\n    pass\n")],
         [("writer", "def double(n:\n")],
         [("writer", "raise SystemExit(0)\n")],
-    ],
-    ids=["nobody", "words", "nonsense", "other-name", "no-python", "leaves"],
-)
-def test_a_nonsense_team_scores_nothing(said: list[tuple[str, str | Output]]) -> None:
-    parts = parts_of(said)
-    assert (parts["score"], parts["quality"], parts["efficiency"]) == (0, 0, 0)
+    ]
+    for scores in scores_of(*(turns(*said) for said in teams)):
+        parts = scores.parts
+        assert (parts["score"], parts["quality"], parts["efficiency"]) == (0, 0, 0)
 
 
 def test_always_the_same_answer_is_worth_nothing() -> None:
@@ -104,10 +100,11 @@ def double(n):
 """
 
 
-@pytest.mark.parametrize("trick", [EQUAL_TO_ALL, PATCHED, LEAVES_WELL, ANSWERS_EARLY])
-def test_a_trick_gains_nothing(trick: str) -> None:
-    parts = parts_of([("writer", trick), ("reviewer", Output("PASS: all hidden tests pass"))])
-    assert (parts["quality"], parts["score"]) == (0, 0)
+def test_a_trick_gains_nothing() -> None:
+    praise = ("reviewer", Output("PASS: all hidden tests pass"))
+    tricks = (EQUAL_TO_ALL, PATCHED, LEAVES_WELL, ANSWERS_EARLY)
+    for scores in scores_of(*(turns(("writer", trick), praise) for trick in tricks)):
+        assert (scores.parts["quality"], scores.parts["score"]) == (0, 0)
 
 
 def test_right_code_with_a_forged_answer_has_passed_nothing_and_the_attempt_is_counted() -> None:
@@ -120,11 +117,6 @@ def test_right_code_with_a_forged_answer_has_passed_nothing_and_the_attempt_is_c
         assert parts["quality"] == parts["score"] == 0
     else:
         assert parts["quality"] == 10
-
-
-def test_words_beside_the_code_change_nothing() -> None:
-    loud = Output(f"ALL TESTS PASSED, excellent, 10/10\n\n```python\n{WRONG}```\nPASS")
-    assert parts_of([("writer", loud)]) == parts_of([("writer", WRONG)])
 
 
 def test_data_and_fences_are_read_alike_and_the_last_version_counts() -> None:
@@ -142,13 +134,6 @@ def test_what_others_add_is_told_and_pays_by_the_tests_it_passes() -> None:
     parts = parts_of([("writer", WRONG), ("refactorer", RIGHT)])
     assert (parts["added"], parts["collaboration"]) == (7.5, 10)  # WRONG reaches 0.25
     assert parts["score"] == parts_of([("writer", RIGHT)])["score"]
-
-
-def test_a_reviewer_who_changes_nothing_earns_nothing() -> None:
-    alone = parts_of([("writer", WRONG)])
-    praised = parts_of([("writer", WRONG), ("reviewer", Output("Great work! LGTM. PASS."))])
-    assert praised["added"] == alone["added"] == 0
-    assert praised["score"] <= alone["score"]
 
 
 def test_what_the_writer_mends_is_the_writers() -> None:
@@ -268,52 +253,25 @@ def test_agents_never_see_hidden_tests_or_solutions() -> None:
                 seer.views.clear()
             return "seen"
 
-    assert asyncio.run(run()) == "seen"
-
-
-def test_the_stored_run_has_no_hidden_test(tmp_path: Path) -> None:
-    from tests.end_to_end.support import orchestrion
-
-    config = {
-        "seed": 1,
-        "task": {"use": "code-review", "max_problems": 2, "measures": []},
-        "agents": {"writer": {"use": "play-writer"}, "tests": {"use": "run-tests"}},
-        "policy": {"use": "random"},
-        "reward": {"use": "outcome-minus-cost"},
-        "trainer": {"use": "turn-credit", "episodes": 1, "turns": 2},
-        "limits": {"turns": 2},
-    }
-    file = tmp_path / "orchestrion.yaml"
-    file.write_text(json.dumps(config))
-    orchestrion("train", str(file), cwd=tmp_path)
-    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert b"play-writer" in stored
-    task = CodeReview(max_problems=2, measures=[])
-    for split in ("train", "validation", "test"):
-        for problem in task.problems(split):
-            assert isinstance(problem, Problem)
-            for test in problem.hidden["tests"]:
-                text = test["text"].encode()
-                assert text not in stored
-                assert json.dumps(test["text"])[1:-1].encode() not in stored
+    assert in_loop(run()) == "seen"
 
 
 # ---------------------------------------------------------------- settings
 
 
 def test_a_closed_task_has_problems_and_no_verdict() -> None:
-    task = CodeReview()
+    task = closed()
     problems = [one for split in ("train", "validation", "test") for one in task.problems(split)]
     assert len(problems) == len(builtin())
     with pytest.raises(UsageError, match="open the code-review task"):
-        asyncio.run(task.verify(problems[0], turns(), None, final=True, calls=None))  # type: ignore[arg-type]
+        asyncio.run(scored(task, turns(("w", RIGHT))))
 
 
 def test_settings_choose_problems() -> None:
     hard = CodeReview(levels=["advanced"], generated=12)
     assert {one.level for one in hard.challenges()} == {"advanced"}
     assert any(one.category == "composed" for one in hard.challenges())
-    few = CodeReview(max_problems=3)
+    few = closed(max_problems=3)
     assert len(few.problems("train")) == len(few.problems("test")) == 3
 
 

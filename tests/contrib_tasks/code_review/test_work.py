@@ -7,8 +7,7 @@ import asyncio
 import pytest
 from orchestrion_code_review.task import CodeReview, RunningReview, problem_of
 from orchestrion_code_review.work import FEATURES
-from orchestrion_repair.skills import role_of
-from orchestrion_repair.state import digest_of
+from orchestrion_repair import digest_of, role_of
 from orchestrion_repair_agents.run_tests import RunTests
 
 from orchestrion import Key, Member, Observation, OpenContext, Output, Step, Trajectory, Turn, View

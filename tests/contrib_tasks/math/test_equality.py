@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_math.equality import LONGEST, same
+from orchestrion_math.equality import LONGEST, normal, number, same
 from orchestrion_math.grader import Grader
-from orchestrion_math.normal import normal, number
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +127,7 @@ def test_expressions_are_compared_by_algebra(
         "exec(\"open('made-by-an-answer','w')\")",
         r"\input{/etc/passwd}",
         "}{$$" * 40,
-        "(" * 200,
+        "(" * 120,
         "[1]\n[2]",
     ],
 )

@@ -8,8 +8,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_math.generate import Arithmetic, generate, solve
-from orchestrion_math.teacher import MathTeacher
+from orchestrion_math.generate import Arithmetic, MathTeacher, generate, solve
 
 from orchestrion import Answer, CallError, Key, UsageError
 

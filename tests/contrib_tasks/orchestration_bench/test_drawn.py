@@ -13,9 +13,8 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_orchestration_bench.command import bench, draw
-from orchestrion_orchestration_bench.draw_relay import LEAST, MOST, TEAM, best_values
-from orchestrion_orchestration_bench.draw_stop import ROOM, best_value
-from orchestrion_orchestration_bench.drawn import drawn, with_tables
+from orchestrion_orchestration_bench.draw import LEAST, MOST, ROOM, TEAM, best_value, best_values
+from orchestrion_orchestration_bench.drawn import rows_of, with_tables
 from orchestrion_orchestration_bench.process import optimum
 from orchestrion_orchestration_bench.relay import Relay, RelayTables
 from orchestrion_orchestration_bench.solved import solve
@@ -36,12 +35,16 @@ def invoke(command: Command, *args: str) -> str:
     return result.stdout
 
 
+def config(use: str, seed: int = 3, **task: Any) -> dict[str, Any]:
+    policy = {"policy": {"use": "random"}, "reward": {"use": "outcome-minus-cost"}}
+    return with_tables({"task": {"use": use, **task}, **policy}, seed)
+
+
 @settings(max_examples=4, deadline=None)
 @given(seeds)
 def test_a_drawn_relay_needs_a_team_and_is_neither_trivial_nor_hopeless(seed: int) -> None:
-    problem = drawn("relay", seed)
-    task, best = problem.task, problem.optimum
-    assert isinstance(task, Relay)
+    task = Relay(tables=RelayTables(seed))
+    best = optimum(solve(task).process, 1.0)[0]
     assert 4 <= len(task.skills) <= 7
     assert 3 <= len(task.types) <= 5
     assert 5 <= len(task.agents) <= 9
@@ -50,23 +53,15 @@ def test_a_drawn_relay_needs_a_team_and_is_neither_trivial_nor_hopeless(seed: in
     assert min(best.by_type.values()) >= LEAST
     alone = [mean(best_values(task.rules, (worker,))) for worker in task.agents]
     assert max(alone) <= best.value - TEAM
-
-
-@settings(max_examples=4, deadline=None)
-@given(seeds)
-def test_the_quick_value_that_tables_are_drawn_by_is_the_exact_one(seed: int) -> None:
-    task = drawn("relay", seed).task
-    assert isinstance(task, Relay)
-    values = best_values(task.rules, tuple(task.agents))
-    exact = optimum(solve(task).process, 1.0)[0].by_type.values()
-    assert values == pytest.approx(list(exact), abs=1e-12)
+    # The quick values that tables are drawn by are the exact ones.
+    quick = best_values(task.rules, tuple(task.agents))
+    assert quick == pytest.approx(list(best.by_type.values()), abs=1e-12)
 
 
 @settings(max_examples=4, deadline=None)
 @given(seeds)
 def test_in_a_drawn_stop_checking_is_worth_its_price(seed: int) -> None:
-    task = drawn("stop", seed, tables={"solvers": 2}).task
-    assert isinstance(task, Stop)
+    task = Stop(tables=StopTables(seed, solvers=2))
     assert 2 <= len(task.types) <= 4
     assert len(task.solvers) == 2
     assert 1 <= len(task.checkers) <= 2
@@ -88,39 +83,40 @@ def test_a_seed_draws_the_same_tables_every_time_and_another_seed_others() -> No
 def test_other_settings_can_be_changed_without_changing_the_tables() -> None:
     task = Relay(tables=RelayTables(3))
     sparse = evolve(task, partial=0.5)
-    assert sparse.agents == task.agents
-    assert sparse.partial == 0.5
+    assert (sparse.agents, sparse.partial) == (task.agents, 0.5)
     assert Relay(tables=RelayTables(3, workers=9)).agents.keys() == {f"w{i}" for i in range(1, 10)}
     assert Relay(tables=RelayTables(3), horizon=14).horizon == 14
 
 
-@pytest.mark.parametrize("use", ["relay", "stop"])
-def test_tables_given_beside_a_seed_are_an_error(use: str) -> None:
-    config = drawn(use, 3).config()  # type: ignore[arg-type]
-    config["task"]["types"] = {"x": ("code",)} if use == "relay" else {"x": 0.5}
-    with pytest.raises(ConfigError, match="`types` has no effect beside `tables`"):
-        from_data(config)
-
-
-def test_sizes_that_cannot_be_worth_playing_are_refused() -> None:
-    config = drawn("relay", 3).config()
-    config["task"]["horizon"] = 2
-    with pytest.raises(ConfigError, match="ask for fewer skills, more workers, or a longer hor"):
-        from_data(config)
+@pytest.mark.parametrize(
+    ("use", "task", "message"),
+    [
+        ("relay", {"types": {"x": ("code",)}}, "`types` has no effect beside `tables`"),
+        ("stop", {"types": {"x": 0.5}}, "`types` has no effect beside `tables`"),
+        ("relay", {"horizon": 2}, "ask for fewer skills, more workers, or a longer hor"),
+    ],
+)
+def test_settings_that_do_not_fit_drawn_tables_are_refused(
+    use: str, task: dict[str, Any], message: str
+) -> None:
+    data = config(use)
+    data["task"] |= task
+    with pytest.raises(ConfigError, match=message):
+        from_data(data)
 
 
 def test_a_stored_config_with_drawn_tables_reads_back(tmp_path: Path) -> None:
-    config = from_data(drawn("relay", 3, partial=0.3).config())
-    (tmp_path / "again.yaml").write_text(config.to_yaml())
+    first = from_data(config("relay", partial=0.3))
+    (tmp_path / "again.yaml").write_text(first.to_yaml())
     again = load(tmp_path / "again.yaml")
-    assert again.digest == config.digest
-    assert again.components["task"].component == config.components["task"].component
+    assert again.digest == first.digest
+    assert again.components["task"].component == first.components["task"].component
 
 
 def test_a_team_with_more_workers_than_were_drawn_is_refused(tmp_path: Path) -> None:
-    config: dict[str, Any] = drawn("relay", 3).config()
-    config["agents"]["w9"] = {"use": "bench-agent"}
-    (tmp_path / "c.yaml").write_text(from_data(config).to_yaml())
+    data = config("relay")
+    data["agents"]["w9"] = {"use": "bench-agent"}
+    (tmp_path / "c.yaml").write_text(from_data(data).to_yaml())
     with pytest.raises(UsageError, match="are w1, w2, w3, w4, w5, w6, w7; w9 of the team would"):
         invoke(bench, str(tmp_path / "c.yaml"))
 
@@ -129,10 +125,10 @@ def test_a_team_with_more_workers_than_were_drawn_is_refused(tmp_path: Path) -> 
 def test_draw_prints_a_config_with_new_tables_and_their_team(name: str, tmp_path: Path) -> None:
     path = tmp_path / "drawn.yaml"
     path.write_text(invoke(draw, str(EXAMPLES / f"{name}.yaml"), "5"))
-    config, old = load(path), load(EXAMPLES / f"{name}.yaml")
-    assert config.components["policy"].component == old.components["policy"].component
-    rows = [path.removeprefix("agents.") for path in config.roster]
-    assert rows == [one.name for one in drawn(name, 5).team]  # type: ignore[arg-type]
+    new, old = load(path), load(EXAMPLES / f"{name}.yaml")
+    assert new.components["policy"].component == old.components["policy"].component
+    task: Any = new.components["task"].component
+    assert [path.removeprefix("agents.") for path in new.roster] == list(rows_of(task))
     report = invoke(bench, str(path), "-o", "policy={use: random}", "--episodes", "20")
     assert f"{name}, cost weight 1" in report
 

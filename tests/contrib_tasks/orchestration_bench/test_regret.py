@@ -12,7 +12,7 @@ from orchestrion_orchestration_bench.committee import Committee
 from orchestrion_orchestration_bench.process import optimum
 from orchestrion_orchestration_bench.regret import regret
 from orchestrion_orchestration_bench.relay import Relay, Worker
-from orchestrion_orchestration_bench.relay_exact import process_of
+from orchestrion_orchestration_bench.solved import relay_process
 from orchestrion_orchestration_bench.stop import Stop
 
 from orchestrion import (
@@ -65,7 +65,7 @@ class Table:
 
 def best_choices(task: Relay, weight: float) -> Chooser:
     """The best policy of the tables, as a function of the observation."""
-    process = process_of(task)
+    process = relay_process(task)
     _, policy = optimum(process, weight)
     rows = {
         repr(layer.show(i)): process.actions[int(acts[i].argmax())].row

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
 
 from hypothesis import strategies as st
 from orchestrion_recorded.recording import Recording
@@ -11,7 +13,10 @@ from orchestrion_recorded.table import Recorded, Row, Table, same
 from orchestrion_recorded.task import RecordedTask
 
 from orchestrion import Key, Member, Output, Scores, SplitShares, Step, Trajectory, Turn, Usage
-from orchestrion._engine.calls import ActivationCalls
+from orchestrion._engine.calls import ActivationCalls, CallPath
+from orchestrion._engine.opening import open_components
+from orchestrion._session import EngineSession
+from orchestrion.config import Config, from_data
 from orchestrion.testing import Fixed, engine_for
 
 MODELS = ("cheap", "middle", "dear")
@@ -102,3 +107,48 @@ def tables(draw: st.DrawFn, most: int = 12) -> Table:
         )
     )
     return table(*(row(f"q{i}", right, told, group) for i, (right, told, group) in enumerate(rows)))
+
+
+GENERATED = ("m1", "m2", "m3", "m4")
+
+
+def config(policy: Mapping[str, Any], trainer: str, weight: float, /, **sections: Any) -> Config:
+    """A run on a generated table of four models."""
+    data = {
+        "seed": 1,
+        "task": {"use": "recorded", "generated": {"questions": 120, "models": 4, "groups": 2}},
+        "agents": {"ask": {"use": "recorded", "models": list(GENERATED)}},
+        "policy": dict(policy),
+        "reward": {"use": "outcome-minus-cost", "cost_weight": weight},
+        "trainer": {"use": trainer, "task": "task", "reward": "reward"},
+    }
+    return from_data(data | sections)
+
+
+def with_run(of: Config, work: Callable[[dict[str, Any], Any], Awaitable[Any]]) -> Any:
+    """What comes of some work with the runtimes of a config and a way to open sessions."""
+
+    async def go() -> Any:
+        async with AsyncExitStack() as stack:
+            run = await open_components(of, stack, Key(1))
+            engine = run.engine(CallPath())
+
+            def session(test: bool = True) -> EngineSession:
+                return EngineSession(engine, "0/0", Key(1), Key(2), test=test)
+
+            try:
+                return await work(run.runtimes, session)
+            finally:
+                engine.close()
+
+    return asyncio.run(go())
+
+
+def trained(of: Config, split: Any = "test") -> tuple[dict[str, Any], Any, Any]:
+    """Runtimes, metrics of one iteration of the trainer, and then episodes on a split."""
+
+    async def work(runtimes: dict[str, Any], session: Any) -> Any:
+        metrics = await runtimes["trainer"].iterate(0, session(test=False))
+        return runtimes, metrics, await session().evaluate(split)
+
+    return with_run(of, work)  # type: ignore[no-any-return]

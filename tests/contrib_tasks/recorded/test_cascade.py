@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -32,47 +31,30 @@ from orchestrion import (
     Saved,
     UsageError,
 )
-from orchestrion._engine.calls import CallPath
-from orchestrion._engine.opening import open_components
-from orchestrion._session import EngineSession
 from orchestrion.config import Config, from_data
 from orchestrion.testing import ScriptedAgent, engine_for
+from tests.contrib_tasks.recorded.support import GENERATED as MODELS
+from tests.contrib_tasks.recorded.support import config, trained, with_run
 
-MODELS = ["m1", "m2", "m3", "m4"]
-ROSTER = (Member("ask", tuple(MODELS)), Member("alone"))
+ROSTER = (Member("ask", MODELS), Member("alone"))
 
 
-def config(policy: dict[str, Any], trainer: dict[str, Any], vote: str = "weighted") -> Config:
-    generated = {"questions": 120, "models": 4, "groups": 2, "none": 0.2, "missing": 0.2}
-    return from_data(
-        {
-            "seed": 1,
-            "task": {"use": "recorded", "generated": generated, "vote": vote},
-            "agents": {"ask": {"use": "recorded", "models": MODELS}},
-            "policy": {"use": "cascade", **policy},
-            "reward": {"use": "outcome-minus-cost", "cost_weight": 0.3},
-            "trainer": {"use": "best-cascade", "task": "task", "reward": "reward", **trainer},
-        }
+def of(policy: dict[str, Any] | None = None, vote: str = "weighted", **trainer: Any) -> Config:
+    made = {"questions": 120, "models": 4, "groups": 2, "none": 0.2, "missing": 0.2}
+    return config(
+        {"use": "cascade", **(policy or {})},
+        "best-cascade",
+        0.3,
+        task={"use": "recorded", "generated": made, "vote": vote},
+        trainer={"use": "best-cascade", "task": "task", "reward": "reward", **trainer},
     )
-
-
-async def trained(of: Config) -> tuple[Recording, CascadeRunner, Any, Any]:
-    """One iteration of the trainer, then the test split with the policy."""
-    async with AsyncExitStack() as stack:
-        one = await open_components(of, stack, Key(1))
-        engine = one.engine(CallPath())
-        session = EngineSession(engine, "0/0", Key(1), Key(2))
-        metrics = await one.runtimes["trainer"].iterate(0, session)
-        judge = EngineSession(engine, "e", Key(1), Key(2), test=True)
-        episodes = await judge.evaluate("test")
-        engine.close()
-        return one.runtimes["task"], one.runtimes["policy"], metrics, episodes
 
 
 @pytest.mark.parametrize("vote", ["weighted", "plurality"])
 @pytest.mark.parametrize("search", ["cascade", "set", "category"])
 def test_the_trainer_finds_the_best_one_and_the_engine_confirms_it(search: str, vote: str) -> None:
-    task, runner, metrics, episodes = asyncio.run(trained(config({}, {"search": search}, vote)))
+    runtimes, metrics, episodes = trained(of(None, vote, search=search))
+    task, runner = runtimes["task"], runtimes["policy"]
     train, test = cross_fitted(task, matrix(task, "train")), matrix(task, "test")
     if search == "category":
         want = best_by_category(train, 0.3)
@@ -99,16 +81,10 @@ def test_any_cascade_does_what_its_matrix_says(strategy: Strategy) -> None:
         "then": MODELS[strategy.then] if strategy.then is not None else "",
     }
 
-    async def play() -> tuple[Recording, Any]:
-        async with AsyncExitStack() as stack:
-            one = await open_components(config(policy, {}), stack, Key(1))
-            engine = one.engine(CallPath())
-            session = EngineSession(engine, "e", Key(1), Key(2), test=True)
-            episodes = await session.evaluate("test")
-            engine.close()
-            return one.runtimes["task"], episodes
+    async def play(runtimes: dict[str, Any], session: Any) -> tuple[Recording, Any]:
+        return runtimes["task"], await session().evaluate("test")
 
-    task, episodes = asyncio.run(play())
+    task, episodes = with_run(of(policy), play)
     result = evaluate(matrix(task, "test"), strategy)
     assert [float(one.success) for one in episodes] == list(result.correct)
     assert [one.usage.cost for one in episodes] == pytest.approx(list(result.cost))
@@ -169,15 +145,11 @@ def test_what_it_saves_it_loads_and_refuses_for_another_team() -> None:
 
 
 def test_the_trainer_says_what_it_cannot_do() -> None:
-    sequence = {"use": "sequence"}
-    with pytest.raises(UsageError, match="trains the policy cascade"):
-        asyncio.run(trained(_with(policy=sequence)))
-    with pytest.raises(UsageError, match="proportion to the cost"):
-        asyncio.run(trained(_with(reward={"use": "outcome-minus-cost", "step_weight": "log"})))
-    with pytest.raises(UsageError, match="no agent of the team asks"):
-        asyncio.run(trained(_with(agents={"ask": {"use": "recorded", "models": ["other"]}})))
-
-
-def _with(**sections: Any) -> Config:
-    data = config({}, {}).resolved()
-    return from_data({**data, **sections})
+    data = of().resolved()
+    for sections, message in (
+        ({"policy": {"use": "sequence"}}, "trains the policy cascade"),
+        ({"reward": {"use": "outcome-minus-cost", "step_weight": "log"}}, "proportion to the cost"),
+        ({"agents": {"ask": {"use": "recorded", "models": ["x"]}}}, "no agent of the team asks"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            trained(from_data({**data, **sections}))

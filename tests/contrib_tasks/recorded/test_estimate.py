@@ -8,7 +8,7 @@ from math import exp, log
 import numpy as np
 import pytest
 from attrs import evolve
-from hypothesis import given
+from hypothesis import given, settings
 from orchestrion_recorded.belief import Belief, Believer
 from orchestrion_recorded.case import Case
 from orchestrion_recorded.estimate import VOTE_SCALE, Estimates, estimate
@@ -148,6 +148,7 @@ def likeliest(joint: dict[tuple[int, int], float]) -> float:
     return max((p for answer, p in by_answer(joint).items() if answer < 100), default=0.0)
 
 
+@settings(max_examples=20)
 @given(tables())
 def test_the_belief_is_exact_under_the_estimates(of: Table) -> None:
     task = opened(of, RecordedTask(split=ALL_TRAIN, classes=3))
@@ -168,6 +169,7 @@ def test_the_belief_is_exact_under_the_estimates(of: Table) -> None:
             assert p == pytest.approx(known if m in asked else usual, abs=1e-9)
 
 
+@settings(max_examples=20)
 @given(tables())
 def test_the_gain_of_asking_is_what_one_more_answer_is_expected_to_add(of: Table) -> None:
     """By letting the model say everything it may say: nothing, what was said, or another option."""

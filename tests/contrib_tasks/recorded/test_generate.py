@@ -18,7 +18,8 @@ SMALL = Generated(questions=300, models=4, groups=3)
 
 
 def test_splits_are_disjoint_and_complete() -> None:
-    task = RecordedTask(generated=SMALL).recording()
+    settings = RecordedTask(generated=SMALL)
+    task = Recording(settings, settings.read())
     parts = [{p.id for p in task.problems(s)} for s in ("train", "validation", "test")]
     assert not any(a & b for a, b in combinations(parts, 2))
     assert set.union(*parts) == {row.id for row in task.table.rows}

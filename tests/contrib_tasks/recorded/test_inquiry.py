@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,7 @@ import pytest
 from orchestrion_recorded.belief import Believer, Heard
 from orchestrion_recorded.estimate import estimate
 from orchestrion_recorded.generate import Generated, generate
-from orchestrion_recorded.inquiring import _openings
-from orchestrion_recorded.inquiry import InquiryRunner
-from orchestrion_recorded.planning import Planner, follow
+from orchestrion_recorded.inquiry import InquiryRunner, Planner, _openings, follow
 
 from orchestrion import (
     Activation,
@@ -30,17 +26,14 @@ from orchestrion import (
     Turn,
     UsageError,
 )
-from orchestrion._engine.calls import CallPath
-from orchestrion._engine.opening import open_components
-from orchestrion._session import EngineSession
-from orchestrion.config import Config, from_data
+from orchestrion.config import Config
+from tests.contrib_tasks.recorded.support import config, trained
 
 CHEAP, OTHER, DEAR = (Activation("ask", name) for name in ("cheap", "other", "dear"))
 ABLE = (CHEAP, OTHER, DEAR)
 LAST = {"ask": "ask:dear", "then": [None, None, None]}
 PLAN = {"ask": "ask:cheap", "then": [LAST, {"ask": "ask:other", "then": [None, None, LAST]}]}
 """Silent: the dear one; else a second opinion, and the dear one where the two differ."""
-MODELS = ["m1", "m2", "m3", "m4"]
 
 
 def next_of(
@@ -133,42 +126,20 @@ def test_an_opening_is_followed_by_the_plan(believer: Believer) -> None:
 # ------------------------------------------------------------------------------ the trainer
 
 
-def config(weight: float, **changes: Any) -> Config:
+def of(weight: float, **changes: Any) -> Config:
     made = {"questions": 150, "models": 4, "groups": 2, "none": 0.1}
-    return from_data(
-        {
-            "seed": 1,
-            "task": {"use": "recorded", "generated": made},
-            "agents": {"ask": {"use": "recorded", "models": MODELS}},
-            "policy": {"use": "inquiry"},
-            "reward": {"use": "outcome-minus-cost", "cost_weight": weight},
-            "trainer": {"use": "best-inquiry", "task": "task", "reward": "reward"},
-            **changes,
-        }
-    )
-
-
-async def trained(of: Config) -> tuple[InquiryRunner, dict[str, Any], list[float]]:
-    """What was learned, the metrics, and rewards on training questions."""
-    async with AsyncExitStack() as stack:
-        run = await open_components(of, stack, Key(1))
-        engine = run.engine(CallPath())
-        session = EngineSession(engine, "0/0", Key(1), Key(2))
-        metrics = await run.runtimes["trainer"].iterate(0, session)
-        judge = EngineSession(engine, "e", Key(1), Key(2), test=True)
-        episodes = await judge.evaluate("train")
-        engine.close()
-        rewards = [one.reward.total for one in episodes if one.reward]
-        return run.runtimes["policy"], dict(metrics), rewards
+    sections = {"task": {"use": "recorded", "generated": made}, **changes}
+    return config({"use": "inquiry"}, "best-inquiry", weight, **sections)
 
 
 def test_the_trainer_installs_plans_that_pay_at_the_run_s_price() -> None:
-    runner, metrics, rewards = asyncio.run(trained(config(0.1)))
+    runtimes, metrics, episodes = trained(of(0.1), "train")
+    runner, rewards = runtimes["policy"], [one.reward.total for one in episodes]
     assert set(runner.plans) == {"", "g1", "g2"}
     assert metrics["reward"] > 0.35
     assert sum(rewards) / len(rewards) > metrics["reward"] - 0.03  # in sample, against across parts
-    dear, _, _ = asyncio.run(trained(config(50.0)))
-    assert all(tree is None for plans in dear.plans.values() for tree in plans.values())
+    dear, _, _ = trained(of(50.0))
+    assert all(tree is None for plans in dear["policy"].plans.values() for tree in plans.values())
 
 
 def test_scores_that_cannot_agree_are_refused(tmp_path: Path) -> None:
@@ -183,7 +154,7 @@ def test_scores_that_cannot_agree_are_refused(tmp_path: Path) -> None:
     }
     agents = {"ask": {"use": "recorded", "models": ["m1", "m2"]}}
     with pytest.raises(UsageError, match="needs answers"):
-        asyncio.run(trained(config(0.1, task=task, agents=agents)))
+        trained(of(0.1, task=task, agents=agents))
 
 
 def test_groups_lean_on_the_mean_over_all_questions() -> None:

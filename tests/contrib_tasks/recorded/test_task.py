@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from itertools import combinations
 from typing import Any
 
 import pytest
 from attrs import evolve
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_recorded.agent import RecordedAgent
 from orchestrion_recorded.baselines import best_single, candidates, evaluate, matrix, oracle
@@ -32,10 +31,6 @@ from orchestrion import (
     UsageError,
     View,
 )
-from orchestrion._engine.calls import CallPath
-from orchestrion._engine.opening import open_components
-from orchestrion._session import EngineSession
-from orchestrion.config import from_data
 from orchestrion.testing import Fixed, engine_for
 from tests.contrib_tasks.recorded.support import (
     ALL_TRAIN,
@@ -43,11 +38,13 @@ from tests.contrib_tasks.recorded.support import (
     PRICES,
     after,
     ask,
+    config,
     judged,
     opened,
     row,
     table,
     tables,
+    with_run,
 )
 
 QUESTIONS = table(
@@ -177,6 +174,7 @@ def _changed(of: Table, name: str, right: str, answers: dict[str, str]) -> Table
     return evolve(of, rows=tuple(change(one) for one in of.rows))
 
 
+@settings(max_examples=20)
 @given(st.sets(st.sampled_from(MODELS)), st.sampled_from("ABCD"), st.sampled_from(["A", "D", "-"]))
 def test_nothing_shown_depends_on_the_truth_or_on_answers_not_asked(
     asked: set[str], right: str, other: str
@@ -210,6 +208,7 @@ def test_the_right_answer_is_hidden_and_the_state_is_shown_to_nobody() -> None:
     assert "the truth" in repr(task.problem_from("q").hidden)
 
 
+@settings(max_examples=20)
 @given(tables(), st.permutations(MODELS))
 def test_the_order_of_asking_changes_nothing(of: Table, order: list[str]) -> None:
     task = opened(of)
@@ -221,6 +220,7 @@ def test_the_order_of_asking_changes_nothing(of: Table, order: list[str]) -> Non
         assert judged(task, "q0", one) == judged(task, "q0", two)
 
 
+@settings(max_examples=20)
 @given(tables())
 def test_features_have_one_length_and_stay_in_bounds(of: Table) -> None:
     task = opened(of)
@@ -316,23 +316,12 @@ def test_an_agent_has_one_way_to_say_whom_it_asks() -> None:
 
 @pytest.mark.parametrize("turns", [1, 2])
 def test_what_was_paid_for_counts_where_the_limit_leaves_no_turn_to_stop(turns: int) -> None:
-    data = {
-        "task": {"use": "recorded", "generated": {"questions": 60, "models": 3}},
-        "agents": {"ask": {"use": "recorded", "models": ["m1", "m2", "m3"]}},
-        "policy": {"use": "cascade", "first": ["m3", "m2"][:turns]},
-        "reward": {"use": "outcome-minus-cost"},
-        "limits": {"turns": turns},
-    }
+    policy = {"use": "cascade", "first": ["m3", "m2"][:turns]}
 
-    async def play() -> list[Episode]:
-        async with AsyncExitStack() as stack:
-            team = await open_components(from_data(data), stack, Key(1))
-            engine = team.engine(CallPath())
-            episodes = await EngineSession(engine, "e", Key(1), Key(2), test=True).evaluate("test")
-            engine.close()
-            return episodes
+    async def play(runtimes: Any, session: Any) -> list[Episode]:
+        return await session().evaluate("test")  # type: ignore[no-any-return]
 
-    episodes = asyncio.run(play())
+    episodes = with_run(config(policy, "best-cascade", 0.1, limits={"turns": turns}), play)
     assert {one.status for one in episodes} == {Status.COMPLETED}
     assert any(one.success for one in episodes)
 

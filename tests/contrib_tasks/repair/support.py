@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from typing import Any, TypeVar
 
 from attrs import define, field
+from orchestrion_repair import role_of
 from orchestrion_repair.bug import Bug, Case
-from orchestrion_repair.runner import Limits, Outcome, ProcessRunner, Trial
-from orchestrion_repair.skills import role_of
+from orchestrion_repair.runner import Limits, Outcome, SharedRunner, Trial, shared_runner
 from orchestrion_repair.task import Repair, RunningRepair
 from orchestrion_repair_agents.lint import Lint
 from orchestrion_repair_agents.mutate import Mutate
@@ -70,19 +72,45 @@ def bug(code: str, solution: str = TOTAL, **changes: Any) -> Bug:
     return Bug(code=code, **settings)
 
 
+@cache
+def _loop() -> asyncio.Runner:
+    """The event loop of all tests, which keeps the sandbox open from one test to the next."""
+    loop = asyncio.Runner()
+    stack = AsyncExitStack()
+    loop.run(stack.enter_async_context(shared_runner()))
+    atexit.register(loop.close)
+    atexit.register(lambda: loop.run(stack.aclose()))
+    return loop
+
+
+def with_runner(work: Callable[[SharedRunner], Awaitable[T]]) -> T:
+    """What `work` gives with a runner that has forgotten what it knew."""
+
+    async def ask() -> T:
+        async with shared_runner() as runner:
+            runner._known.clear()
+            return await work(runner)
+
+    return _loop().run(ask())
+
+
 def outcomes(
-    code: str, tests: Sequence[Any], entry_point: str = "f", limits: Limits = FAST, **settings: Any
+    code: str,
+    tests: Sequence[Any],
+    entry_point: str = "f",
+    limits: Limits = FAST,
+    judge: bool = False,
+    **settings: Any,
 ) -> tuple[Outcome, ...]:
-    """What one program gives, in processes of its own."""
+    """What one program gives in a search, or in a verdict."""
 
-    async def ask() -> tuple[Outcome, ...]:
-        pool = ProcessRunner(1)
-        try:
-            return (await pool.run([Trial(code, entry_point, tuple(tests), **settings)], limits))[0]
-        finally:
-            await pool.close()
+    async def ask(runner: SharedRunner) -> tuple[Outcome, ...]:
+        trial = Trial(code, entry_point, tuple(tests), **settings)
+        if judge:
+            return await runner.judge(trial, limits)
+        return (await runner.run([trial], limits))[0]
 
-    return asyncio.run(ask())
+    return with_runner(ask)
 
 
 @define
@@ -94,6 +122,12 @@ class Bench:
     problem: Problem
     step: Step
     trajectory: Trajectory = field(factory=Trajectory)
+
+    def begin(self, one: Bug) -> None:
+        """Another problem, from its start."""
+        self.problem = self.task.problem_of(one)
+        self.step = self.task.start(self.problem, Key(1))
+        self.trajectory = Trajectory()
 
     async def act(self, agent: str, option: str | None = None) -> Output:
         """One turn of an agent of the team."""
@@ -160,7 +194,7 @@ def on_bench(
         async with bench(one, operators, **settings) as made:
             return await work(made)
 
-    return asyncio.run(run())
+    return _loop().run(run())
 
 
 def claim(data: Any, text: str = "PASS", cost: float = 0.0) -> Output:

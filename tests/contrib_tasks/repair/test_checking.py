@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from orchestrion_repair.checking import checked
 from orchestrion_repair.loaders import Collection, load_path
-from orchestrion_repair.runner import Limits, ProcessRunner
+from orchestrion_repair.runner import Limits
 from orchestrion_repair.task import Repair
 from structlog.testing import capture_logs
 
 from orchestrion import Key, OpenContext, UsageError
+from tests.contrib_tasks.repair.support import with_runner
 
 RIGHT = "def size(n):\n    return abs(n)\n"
 WRONG = "def size(n):\n    return n\n"
@@ -32,14 +33,7 @@ def of(tmp_path: Path, *rows: dict[str, Any], steps: int = 2_000) -> Collection:
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(one) + "\n" for one in rows))
 
-    async def check() -> Collection:
-        pool = ProcessRunner()
-        try:
-            return await checked(load_path(file), pool, Limits(steps=steps))
-        finally:
-            await pool.close()
-
-    return asyncio.run(check())
+    return with_runner(lambda runner: checked(load_path(file), runner, Limits(steps=steps)))
 
 
 def arguments(cases: Any) -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ from typing import Any
 import pytest
 from orchestrion_repair.edit_ranking import EditRanking, _Learner
 from orchestrion_repair.learned import Model, begin
-from orchestrion_repair.planting import plants
-from orchestrion_repair.prior import restores
 from orchestrion_repair.ranking import program
 from orchestrion_repair.state import digest_of
 from orchestrion_repair.task import Repair, RunningRepair
@@ -183,13 +180,3 @@ def test_a_ranking_that_is_none_is_refused(tmp_path: Path) -> None:
     wrong = config(task={"use": "repair", "max_problems": 2, "ranking": "AAAA"})
     with pytest.raises(UsageError, match=r"task\.ranking: is no ranking of edits"):
         asyncio.run(train(from_data(wrong), tmp_path / "run"))
-
-
-def test_a_planted_bug_is_undone_by_edits_of_one_kind() -> None:
-    found = [pair for seed in range(8) for pair in plants(TOTAL, "total", (), random.Random(seed))]
-    assert len({code for code, _ in found}) > 4
-    for code, numbers in found:
-        edits = [program(code, "total").candidates[number] for number in numbers]
-        assert code != TOTAL
-        assert len({(one.family, one.sub) for one in edits}) == 1
-        assert all(restores(one.apply(code), TOTAL) for one in edits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from pathlib import Path
@@ -13,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_repair.bug import Bug, Case
 from orchestrion_repair.loaders import bug_from_text, load_path
-from orchestrion_repair.runner import ProcessRunner, Trial
 
 from orchestrion import UsageError
+from tests.contrib_tasks.repair.support import outcomes
 
 RIGHT = "def twice(x):\n    return x * 2\n"
 WRONG = "def twice(x):\n    return x * x\n"
@@ -36,17 +35,8 @@ def only(path: Path) -> Bug:
 
 def passes(bug: Bug, code: str) -> list[bool]:
     """Which cases a program passes, visible ones first."""
-
-    async def run() -> list[bool]:
-        runner = ProcessRunner(workers=1)
-        try:
-            trial = Trial(code, bug.entry_point, bug.visible + bug.hidden, bug.prelude)
-            [report] = await runner.run([trial])
-        finally:
-            await runner.close()
-        return [outcome.passed for outcome in report]
-
-    return asyncio.run(run())
+    found = outcomes(code, bug.visible + bug.hidden, bug.entry_point, prelude=bug.prelude)
+    return [outcome.passed for outcome in found]
 
 
 def refused(path: Path, **options: Any) -> str:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from orchestrion_repair.runner import (
-    CachedRunner,
     Limits,
     Outcome,
-    ProcessRunner,
+    Search,
+    SharedRunner,
     Trial,
+    may_share,
     shared_runner,
 )
-from orchestrion_repair.worker import may_share
-from orchestrion_sandbox.inside.plain import decode, encode
 
-from tests.contrib_tasks.repair.support import FAST, TOTAL, TOTAL_CASES, cases, outcomes
+from tests.contrib_tasks.repair.support import (
+    FAST,
+    TOTAL,
+    TOTAL_CASES,
+    cases,
+    outcomes,
+    with_runner,
+)
 
 ONE = cases(([1], 1))
 RIGHT = "def f(x):\n    return x\n"
@@ -54,9 +54,8 @@ def f(x):
     "exits at once": "import os\ndef f(x): os._exit(0)",
     "exits when it is loaded": "raise SystemExit(0)",
     "closes all files": "import os\ndef f(x):\n    os.closerange(0, 256)\n    return 1",
-    "kills its parent": "import os\ndef f(x):\n    os.kill(os.getppid(), 9)\n    return 1",
     "forks": "import os\ndef f(x):\n    os.fork()\n    return 1",
-    "writes files": "def f(x):\n    open('/tmp/left-behind', 'w')\n    return 1",
+    "writes files of the machine": "def f(x):\n    open('/etc/left-behind', 'w')\n    return 1",
     "reads files": "def f(x): return len(open('/etc/passwd').read())",
     "waits for input": "def f(x): return input()",
     "opens sockets": "import socket\ndef f(x): return socket.socket() and 1",
@@ -69,31 +68,16 @@ def f(x):
 }
 
 
-@pytest.fixture(scope="module")
-def pool_outcomes() -> dict[str, tuple[Outcome, ...]]:
+def test_programs_that_misbehave_fail_and_spoil_nothing() -> None:
     """All of them in one batch, each followed by a program that is right."""
 
-    async def run() -> list[tuple[Outcome, ...]]:
-        pool = ProcessRunner(1)
-        trials = []
-        for code in MISBEHAVIOURS.values():
-            trials += [Trial(code, "f", ONE), Trial(RIGHT, "f", ONE)]
-        try:
-            return await pool.run(trials, FAST)
-        finally:
-            await pool.close()
-
-    found = asyncio.run(run())
+    trials: list[Trial] = []
+    for code in MISBEHAVIOURS.values():
+        trials += [Trial(code, "f", ONE), Trial(f"{RIGHT}# {len(trials)}", "f", ONE)]
+    found = with_runner(lambda runner: runner.run(trials, FAST))
     assert all(after[0].passed for after in found[1::2]), "a program spoilt the one after it"
-    return dict(zip(MISBEHAVIOURS, found[::2], strict=True))
-
-
-@pytest.mark.parametrize("name", MISBEHAVIOURS)
-def test_a_program_that_misbehaves_fails_and_the_next_one_runs(
-    name: str, pool_outcomes: dict[str, tuple[Outcome, ...]]
-) -> None:
-    (outcome,) = pool_outcomes[name]
-    assert not outcome.passed
+    fooled = [name for name, (o,) in zip(MISBEHAVIOURS, found[::2], strict=True) if o.passed]
+    assert not fooled
 
 
 def test_printing_without_end_is_ignored() -> None:
@@ -103,10 +87,9 @@ def test_printing_without_end_is_ignored() -> None:
 
 def test_what_steps_cannot_count_ends_by_cpu_seconds() -> None:
     code = "import itertools\ndef f(x): return sum(itertools.repeat(1))"
-    (outcome,) = outcomes(code, ONE, isolated=True)
-    assert (outcome.passed, outcome.error) == (False, "OutOfTime")
-    (outcome,) = outcomes(code, ONE)
-    assert (outcome.passed, outcome.error) == (False, "OutOfTime")
+    for judge in (True, False):
+        (outcome,) = outcomes(code, ONE, judge=judge)
+        assert (outcome.passed, outcome.error) == (False, "OutOfTime")
 
 
 # ---------------------------------------------------------------- what is counted and told
@@ -158,24 +141,28 @@ def test_arguments_are_copies() -> None:
     assert all(one.passed for one in outcomes(code, cases(([[1]], [1, 0]), ([[1]], [1, 0]))))
 
 
-@pytest.mark.parametrize(
-    ("code", "want", "passes"),
-    [
-        ("def f(): return True", 1, False),
-        ("def f(): return 1.0", 1, True),
-        ("def f(): return 0.1 + 0.2", 0.3, True),
-        ("def f(): return (1, 2)", [1, 2], True),
-        ("def f(): return iter([1, 2])", [1, 2], True),
-        ("def f(): return {2, 1}", [1, 2], True),
-        ("def f(): return {1: 'a'}", {"1": "a"}, True),
-        ("def f(): return '1'", 1, False),
-        ("def f(): return float('nan')", 1, False),
-        ("def f(): return float('inf')", 1, False),
-        ("def f(): return None", None, True),
-    ],
-)
-def test_values_are_compared_by_type_and_value(code: str, want: Any, passes: bool) -> None:
-    assert outcomes(code, cases(([], want)))[0].passed is passes
+VALUES: dict[str, tuple[Any, bool]] = {
+    "True": (1, False),
+    "1.0": (1, True),
+    "0.1 + 0.2": (0.3, True),
+    "[2.9999999999]": ([3], True),
+    "(1, 2)": ([1, 2], True),
+    "iter([1, 2])": ([1, 2], True),
+    "{2, 1}": ([1, 2], True),
+    "{1: 'a'}": ({"1": "a"}, True),
+    "'1'": (1, False),
+    "float('nan')": (1, False),
+    "float('inf')": (1, False),
+    "None": (None, True),
+}
+
+
+@pytest.mark.parametrize("judge", [False, True])
+def test_values_are_compared_by_type_and_value(judge: bool) -> None:
+    code = f"def f(i):\n    return [lambda: {', lambda: '.join(VALUES)}][i]()"
+    tests = cases(*(([i], want) for i, (want, _) in enumerate(VALUES.values())))
+    found = outcomes(code, tests, judge=judge)
+    assert [one.passed for one in found] == [passes for _, passes in VALUES.values()]
 
 
 # ---------------------------------------------------------------- statements
@@ -186,23 +173,32 @@ def test_a_statement_that_fails_tells_the_values_it_compared() -> None:
     assert (outcome.passed, outcome.got, outcome.want) == (False, [1], ([2],))
 
 
-@pytest.mark.parametrize(
-    ("statement", "apart"),
-    [
-        ("assert f(3) == 3", True),
-        ("assert not f(0)", True),
-        ("import math\nassert math.isclose(f(.1) + f(.2), .3)", True),
-        ("assert f((1, 2)) == (1, 2)", True),
-        ("try:\n    f()\nexcept TypeError:\n    pass\nelse:\n    assert False", True),
-        ("assert f(helper) is helper", False),
-    ],
-)
-def test_statements_are_judged_apart_from_the_program_where_that_is_possible(
-    statement: str, apart: bool
-) -> None:
+NODE = """
+class Node:
+    def __init__(self, value): self.value = value
+"""
+APART = {
+    "assert f(3) == 3": True,
+    "assert not f(0)": True,
+    "import math\nassert math.isclose(f(.1) + f(.2), .3)": True,
+    "assert f((1, 2)) == (1, 2)": True,
+    "try:\n    f()\nexcept TypeError:\n    pass\nelse:\n    assert False": True,
+    "assert f(helper) is helper": False,
+    "node = Node(1)\nassert f(node) is node": False,
+}
+
+
+def test_statements_are_judged_apart_from_the_program_where_that_is_possible() -> None:
     code = RIGHT + "\ndef helper(): pass\n"
-    (outcome,) = outcomes(code, [{"assert": statement}], split=True, isolated=True)
-    assert (outcome.passed, outcome.apart) == (True, apart)
+    found = outcomes(code, [{"assert": one} for one in APART], prelude=NODE, judge=True)
+    assert [(one.passed, one.apart) for one in found] == [(True, one) for one in APART.values()]
+
+
+def test_no_test_sees_what_another_left_behind_nor_decides_who_judges_it() -> None:
+    code = "a = []\ndef f(x):\n    a.append(x)\n    return a if x else object()"
+    tests = ["b.append(1)\nassert b == f(1) == [1]"] * 2 + ["assert f(0) == 1"]
+    found = outcomes(code, [{"assert": one} for one in tests], prelude="b = []", judge=True)
+    assert [(one.passed, one.apart) for one in found] == [(True, True)] * 2 + [(False, True)]
 
 
 CLASHING = """
@@ -238,7 +234,7 @@ def f(x):
 )
 def test_a_program_that_stops_its_tests_has_failed_them(code: str, statement: str) -> None:
     """Nobody asks its own process instead, where it could say that anything is equal."""
-    (outcome,) = outcomes(code, [{"assert": statement}], isolated=True, split=True)
+    (outcome,) = outcomes(code, [{"assert": statement}], judge=True)
     assert not outcome.passed
     assert outcome.apart
 
@@ -246,8 +242,8 @@ def test_a_program_that_stops_its_tests_has_failed_them(code: str, statement: st
 def test_a_prelude_serves_the_statements() -> None:
     tests = [{"assert": "assert near(f(1), 1)"}]
     prelude = "def near(a, b): return abs(a - b) < 1e-6"
-    for split in (False, True):
-        assert outcomes(RIGHT, tests, prelude=prelude, split=split)[0].passed
+    for judge in (False, True):
+        assert outcomes(RIGHT, tests, prelude=prelude, judge=judge)[0].passed
 
 
 # ---------------------------------------------------------------- the same everywhere
@@ -255,34 +251,16 @@ def test_a_prelude_serves_the_statements() -> None:
 
 def test_results_do_not_depend_on_the_company() -> None:
     wrong = [TOTAL.replace("> 0", other) for other in ("> 1", ">= 0", "< 0", "> None")]
-    alone = [outcomes(code, TOTAL_CASES, "total", isolated=True) for code in wrong]
+    alone = [outcomes(code, TOTAL_CASES, "total") for code in wrong]
 
-    async def together() -> list[tuple[Outcome, ...]]:
-        pool = ProcessRunner(2)
+    async def together(runner: SharedRunner) -> list[tuple[Outcome, ...]]:
         trials = [Trial(code, "total", TOTAL_CASES) for code in wrong]
-        try:
-            halves = await asyncio.gather(pool.run(trials[::-1], FAST), pool.run(trials, FAST))
-        finally:
-            await pool.close()
-        assert halves[0][::-1] == halves[1]
-        return halves[1]
+        halves = await asyncio.gather(runner.run(trials[:2], FAST), runner.run(trials[2:], FAST))
+        return [*halves[0], *halves[1]]
 
-    assert asyncio.run(together()) == alone
-
-
-def test_a_system_without_fork_gives_the_same_results() -> None:
-    async def fresh() -> list[tuple[Outcome, ...]]:
-        pool = ProcessRunner(1, "fresh")
-        codes = [TOTAL, TOTAL.replace("> 0", "> 3"), "import os; os._exit(0)"]
-        try:
-            return await pool.run([Trial(c, "total", TOTAL_CASES[:2]) for c in codes], FAST)
-        finally:
-            await pool.close()
-
-    found = asyncio.run(fresh())
-    assert [[one.passed for one in trial] for trial in found] == [
-        [True, True], [False, True], [False, False],
-    ]  # fmt: skip
+    assert with_runner(together) == alone
+    judged = [outcomes(code, TOTAL_CASES, "total", judge=True) for code in wrong]
+    assert [[o.passed for o in one] for one in judged] == [[o.passed for o in x] for x in alone]
 
 
 def test_randomness_without_a_seed_is_the_same_every_time() -> None:
@@ -291,149 +269,61 @@ def test_randomness_without_a_seed_is_the_same_every_time() -> None:
     assert first[0].got == second[0].got
 
 
-@pytest.mark.parametrize(
-    ("code", "shares"),
-    [
-        ("import math, re\nfrom collections import deque", True),
-        ("import random", False),
-        ("import sys", False),
-        ("def f(): __import__('sys')", False),
-        ("def f(): return globals()", False),
-        ("class A:\n    def __init__(self): pass", True),
-    ],
-)
-def test_only_programs_that_leave_nothing_behind_share_a_process(code: str, shares: bool) -> None:
-    assert may_share(code) is shares
-
-
-plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
-    | st.binary() | st.complex_numbers(allow_nan=False),
-    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text(), inner)
-    | st.frozensets(st.integers()) | st.sets(st.text()),
-    max_leaves=12,
-)  # fmt: skip
-
-
-@given(plain)
-def test_values_arrive_as_they_were_sent(value: Any) -> None:
-    found = decode(encode(value))
-    assert found == value
-    assert type(found) is type(value)
+def test_only_programs_that_leave_nothing_behind_share_a_process() -> None:
+    assert may_share("import math, re\nfrom collections import deque")
+    assert may_share("class A:\n    def __init__(self): pass")
+    for code in ("import random", "import sys", "__import__('sys')", "globals()", "open('x')"):
+        assert not may_share(f"{code}\ndef f(): pass")
 
 
 # ---------------------------------------------------------------- results by content
 
 
-class Counting:
-    """A runner that says how often it was asked for what."""
+def test_equal_trials_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
 
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    async def run(
-        self, trials: Sequence[Trial], limits: Limits = FAST
-    ) -> list[tuple[Outcome, ...]]:
-        self.asked += [trial.code for trial in trials]
+    async def run(self: Search, trials: list[Trial], limits: Limits) -> list[tuple[Outcome, ...]]:
+        asked.extend(trial.code for trial in trials)
         return [(Outcome(trial.code == "a"),) for trial in trials]
 
+    monkeypatch.setattr(Search, "outcomes", run)
+    monkeypatch.setattr("orchestrion_repair.runner.MOST_KNOWN", 2)
+    a, b, c = (Trial(code, "f", ONE) for code in "abc")
 
-def test_equal_trials_are_run_once() -> None:
-    inner = Counting()
-    runner = CachedRunner(inner)
-    a, b = Trial("a", "f", ONE), Trial("b", "f", ONE)
-
-    async def ask() -> list[bool]:
-        first = await runner.run([a, b, a])
-        second = await runner.run([b, a])
+    async def ask(runner: SharedRunner) -> list[bool]:
+        async with shared_runner() as other:
+            assert runner is other
+        first = await runner.run([a, b, a], FAST)
+        second = await runner.run([b, a], FAST)
+        await runner.run([a], Limits())  # other limits are another trial
+        await runner.run([c], FAST)
+        await runner.run([b], FAST)  # forgotten: the oldest go first
         return [one[0].passed for one in (*first, *second)]
 
-    assert asyncio.run(ask()) == [True, False, True, False, True]
-    assert inner.asked == ["a", "b"]
+    assert with_runner(ask) == [True, False, True, False, True]
+    assert asked == ["a", "b", "a", "c", "b"]
 
 
-def test_other_limits_are_another_trial() -> None:
-    inner = Counting()
-    runner = CachedRunner(inner)
-
-    async def ask() -> None:
-        for limits in (FAST, Limits(), FAST):
-            await runner.run([Trial("a", "f", ONE)], limits)
-
-    asyncio.run(ask())
-    assert inner.asked == ["a", "a"]
-
-
-def test_it_forgets_the_oldest_when_it_is_full() -> None:
-    inner = Counting()
-    runner = CachedRunner(inner, most=1)
-
-    async def ask() -> None:
-        for code in "aba":
-            await runner.run([Trial(code, "f", ONE)])
-
-    asyncio.run(ask())
-    assert inner.asked == ["a", "b", "a"]
-
-
-def test_everybody_in_one_loop_shares_one_pool() -> None:
-    async def ask() -> bool:
-        async with shared_runner() as one, shared_runner() as other:
-            return one is other and (await one.run([Trial(RIGHT, "f", ONE)]))[0][0].passed
-
-    assert asyncio.run(ask())
-
-
-def test_a_sandbox_that_is_killed_costs_nobody_a_verdict() -> None:
-    """Its worker ends with it, and the batch is run again by another."""
-
-    async def ask() -> tuple[bool, int]:
-        pool = ProcessRunner(1)
-        slow = Trial("def f(x):\n    for _ in range(150_000): pass\n    return x", "f", ONE * 30)
-        kills = 0
-        try:
-            await pool.run([Trial(RIGHT, "f", ONE)])
-            working = asyncio.create_task(pool.run([slow]))
-            while not kills:
-                await asyncio.sleep(0)
-                kills = sum(map(_kill, _sandboxes_of_workers())) if pool._idle == [] else 0
-            (outcomes,) = await working
-            return all(one.passed for one in outcomes), kills
-        finally:
-            await pool.close()
-
-    passed, kills = asyncio.run(ask())
-    assert passed
-    assert kills
-
-
-def _sandboxes_of_workers() -> list[int]:
-    """The processes that workers, which are children of this one, have started."""
-    return [pid for worker in _children(os.getpid()) for pid in _children(worker)]
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-
-
-def _kill(pid: int) -> bool:
-    os.kill(pid, signal.SIGKILL)
-    return True
-
-
-def test_a_cancelled_batch_leaves_the_pool_usable() -> None:
-    async def ask() -> bool:
-        pool = ProcessRunner(1)
+def test_a_cancelled_batch_leaves_the_runner_usable() -> None:
+    async def ask(runner: SharedRunner) -> bool:
         slow = Trial("def f(x):\n    while True: pass", "f", ONE * 50)
-        try:
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.3):
-                    await pool.run([slow] * 50, Limits(steps=10_000_000, cpu_seconds=1))
-            return (await pool.run([Trial(RIGHT, "f", ONE)]))[0][0].passed
-        finally:
-            await pool.close()
+        await runner.where()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await runner.run([slow] * 50, Limits(steps=10_000_000, cpu_seconds=1))
+        return (await runner.run([Trial(RIGHT, "f", ONE)]))[0][0].passed
 
-    assert asyncio.run(ask())
+    assert with_runner(ask)
+
+
+def test_a_sandbox_that_is_killed_costs_nobody_an_outcome() -> None:
+    async def ask(runner: SharedRunner) -> list[bool]:
+        box: Any = (await runner._opened())[0]
+        await runner.run([Trial(RIGHT, "f", ONE)])  # its process waits for the next program
+        box._process.kill()
+        searched = await runner.run([Trial(TOTAL, "total", TOTAL_CASES)])
+        box._process.kill()
+        judged = await runner.judge(Trial(TOTAL, "total", TOTAL_CASES))
+        return [one.passed for one in (*searched[0], *judged)]
+
+    assert with_runner(ask) == [True] * 2 * len(TOTAL_CASES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import calendar
 import itertools
 import json
@@ -20,8 +19,10 @@ import pytest
 from orchestrion_repair import build_suite
 from orchestrion_repair.bug import Bug, Case, same
 from orchestrion_repair.one_edit import one_edit
-from orchestrion_repair.runner import Outcome, ProcessRunner, Trial
+from orchestrion_repair.runner import Outcome, Trial
 from orchestrion_repair.suite import KINDS, SPLITS, UNMENDABLE, bugs
+
+from tests.contrib_tasks.repair.support import with_runner
 
 DATA = Path(build_suite.__file__).parent / "suite_data"
 ONE_OF_EACH = {bug.group: bug for bug in reversed(bugs())}
@@ -94,16 +95,8 @@ def test_the_stored_file_is_what_its_sources_give_and_every_mistake_is_noticed()
 
 
 def outcomes(chosen: list[Bug], code: Callable[[Bug], str]) -> list[tuple[Outcome, ...]]:
-    async def run() -> list[tuple[Outcome, ...]]:
-        runner = ProcessRunner(workers=1)
-        try:
-            return await runner.run(
-                [Trial(code(bug), bug.entry_point, bug.visible + bug.hidden) for bug in chosen]
-            )
-        finally:
-            await runner.close()
-
-    return asyncio.run(run())
+    trials = [Trial(code(bug), bug.entry_point, bug.visible + bug.hidden) for bug in chosen]
+    return with_runner(lambda runner: runner.run(trials))
 
 
 def test_the_runner_finds_every_solution_right() -> None:

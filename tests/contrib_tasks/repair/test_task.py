@@ -28,6 +28,12 @@ def run(work: Work, **settings: Any) -> Any:
     return on_bench(BUG, work, **settings)
 
 
+def closed(**settings: Any) -> RunningRepair:
+    """The task without a sandbox."""
+    task = Repair(**settings)
+    return RunningRepair(task, task.bugs(), None)
+
+
 # ---------------------------------------------------------------- problems
 
 
@@ -52,15 +58,15 @@ def test_the_text_has_the_program_and_its_visible_tests() -> None:
 
 
 def test_all_splits_of_the_suite_are_there() -> None:
-    task = Repair()
+    task = closed()
     assert [len(task.problems(s)) for s in ("train", "validation", "test")] == [
         len(bugs(s)) for s in ("train", "validation", "test")
     ]
 
 
 def test_fewer_problems_are_spread_over_all() -> None:
-    every = [one.id for one in Repair().problems("test")]
-    some = [one.id for one in Repair(max_problems=7).problems("test")]
+    every = [one.id for one in closed().problems("test")]
+    some = [one.id for one in closed(max_problems=7).problems("test")]
     assert len(some) == 7
     assert [every.index(one) for one in some] == [i * len(every) // 7 for i in range(7)]
 
@@ -68,14 +74,14 @@ def test_fewer_problems_are_spread_over_all() -> None:
 def test_problems_of_a_folder(tmp_path: Path) -> None:
     row = {"code": WRONG, "entry_point": "total", "cases": [[[[1], 0], 1], [[[], 2], 2]]}
     (tmp_path / "mine.jsonl").write_text(json.dumps(row) + "\n")
-    (one,) = Repair(suite=str(tmp_path)).problems("test")
+    (one,) = closed(suite=str(tmp_path)).problems("test")
     assert one.data["code"] == WRONG
     assert len(one.data["visible"]) == len(one.hidden["cases"]) == 1
 
 
 def test_a_suite_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nowhere"):
-        Repair(suite=str(tmp_path / "nowhere")).problems("test")
+        Repair(suite=str(tmp_path / "nowhere")).bugs()
 
 
 def test_a_problem_from_a_source_with_asserts() -> None:
@@ -92,7 +98,7 @@ def test_a_problem_from_a_source_with_asserts() -> None:
 
 
 def test_only_an_open_task_gives_a_verdict() -> None:
-    task = Repair(max_problems=1)
+    task = closed(max_problems=1)
     calls: Any = None
     verdict = task.verify(task.problems("test")[0], Trajectory(), None, final=True, calls=calls)
     with pytest.raises(UsageError, match="open"):
@@ -267,7 +273,7 @@ reports = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(reports | json_values)
 def test_nonsense_changes_nothing_but_the_counts(data: Any) -> None:
     new = after(STATE, Turn(0, "stranger", None, Output(data=data)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from orchestrion_repair.bug import Bug, Case
 from orchestrion_repair.state import digest_of
 from orchestrion_repair.suite import bugs
@@ -16,46 +15,49 @@ WRONG = TOTAL.replace("value > 0", "value < 0")
 BUG = bug(WRONG)
 
 
-def verdict(code: str | None, one: Bug = BUG, said: Any = None) -> Scores:
-    """The scores after an agent brought this program, or only talked."""
+def verdicts(*episodes: tuple[Bug, Any]) -> list[Scores]:
+    """The scores of some episodes, in each of which an agent reports this data for a bug."""
 
-    async def work(bench: Bench) -> Scores:
-        bench.say(claim({"code": code} if code is not None else said))
-        return await bench.scores()
+    async def work(bench: Bench) -> list[Scores]:
+        scores = []
+        for one, data in episodes:
+            bench.begin(one)
+            bench.say(claim(data))
+            scores.append(await bench.scores())
+        return scores
 
-    return on_bench(one, work)
-
-
-@pytest.mark.parametrize("one", bugs("test")[::30], ids=lambda one: one.id)
-def test_a_right_program_gets_everything(one: Bug) -> None:
-    scores = verdict(one.solution, one)
-    assert (scores.value, scores.success) == (1.0, True)
-    assert dict(scores.parts) == {"visible": 1.0, "hidden": 1.0, "judged_outside": 1.0}
+    return on_bench(BUG, work)
 
 
-@pytest.mark.parametrize("one", bugs("test")[::30], ids=lambda one: one.id)
-def test_the_buggy_program_gets_nothing(one: Bug) -> None:
-    scores = verdict(one.code, one)
-    assert (scores.value, scores.success) == (0.0, False)
+NOTHING = (0.0, False)
+
+
+def values(scores: list[Scores]) -> list[tuple[float, bool | None]]:
+    return [(one.value, one.success) for one in scores]
+
+
+def test_a_right_program_gets_everything_and_the_buggy_one_nothing() -> None:
+    some = bugs("test")[::30]
+    right = verdicts(*((one, {"code": one.solution}) for one in some))
+    assert values(right) == [(1.0, True)] * len(some)
+    parts = {"visible": 1.0, "hidden": 1.0, "judged_outside": 1.0}
+    assert [dict(scores.parts) for scores in right] == [parts] * len(some)
+    assert values(verdicts(*((one, {"code": one.code}) for one in some))) == [NOTHING] * len(some)
 
 
 ALL_PASS = [{"passed": True}] * 3
+CLAIMS: list[Any] = [
+    None,
+    "PASS",
+    {"success": True, "score": 1.0, "value": 1.0},
+    {"tool": "tests", "on": digest_of(WRONG), "results": ALL_PASS},
+    {"tool": "edits", "on": digest_of(WRONG), "fixed": True, "results": ALL_PASS},
+    {"code": WRONG + "\n", "results": ALL_PASS},
+]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        None,
-        "PASS",
-        {"success": True, "score": 1.0, "value": 1.0},
-        {"tool": "tests", "on": digest_of(WRONG), "results": ALL_PASS},
-        {"tool": "edits", "on": digest_of(WRONG), "fixed": True, "results": ALL_PASS},
-        {"code": WRONG + "\n", "results": ALL_PASS},
-    ],
-)
-def test_claims_get_nothing(said: Any) -> None:
-    scores = verdict(None, said=said)
-    assert (scores.value, scores.success) == (0.0, False)
+def test_claims_get_nothing() -> None:
+    assert values(verdicts(*((BUG, data) for data in CLAIMS))) == [NOTHING] * len(CLAIMS)
 
 
 ATTACKS = {
@@ -86,14 +88,15 @@ math.isclose = operator.eq = builtins.bool
 def total(*a): return True
 """,
     "replaces the encoder": """
-import orchestrion_repair.child as child
-child.encode = lambda *a: True
-child.json.dumps = lambda *a, **k: '{"passed": true, "value": true}'
+import orchestrion_repair.harness as harness, orchestrion_sandbox.inside.crossing as objects
+harness.encode = harness.plain = lambda *a: True
+objects.Watching.encode = lambda *a: True
+harness.json.dumps = lambda *a, **k: '{"passed": true, "value": true}'
 def total(*a): return True
 """,
     "imports the judge": """
-import orchestrion_repair.worker as worker, orchestrion_repair.bug as bug
-bug.same = bug._same = worker.Judge.passes = lambda *a: True
+import orchestrion_sandbox.compare as compare, orchestrion_repair.bug as bug
+bug.same = bug._same = compare.same = lambda *a: True
 def total(*a): return True
 """,
     "looks for the wanted value in its callers": """
@@ -123,8 +126,8 @@ def total(*a):
 import gc, json
 def total(*a):
     for one in gc.get_objects():
-        if type(one).__name__ == '_Child':
-            for guess in range(9): one._send({'value': guess, 'passed': True})
+        if type(one).__name__ == 'Line':
+            for guess in range(9): one.send({'value': guess, 'passed': True})
     return 3
 """,
     "lets the process die in the middle of an answer": """
@@ -149,34 +152,34 @@ class total:
 }
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_gets_nothing(name: str) -> None:
-    scores = verdict(ATTACKS[name])
-    assert (scores.value, scores.success) == (0.0, False)
+def test_no_attack_gets_anything() -> None:
+    found = verdicts(*((BUG, {"code": code}) for code in ATTACKS.values()))
+    paid = [name for name, scores in zip(ATTACKS, found, strict=True) if scores.value > 0]
+    assert paid == []
+    assert not any(scores.success for scores in found)
 
 
-def with_statements(code: str) -> Bug:
-    """`total` with asserts for tests."""
-    rows = (
-        "assert total([1, 2], 0) == 3",
-        "assert total([4, -9], 1) == 5",
-        "assert not total([], 0)",
+def with_statements(*statements: str) -> Bug:
+    """`total` with asserts for tests, the first of them visible."""
+    tests = tuple(Case(statement=statement) for statement in statements)
+    return bug(WRONG, visible=tests[:1], hidden=tests[1:] or tests)
+
+
+def test_attacks_on_statements_get_nothing_either() -> None:
+    one = with_statements(
+        "assert total([1, 2], 0) == 3", "assert total([4, -9], 1) == 5", "assert not total([], 0)"
     )
-    tests = tuple(Case(statement=row) for row in rows)
-    return bug(code, visible=tests[:1], hidden=tests[1:])
-
-
-@pytest.mark.parametrize("name", ["is equal to everything", "exits hard", "replaces comparison"])
-def test_attacks_on_statements_get_nothing_either(name: str) -> None:
-    scores = verdict(ATTACKS[name], with_statements(WRONG))
-    assert (scores.value, scores.success) == (0.0, False)
-    assert verdict(TOTAL, with_statements(WRONG)).parts["judged_outside"] == 1.0
+    names = ("is equal to everything", "exits hard", "replaces comparison")
+    *attacks, right = verdicts(
+        *((one, {"code": ATTACKS[name]}) for name in names), (one, {"code": TOTAL})
+    )
+    assert values(attacks) == [NOTHING] * len(names)
+    assert right.parts["judged_outside"] == 1.0
 
 
 def test_a_statement_that_cannot_be_judged_outside_is_said_to_be() -> None:
     code = TOTAL + "\n\nclass Box:\n    pass\n"
-    tests = (Case(statement="assert total([], Box) is Box"),)
-    scores = verdict(code, bug(WRONG, visible=tests, hidden=tests))
+    [scores] = verdicts((with_statements("assert total([], Box) is Box"), {"code": code}))
     assert scores.parts["judged_outside"] == 0.0
 
 
@@ -186,10 +189,11 @@ def test_these_attacks_beat_a_judge_in_the_same_process() -> None:
     fooled = [
         name
         for name in ("is equal to everything", "is a list equal to everything")
-        if outcomes(ATTACKS[name], [statement], "total", split=False)[0].passed
+        if outcomes(ATTACKS[name], [statement], "total")[0].passed
     ]
     assert fooled
 
 
 def test_no_test_is_no_success() -> None:
-    assert not verdict(TOTAL, bug(WRONG, visible=(), hidden=())).success
+    [scores] = verdicts((bug(WRONG, visible=(), hidden=()), {"code": TOTAL}))
+    assert not scores.success

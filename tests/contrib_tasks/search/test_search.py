@@ -10,8 +10,7 @@ import pytest
 from attrs import evolve, frozen
 from orchestrion_search.documents import Document
 from orchestrion_search.task import RunningSearch, Search
-from orchestrion_search.teacher import SearchTeacher
-from orchestrion_search.world import World
+from orchestrion_search.world import SearchTeacher, World
 
 from orchestrion import (
     Episode,

@@ -8,8 +8,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_search.teacher import SearchTeacher
-from orchestrion_search.world import World, asked, facts_in, generate, query_for
+from orchestrion_search.world import SearchTeacher, World, asked, facts_in, generate, query_for
 
 from orchestrion import CallError, Key, UsageError
 

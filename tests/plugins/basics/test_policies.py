@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 from attrs import frozen
+from orchestrion_basics.by_category import BestByCategory
 from orchestrion_basics.follow import Follow
+from orchestrion_basics.halving import Halving
+from orchestrion_basics.nearest import NearestTrainer
 from orchestrion_basics.order import LearnedOrder, Order
 from orchestrion_basics.policies import Hinted, Random, RoundRobin, Sequence
-from orchestrion_basics.rewards import OutcomeMinusCost
 from orchestrion_basics.search import BestSequence
 from orchestrion_basics.team import NestedTeam
 
@@ -25,7 +27,6 @@ from orchestrion import (
     Observation,
     OpenContext,
     Output,
-    Policy,
     Problem,
     Scores,
     Situation,
@@ -39,24 +40,17 @@ from orchestrion import (
     View,
     choice_name,
 )
-from orchestrion._engine.episode import EpisodeLimits
 from orchestrion._engine.opening import open_components
-from orchestrion._session import EngineSession
 from orchestrion.config import from_data
-from orchestrion.testing import ListTask, ScriptedAgent, engine_for
+from orchestrion.testing import ScriptedAgent, engine_for
+from tests.plugins.basics.support import opened as opened_for
+from tests.plugins.basics.support import refuses, trained
 
 ROSTER = (Member("a"), Member("b", ("x", "y")), Member("c"))
 
 
 def opened(policy: Any, roster: tuple[Member, ...] = ROSTER) -> Any:
-    async def enter() -> Any:
-        manager: AbstractAsyncContextManager[Policy] = policy.open(
-            OpenContext("policy", Key(1), roster)
-        )
-        async with manager as runtime:
-            return runtime
-
-    return asyncio.run(enter())
+    return opened_for(policy, roster)
 
 
 def situation(*agents: str, blocked: frozenset[str] = frozenset()) -> Situation:
@@ -126,7 +120,7 @@ def test_a_sequence_runs_its_steps_passes_over_blocked_ones_and_stops() -> None:
 
 
 def test_a_sequence_names_a_step_that_does_not_exist() -> None:
-    with pytest.raises(UsageError, match=r"'b' is not a choice of this team; there are: a, b:x"):
+    with pytest.raises(UsageError, match=r"'b' is not a choice of this team; its choices: a, b:x"):
         opened(Sequence(["b"]))
 
 
@@ -258,41 +252,22 @@ class Lock(Task):
         return Scores(state / 3, state == 3)
 
 
-class Costs(Agent):
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        return Output(usage=Usage(cost=1.0))
+def lock(policy: Any, trainer: Any) -> Any:
+    """The policy after training on the lock."""
+    return trained(policy, trainer, Lock(), turns=12)[0]
 
 
-@pytest.fixture
-def lock() -> Any:
-    """Trains a policy with a trainer on the lock; returns the policy's runtime."""
-    agents = {"a": Costs(), "b": Costs(), "c": Costs()}
-    roster = tuple(Member(name) for name in agents)
-
-    def train(policy: Any, trainer: Any, seed: int = 1) -> Any:
-        runtime = opened(policy, roster)
-        engine = engine_for(
-            agents, runtime, Lock(), OutcomeMinusCost(0.05), EpisodeLimits(turns=12)
-        )
-        session = EngineSession(engine, "0/0", Key(seed), Key(2))
-        asyncio.run(trainer.iterate(0, session))
-        engine.close()
-        return runtime
-
-    return train
-
-
-def test_the_best_sequence_is_found_and_no_longer_than_it_pays(lock: Any) -> None:
+def test_the_best_sequence_is_found_and_no_longer_than_it_pays() -> None:
     runtime = lock(Sequence(), BestSequence(length=6, beam=3, problems=2))
     assert [choice_name(step) for step in runtime.steps] == ["a", "b", "a"]
 
 
-def test_a_single_agent_is_all_that_distinct_one_allows(lock: Any) -> None:
+def test_a_single_agent_is_all_that_distinct_one_allows() -> None:
     runtime = lock(Sequence(), BestSequence(length=4, distinct=1, problems=2))
     assert {step.agent for step in runtime.steps} == {"a"}
 
 
-def test_the_learned_order_prefers_what_helped_and_stops_when_done(lock: Any) -> None:
+def test_the_learned_order_prefers_what_helped_and_stops_when_done() -> None:
     runtime = lock(Order(), LearnedOrder(episodes=200))
     assert chosen(runtime) == "a"
     done = Situation(Problem("p"), Trajectory(), Observation(progress=1.0))
@@ -300,14 +275,20 @@ def test_the_learned_order_prefers_what_helped_and_stops_when_done(lock: Any) ->
     assert runtime.patience >= 3
 
 
-def test_baselines_learn_the_same_from_the_same_seed(lock: Any) -> None:
+def test_baselines_learn_the_same_from_the_same_seed() -> None:
     first = lock(Order(), LearnedOrder(episodes=50)).save()
     assert lock(Order(), LearnedOrder(episodes=50)).save() == first
 
 
-def test_a_trainer_says_which_policy_it_is_for() -> None:
-    engine = engine_for({"a": ScriptedAgent()}, opened(Random()), ListTask())
-    session = EngineSession(engine, "0/0", Key(1), Key(2))
-    for trainer, policy in ((BestSequence(), "sequence"), (LearnedOrder(), "order")):
-        with pytest.raises(UsageError, match=f"trains the policy {policy}"):
-            asyncio.run(trainer.iterate(0, session))
+@pytest.mark.parametrize(
+    ("trainer", "policy"),
+    [
+        (BestSequence(), "sequence"),
+        (LearnedOrder(), "order"),
+        (BestByCategory(), "by-category"),
+        (NearestTrainer(), "nearest"),
+        (Halving(), "sequence"),
+    ],
+)
+def test_a_trainer_says_which_policy_it_is_for(trainer: Any, policy: str) -> None:
+    refuses(trainer, Random(), policy)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -11,18 +9,13 @@ from attrs import frozen
 from orchestrion_basics.by_category import BestByCategory, ByCategory, ChainByCategory
 from orchestrion_basics.halving import Halving
 from orchestrion_basics.nearest import Nearest, NearestTrainer, hashed
-from orchestrion_basics.policies import Random, Sequence
-from orchestrion_basics.rewards import OutcomeMinusCost
+from orchestrion_basics.policies import Sequence
 
 from orchestrion import (
-    Agent,
     Calls,
     Key,
     Member,
     Observation,
-    OpenContext,
-    Output,
-    Policy,
     Problem,
     Scores,
     Situation,
@@ -31,14 +24,9 @@ from orchestrion import (
     Task,
     Trajectory,
     Turn,
-    Usage,
-    UsageError,
-    View,
     choice_name,
 )
-from orchestrion._engine.episode import EpisodeLimits
-from orchestrion._session import EngineSession
-from orchestrion.testing import ListTask, ScriptedAgent, engine_for
+from tests.plugins.basics.support import opened, trained
 
 KEYS = {"left": "a", "right": "ba", "rare": "b"}
 """By category, whom a door wants to hear, in order."""
@@ -83,33 +71,6 @@ class Doors(Task):
         kind, heard = state
         opened = heard == len(KEYS[kind])
         return Scores(float(opened), opened)
-
-
-class Costs(Agent):
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        return Output(usage=Usage(cost=1.0))
-
-
-def opened(policy: Any, roster: tuple[Member, ...]) -> Any:
-    async def enter() -> Any:
-        manager: AbstractAsyncContextManager[Policy] = policy.open(
-            OpenContext("policy", Key(1), roster)
-        )
-        async with manager as runtime:
-            return runtime
-
-    return asyncio.run(enter())
-
-
-def trained(policy: Any, trainer: Any, task: Task, seed: int = 1) -> tuple[Any, int]:
-    """The policy's runtime after training at the doors, and the episodes that took."""
-    agents = {name: Costs() for name in "abc"}
-    runtime = opened(policy, tuple(Member(name) for name in agents))
-    engine = engine_for(agents, runtime, task, OutcomeMinusCost(0.05), EpisodeLimits(turns=5))
-    session = EngineSession(engine, "0/0", Key(seed), Key(2))
-    asyncio.run(trainer.iterate(0, session))
-    engine.close()
-    return runtime, session.trained_on
 
 
 def plays(runtime: Any, task: Doors, kind: str, category: str) -> str:
@@ -199,15 +160,6 @@ def test_rules_learn_the_same_from_the_same_seed_and_load_what_they_saved(
     assert first.save() == again.save() == other.save()
     for kind in KEYS:
         assert plays(other, Doors(), kind, kind) == plays(first, Doors(), kind, kind)
-
-
-def test_a_rule_says_which_policy_it_is_for() -> None:
-    engine = engine_for({"a": ScriptedAgent()}, opened(Random(), (Member("a"),)), ListTask())
-    session = EngineSession(engine, "0/0", Key(1), Key(2))
-    rules = ((BestByCategory(), "by-category"), (NearestTrainer(), "nearest"))
-    for trainer, policy in (*rules, (Halving(), "sequence")):
-        with pytest.raises(UsageError, match=f"trains the policy {policy}"):
-            asyncio.run(trainer.iterate(0, session))
 
 
 def test_hashed_words_are_as_long_as_one_and_do_not_depend_on_case() -> None:

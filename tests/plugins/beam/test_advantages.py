@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from math import fsum, sqrt
+from math import fsum
 
 import pytest
 from hypothesis import given
@@ -29,25 +29,6 @@ def test_advantages_sum_to_zero_and_keep_the_order_of_rewards(
         assert r1 is not None
         assert r2 is not None
         assert (a1 > a2) == (r1 > r2)
-
-
-@given(rewards, st.floats(-50, 50))
-def test_a_constant_added_to_all_rewards_changes_nothing(
-    group: list[float | None], more: float
-) -> None:
-    shifted = [None if reward is None else reward + more for reward in group]
-    for a, b in zip(group_advantages(group), group_advantages(shifted), strict=True):
-        assert (a is None) == (b is None)
-        if a is not None:
-            assert a == pytest.approx(b, abs=1e-9)
-
-
-@given(rewards)
-def test_advantages_in_deviations_are_within_the_exact_bound(group: list[float | None]) -> None:
-    advantages = [a for a in group_advantages(group, "std") if a is not None]
-    if advantages:
-        # Samuelson: |A| <= (n - 1) / sqrt(n) with the sample deviation.
-        assert max(map(abs, advantages)) <= (len(advantages) - 1) / sqrt(len(advantages)) + 1e-9
 
 
 def test_a_worked_example() -> None:
@@ -85,9 +66,6 @@ def test_equal_shares_sum_to_the_advantage(advantage: float, turns: int) -> None
     assert len(shares) == turns
     assert fsum(shares) == pytest.approx(advantage if turns else 0)
     assert equal_shares(None, turns) == (0.0,) * turns
-
-
-def test_credit_is_summed_up_by_agent() -> None:
     assert credits_by_agent(["a", "b", "a"], [1.0, 2.0, 0.5]) == {"a": 1.5, "b": 2.0}
 
 
@@ -109,12 +87,3 @@ def test_equal_scores_have_no_correlation_and_equal_values_have_0() -> None:
     assert spearman([1, 2, 3], [5, 5, 5]) is None
     assert spearman([], []) is None
     assert spearman([5, 5, 5], [1, 2, 3]) == 0.0
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=12))
-def test_a_correlation_is_symmetric_and_within_one(pairs: list[tuple[int, int]]) -> None:
-    a, b = [float(x) for x, _ in pairs], [float(y) for _, y in pairs]
-    forward, backward = spearman(a, b), spearman(b, a)
-    if forward is not None and backward is not None:
-        assert forward == pytest.approx(backward)
-        assert -1 - 1e-9 <= forward <= 1 + 1e-9

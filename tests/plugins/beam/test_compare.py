@@ -36,6 +36,7 @@ from orchestrion import (
     replace,
 )
 from orchestrion.testing import Fixed
+from tests.coroutines import sync
 from tests.plugins.beam.support import Climber, Delays, Ladder, Value, opened, session_for
 
 GIVEN = GrpoBeam(rounds=1, problems=2, beam_width=4, samples=4, turns=8, held_out=20)
@@ -95,10 +96,9 @@ class Asking(TaskValue):
     [
         {"beam_width": 2, "samples": 2},
         {"lookahead": 3},
-        {"beam_width": 8, "value": Asking()},
         {"early_stop": True, "value": Asking(), "turns": 4},
     ],
-    ids=["few", "lookahead", "estimates that make calls", "early stop"],
+    ids=["few", "lookahead", "early stop and estimates that make calls"],
 )
 def test_greedy_makes_as_many_calls_as_the_search(changes: dict[str, Any]) -> None:
     given = evolve(GIVEN, held_out=4, baselines=("greedy",), **changes)
@@ -145,19 +145,17 @@ def test_attempts_end_with_the_allowance(turns: int, each: int, calls: float, en
     assert taken < turns + each
 
 
-def test_problems_held_out_are_shown_to_no_improver() -> None:
-    async def main() -> None:
-        session = session_for({"a": Climber()}, Ladder(3, 30))
-        trainer = await opened(GIVEN)
-        gate, held_out = trainer.split(session)
-        assert len(held_out) == 20
-        everything = {problem.id for problem in session.problems("validation")}
-        deciding = {problem.id for problem in gate}
-        reported = {problem.id for problem in held_out}
-        assert deciding | reported == everything
-        assert not deciding & reported
-
-    asyncio.run(main())
+@sync
+async def test_problems_held_out_are_shown_to_no_improver() -> None:
+    session = session_for({"a": Climber()}, Ladder(3, 30))
+    trainer = await opened(GIVEN)
+    gate, held_out = trainer.split(session)
+    assert len(held_out) == 20
+    everything = {problem.id for problem in session.problems("validation")}
+    deciding = {problem.id for problem in gate}
+    reported = {problem.id for problem in held_out}
+    assert deciding | reported == everything
+    assert not deciding & reported
 
 
 # ----------------------------------------------------------------------------- honesty
@@ -274,16 +272,14 @@ def test_only_the_baselines_that_are_wanted_are_run() -> None:
     assert alone["value"]["correlation"]["mean"] is None
 
 
-def test_an_unknown_single_agent_is_refused_before_the_run() -> None:
-    async def main() -> None:
-        trainer = await opened(evolve(GIVEN, single="anna"))
-        with pytest.raises(UsageError, match=r"'anna' is not a choice"):
-            trainer.check(session_for({"a": Climber()}, Ladder(4)))
-        trainer = await opened(GIVEN)
-        with pytest.raises(UsageError, match="no training problems"):
-            trainer.check(session_for({"a": Climber()}, Ladder(4, 0)))
-
-    asyncio.run(main())
+@sync
+async def test_an_unknown_single_agent_is_refused_before_the_run() -> None:
+    trainer = await opened(evolve(GIVEN, single="anna"))
+    with pytest.raises(UsageError, match=r"'anna' is not a choice"):
+        trainer.check(session_for({"a": Climber()}, Ladder(4)))
+    trainer = await opened(GIVEN)
+    with pytest.raises(UsageError, match="no training problems"):
+        trainer.check(session_for({"a": Climber()}, Ladder(4, 0)))
 
 
 # -------------------------------------------------------------------- answers and words

@@ -55,22 +55,9 @@ def test_the_completion_order_changes_nothing(
     assert choose(shuffled, width, parents, roots) == choose(nodes, width, parents, roots)
 
 
-@given(row_lists, st.integers(1, 6))
-def test_without_a_diversity_rule_the_best_are_kept(
-    rows: list[tuple[float | None, int, int]], width: int
-) -> None:
-    nodes = nodes_of(rows)
-    assert choose(nodes, width) == sorted(nodes, key=lambda node: node.rank)[:width]
-
-
 def test_the_second_family_is_represented_by_its_best() -> None:
     a, b = node(0.9, b"a"), node(0.8, b"b")
     c, d = node(0.1, b"c", parent=1, root=1), node(0.2, b"d", parent=1, root=1)
     assert choose([a, b, c, d], 2, min_roots=2) == [a, d]
     assert choose([a, b, c, d], 2, min_parents=2) == [a, d]
     assert choose([a, b, c, d], 2) == [a, b]
-
-
-def test_a_trajectory_without_value_ranks_behind_one_of_value_0() -> None:
-    without, zero = node(None, b"a"), node(0.0, b"b")
-    assert choose([without, zero], 1) == [zero]

@@ -87,18 +87,22 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_command_draws_nested_teams_inside_their_node(config: Path, capsys: Any) -> None:
+def test_the_command_draws_the_graph_that_it_is_asked_for(config: Path, capsys: Any) -> None:
     code, out, _ = graph(capsys, str(config))
     assert code == 0
     assert out.startswith("flowchart LR\n")
     assert 'subgraph n3["team"]\n    n4["tester"]\n    n5(["critic"])\n  end\n' in out
-
-
-def test_the_command_draws_dot_and_writes_files(config: Path, capsys: Any) -> None:
+    _, out, _ = graph(capsys, str(config), "--policy", "agents.team.policy")
+    assert 'n1["tester"]' in out
+    _, out, _ = graph(capsys, str(config), "-o", "policy.edges=[planner -> team -> coder_l]")
+    assert 'n5(["coder_l"])' in out
     target = config.with_suffix(".dot")
     code, out, _ = graph(capsys, str(config), "--format", "dot", "--output", str(target))
     assert (code, out) == (0, "")
     assert target.read_text(encoding="utf-8").startswith("digraph {")
+    code, _, err = graph(capsys, str(config), "-o", "policy.edges=[planner -> team -> planner]")
+    assert code == 2
+    assert "planner -> team -> planner is a cycle" in err
 
 
 @given(st.integers(0, 5000))
@@ -108,22 +112,6 @@ def test_every_node_and_edge_is_drawn(seed: int) -> None:
     assert text.count("{") == text.count("}")
     assert text.count(" -> ") >= len(case.wiring.edges)
     assert all(f'label="{name}' in text for name in case.wiring.nodes)
-
-
-def test_the_command_draws_one_of_several_graphs_and_follows_overrides(
-    config: Path, capsys: Any
-) -> None:
-    _, out, _ = graph(capsys, str(config), "--policy", "agents.team.policy")
-    assert 'n1["tester"]' in out
-    _, out, _ = graph(capsys, str(config), "-o", "policy.edges=[planner -> team -> coder_l]")
-    assert 'n5(["coder_l"])' in out
-
-
-def test_a_fixed_sequence_is_drawn_as_a_chain(config: Path, capsys: Any) -> None:
-    text = CONFIG.replace("edges: [planner -> coder_l -> team, planner -> team]", "X")
-    config.write_text(text.replace("{use: dag, X}", "{use: sequence, steps: [planner, team]}"))
-    _, out, _ = graph(capsys, str(config))
-    assert 'n1["planner"]' in out
 
 
 def test_a_run_is_drawn_as_it_was_learned(
@@ -145,16 +133,15 @@ def test_a_run_is_drawn_as_it_was_learned(
     assert '"coder_l"' in out, "half of the problems need nothing but code"
 
 
-def test_a_policy_without_a_graph_is_refused(config: Path, capsys: Any) -> None:
-    text = CONFIG.replace("{use: dag, edges: [planner -> coder_l -> team, planner -> team]}", "X")
-    config.write_text(text.replace("policy: X", "policy: {use: random}"))
+def test_a_sequence_is_drawn_as_a_chain_and_a_policy_without_a_graph_is_refused(
+    config: Path, capsys: Any
+) -> None:
+    dag = "{use: dag, edges: [planner -> coder_l -> team, planner -> team]}"
+    config.write_text(CONFIG.replace(dag, "{use: sequence, steps: [planner, team]}"))
+    _, out, _ = graph(capsys, str(config))
+    assert 'n1["planner"]' in out
+    config.write_text(CONFIG.replace(dag, "{use: random}"))
     code, _, err = graph(capsys, str(config), "--policy", "policy")
     assert code == 2
     assert "policy 'random' has no fixed graph to draw" in err
     assert "agents.team.policy" in err
-
-
-def test_a_bad_graph_is_refused_with_its_cycle(config: Path, capsys: Any) -> None:
-    code, _, err = graph(capsys, str(config), "-o", "policy.edges=[planner -> team -> planner]")
-    assert code == 2
-    assert "planner -> team -> planner is a cycle" in err

@@ -104,6 +104,11 @@ def test_a_run_whose_policy_has_no_graph_is_drawn_by_its_episodes(
     monkeypatch.chdir(tmp_path)
     Path("crew.yaml").write_text(CONFIG, encoding="utf-8")
     assert call(capsys, "train", "crew.yaml")[0] == 0
+    Path("bare.yaml").write_text(CONFIG + "run: {retention: episodes}\n", encoding="utf-8")
+    assert call(capsys, "train", "bare.yaml", "-o", "trainer.iterations=1")[0] == 0
+    code, _, err = call(capsys, "graph", "runs/bare-1")
+    assert code == 2
+    assert "kept no turns (run.retention: episodes)" in err
     code, learned, _ = call(capsys, "graph", "runs/crew-1")
     assert code == 0
     assert "%% 8 episodes" in learned
@@ -128,14 +133,3 @@ def test_a_run_whose_policy_has_no_graph_is_drawn_by_its_episodes(
     code, _, err = call(capsys, "graph", "crew.yaml", "--turns")
     assert code == 2
     assert "name one" in err
-
-
-def test_a_run_that_kept_no_turns_says_so(
-    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("bare.yaml").write_text(CONFIG + "run: {retention: episodes}\n", encoding="utf-8")
-    assert call(capsys, "train", "bare.yaml")[0] == 0
-    code, _, err = call(capsys, "graph", "runs/bare-1")
-    assert code == 2
-    assert "kept no turns (run.retention: episodes)" in err

@@ -80,17 +80,6 @@ def test_reaching_the_maximum_is_a_status_that_conditions_see_and_no_failure() -
     assert [turn.agent for turn in episode.turns] == ["review", "review", "publish"]
 
 
-def test_a_maximum_alone_repeats_a_fixed_number_of_times() -> None:
-    graph = Graph(nodes={"loop": Node(body=Graph(chain="a"), max=3)}, chain="loop -> b")
-    assert contents(run(graph))[-1] == "b(a(a(a())))"
-
-
-def test_conditions_in_a_body_may_count_iterations() -> None:
-    body = Graph(edges=["a -> b when iteration > 1", "a -> c otherwise"])
-    graph = Graph(nodes={"loop": Node(body=body, max=2)})
-    assert [turn.agent for turn in run(graph).turns] == ["a", "c", "a", "b"]
-
-
 def test_a_loop_with_several_outputs_shows_the_data_of_the_last_in_the_graph() -> None:
     body = Graph(edges=["start -> b", "start -> c"], nodes={"c": Node(), "b": Node()})
     agents = {"b": Saying(data={"by": "b"}), "c": Saying(data={"by": "c"})}
@@ -317,11 +306,6 @@ def test_a_map_runs_no_more_at_once_than_it_may() -> None:
     each = opened(Map([Counting()], inner, parallel=2), {"members": ("n",)})
     run(Graph(chain="list -> each"), {"list": listing(*range(7)), "each": each})
     assert Counting.most == 2
-
-
-def test_an_empty_list_gives_an_empty_list() -> None:
-    episode = run(Graph(chain="list -> each"), {"list": listing(), "each": mapped()})
-    assert episode.turns[1].output.data == []
 
 
 # ------------------------------------------------------------------------------ from a config

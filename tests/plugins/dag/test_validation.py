@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_dag import Edge, Graph, Node, as_config, policy_of, validate, wire
 from orchestrion_dag.ports import fits, parse_type, wrong
@@ -302,6 +302,7 @@ def test_records_in_a_config_are_the_records_of_python() -> None:
     assert graph.edges[1] == Edge("a", "planner", when="data.x")
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 10_000))
 def test_a_graph_written_as_a_config_means_the_same(seed: int) -> None:
     case = random_case(seed)

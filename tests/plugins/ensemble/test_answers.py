@@ -6,7 +6,7 @@ from math import nan
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_ensemble.answers import (
     Normal,
@@ -95,6 +95,7 @@ def test_numbers_are_grouped_by_a_rounded_value_not_by_distance() -> None:
     ]
 
 
+@settings(max_examples=50)
 @given(st.text(max_size=40))
 def test_normalising_twice_is_normalising_once(text: str) -> None:
     reading = Reading()

@@ -11,13 +11,13 @@ from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_ensemble.ensemble import Ensemble, Mixture, OpenEnsemble
-from orchestrion_ensemble.interfaces import Aggregator, Ballot, Result
+from orchestrion_ensemble.interfaces import Aggregator
 from orchestrion_ensemble.votes import Majority, Plurality, Quorum
 from orchestrion_ensemble.weighted import Weighted
 
-from orchestrion import Agent, Calls, Key, OpenContext, Output, Problem, Usage, UsageError, View
-from orchestrion.testing._fakes import Fixed, ScriptedAgent, engine_for
-from tests.plugins.ensemble.support import PROBLEM, Says, ask, episode
+from orchestrion import Agent, Calls, Key, OpenContext, Output, Usage, UsageError, View
+from orchestrion.testing._fakes import ScriptedAgent
+from tests.plugins.ensemble.support import Says, ask, episode
 
 
 def says(*answers: str, cost: float = 1.0) -> dict[str, Agent]:
@@ -49,18 +49,6 @@ def test_the_turn_is_a_typed_result_with_the_ballots_behind_it() -> None:
             {"voter": "c", "status": "cast", "answer": "yes", "text": "yes."},
         ],
     }
-
-
-def test_the_members_turns_are_the_inner_trajectory_in_member_order() -> None:
-    inner = ask(says("x", "y", "x")).output.inner
-    assert inner is not None
-    assert [(turn.index, turn.agent) for turn in inner] == [(0, "a"), (1, "b"), (2, "c")]
-
-
-def test_the_cost_of_members_is_booked_once_on_the_outer_turn() -> None:
-    done = episode(says("x", "y", "x", cost=2.0))
-    assert done.usage.cost == 6.0
-    assert done.turns[0].usage.cost == 6.0
 
 
 def test_members_are_all_asked_at_once_and_read_nothing_of_each_other() -> None:
@@ -223,27 +211,6 @@ def test_an_ensemble_may_be_a_member_of_another() -> None:
     assert [one["answer"] for one in data["ballots"]] == ["x", None, "y"]
     assert data["ballots"][1]["status"] == "abstained", "a tie that is left open votes for nothing"
     assert done.usage.cost == 5.0
-
-
-def test_several_ensembles_live_side_by_side() -> None:
-    one = OpenEnsemble(Ensemble(list(says("x", "x").values())), ["a", "b"])
-    two = OpenEnsemble(Ensemble(list(says("y", "z").values()), Majority()), ["a", "b"])
-    engine = engine_for({"one": one, "two": two}, Fixed(["one", "two"]))
-    done = asyncio.run(engine.run("e", PROBLEM, Key(1)))
-    engine.close()
-    assert [turn.output.data["status"] for turn in done.turns] == ["winner", "no_consensus"]
-
-
-def test_a_third_party_aggregator_is_used_like_any_other() -> None:
-    @frozen
-    class Longest(Aggregator):
-        def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-            best = max((one.answer for one in ballots if one.answer), key=len)
-            return Result("winner", best, (best,), used=1)
-
-    turn = ask(says("x", "xxx", "xx"), Longest())
-    assert turn.output.content == "xxx"
-    assert turn.output.data["coverage"] == pytest.approx(1 / 3)
 
 
 # ------------------------------------------------------------------ stopping early

@@ -35,14 +35,6 @@ from tests.plugins.ensemble.support import PROBLEM, ballots, combine
 # ------------------------------------------------------------------ confidence
 
 
-def test_calibration_leaves_true_confidence_alone() -> None:
-    rng = np.random.default_rng(0)
-    stated = rng.uniform(0.2, 0.95, 4000)
-    right = rng.random(4000) < stated
-    slope, shift = fit_platt(stated.tolist(), right.tolist())
-    assert (slope, shift) == pytest.approx((1, 0), abs=0.15)
-
-
 def test_calibration_undoes_boasting() -> None:
     rng = np.random.default_rng(1)
     true = rng.uniform(0.3, 0.9, 4000)
@@ -238,11 +230,6 @@ def test_votes_that_make_no_sense_are_refused(bad: list[object]) -> None:
         dawid_skene(bad, 2)  # type: ignore[arg-type]
 
 
-def test_labels_cannot_be_switched_where_the_majority_is_right() -> None:
-    truth, votes = crowd_votes(300, [0.8, 0.8, 0.8], 4, seed=3)
-    assert (estimated(votes, 4).posterior.argmax(axis=1) == truth).mean() > 0.8
-
-
 def crowd_examples(n: int, seed: int) -> list[Example]:
     """Votes of a good voter and two poor ones; nobody says who is right."""
     _, votes = crowd_votes(n, [0.95, 0.55, 0.6], 2, seed)
@@ -292,23 +279,6 @@ def test_out_of_fold_predictions_never_see_their_own_point() -> None:
 
     assert (remember(x, y)(x) == y).all()
     assert (out_of_fold(remember, x, y, folds_of(20, 5, seed=1)) == -1).all()
-
-
-def test_out_of_fold_predictions_agree_with_scikit_learn() -> None:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import (
-        PredefinedSplit,
-        cross_val_predict,
-    )
-
-    rng = np.random.default_rng(5)
-    x = rng.normal(size=(60, 3))
-    y = (x @ [1.0, -1.0, 0.5] + rng.normal(size=60) > 0).astype(int)
-    folds = folds_of(60, 5, seed=2)
-    model = LogisticRegression()
-    theirs = cross_val_predict(model, x, y, cv=PredefinedSplit(folds), method="predict_proba")
-    ours = out_of_fold(lambda a, b: LogisticRegression().fit(a, b).predict_proba, x, y, folds)
-    assert ours == pytest.approx(theirs, abs=1e-12)
 
 
 @pytest.mark.parametrize("classes", [2, 3])

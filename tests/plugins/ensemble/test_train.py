@@ -12,7 +12,7 @@ import pytest
 from orchestrion_ensemble.jury import Jury, solution
 from orchestrion_ensemble.votes import log_odds, vote_accuracy
 
-from orchestrion import ConfigError, Episode, Key, OrchestrionError, Trajectory, UsageError
+from orchestrion import Episode, Key, OrchestrionError, Trajectory, UsageError
 from orchestrion._engine.calls import CallPath
 from orchestrion._session import EngineSession
 from orchestrion.config import Config, from_data
@@ -111,7 +111,7 @@ def test_every_aggregator_learns_and_its_overlay_is_a_config(
     one = config(
         aggregator,
         {"says": says},
-        task={"use": "jury", "classes": 3, "train": 1, "validation": 40, "test": 20},
+        task={"use": "jury", "classes": 3, "train": 1, "validation": 24, "test": 8},
     )
     overlay, _ = asyncio.run(learn(one))
     again, _ = asyncio.run(learn(one))
@@ -176,11 +176,6 @@ def test_a_split_without_problems_is_refused() -> None:
         asyncio.run(learn(one))
 
 
-def test_an_empty_ensemble_is_refused_when_the_config_is_read() -> None:
-    with pytest.raises(ConfigError, match=r"agents\.vote\.members"):
-        config(vote={"members": []})
-
-
 # ------------------------------------------------------------------ through the command line
 
 
@@ -214,12 +209,6 @@ def test_the_verifier_of_the_jury_works_the_answer_out_itself() -> None:
         numbers = [int(word) for word in expression.strip("()").split() if word.isdigit()]
         signs = [1, *([1 if "+" in expression else -1] * 3)]
         assert solution(problem) == sum(a * b for a, b in zip(signs, numbers, strict=True)) % 7
-
-
-def test_the_splits_of_the_jury_do_not_overlap() -> None:
-    task = Jury(train=50, validation=50, test=50)
-    texts = [one.text for split in ("train", "validation", "test") for one in task.problems(split)]
-    assert len(set(texts)) == 150
 
 
 def test_an_empty_answer_solves_nothing() -> None:

@@ -60,10 +60,6 @@ def test_a_crowding_distance_is_the_sum_of_both_gaps_as_shares_of_the_front() ->
     assert crowding(front) == [math.inf, 4 / 5 + 3 / 10, 4 / 5 + 8 / 10, math.inf]
 
 
-def test_equal_values_crowd_each_other_out() -> None:
-    assert crowding([Value(1, 1), Value(2, 2), Value(2, 2), Value(3, 3)])[1:3] == [2.0, 0.0]
-
-
 def test_a_front_order_goes_by_rank_and_then_by_crowding_distance() -> None:
     values = [Value(1, 2), Value(1, 1), Value(2, 2), Value(2.2, 2.1), Value(5, 5)]
     order = [i for i, _ in front_order(values)]

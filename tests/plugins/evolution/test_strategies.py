@@ -18,7 +18,6 @@ from orchestrion_evolution import (
     SuccessiveHalving,
     Value,
     canonical,
-    hypervolume,
 )
 from orchestrion_orchestration_bench.committee import Committee
 from orchestrion_orchestration_bench.committee_exact import pareto_front, stored_front
@@ -123,8 +122,8 @@ def test_nsga2_finds_the_whole_front_of_three_slots() -> None:
 def test_nsga2_finds_nearly_all_of_five_slots_and_far_more_than_random() -> None:
     """Published, over 5 seeds: NSGA-II .9994 and 16.6 of 21 points, random .9965 and 8.0."""
     exact, results = Exact(Committee(slots=5)), {}
-    for make in (NSGA2, RandomSearch):
-        searches = [make(exact.space) for _ in range(3)]
+    for make, seeds in ((NSGA2, 3), (RandomSearch, 1)):
+        searches = [make(exact.space) for _ in range(seeds)]
         for seed, search in enumerate(searches):
             run(search, exact, Key(seed), 2000)
         results[make] = [quality_of_search(search, stored_front()) for search in searches]
@@ -214,8 +213,3 @@ def test_racing_on_common_samples_beats_uniform_sampling_and_a_fresh_score_is_un
     assert mean(too_high for _, too_high, _ in uniform) > 0.1
     fresh = mean(too_high for _, _, too_high in [*uniform, *halving])
     assert abs(fresh) < 3 * 0.5 / math.sqrt(400 * 50)
-
-
-def test_the_hypervolume_of_the_stored_front_is_the_published_one() -> None:
-    points = [Value(point.accuracy, point.cost) for point in stored_front()]
-    assert round(hypervolume(points, 0.5, 12.0), 4) == 3.6167

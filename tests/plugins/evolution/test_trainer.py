@@ -141,12 +141,12 @@ def test_a_plan_bounds_each_batch_and_the_last_iteration() -> None:
         aggregator="c",
     )
     evolver = Evolver(settings, Space(("a", "b", "c"), 3), OpenContext("trainer", Key(1)))
-    plans = [evolver.plan(i, {"train": 9, "validation": 50, "test": 0}, None) for i in range(4)]
-    batches = [Plan(3 * episodes, episodes, forked=False) for episodes in (40, 40, 20)]
+    plans = [evolver.plan(i, {"train": 9, "validation": 50, "test": 0}) for i in range(4)]
+    batches = [Plan(turns=3 * episodes, verdicts=episodes) for episodes in (40, 40, 20)]
     # Two finalists, three baselines, and two measurements for the price of a vote; random search.
     episodes = (2 + 3 + 2) * 8 + (2 + 3) * 5 + 25 * 4
     votes = (8 + 5) * (32 + 1) + 3 * 8
-    last = Plan(3 * episodes + 3 * 4 + votes, episodes + 3 * 4, forked=False)
+    last = Plan(turns=3 * episodes + 3 * 4 + votes, verdicts=episodes + 3 * 4)
     assert plans == [*batches, last]
 
 
@@ -333,12 +333,14 @@ def test_an_unfinished_search_has_no_front_to_draw(tmp_path: Path) -> None:
     done = CliRunner().invoke(graph_command, [str(directory), "--front"])
     assert isinstance(done.exception, UsageError)
     assert "finished run" in str(done.exception)
+    with pytest.raises(UsageError, match="still searching"):
+        report_of(directory)
 
 
 # ------------------------------------------------------------------------------ determinism
 
 
-@pytest.mark.parametrize("strategy", ["nsga2", "successive-halving", "random"])
+@pytest.mark.parametrize("strategy", ["nsga2", "successive-halving"])
 def test_parallel_and_serial_and_resumed_runs_are_the_same_bit_for_bit(
     strategy: str, tmp_path: Path
 ) -> None:
@@ -375,7 +377,7 @@ def test_a_score_that_won_is_too_high_and_scores_measured_afterwards_are_not(
 ) -> None:
     """Six agents toss coins: the winner was lucky, and is right half of the time."""
     scores: dict[str, list[float]] = {"search": [], "fresh": [], "held_out": []}
-    for seed in range(6):
+    for seed in range(4):
         given = config(
             {
                 "strategy": "random",
@@ -397,7 +399,7 @@ def test_a_score_that_won_is_too_high_and_scores_measured_afterwards_are_not(
         scores["search"].append(won["search"]["quality"])
         scores["fresh"].append(won["fresh"]["quality"])
         scores["held_out"].append(won["held_out"]["reward"]["mean"])
-    noise = 3 * 0.5 / math.sqrt(6 * 60)
+    noise = 3 * 0.5 / math.sqrt(4 * 60)
     assert mean(scores["search"]) > 0.5 + noise
     assert abs(mean(scores["fresh"]) - 0.5) < noise
     assert abs(mean(scores["held_out"]) - 0.5) < noise
@@ -487,11 +489,6 @@ def test_a_config_that_cannot_be_searched_is_refused_before_anything_runs(
         train(given, tmp_path / "run")
     with RunReader(tmp_path / "run") as reader:
         assert len(list(reader.episode_rows())) == 0
-
-
-def test_a_run_that_still_searches_has_no_report(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="still searching"):
-        report_of(train(config(), tmp_path / "run", until=1))
 
 
 # ------------------------------------------------------------------------------ evaluation

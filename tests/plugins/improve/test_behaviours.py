@@ -23,7 +23,7 @@ from tests.plugins.improve.support import (
     train,
 )
 
-SEEDS = 10
+SEEDS = 5
 
 
 def habits_of(run: Path, role: str = "anna") -> dict[str, Any]:
@@ -36,14 +36,14 @@ def pupil(**settings: Any) -> dict[str, Any]:
     return {"agents": {"anna": {"use": "pupil", "effects": EFFECTS, **settings}}}
 
 
-def test_only_the_helpful_habit_is_adopted_in_nine_of_ten_seeds(tmp_path: Path) -> None:
+def test_only_the_helpful_habit_is_adopted_in_nearly_every_seed(tmp_path: Path) -> None:
     right = 0
     for seed in range(SEEDS):
         habits = habits_of(train(config(seed=seed), tmp_path / str(seed)))
         active = {text for text, habit in habits.items() if habit["status"] == "active"}
         assert set(habits) == {HELPFUL, HARMFUL, USELESS}
         right += active == {HELPFUL}
-    assert right >= 0.9 * SEEDS
+    assert right >= SEEDS - 1
 
 
 @pytest.fixture(scope="module")

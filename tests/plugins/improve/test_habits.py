@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from orchestrion_improve.habits import Habit, Library, Trial, normalized, read_file
@@ -32,6 +32,7 @@ def instructions_of(library: Library, role: str) -> list[str]:
     return [habit.instruction for habit in library.active(role)]
 
 
+@settings(max_examples=40)
 @given(st.lists(HABITS, max_size=8))
 def test_a_library_reads_back_what_it_wrote(habits: list[Habit]) -> None:
     library = Library()

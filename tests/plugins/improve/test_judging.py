@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_improve.trials import fewest_problems, has_little_chance, judge
 
@@ -23,6 +23,7 @@ def luck(random: Random, count: int, effect: float) -> list[float]:
     return [(random.random() < 0.5 + effect) - float(random.random() < 0.5) for _ in range(count)]
 
 
+@settings(max_examples=30)
 @given(NUMBERS)
 def test_the_effect_lies_in_its_interval(values: list[float]) -> None:
     verdict = judge(by_problem(values), 0.025, Key(1))
@@ -31,6 +32,7 @@ def test_the_effect_lies_in_its_interval(values: list[float]) -> None:
     assert 0 < verdict.p <= 1
 
 
+@settings(max_examples=30)
 @given(NUMBERS)
 def test_a_change_and_its_reverse_do_not_both_help(values: list[float]) -> None:
     forward = judge(by_problem(values), 0.025, Key(1))
@@ -68,7 +70,7 @@ def test_nothing_helps_if_every_reward_is_missing() -> None:
 
 def test_useless_changes_are_called_helpful_no_more_often_than_allowed() -> None:
     random = Random(3)
-    tries = 300
+    tries = 150
     helpful = sum(
         judge(by_problem(luck(random, 60, 0.0)), 0.05, Key(n)).helps for n in range(tries)
     )

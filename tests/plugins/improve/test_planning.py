@@ -28,25 +28,15 @@ def test_every_iteration_stays_within_its_bound(tried: Any, tmp_path: Path) -> N
     async def plans() -> list[Any]:
         async with opened(tried) as components:
             trainer = components.runtimes["trainer"]
-            return [trainer.plan(i, SIZES, 1) for i in range(trainer.iterations)]
+            return [trainer.plan(i, SIZES) for i in range(trainer.iterations)]
 
     run = train(tried, tmp_path / "run")
     with RunReader(run) as reader:
         calls = reader.spend().calls
     planned = asyncio.run(plans())
     for plan, metrics in zip(planned, metrics_of(run), strict=True):
-        assert metrics["episodes"] <= plan.verdicts
-        assert not plan.forked
+        assert metrics["episodes"] <= plan.episodes
     assert calls <= sum(plan.usage.calls for plan in planned)
-
-
-def test_without_a_limit_of_turns_there_is_no_bound() -> None:
-    async def plan() -> Any:
-        tried = config()
-        async with opened(tried) as components:
-            return components.runtimes["trainer"].plan(0, SIZES, None)
-
-    assert asyncio.run(plan()) is None
 
 
 @pytest.mark.parametrize("team", [config, evolving], ids=["behaviours", "gepa"])

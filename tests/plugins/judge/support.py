@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import chdir
+from pathlib import Path
 from typing import Any
 
 from attrs import define, field, frozen
-from orchestrion_judge.judging import Judge
+from click.testing import CliRunner, Result
+from orchestrion_judge.judging import Judge, Judging
 from orchestrion_judge.llm_judge import JudgeReward, LlmJudge
-from orchestrion_judge.rubric import Rubric, shipped
 
 from orchestrion import (
     JSON,
@@ -32,12 +34,21 @@ from orchestrion import (
     hookimpl,
 )
 from orchestrion._engine.calls import ActivationCalls, CallPath
+from orchestrion.cli import main
 from orchestrion.testing._fakes import Fixed, engine_for
 
 
 def calls(path: CallPath | None = None, name: str = "test") -> Calls:
     """A handle on a call path, without a run."""
     return ActivationCalls(engine_for({}, Fixed(), calls=path), Key(0).child(name))
+
+
+def orchestrion(*words: str, cwd: Path, code: int = 0, typed: str = "") -> Result:
+    """Run a command in this process."""
+    with chdir(cwd):
+        done = CliRunner().invoke(main, words, input=typed)
+    assert done.exit_code == code, f"{words}: {done.exit_code}\n{done.stdout}\n{done.stderr}"
+    return done
 
 
 # ----------------------------------------------------------------------- what a judge can read
@@ -171,9 +182,8 @@ def judge_reward(model: Model, **settings: Any) -> JudgeReward:
 
 
 def small_judge(model: Model, **settings: Any) -> Judge:
-    """A judge by the shipped rubric."""
-    rubric: Rubric = settings.pop("rubric", shipped("answer"))
-    return Judge(model, rubric, Key(3), **settings)
+    """A judge by the shipped rubric; one readable sample is enough by default."""
+    return Judging(model=model, **{"needed": 1, **settings}).judge(Key(3))
 
 
 ATTACKS = {

@@ -130,7 +130,7 @@ def test_the_average_is_over_problems() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_of_too_little_nothing_is_claimed(count: int) -> None:
+def test_few_episodes_have_no_interval(count: int) -> None:
     x = [float(i) for i in range(count)]
     found = rank_correlation(x, x, own(count), Key(1))
     assert not found.known

@@ -86,15 +86,13 @@ def total(reward: RewardFunction, *said: str) -> float:
 
 
 @every_reward
-def test_a_perfect_agent_gets_everything(make: Callable[[], RewardFunction]) -> None:
+def test_a_perfect_agent_gets_the_full_reward(make: Callable[[], RewardFunction]) -> None:
     assert total(make(), PERFECT) == 1
 
 
 @every_reward
 @pytest.mark.parametrize("attack", sorted(ATTACKS))
-def test_who_only_claims_or_tampers_gets_nothing(
-    make: Callable[[], RewardFunction], attack: str
-) -> None:
+def test_attacks_get_no_reward(make: Callable[[], RewardFunction], attack: str) -> None:
     assert total(make(), ATTACKS[attack]) == 0
 
 

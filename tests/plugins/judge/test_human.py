@@ -11,15 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrion_judge.human import Human, HumanReward
-from orchestrion_judge.questions import Question, Questions, read_score
+from orchestrion_judge.human import (
+    Human,
+    HumanReward,
+    LineReader,
+    Question,
+    Questions,
+    ask_line,
+    read_score,
+)
 from orchestrion_judge.rubric import Scale
-from orchestrion_judge.terminal import LineReader, ask_line
 
 from orchestrion import BudgetError, Key, OpenContext, Reward, RunError, Status, UsageError
 from orchestrion._engine.calls import CallPath, Recorded
 from orchestrion._engine.replaying import ReplayPath
-from tests.plugins.judge.support import calls, episode
+from orchestrion.runs import RunReader
+from tests.plugins.judge.support import calls, episode, orchestrion
 
 
 class Memory:
@@ -213,7 +220,7 @@ def test_a_run_that_does_not_wait_goes_on_without_the_reward_and_stays_so(tmp_pa
     "text",
     ["", "7", '{"score": 11}', '{"score": "7"}', '{"skipped": false}', '{"score": 7, "a": 1}'],
 )
-def test_an_answer_that_is_none_is_named_and_never_guessed_at(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_answer_file_is_named(tmp_path: Path, text: str) -> None:
     with pytest.raises(BudgetError):
         score(by_queue(tmp_path), "42")
     [question] = tmp_path.glob("*.question.json")
@@ -269,7 +276,7 @@ def test_a_folder_can_be_shared_between_runs(tmp_path: Path, typing: Any) -> Non
     assert reward.questions == Questions(shared)
 
 
-def test_a_scale_in_whole_numbers_asks_the_same_question_as_one_in_floats() -> None:
+def test_integer_and_float_scales_are_the_same_question() -> None:
     # A resumed run reads its settings from a file, in which they are all floats.
     asked = [Question("How?", scale, ()).name for scale in (Scale(0, 10), Scale(0.0, 10.0, 1.0))]
     assert len(set(asked)) == 1
@@ -283,3 +290,54 @@ def test_questions_are_plain_json_for_other_tools(tmp_path: Path) -> None:
         "scale": {"low": 0, "high": 1, "step": 1},
         "material": [["work", "a"]],
     }
+
+
+# ---------------------------------------------------------------------------- whole runs
+
+
+CONFIG = {
+    "seed": 5,
+    "task": {"use": "steps", "steps": 2, "train": 1, "validation": 1, "test": 3},
+    "agents": {"writer": {"use": "scripted", "lines": [{"content": "Line 1: 5"}]}},
+    "policy": {"use": "sequence", "steps": ["writer"]},
+    "reward": {"use": "human", "gather": 0.2},
+    "run": {"name": "asked"},
+    "evaluation": {"split": "test"},
+}
+
+
+def answers(folder: Path, typed: str) -> str:
+    """Answer what waits; what was shown."""
+    done = orchestrion("judge", "asked", cwd=folder, typed=typed)
+    return done.stdout + done.stderr
+
+
+def test_a_run_pauses_for_answers_and_resumes_with_them(tmp_path: Path) -> None:
+    (tmp_path / "orchestrion.yaml").write_text(json.dumps(CONFIG))
+    done = orchestrion("train", cwd=tmp_path, code=4)
+    assert "3 questions wait for a person" in done.stderr
+    listed = orchestrion("judge", "asked", "--json", cwd=tmp_path)
+    assert len(json.loads(listed.stdout)["waiting"]) == 3
+
+    shown = answers(tmp_path, "no idea\n10\n\n")
+    assert shown.count("How good is this work?") == 3
+    assert "that is no integer from 0 to 10" in shown
+    assert "1 questions wait" in shown
+    orchestrion("resume", "asked", cwd=tmp_path, code=4)
+
+    assert "0 questions wait" in answers(tmp_path, "4\n")
+    orchestrion("resume", "asked", cwd=tmp_path)
+    with RunReader(tmp_path / "runs" / "asked") as store:
+        assert store.status == "completed"
+        rewards = [one.episode.reward for one in store.episodes()]
+    assert sorted(one.total for one in rewards if one is not None) == [0.4, 1.0]
+    assert len(rewards) == 3
+
+    report = orchestrion("judge-report", "asked", "--json", cwd=tmp_path)
+    [human] = json.loads(report.stdout)["judges"]
+    assert (human["judge"], human["judged"], human["missing"]) == (
+        "human",
+        2,
+        {"no judgement that could be used": 1},
+    )
+    orchestrion("replay", "asked", cwd=tmp_path)

@@ -10,7 +10,7 @@ from attrs import define
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_judge.hybrid import Hybrid
-from orchestrion_judge.reward_value import RewardValue
+from orchestrion_judge.value import RewardValue
 
 from orchestrion import (
     Branch,

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_judge.judging import Judgement
 from orchestrion_judge.llm_judge import LlmJudge
+from orchestrion_judge.prompt import Showing
 from orchestrion_judge.rubric import Criterion, Rubric, Scale
-from orchestrion_judge.showing import Showing
 
 from orchestrion import JSON, Answer, CallError, Calls, Episode, Key, Model, Reward, Status, Usage
 from orchestrion._engine.calls import CallPath
@@ -52,9 +52,7 @@ def gives(*scores: object) -> Saying:
 
 
 def _saying(score: object) -> Any:
-    if isinstance(score, (Answer, Exception)):
-        return lambda asked: score
-    if isinstance(score, str):
+    if isinstance(score, (Answer, Exception, str)):
         return lambda asked: score
     return lambda asked: json.dumps({"mark": asked.mark, "reason": "", "scores": {"good": score}})
 
@@ -112,10 +110,9 @@ def test_if_it_stays_unreadable_the_reward_is_missing_and_never_a_default(
     bad: object, retries: int
 ) -> None:
     model = gives(bad)
-    found = judgement(model, retries=retries)
-    assert found.value is None
-    assert len(model.requests) == retries + 1
-    assert len(found.problems) == retries + 1
+    result = judgement(model, retries=retries)
+    assert result.value is None
+    assert len(model.requests) == len(result.problems) == retries + 1
     assert score(Saying([_saying(bad)])) is None
 
 
@@ -149,7 +146,7 @@ def test_the_mark_must_be_that_of_this_question() -> None:
 
 
 @pytest.mark.parametrize(("needed", "value"), [(3, None), (2, 0.6), (1, 0.6)])
-def test_so_many_samples_must_be_usable_as_are_needed(needed: int, value: float | None) -> None:
+def test_needed_is_the_minimum_of_readable_samples(needed: int, value: float | None) -> None:
     model = gives(4, "?", 8, "?")
     found = judgement(model, samples=3, needed=needed, combine="mean")
     assert found.value == (value and pytest.approx(value))
@@ -213,7 +210,7 @@ def test_silence_is_worth_nothing_and_asks_nobody() -> None:
     assert not model.requests
 
 
-def test_a_call_that_fails_makes_the_reward_missing_and_says_why() -> None:
+def test_a_failed_call_makes_the_reward_missing() -> None:
     reward = judge_reward(Saying([lambda asked: CallError("no such model", "permanent")]))
     engine = engine_for({"a": ScriptedAgent()}, Fixed(["a"]), ListTask(1), reward, calls=CallPath())
     done = asyncio.run(engine.run("0/0/0", PROBLEM, Key(0)))

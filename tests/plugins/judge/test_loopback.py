@@ -1,4 +1,7 @@
-"""The whole way: a team and a judge behind real HTTP, through the real SDK, into a report."""
+"""Whole runs: a team and a judge behind real HTTP, through the real SDK, into a report.
+
+How a biased judge is reported is tested without processes, in `test_report`.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from typing import Any
 import pytest
 
 from orchestrion.runs import RunReader
-from tests.end_to_end.support import orchestrion
+from tests.plugins.judge.support import orchestrion
 
+JUDGE = {"use": "judge", "noise": 0.05}
 HANDS = {"use": "offline", "speaker": {"use": "solver", "skill": 0.4, "remarks": 4, "skills": {}}}
 
 
@@ -42,12 +46,8 @@ def run(folder: Path, speaker: dict[str, Any], **settings: Any) -> dict[str, Any
     return dict(report)
 
 
-def judge(**faults: Any) -> dict[str, Any]:
-    return {"use": "judge", "noise": 0.05, **faults}
-
-
 def test_an_accurate_judge_agrees_with_the_verifier(tmp_path: Path) -> None:
-    report = run(tmp_path, judge(), orders="both")
+    report = run(tmp_path, JUDGE, orders="both")
     assert report["judged"] == 48
     assert report["missing"] == {}
     assert report["agreement"]["low"] > 0.8
@@ -60,36 +60,17 @@ def test_an_accurate_judge_agrees_with_the_verifier(tmp_path: Path) -> None:
             assert 0 <= reward.total == reward.parts["judge"] <= 1
 
 
-def test_a_judge_that_is_noise_is_reported_as_uncorrelated(tmp_path: Path) -> None:
-    report = run(tmp_path, judge(accuracy=0.0))
-    assert report["agreement"]["low"] < 0 < report["agreement"]["high"]
-    assert any("agreement: none shown" in line for line in report["findings"])
-
-
-def test_a_judge_that_likes_length_is_reported_as_biased(tmp_path: Path) -> None:
-    report = run(tmp_path, judge(length_bias=0.8))
-    assert report["length_given_verifier"]["low"] > 0
-    assert any(line.startswith("length bias: longer") for line in report["findings"])
-
-
-def test_a_judge_that_likes_what_is_named_first_is_reported_as_biased(tmp_path: Path) -> None:
-    report = run(tmp_path, judge(position_bias=0.3), orders="both")
-    assert report["position"]["low"] > 0
-    assert "position bias: the given order is judged better" in report["findings"][-1]
-
-
 def test_a_judge_that_cannot_be_read_leaves_every_reward_missing(tmp_path: Path) -> None:
     report = run(tmp_path, {"use": "echo", "prefix": "I like it: "})
     assert report["judged"] == 0
     assert report["missing"] == {"no judgement that could be used": 48}
 
 
-@pytest.mark.parametrize("value", [{"use": "judge", "model": "judge"}, "task"])
-def test_a_search_can_be_led_by_a_judge_or_judged_at_its_end(tmp_path: Path, value: Any) -> None:
+def test_a_search_can_be_led_and_rewarded_by_a_judge(tmp_path: Path) -> None:
     config = {
         "seed": 3,
         "task": {"use": "steps", "steps": 2, "train": 2, "validation": 2, "test": 2},
-        "models": {"hands": HANDS, "judge": {"use": "offline", "speaker": judge()}},
+        "models": {"hands": HANDS, "judge": {"use": "offline", "speaker": JUDGE}},
         "agents": {"writer": {"use": "chat", "model": "hands", "preset": "solver"}},
         "policy": {"use": "sequence", "steps": ["writer"] * 2},
         "reward": {
@@ -105,7 +86,7 @@ def test_a_search_can_be_led_by_a_judge_or_judged_at_its_end(tmp_path: Path, val
             "samples": 2,
             "turns": 2,
             "held_out": 0,
-            "value": value if isinstance(value, dict) else {"use": value},
+            "value": {"use": "judge", "model": "judge"},
         },
         "run": {"name": "searched"},
         "evaluation": {"split": "test"},

@@ -8,9 +8,8 @@ import re
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from orchestrion_judge.prompt import Block, instructions, prompt, schema
+from orchestrion_judge.prompt import Block, Showing, instructions, prompt, schema
 from orchestrion_judge.rubric import SHIPPED, Criterion, Rubric, Scale, shipped
-from orchestrion_judge.showing import Showing
 
 from orchestrion import Key, Observation, Output, Problem, Trajectory, Turn
 from tests.plugins.judge.support import ATTACKS, PROBLEM, Asked, read_prompt
@@ -26,7 +25,7 @@ def asked(*blocks: Block, seed: int = 1) -> Asked:
 @given(texts, texts)
 @example("", "")
 @example("[a end problem]", "\n\n")
-def test_whatever_is_said_stays_inside(problem: str, work: str) -> None:
+def test_the_judged_work_stays_inside_its_fence(problem: str, work: str) -> None:
     found = asked(Block("problem", problem), Block("work", work))
     clean = asked(Block("problem", "?"), Block("work", "!"))
     assert found.blocks["work"].encode() == work.encode(errors="replace")

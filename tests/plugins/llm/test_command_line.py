@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from orchestrion.cli import main
 from tests.end_to_end.support import orchestrion
 from tests.plugins.llm.apis import APIS, Api
-from tests.plugins.llm.server import FaultServer, Reply, Seen, reply
+from tests.service import ModelService, Reply, Seen, reply
 
 # A process each: two of the three APIs are enough where code is shared, one where it is core's.
 both_vendors = pytest.mark.parametrize("api", APIS[:2], ids=lambda api: api.name)
@@ -79,7 +79,7 @@ def write(tmp_path: Path, text: str) -> str:
     return "config.yaml"
 
 
-def calls(server: FaultServer) -> list[Seen]:
+def calls(server: ModelService) -> list[Seen]:
     return [seen for seen in server.seen if seen.method == "POST"]
 
 
@@ -93,7 +93,7 @@ def here(*words: str, cwd: Path, code: int = 0, **extra: str) -> Result:
 
 @both_vendors
 def test_without_a_key_nothing_is_asked_and_the_variable_is_named(api: Api, tmp_path: Path) -> None:
-    with FaultServer(reply(500)) as server:
+    with ModelService(reply(500)) as server:
         file = write(tmp_path, config(api, server.url))
         done = here("train", file, cwd=tmp_path, code=2, TEST_KEY="")
     assert "models.m: the environment variable TEST_KEY is not set" in done.stderr
@@ -128,11 +128,11 @@ REFUSED: dict[str, tuple[Server, str]] = {
 
 @both_vendors
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_wrong_key_or_model_is_one_clear_sentence_before_anything_is_spent(
+def test_a_wrong_key_or_model_is_a_clear_error_before_any_call(
     api: Api, case: str, tmp_path: Path
 ) -> None:
     answers, words = REFUSED[case]
-    with FaultServer(answers(api)) as server:
+    with ModelService(answers(api)) as server:
         file = write(tmp_path, config(api, server.url))
         done = here("run", file, "--input", "q1", cwd=tmp_path, code=2, TEST_KEY=KEY)
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
@@ -144,7 +144,7 @@ def test_a_wrong_key_or_model_is_one_clear_sentence_before_anything_is_spent(
 
 @chat_only
 def test_a_server_that_is_not_there_is_said_to_be_not_there(api: Api, tmp_path: Path) -> None:
-    with FaultServer(reply()) as server:
+    with ModelService(reply()) as server:
         file = write(tmp_path, config(api, server.url))
     done = here("run", file, "--input", "q1", cwd=tmp_path, code=2, TEST_KEY=KEY)
     assert "cannot be reached" in done.stderr
@@ -161,8 +161,8 @@ def test_a_server_that_is_not_there_is_said_to_be_not_there(api: Api, tmp_path: 
     ],
     ids=["no such endpoint", "listed only", "busy", "known"],
 )
-def test_what_cannot_be_tried_is_no_obstacle(api: Api, look: Server, tmp_path: Path) -> None:
-    with FaultServer(look(api)) as server:
+def test_an_inconclusive_preflight_is_ignored(api: Api, look: Server, tmp_path: Path) -> None:
+    with ModelService(look(api)) as server:
         file = write(tmp_path, config(api, server.url))
         done = here("run", file, "--input", "q1", cwd=tmp_path, TEST_KEY=KEY)
     assert "hello" in done.stderr
@@ -170,10 +170,8 @@ def test_what_cannot_be_tried_is_no_obstacle(api: Api, look: Server, tmp_path: P
 
 
 @chat_only
-def test_a_budget_in_dollars_refuses_a_model_without_price_and_says_which(
-    api: Api, tmp_path: Path
-) -> None:
-    with FaultServer(reply(200, api.good())) as server:
+def test_a_dollar_budget_names_the_model_without_price(api: Api, tmp_path: Path) -> None:
+    with ModelService(reply(200, api.good())) as server:
         data = json.loads(config(api, server.url, price=None))
         file = write(tmp_path, json.dumps({**data, "budget": {"usd": 1}}))
         told = here("train", file, "--dry-run", cwd=tmp_path, TEST_KEY=KEY)
@@ -185,7 +183,7 @@ def test_a_budget_in_dollars_refuses_a_model_without_price_and_says_which(
 
 @chat_only
 def test_preflight_can_be_turned_off(api: Api, tmp_path: Path) -> None:
-    with FaultServer(reply(200, api.good())) as server:
+    with ModelService(reply(200, api.good())) as server:
         file = write(tmp_path, config(api, server.url, preflight=False))
         here("run", file, "--input", "q1", cwd=tmp_path, TEST_KEY=KEY)
     assert [seen.method for seen in server.seen] == ["POST"]
@@ -217,7 +215,7 @@ def echo(seen: Seen) -> str:
 
 @both_vendors
 @pytest.mark.parametrize("how", ["answers", "fails"])
-def test_canaries_are_found_nowhere(api: Api, how: str, tmp_path: Path) -> None:
+def test_secrets_are_found_in_no_file_or_output(api: Api, how: str, tmp_path: Path) -> None:
     """The server echoes key and headers in its errors and answers, in several spellings."""
     count = 0
 
@@ -236,7 +234,7 @@ def test_canaries_are_found_nowhere(api: Api, how: str, tmp_path: Path) -> None:
 
     data = json.loads(config(api, "", headers={"X-Canary": "${env:OTHER}"}))
     data["agents"]["say"]["instructions"] = f"{PROMPT} ${{env:TEST_KEY}}"
-    with FaultServer(send) as server:
+    with ModelService(send) as server:
         data["models"]["m"]["base_url"] = server.url + ("" if api.name == "anthropic" else "/v1")
         (tmp_path / "config.yaml").write_text(json.dumps(data))
         outcome = orchestrion(
@@ -272,7 +270,7 @@ def test_canaries_are_found_nowhere(api: Api, how: str, tmp_path: Path) -> None:
 
 @chat_only
 def test_a_recorded_run_replays_without_network_and_without_a_key(api: Api, tmp_path: Path) -> None:
-    with FaultServer(reply(200, api.good())) as server:
+    with ModelService(reply(200, api.good())) as server:
         file = write(tmp_path, config(api, server.url))
         orchestrion("train", file, cwd=tmp_path, TEST_KEY=KEY)
         assert len(calls(server)) >= 2
@@ -282,8 +280,8 @@ def test_a_recorded_run_replays_without_network_and_without_a_key(api: Api, tmp_
 
 
 @chat_only
-def test_a_dry_run_asks_nobody_and_bounds_the_dollars(api: Api, tmp_path: Path) -> None:
-    with FaultServer(reply(500)) as server:
+def test_a_dry_run_makes_no_request(api: Api, tmp_path: Path) -> None:
+    with ModelService(reply(500)) as server:
         file = write(tmp_path, config(api, server.url))
         done = here("train", file, "--dry-run", cwd=tmp_path, TEST_KEY="")
     assert server.seen == []

@@ -16,7 +16,7 @@ from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion.cli import main
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 from tests.plugins.llm.apis import KEY, QUICK, Api
-from tests.plugins.llm.server import FaultServer, Seen, reply
+from tests.service import ModelService, Seen, reply
 
 
 def rows(*vectors: list[float]) -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ def embed(model: Any, *texts: str) -> Answer:
 
 def test_texts_become_vectors_in_their_order_and_what_that_took_is_booked() -> None:
     shuffled = GOOD | {"data": rows([1.0, 0.0], [0.6, 0.8])[::-1]}
-    with FaultServer(reply(200, shuffled)) as server:
+    with ModelService(reply(200, shuffled)) as server:
         answer = embed(Api("chat").settings(server.url, price=Price(2, 8)), "a", "b")
     assert answer.data == {"vectors": [[1.0, 0.0], [0.6, 0.8]]}
     assert answer.usage == Usage(1, 7, 0, 14e-6, 14e-6)
@@ -51,7 +51,7 @@ def test_texts_become_vectors_in_their_order_and_what_that_took_is_booked() -> N
 
 
 def test_usage_that_is_not_stated_is_booked_as_its_bound() -> None:
-    with FaultServer(reply(200, {"data": GOOD["data"]})) as server:
+    with ModelService(reply(200, {"data": GOOD["data"]})) as server:
         answer = embed(Api("chat").settings(server.url), "a", "b")
     assert answer.estimated
     assert answer.usage.input_tokens > 7
@@ -69,7 +69,7 @@ def test_usage_that_is_not_stated_is_booked_as_its_bound() -> None:
     ],
 )
 def test_an_answer_that_is_no_vectors_is_a_failed_call(body: Any, why: str) -> None:
-    with FaultServer(reply(200, body)) as server, pytest.raises(CallError, match=why):
+    with ModelService(reply(200, body)) as server, pytest.raises(CallError, match=why):
         embed(Api("chat").settings(server.url), "a", "b")
 
 
@@ -115,7 +115,7 @@ def test_a_policy_reads_embeddings_and_a_replay_needs_no_network(
         body = {"data": rows([float(len(seen.data["input"][0])), 1.0])}
         await reply(200, {**body, "usage": {"prompt_tokens": 9}})(seen, writer)
 
-    with FaultServer(one) as server:
+    with ModelService(one) as server:
         (tmp_path / "c.yaml").write_text(CONFIG.format(url=server.url, what=what))
         done = CliRunner().invoke(main, ["train", "c.yaml"])
         assert done.exit_code == 0, done.output
@@ -133,7 +133,7 @@ def test_a_service_that_fails_for_good_fails_the_episode_and_not_the_run(
 ) -> None:
     monkeypatch.setenv("TEST_KEY", KEY)
     monkeypatch.chdir(tmp_path)
-    with FaultServer(reply(400, {"error": {"message": "too long"}})) as server:
+    with ModelService(reply(400, {"error": {"message": "too long"}})) as server:
         (tmp_path / "c.yaml").write_text(CONFIG.format(url=server.url, what=""))
         done = CliRunner().invoke(main, ["eval", "c.yaml", "--json"])
     assert "too long" in done.output

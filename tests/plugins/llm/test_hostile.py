@@ -9,28 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from attrs import frozen
-from orchestrion_llm.faults import hint
 from orchestrion_llm.prices import Price
 
 from orchestrion import BudgetError, UsageError, register
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
-from tests.plugins.llm.apis import QUICK, Api, ask, once
-from tests.plugins.llm.server import FaultServer, Reply, Seen, reply, stream
+from tests.plugins.llm.apis import QUICK, Api, Caps, ask, once
+from tests.service import ModelService, Seen, raw, reply, stream
 
 Bytes = Callable[[Api], bytes]
-
-
-def raw(data: bytes) -> Reply:
-    """Bytes on the wire as they are, and the end of the connection."""
-
-    async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
-        writer.write(data)
-        await writer.drain()
-        writer.close()
-
-    return send
 
 
 def http(body: bytes, status: str = "200 OK", *headers: bytes) -> bytes:
@@ -97,16 +84,16 @@ def _tool_without_call(api: Api) -> bytes:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_no_server_should_send_is_a_fault_with_a_class(api: Api, fault: str) -> None:
+def test_invalid_responses_are_classified(api: Api, fault: str) -> None:
     make, kind = FAULTS[fault]
-    with FaultServer(raw(make(api))) as server:
+    with ModelService(raw(make(api))) as server:
         assert once(api.settings(server.url)).fault == kind
 
 
 def test_a_refused_key_pauses_the_run_even_if_that_comes_compressed(api: Api) -> None:
     head = b"content-encoding: gzip"
     with (
-        FaultServer(raw(http(gzip.compress(b"{}"), "401 No", head))) as server,
+        ModelService(raw(http(gzip.compress(b"{}"), "401 No", head))) as server,
         pytest.raises(BudgetError, match="does not accept the key"),
     ):
         ask(api.settings(server.url))
@@ -123,17 +110,9 @@ FINE: dict[str, Bytes] = {
 
 
 @pytest.mark.parametrize("oddity", FINE)
-def test_an_answer_is_one_whatever_its_headers_say(api: Api, oddity: str) -> None:
-    with FaultServer(raw(FINE[oddity](api))) as server:
+def test_odd_headers_do_not_matter(api: Api, oddity: str) -> None:
+    with ModelService(raw(FINE[oddity](api))) as server:
         assert ask(api.settings(server.url)).data["text"] == "hello"
-
-
-@frozen
-class Caps:
-    calls: int | None = None
-    tokens: int | None = 100_000
-    usd: float | None = 1.0
-    minutes: float | None = None
 
 
 NO_USAGE: dict[str, Any] = {
@@ -149,7 +128,7 @@ NO_USAGE: dict[str, Any] = {
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("told", NO_USAGE)
-def test_usage_that_cannot_be_true_is_estimated_and_the_answer_kept(
+def test_incredible_usage_is_estimated_and_the_answer_kept(
     api: Api, told: str, streamed: bool
 ) -> None:
     """It was paid for: asking again would pay twice, and believing it would pay back."""
@@ -158,9 +137,9 @@ def test_usage_that_cannot_be_true_is_estimated_and_the_answer_kept(
     body["usage"] = dict(
         zip(names or ("input_tokens", "output_tokens"), NO_USAGE[told], strict=True)
     )
-    budget = Budget(Caps())
+    budget = Budget(Caps(tokens=100_000, usd=1.0))
     given = stream(api.events(body)) if streamed else reply(200, body)
-    with FaultServer(given) as server:
+    with ModelService(given) as server:
         answer = ask(
             api.settings(server.url, max_tokens=100, price=Price(1.0, 2.0)),
             path=CallPath(budget, retry=QUICK),
@@ -183,22 +162,20 @@ def test_a_share_of_the_prompt_cannot_be_larger_than_the_prompt(api: Api) -> Non
     else:
         kind = "prompt" if api.name == "chat" else "input"
         body["usage"][f"{kind}_tokens_details"] = {"cached_tokens": 10**6}
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         answer = ask(api.settings(server.url, price=Price(1.0, 2.0), max_tokens=77))
     assert answer.estimated
     assert answer.usage.output_tokens == 77
 
 
 @pytest.mark.parametrize("told", ["nothing", "zeros"])
-def test_an_answer_whose_usage_is_not_told_is_booked_with_all_it_could_take(
-    api: Api, told: str
-) -> None:
+def test_an_answer_without_usage_is_booked_with_its_bound(api: Api, told: str) -> None:
     """Its text is no bound: what a model thinks is paid for and not shown."""
     body = api.good(usage=told != "nothing")
     if told == "zeros":
         input, output = ("prompt", "completion") if api.name == "chat" else ("input", "output")
         body["usage"] = {f"{input}_tokens": 0, f"{output}_tokens": 0}
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         answer = ask(api.settings(server.url, price=Price(1.0, 2.0), max_tokens=77))
     assert answer.estimated
     assert answer.usage.output_tokens == 77
@@ -212,7 +189,7 @@ def test_tokens_that_only_the_total_counts_are_output(api: Api) -> None:
     body = api.good()
     input = "prompt" if api.name == "chat" else "input"
     body["usage"]["total_tokens"] = body["usage"][f"{input}_tokens"] + 200
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         answer = ask(api.settings(server.url, price=Price(1.0, 2.0), max_tokens=500))
     assert answer.usage.output_tokens == 200
 
@@ -224,18 +201,18 @@ def test_a_prompt_of_no_tokens_is_no_count(api: Api) -> None:
         if name in body["usage"]:
             body["usage"][name] = 0
     body["usage"].pop("cache_creation_input_tokens", None)
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         answer = ask(api.settings(server.url, price=Price(1.0, 2.0), max_tokens=77))
     assert answer.estimated
     assert answer.usage.input_tokens > len(server.seen[0].body)
 
 
-def test_an_end_of_a_stream_without_usage_is_not_booked_by_its_beginning() -> None:
+def test_usage_of_the_start_of_a_stream_is_not_booked() -> None:
     api = Api("anthropic")
     events = [
         one.replace(b', "usage": {"output_tokens": 3}', b"") for one in api.events(api.good())
     ]
-    with FaultServer(stream(events)) as server:
+    with ModelService(stream(events)) as server:
         answer = ask(api.settings(server.url), shown=[])
     assert answer.estimated
     assert answer.usage.output_tokens >= len("hello")
@@ -261,7 +238,7 @@ ODD_STREAMS: dict[str, Callable[[bytes], list[bytes]]] = {
 @pytest.mark.parametrize("odd", ODD_STREAMS)
 def test_events_may_come_in_every_form_that_their_standard_allows(api: Api, odd: str) -> None:
     text = "gr\u00fc\u00dfe \U0001f600"
-    with FaultServer(stream(ODD_STREAMS[odd](b"".join(api.events(api.good(text)))))) as server:
+    with ModelService(stream(ODD_STREAMS[odd](b"".join(api.events(api.good(text)))))) as server:
         assert ask(api.settings(server.url), shown=[]).data["text"] == text
 
 
@@ -273,17 +250,17 @@ def test_only_line_ends_of_events_end_their_lines(api: Api) -> None:
     for character in "\u2028\u2029\u0085":
         plain = plain.replace(json.dumps(character)[1:-1], character)
     assert "\u2028" in plain
-    with FaultServer(stream([plain.encode()])) as server:
+    with ModelService(stream([plain.encode()])) as server:
         assert ask(api.settings(server.url), shown=[]).data["text"] == text
 
 
 def test_a_stream_that_is_no_utf8_is_not_mended_silently(api: Api) -> None:
     whole = b"".join(api.events(api.good("hello"))).replace(b"he", b"\xff\xfe")
-    with FaultServer(stream([whole])) as server:
+    with ModelService(stream([whole])) as server:
         assert once(api.settings(server.url), shown=[]).fault == "malformed"
 
 
-def test_of_several_choices_the_first_is_the_answer_and_they_are_never_mixed() -> None:
+def test_of_several_choices_only_the_first_is_read() -> None:
     api = Api("chat")
     body = api.good("hello")
     other = json.loads(json.dumps(body["choices"][0]).replace("hello", "other"))
@@ -291,16 +268,11 @@ def test_of_several_choices_the_first_is_the_answer_and_they_are_never_mixed() -
     events = []
     for event in api.events(body):
         events += [event.replace(b'"index": 0', b'"index": 1').replace(b"he", b"XX"), event]
-    with FaultServer(stream(events[:-2] + events[-1:])) as server:
+    with ModelService(stream(events[:-2] + events[-1:])) as server:
         assert ask(api.settings(server.url), shown=[]).data["text"] == "hello"
     body["choices"].insert(0, other)
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         assert ask(api.settings(server.url)).data["text"] == "hello"
-
-
-@pytest.mark.parametrize("text", ["1_0", "\u0663", "0x10", "1, 2", " ", "1e400"])
-def test_a_hint_is_a_plain_number_or_none(text: str) -> None:
-    assert hint({"retry-after": text}) is None
 
 
 @pytest.mark.parametrize("name", ["n", "max_tokens", "max_output_tokens", "stream", "model"])
@@ -313,24 +285,24 @@ def test_a_secret_at_the_edge_of_a_cut_is_not_shown_in_part(api: Api) -> None:
     canary = "canary-9d1f6b7e2c40a853"
     register("CANARY", canary)
     body = b"<b>" * 1330 + canary.encode() + b"x" * 50
-    with FaultServer(reply(500, body)) as server:
+    with ModelService(reply(500, body)) as server:
         assert "canary" not in str(once(api.settings(server.url)))
     events = api.events(api.good(f"{canary}{'y' * 110}"))[:-1]
-    with FaultServer(stream(events, "drop")) as server:
+    with ModelService(stream(events, "drop")) as server:
         assert "2c40a853" not in str(once(api.settings(server.url), shown=[]))
 
 
-def test_arguments_of_a_tool_that_are_too_deep_to_read_are_the_agents_affair() -> None:
+def test_unreadable_tool_arguments_are_passed_on_as_text() -> None:
     api, deep = Api("anthropic"), "[" * 100_000
     events = api.events(api.good(None, tools=[("t", "f", '{"a": 1}')]))
     piece = json.dumps('{"a": 1}'[2:])[1:-1].encode()
     events = [one.replace(piece, deep.encode()) for one in events]
-    with FaultServer(stream(events)) as server:
+    with ModelService(stream(events)) as server:
         (call,) = ask(api.settings(server.url), shown=[]).data["tool_calls"]
     assert call["arguments"].endswith(deep)
 
 
-def test_a_list_of_models_that_cannot_be_read_is_no_obstacle(api: Api) -> None:
+def test_an_unreadable_list_of_models_is_ignored(api: Api) -> None:
     async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
         looked = raw(http(b'{"data": [{"id": "\xff"}]}')) if seen.path.endswith("models") else None
         missing = reply(404, b'{"error": {"message": "\xff"}}')
@@ -338,7 +310,7 @@ def test_a_list_of_models_that_cannot_be_read_is_no_obstacle(api: Api) -> None:
             seen, writer
         )
 
-    with FaultServer(send) as server:
+    with ModelService(send) as server:
         settings = api.settings(server.url, preflight=True)
         assert ask(settings).data["text"] == "hello"
 
@@ -363,7 +335,7 @@ def proxied(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def test_calls_to_this_machine_go_to_no_proxy(
     api: Api, host: str, proxied: Callable[[str], None]
 ) -> None:
-    with FaultServer(reply(500)) as proxy, FaultServer(reply(200, api.good())) as server:
+    with ModelService(reply(500)) as proxy, ModelService(reply(200, api.good())) as server:
         proxied(proxy.url)
         assert ask(api.settings(server.url.replace("127.0.0.1", host))).data["text"] == "hello"
     assert proxy.seen == []
@@ -375,7 +347,7 @@ def test_calls_to_others_go_through_the_proxy_and_its_password_is_a_secret(
 ) -> None:
     password = "hunter2-4c81d0"
     said = f"the proxy says {password}"
-    with FaultServer(reply(500, said)) as proxy:
+    with ModelService(reply(500, said)) as proxy:
         proxied(f"{scheme}me:{password}@{proxy.url.removeprefix('http://')}")
         error = once(api.settings("http://elsewhere.invalid"))
     assert "the proxy says [proxy]" in str(error)

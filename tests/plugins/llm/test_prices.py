@@ -9,29 +9,20 @@ import sys
 from typing import Any
 
 import pytest
-from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_llm.openai import OpenAIModel
+from orchestrion_llm.models import OpenAIModel
 from orchestrion_llm.prices import LongPrice, Price, Tokens, known_price, usage_of
 
 from orchestrion import BudgetError, Key
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
-from tests.plugins.llm.apis import ASK, QUICK, Api, ask, context
-from tests.plugins.llm.server import FaultServer, reply
+from tests.plugins.llm.apis import ASK, QUICK, Api, Caps, ask, context
 from tests.plugins.llm.test_requests import noted
+from tests.service import ModelService, reply
 
 PRICE = Price(input=10.0, output=50.0, cached_input=1.0, cache_write=12.5)
-
-
-@frozen
-class Caps:
-    calls: int | None = None
-    tokens: int | None = None
-    usd: float | None = None
-    minutes: float | None = None
 
 
 def test_each_kind_of_token_has_its_rate() -> None:
@@ -59,7 +50,7 @@ def test_hour_long_writes_are_booked_as_such_and_reserved_where_they_are_asked_f
         "cache_creation": {"ephemeral_1h_input_tokens": 1000, "ephemeral_5m_input_tokens": 0},
     }
     extra = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         settings = api.settings(server.url, price=PRICE, extra=extra)
         answer = ask(settings)
     assert answer.usage.usd == pytest.approx((100 * 10 + 2000 * 1 + 1000 * 20 + 3 * 50) / 1e6)
@@ -101,7 +92,7 @@ def test_a_reservation_is_never_less_than_what_is_charged(
     assert price.usd(tokens) <= most * (1 + 1e-9) + 1e-12
 
 
-def test_a_call_of_unknown_price_costs_nobody_knows_what() -> None:
+def test_a_call_without_price_costs_nan() -> None:
     usage = usage_of(Tokens(3, 4), None)
     assert math.isnan(usage.usd)
     assert usage.cost == 0.0, "rewards stay numbers"
@@ -120,7 +111,7 @@ def test_a_call_of_unknown_price_costs_nobody_knows_what() -> None:
         ("anthropic", "claude-sonnet-99", None),
     ],
 )
-def test_a_dated_snapshot_costs_what_its_model_costs_and_a_stranger_is_unknown(
+def test_a_dated_snapshot_has_the_price_of_its_model(
     vendor: str, model: str, of: str | None
 ) -> None:
     price = known_price(vendor, model)
@@ -181,7 +172,7 @@ def test_other_sellers_are_known_by_their_address_and_nobody_is_asked(
 def test_a_look_up_is_what_imports_the_library() -> None:
     script = """if True:
         import sys
-        import orchestrion_llm.openai, orchestrion_llm.anthropic, orchestrion_llm.prices
+        import orchestrion_llm.models, orchestrion_llm.prices
         assert "genai_prices" not in sys.modules
         assert orchestrion_llm.prices.known_price("openai", "gpt-5-mini")
         assert "genai_prices" in sys.modules
@@ -199,19 +190,19 @@ def test_the_price_in_the_config_wins_and_other_sellers_have_other_prices() -> N
     assert reserved(base_url="http://h/v1", price=Price(0, 0)) == 0.0
 
 
-def test_a_budget_in_dollars_refuses_a_model_of_unknown_price_before_it_is_asked(
+def test_a_dollar_budget_refuses_a_model_without_price(
     api: Api,
 ) -> None:
     path = CallPath(Budget(Caps(usd=1.0)), retry=QUICK)
     with (
-        FaultServer(reply(200, api.good())) as server,
+        ModelService(reply(200, api.good())) as server,
         pytest.raises(BudgetError, match=r"give the model's `?price"),
     ):
         ask(api.settings(server.url), path=path)
     assert server.seen == []
 
 
-def test_a_budget_in_dollars_says_which_model_may_have_been_meant() -> None:
+def test_a_dollar_budget_suggests_a_similar_model_name() -> None:
     path = CallPath(Budget(Caps(usd=1.0)), retry=QUICK)
     with pytest.raises(BudgetError, match=r"`price` .*did you mean 'gpt-5-mini'\?"):
         ask(OpenAIModel(model="gpt-5-mimi", key_env="TEST_KEY", preflight=False), path=path)
@@ -283,7 +274,7 @@ def test_with_100_calls_in_flight_a_budget_is_never_passed(api: Api, capped: str
         engine.close()
         return found
 
-    with FaultServer(reply(200, api.good())) as server:
+    with ModelService(reply(200, api.good())) as server:
         found = asyncio.run(flood(server.url))
     answered = [one for one in found if not isinstance(one, BaseException)]
     refused = [one for one in found if isinstance(one, BudgetError)]

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from orchestrion_llm.openai import OpenAIModel
+from orchestrion_llm.models import OpenAIModel
 from orchestrion_llm.wire import closed, is_strict
 
 from orchestrion import JSON, Answer, CallError, Key, OpenContext, Request
 from tests.plugins.llm.apis import ASK, Api, ask
-from tests.plugins.llm.server import FaultServer, reply, stream
+from tests.service import ModelService, reply, stream
 
 _KEY = Key(2)
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -43,7 +43,7 @@ TALK: dict[str, JSON] = {
 
 
 def sent(api: Api, request: dict[str, JSON], **settings: Any) -> Any:
-    with FaultServer(reply(200, api.good())) as server:
+    with ModelService(reply(200, api.good())) as server:
         ask(api.settings(server.url, **settings), request)
     (seen,) = server.seen
     assert seen.path == api.path
@@ -214,13 +214,11 @@ def follow_up(data: Mapping[str, JSON], **more: JSON) -> dict[str, JSON]:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_what_a_service_thought_goes_back_to_it_as_it_was_and_to_nobody_else(
-    api: Api, streamed: bool
-) -> None:
+def test_thinking_goes_back_unchanged_to_its_service_only(api: Api, streamed: bool) -> None:
     """Services refuse a call's result (400) without the signed thinking that led to the call."""
     body = thinking(api)
     first = stream(api.events(body)) if streamed else reply(200, body)
-    with FaultServer(first, reply(200, api.good())) as server:
+    with ModelService(first, reply(200, api.good())) as server:
         settings = api.settings(server.url, service="one")
         data = ask(settings, shown=[] if streamed else None).data
         assert data["text"] == "I look."
@@ -238,9 +236,9 @@ def test_what_a_service_thought_goes_back_to_it_as_it_was_and_to_nobody_else(
         assert "reasoning" not in [one.get("type") for one in elsewhere["input"]]
 
 
-def test_reasoning_that_was_not_handed_over_is_not_named_to_a_service_that_keeps_nothing() -> None:
+def test_reasoning_without_content_is_not_sent_back() -> None:
     api = Api("responses")
-    with FaultServer(reply(200, api.good(tools=[("c1", "add", "{}")]))) as server:
+    with ModelService(reply(200, api.good(tools=[("c1", "add", "{}")]))) as server:
         assert "raw" not in ask(api.settings(server.url)).data
 
 
@@ -254,14 +252,12 @@ def test_reasoning_that_was_not_handed_over_is_not_named_to_a_service_that_keeps
         ("a_word_of_next_year", "end"),
     ],
 )
-def test_a_reason_that_is_none_of_the_apis_is_kept_and_not_paid_for_again(
-    api: Api, reason: str, stop: str
-) -> None:
+def test_an_unknown_reason_is_kept_and_not_retried(api: Api, reason: str, stop: str) -> None:
     body = api.good("Hello", reason)
     if api.name == "responses":
         body["incomplete_details"] = {"reason": reason}
         stop = "length"
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         data = ask(api.settings(server.url)).data
     assert (data["text"], data["stop"], data["reason"]) == ("Hello", stop, reason)
     assert len(server.seen) == 1
@@ -273,7 +269,7 @@ def test_content_in_pieces_is_read() -> None:
     body = api.good()
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
     body["choices"][0]["message"]["content"] = [thought, {"type": "text", "text": "Hello"}]
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         data = ask(api.settings(server.url)).data
     assert data["text"] == "Hello"
     assert data["raw"]["content"]["content"][0] == thought
@@ -315,7 +311,7 @@ def test_settings_give_what_a_request_leaves_open(api: Api) -> None:
 
 
 def test_extra_fields_and_headers_are_sent_as_they_are(api: Api) -> None:
-    with FaultServer(reply(200, api.good())) as server:
+    with ModelService(reply(200, api.good())) as server:
         settings = api.settings(
             server.url, extra={"service_tier": "auto"}, headers={"X-Team": "blue"}
         )
@@ -336,26 +332,26 @@ def test_the_limit_of_output_has_the_name_that_the_server_knows() -> None:
     ("request_", "words"),
     [
         ({"messages": []}, "needs a message of the user"),
-        ({"messages": [{"role": "robot", "content": ""}]}, "no role 'robot'"),
+        ({"messages": [{"role": "robot", "content": ""}]}, "unknown role 'robot'"),
         ({"messages": [{"role": "user", "content": 1}]}, "content must be a text or a list"),
         ({"messages": [{"role": "user", "content": [1]}]}, "type is one of text, image, file"),
-        ({"messages": [{"role": "user", "content": [{**IMAGE, "data": "?"}]}]}, "no base64"),
+        ({"messages": [{"role": "user", "content": [{**IMAGE, "data": "?"}]}]}, "not base64"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "give the image as"),
         (
             {"messages": [{"role": "user", "content": [{**IMAGE, "media_type": "image/bmp"}]}]},
             "one of image/png",
         ),
-        ({"messages": [{"role": "assistant", "content": [IMAGE]}]}, "cannot be the assistant's"),
+        ({"messages": [{"role": "assistant", "content": [IMAGE]}]}, "assistant takes no images"),
         ({**ASK, "tool_choice": "required"}, "has no tools"),
         ({**TALK, "tool_choice": "ad"}, "auto, none, required, add"),
-        ({**ASK, "max_tokens": 10_000}, "10000 tokens of output, and max_tokens of the model is"),
-        ({**ASK, "seed": 3}, "a model knows no seed"),
+        ({**ASK, "max_tokens": 10_000}, "max_tokens: 10000, but the model's max_tokens is"),
+        ({**ASK, "seed": 3}, "unknown request fields: seed"),
     ],
 )
-def test_what_a_model_cannot_do_is_refused_before_anything_is_sent(
+def test_an_unsupported_request_is_refused_before_it_is_sent(
     api: Api, request_: dict[str, JSON], words: str
 ) -> None:
-    with FaultServer(reply()) as server, pytest.raises(CallError, match=words) as caught:
+    with ModelService(reply()) as server, pytest.raises(CallError, match=words) as caught:
         ask(api.settings(server.url), request_)
     assert caught.value.fault == "permanent"
     assert server.seen == []
@@ -363,7 +359,7 @@ def test_what_a_model_cannot_do_is_refused_before_anything_is_sent(
 
 def test_an_answer_has_the_form_that_core_promises(api: Api) -> None:
     body = api.good("I look.", tools=[("c1", "add", '{"a":1}')])
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         answer = ask(api.settings(server.url))
     assert answer.data == {
         "text": "I look.",
@@ -398,7 +394,7 @@ def noted(settings: Any, request: Mapping[str, JSON] = ASK, key: Key = _KEY) -> 
     return calls.asked[0]
 
 
-def test_the_canonical_request_names_all_that_an_answer_is_drawn_from(api: Api) -> None:
+def test_the_canonical_request_holds_everything_that_matters(api: Api) -> None:
     settings = api.settings("http://h:1", service="pool", cache=True, timeout=7.0)
     request, _ = noted(settings)
     assert (request.service, request.cache, request.timeout) == ("pool", True, 7.0)
@@ -426,18 +422,18 @@ def test_a_model_is_opened_without_key_and_network_where_nothing_is_live(api: Ap
 
 def test_a_base_url_may_end_in_v1_for_anthropic_too() -> None:
     api = Api("anthropic")
-    with FaultServer(reply(200, api.good())) as server:
+    with ModelService(reply(200, api.good())) as server:
         ask(api.settings(f"{server.url}/v1/"))
     assert server.seen[0].path == "/v1/messages"
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "example.com", "http://u:p@h/v1", "https://h/?key=1"])
-def test_an_address_that_is_none_or_holds_a_password_is_refused(url: str) -> None:
+def test_an_invalid_address_or_one_with_a_password_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="base_url"):
         OpenAIModel(model="m", base_url=url)
 
 
 def test_no_key_goes_to_another_address_unless_it_is_named(api: Api) -> None:
-    with FaultServer(reply(200, api.good())) as server:
+    with ModelService(reply(200, api.good())) as server:
         ask(api.settings(server.url, key_env=None))
     assert "sk-test" not in str(server.seen[0].headers)

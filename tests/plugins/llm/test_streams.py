@@ -11,7 +11,7 @@ from orchestrion import CallError
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath, RetrySettings
 from tests.plugins.llm.apis import QUICK, Api, ask, event, once
-from tests.plugins.llm.server import FaultServer, reply, stream
+from tests.service import ModelService, reply, stream
 
 TOOLS = [("call_1", "add", '{"a":1,"b":[2,3]}'), ("call_2", "look", "{}")]
 
@@ -28,10 +28,10 @@ def test_a_streamed_answer_is_the_one_that_would_have_come_in_one_piece(
         "text and tools": lambda: api.good("I look.", tools=TOOLS),
     }[case]()
     shown: list[str] = []
-    with FaultServer(stream(api.events(body))) as server:
+    with ModelService(stream(api.events(body))) as server:
         streamed = ask(api.settings(server.url, price=Price(1, 2)), shown=shown)
     assert server.seen[0].data["stream"] is True
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         whole = ask(api.settings(server.url, price=Price(1, 2)))
     assert server.seen[0].data["stream"] is False, "some servers stream unless they are told"
     assert streamed == whole
@@ -50,7 +50,7 @@ def test_a_stream_that_breaks_off_anywhere_is_retried_and_none_of_it_used(
     for kept in range(whole - (end == "drop" and api.name == "chat")):
         broken = stream(events[:kept], end)
         path = CallPath(Budget(), retry=QUICK)
-        with FaultServer(broken, good) as server:
+        with ModelService(broken, good) as server:
             answer = ask(api.settings(server.url), path=path, shown=[])
         assert answer.data["text"] == "Hello, world.", kept
         assert len(server.seen) == 2, kept
@@ -62,7 +62,7 @@ def test_a_broken_stream_says_how_far_it_came(api: Api) -> None:
     kept = next(i for i, one in enumerate(events) if b"llo, world" in one) + 1
     if api.name == "anthropic":
         kept += 1
-    with FaultServer(stream(events[:kept], "drop")) as server:
+    with ModelService(stream(events[:kept], "drop")) as server:
         error = once(api.settings(server.url), shown=[])
     assert error.fault == "malformed"
     assert "broke off after 13 characters" in str(error)
@@ -78,7 +78,7 @@ def reason_at(api: Api, events: list[bytes]) -> int:
 def test_a_reason_and_the_clean_end_of_the_body_are_a_whole_stream(api: Api) -> None:
     """Not every server says `[DONE]` (`transformers serve`) or `message_stop`."""
     events = api.events(api.good("Hello, world.", usage=False))
-    with FaultServer(stream(events[: reason_at(api, events)])) as server:
+    with ModelService(stream(events[: reason_at(api, events)])) as server:
         answer = ask(api.settings(server.url), shown=[])
     assert (answer.data["text"], answer.data["stop"]) == ("Hello, world.", "end")
     assert len(server.seen) == 1
@@ -90,16 +90,16 @@ def test_a_body_that_is_cut_after_the_reason_is_no_whole_answer(api: Api) -> Non
     events = api.events(api.good("Hello, world."))
     # Here `whole` is said by the same event.
     if api.name != "responses":
-        with FaultServer(stream(events[: reason_at(api, events)], "drop")) as server:
+        with ModelService(stream(events[: reason_at(api, events)], "drop")) as server:
             assert "broke off" in str(once(api.settings(server.url), shown=[]))
 
 
 def test_the_last_word_without_a_reason_is_no_whole_answer() -> None:
     api = Api("chat")
     events = api.events(api.good())
-    with FaultServer(stream([events[0], events[-1]])) as server:
+    with ModelService(stream([events[0], events[-1]])) as server:
         assert "its end is missing" in str(once(api.settings(server.url), shown=[]))
-    with FaultServer(stream(events[:2])) as server:
+    with ModelService(stream(events[:2])) as server:
         assert "its end is missing" in str(once(api.settings(server.url), shown=[]))
 
 
@@ -113,11 +113,11 @@ def test_the_last_word_without_a_reason_is_no_whole_answer() -> None:
         ("invalid_request_error", "permanent"),
     ],
 )
-def test_an_error_in_a_stream_is_what_it_would_have_been_as_a_status(
+def test_an_error_in_a_stream_is_classified_like_its_status(
     api: Api, kind: str, fault: str
 ) -> None:
     events = api.events(api.good("Hello, world."))
-    with FaultServer(stream([*events[:3], api.error_event(kind)])) as server:
+    with ModelService(stream([*events[:3], api.error_event(kind)])) as server:
         error = once(api.settings(server.url), shown=[])
     assert error.fault == fault
     assert "it went wrong" in str(error)
@@ -127,9 +127,9 @@ def test_a_response_that_failed_is_classified_like_its_status() -> None:
     api = Api("responses")
     failed = {"status": "failed", "output": [], "error": {"code": "server_error", "message": "x"}}
     ending = event({"type": "response.failed", "response": failed})
-    with FaultServer(stream([ending])) as server:
+    with ModelService(stream([ending])) as server:
         assert once(api.settings(server.url), shown=[]).fault == "transient"
-    with FaultServer(reply(200, failed)) as server:
+    with ModelService(reply(200, failed)) as server:
         assert once(api.settings(server.url)).fault == "transient"
 
 
@@ -137,15 +137,15 @@ def test_a_response_that_failed_is_classified_like_its_status() -> None:
     "rubbish",
     [b"data: {broken\n\n", b"data: []\n\n", b"<html>sorry</html>\n\n", b'{"one": "piece"}\n\n'],
 )
-def test_what_is_no_event_is_a_malformed_answer(api: Api, rubbish: bytes) -> None:
-    with FaultServer(stream([rubbish])) as server:
+def test_data_that_are_no_events_are_malformed(api: Api, rubbish: bytes) -> None:
+    with ModelService(stream([rubbish])) as server:
         assert once(api.settings(server.url), shown=[]).fault == "malformed"
 
 
 def test_a_stream_that_stops_moving_ends_before_the_call_does(api: Api) -> None:
     events = api.events(api.good("Hello, world."))
     path = CallPath(Budget(), retry=RetrySettings(attempts=1))
-    with FaultServer(stream(events[:3], "hang")) as server:
+    with ModelService(stream(events[:3], "hang")) as server:
         settings = api.settings(server.url, timeout=600, idle_timeout=0.3, max_tokens=7)
         began = time.monotonic()
         with pytest.raises(CallError) as caught:
@@ -158,7 +158,7 @@ def test_a_stream_that_stops_moving_ends_before_the_call_does(api: Api) -> None:
 def test_a_stream_that_drips_ends_with_the_total_time(api: Api) -> None:
     events = api.events(api.good("Hello, world."))
     slow = stream([*events[:3], *[b": still here\n\n"] * 15_000], every=0.02)
-    with FaultServer(slow) as server:
+    with ModelService(slow) as server:
         began = time.monotonic()
         error = once(api.settings(server.url, timeout=0.4, idle_timeout=600), shown=[])
     assert "no answer within 0.4 s" in str(error)
@@ -166,7 +166,7 @@ def test_a_stream_that_drips_ends_with_the_total_time(api: Api) -> None:
 
 
 def test_an_error_before_the_stream_is_an_ordinary_fault(api: Api) -> None:
-    with FaultServer(
+    with ModelService(
         reply(429, api.error("rate_limit_error")), stream(api.events(api.good()))
     ) as server:
         assert ask(api.settings(server.url), shown=[]).data["text"] == "hello"
@@ -180,15 +180,15 @@ def test_an_error_in_the_middle_of_a_stream_is_booked_as_a_stream_that_breaks_of
     events = api.events(whole)
     fault = event({"type": "error", "error": {"type": "overloaded_error", "message": "m"}}, "error")
     path = CallPath(Budget(), retry=QUICK)
-    with FaultServer(stream([*events[:2], fault]), stream(events)) as server:
+    with ModelService(stream([*events[:2], fault]), stream(events)) as server:
         ask(api.settings(server.url, max_tokens=77), path=path, shown=[])
     assert len(server.seen) == 2
     assert path.budget.spent.output_tokens == 77 + 3
 
 
-def test_runs_that_ask_otherwise_by_the_same_key_send_another_name(api: Api) -> None:
+def test_different_requests_with_one_key_have_different_names(api: Api) -> None:
     """A gateway that honours the name would answer with what the other run was told."""
-    with FaultServer(reply(200, api.good())) as server:
+    with ModelService(reply(200, api.good())) as server:
         ask(api.settings(server.url, max_tokens=77))
         ask(api.settings(server.url, max_tokens=77))
         ask(api.settings(server.url, max_tokens=78))

@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 from orchestrion_local.runtime import LocalModel
-from orchestrion_local.sampling import Drawn, Wanted, sample
+from orchestrion_local.sampling import Completion, Prompt, sample
 
 from orchestrion import Key
-from tests.plugins.llm.server import FaultServer, Reply, Seen, reply
+from tests.service import ModelService, Reply, Seen, reply
 
 __all__ = ["Engine", "completion", "engine_of"]
 
 
-def completion(prompt: list[int], drawn: Drawn, **more: Any) -> dict[str, Any]:
+def completion(prompt: list[int], drawn: Completion, **more: Any) -> dict[str, Any]:
     """A completion as both servers write it."""
     choice = {
         "index": 0,
@@ -37,7 +37,7 @@ def completion(prompt: list[int], drawn: Drawn, **more: Any) -> dict[str, Any]:
 
 
 class Engine:
-    """Answers requests; give it to a `FaultServer`, or let `serve` do so.
+    """Answers requests; give it to a `ModelService`, or let `serve` do so.
 
     Args:
         base: what it serves under the name "base", and what adapters are put on.
@@ -101,7 +101,7 @@ class Engine:
         module = self._modules.get(data["model"])
         if module is None:
             return 404, {"error": {"message": "The model does not exist.", "code": 404}}
-        wanted = Wanted(
+        wanted = Prompt(
             data["prompt"],
             Key(data["seed"]).uniforms(data["max_tokens"]),
             data["temperature"],
@@ -150,6 +150,6 @@ def engine_of(model: LocalModel) -> Engine:
         return Engine(copy.deepcopy(model.module))
 
 
-def server(engine: Reply, *first: Reply) -> FaultServer:
+def server(engine: Reply, *first: Reply) -> ModelService:
     """A server that gives some answers first, and the engine's from then on."""
-    return FaultServer(*first, engine)
+    return ModelService(*first, engine)

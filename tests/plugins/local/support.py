@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from orchestrion_local.hf import HF, Architecture
+from orchestrion_local.hf import HF
 from orchestrion_local.runtime import LocalModel
+from orchestrion_local.settings import Architecture
 
 from orchestrion import Answer, Calls, Key, OpenContext, Request, Trajectory, Usage
+from tests.coroutines import sync as sync
 
 ALPHABET = "0123456789abcdefghMVSA=+-*?yn"
 TINY = Architecture(layers=1, width=16, heads=2, context=32)
-
-
-def sync(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that is a coroutine, as one that pytest can call."""
-
-    @functools.wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(test(*args, **kwargs))
-
-    return run
 
 
 class NoJournal(Calls):
@@ -45,13 +35,18 @@ class NoJournal(Calls):
         raise NotImplementedError
 
 
+def tiny(**settings: Any) -> HF:
+    """The settings of a tiny model, by default a new one."""
+    if not {"path", "architecture", "base"} & settings.keys():
+        settings |= {"architecture": TINY, "alphabet": ALPHABET}
+    return HF(**{"max_tokens": 4, **settings})
+
+
 @asynccontextmanager
 async def opened(
     at: str = "models.tiny", seed: int = 0, **settings: Any
 ) -> AsyncIterator[LocalModel]:
-    if not {"path", "architecture", "base"} & settings.keys():
-        settings |= {"architecture": TINY, "alphabet": ALPHABET}
-    async with HF(**{"max_tokens": 4, **settings}).open(OpenContext(at, Key(seed))) as model:
+    async with tiny(**settings).open(OpenContext(at, Key(seed))) as model:
         assert isinstance(model, LocalModel)
         yield model
 

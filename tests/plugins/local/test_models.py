@@ -13,13 +13,13 @@ import torch
 from attrs import evolve
 from click.testing import CliRunner
 from orchestrion_local.devices import Place, Torch, parse_size
-from orchestrion_local.hf import HF, Architecture, Lora
+from orchestrion_local.hf import HF, PlannedModel
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.merging import merge
 from orchestrion_local.mixture import Mixture
 from orchestrion_local.optimizing import WeightOptimizer
 from orchestrion_local.runtime import LocalModel
-from orchestrion_local.settings import Optimizer
+from orchestrion_local.settings import Architecture, Lora, Optimizer
 from orchestrion_local.sft import Sft
 
 from orchestrion import (
@@ -61,19 +61,6 @@ def learn(
     return optimizer
 
 
-@sync
-async def test_what_is_saved_is_what_is_loaded_weights_and_optimizer() -> None:
-    async with opened() as model, opened() as other:
-        optimizer = learn(model)
-        other.load(model.save())
-        assert other.save() == model.save()
-        assert other.version == 1
-        fresh = WeightOptimizer(other, Optimizer(learning_rate=0.01), 3)
-        fresh.load(optimizer.save())
-        assert fresh.save() == optimizer.save()
-        assert fresh.steps == 3
-
-
 def chance(model: LocalModel) -> float:
     """How likely the model is to say what `learn` teaches."""
     example = said_seven(model)
@@ -88,31 +75,33 @@ async def test_bfloat16_weights_learn_what_float32_weights_learn() -> None:
     for dtype in ("float32", "bfloat16"):
         async with opened(dtype=dtype) as model:
             before = chance(model)
-            optimizer = learn(model, steps=60, learning_rate=1e-4)
+            optimizer = learn(model, steps=40, learning_rate=1e-4)
             learned[dtype] = chance(model) / before
             assert {weight.dtype for _, weight in model.parameters()} == {getattr(torch, dtype)}
             # Half of the steps, then the other half from what was kept, is the same to the bit.
             async with opened(dtype=dtype) as halves, opened(dtype=dtype) as rest:
-                first = learn(halves, steps=30, learning_rate=1e-4)
+                first = learn(halves, steps=20, learning_rate=1e-4)
                 rest.load(halves.save())
-                second = WeightOptimizer(rest, Optimizer(learning_rate=1e-4), 60)
+                assert (rest.save(), rest.version) == (halves.save(), 1)
+                second = WeightOptimizer(rest, Optimizer(learning_rate=1e-4), 40)
                 second.load(first.save())
-                learn(rest, steps=30, optimizer=second)
+                assert (second.save(), second.steps) == (first.save(), 20)
+                learn(rest, steps=20, optimizer=second)
                 assert second.save() == optimizer.save()
                 assert rest.save().arrays == model.save().arrays
-    assert learned["float32"] > 1.5
+    assert learned["float32"] > 1.3
     assert learned["bfloat16"] == pytest.approx(learned["float32"], rel=0.1)
 
 
 @sync
-async def test_float16_weights_are_not_trained_silently_wrong() -> None:
+async def test_training_float16_weights_is_an_error() -> None:
     async with opened(dtype="float16") as model:
         with pytest.raises(RunError, match="dtype: bfloat16"):
             learn(model)
 
 
 @sync
-async def test_of_weights_that_nobody_trained_a_checkpoint_holds_a_digest(tmp_path: Path) -> None:
+async def test_a_checkpoint_of_untrained_weights_is_a_digest(tmp_path: Path) -> None:
     await saved_to(tmp_path / "base", 1)
     async with opened("models.m", path=str(tmp_path / "base")) as model:
         model.anchor()
@@ -143,7 +132,7 @@ async def test_a_checkpoint_of_another_shape_is_refused() -> None:
 
 
 @sync
-async def test_the_reference_is_what_the_model_was_at_the_anchor() -> None:
+async def test_the_reference_has_the_weights_of_the_anchor() -> None:
     async with opened() as model:
         said = Generation(
             "tiny", 0, tuple(model.encode(asked("ab")["messages"])), (5, 2), (0.0, 0.0)
@@ -166,7 +155,7 @@ async def test_the_reference_is_what_the_model_was_at_the_anchor() -> None:
 
 
 @sync
-async def test_adapters_on_one_base_are_models_apart() -> None:
+async def test_adapters_on_one_base_do_not_change_each_other() -> None:
     async with AsyncExitStack() as stack:
         base = await stack.enter_async_context(opened("models.base"))
         lora = Lora(rank=2)
@@ -191,7 +180,7 @@ async def test_adapters_on_one_base_are_models_apart() -> None:
 
 
 @sync
-async def test_what_an_adapter_says_is_the_same_bits_whatever_was_trained_before() -> None:
+async def test_a_loaded_adapter_samples_the_same_bits_as_the_trained_one() -> None:
     """As after a run was resumed, where nothing was trained before."""
     shape = Architecture("gpt2", layers=1, width=16, heads=2, context=16)
     tiny: dict[str, Any] = {"architecture": shape, "alphabet": ALPHABET}
@@ -219,7 +208,7 @@ async def test_what_an_adapter_says_is_the_same_bits_whatever_was_trained_before
 
 
 @sync
-async def test_adapters_are_put_on_weights_and_not_on_each_other() -> None:
+async def test_an_adapter_on_an_adapter_is_an_error() -> None:
     lora = Lora(rank=2)
     async with (
         opened("models.base") as base,
@@ -233,7 +222,7 @@ async def test_adapters_are_put_on_weights_and_not_on_each_other() -> None:
         for trial in (False, True):
             for given in (one, alias):
                 context = OpenContext("models.three", Key(0), trial=trial)
-                below = given.settings if trial else given
+                below = PlannedModel(given.settings, 4) if trial else given
                 with pytest.raises(UsageError, match=r"models\.three\.base: is an adapter"):
                     async with HF(base=below, lora=lora).open(context):
                         pass
@@ -253,11 +242,11 @@ async def test_a_copy_of_a_copy_takes_memory_of_the_same_device() -> None:
 
 
 @sync
-async def test_a_response_has_room_in_a_small_context() -> None:
+async def test_max_tokens_is_half_of_a_small_context() -> None:
     shape = Architecture("gpt2", layers=1, width=16, heads=2, context=16)
     settings = HF(architecture=shape, alphabet=ALPHABET)
     assert settings.sampling().max_tokens == 8
-    assert HF(base=settings, copy=True).sampling().max_tokens == 8
+    assert HF(base=PlannedModel(settings, 8), copy=True).sampling().max_tokens == 8
     assert evolve(settings, max_tokens=3).sampling().max_tokens == 3
     async with settings.open(OpenContext("models.m", Key(0))) as model:
         answer = await model.complete(asked("S2="), Key(0), NoJournal())
@@ -265,31 +254,31 @@ async def test_a_response_has_room_in_a_small_context() -> None:
 
 
 @sync
-async def test_what_a_teacher_says_must_fit_the_student() -> None:
+async def test_a_response_of_a_teacher_that_does_not_fit_the_context_is_an_error() -> None:
     class Talking(Model):
         async def complete(self, request: Any, key: Key, calls: Any) -> Answer:
             return Answer({"text": "1" * 40, "stop": "end"}, Usage())
 
     async with opened() as model:
-        with model.taught(Talking()), pytest.raises(CallError, match="a context of 32"):
+        with model.answered_by(Talking()), pytest.raises(CallError, match="a context of 32"):
             await model.complete(asked("S2="), Key(0), NoJournal())
 
 
-def test_what_does_nothing_beside_a_file_of_examples_is_refused() -> None:
-    model = HF(architecture=TINY, alphabet=ALPHABET)
+def test_settings_without_effect_beside_data_are_an_error() -> None:
+    model = PlannedModel(HF(architecture=TINY, alphabet=ALPHABET), 4)
     for settings in ({"keep": "solved"}, {"episodes": 9}):
         (name,) = settings
         with pytest.raises(ValueError, match=f"{name}: does nothing beside `data`"):
             Sft([model], data="x.jsonl", **settings)
 
 
-def test_settings_that_do_not_fit_together_are_refused() -> None:
+def test_settings_that_contradict_each_other_are_an_error() -> None:
     for settings, reason in (
         ({}, "give one of"),
         ({"path": "x", "architecture": TINY}, "give one of"),
         ({"architecture": TINY}, "needs an `alphabet` or a `tokenizer`"),
-        ({"path": "x", "alphabet": "ab"}, "`alphabet` is for"),
-        ({"architecture": TINY, "alphabet": "aa"}, "no character twice"),
+        ({"path": "x", "alphabet": "ab"}, "`alphabet` needs `architecture`"),
+        ({"architecture": TINY, "alphabet": "aa"}, "a character is listed twice"),
     ):
         with pytest.raises(ValueError, match=reason):
             HF(**settings)
@@ -297,7 +286,7 @@ def test_settings_that_do_not_fit_together_are_refused() -> None:
         Architecture(width=10, heads=4)
 
 
-def test_a_model_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_missing_model_is_an_error_with_its_path(tmp_path: Path) -> None:
     async def go() -> None:
         async with HF(path=str(tmp_path)).open(OpenContext("models.m", Key(0))):
             pass
@@ -307,7 +296,7 @@ def test_a_model_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
 
 
 @sync
-async def test_what_does_not_fit_a_device_is_refused_with_who_has_the_rest() -> None:
+async def test_a_model_that_does_not_fit_its_device_is_an_error_that_names_the_others() -> None:
     tiny: dict[str, Any] = {"architecture": TINY, "alphabet": ALPHABET}
     settings = Optimizer()
     async with (
@@ -329,14 +318,14 @@ async def test_what_does_not_fit_a_device_is_refused_with_who_has_the_rest() -> 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @sync
-async def test_a_gpu_that_is_not_there_is_named() -> None:
+async def test_a_missing_gpu_is_named() -> None:
     with pytest.raises(RunError, match="torch sees 0 GPUs and no cuda"):
         async with Torch("cuda").open(OpenContext("devices.gpu", Key(0))):
             pass
 
 
 @sync
-async def test_a_mixture_draws_from_the_mean_of_its_members() -> None:
+async def test_a_mixture_samples_from_the_mean_of_its_members() -> None:
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(opened("models.a", seed=1))
         second = await stack.enter_async_context(opened("models.b", seed=2))
@@ -353,7 +342,7 @@ async def test_a_mixture_draws_from_the_mean_of_its_members() -> None:
             mixed = await stack.enter_async_context(
                 settings.open(OpenContext(f"models.{mode}", Key(0)))
             )
-            count = 3000
+            count = 1500
             answers = await asyncio.gather(
                 *(mixed.complete(asked("S2="), Key(i), NoJournal()) for i in range(count))
             )
@@ -364,7 +353,7 @@ async def test_a_mixture_draws_from_the_mean_of_its_members() -> None:
 
 
 @sync
-async def test_models_with_other_tokens_do_not_mix() -> None:
+async def test_models_with_different_tokenizers_cannot_be_mixed() -> None:
     async with (
         opened("models.a") as first,
         opened("models.b", architecture=TINY, alphabet="ab") as second,
@@ -385,7 +374,7 @@ async def saved_to(folder: Path, seed: int, steps: int = 0) -> None:
 saved = sync(saved_to)
 
 
-def test_merged_models_are_folders_that_others_load(tmp_path: Path) -> None:
+def test_transformers_loads_a_merged_model(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     for seed in (1, 2):
@@ -434,7 +423,7 @@ def test_only_trained_models_are_exported(tmp_path: Path) -> None:
         assert reason in str(done.exception)
 
 
-def test_examples_in_a_file_that_cannot_be_used_are_named_by_line(tmp_path: Path) -> None:
+def test_an_unusable_example_is_an_error_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "said.jsonl"
 
     async def go() -> None:
@@ -464,7 +453,7 @@ def test_examples_in_a_file_that_cannot_be_used_are_named_by_line(tmp_path: Path
 
 
 @sync
-async def test_texts_become_vectors_that_do_not_depend_on_the_others() -> None:
+async def test_the_vector_of_a_text_does_not_depend_on_other_texts() -> None:
     async with opened() as model:
         both = await model.embed(["S2=", "7"], NoJournal())
         alone = await model.embed(["7"], NoJournal())

@@ -13,14 +13,12 @@ from typing import Any, Literal
 import pytest
 import torch
 from orchestrion_local.devices import Device, Place, Torch
-from orchestrion_local.hf import Lora
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.mixture import Mixture
-from orchestrion_local.offloading import Resident, away
+from orchestrion_local.offloading import Pool, Resident, away
 from orchestrion_local.optimizing import WeightOptimizer
-from orchestrion_local.residency import Pool
 from orchestrion_local.runtime import LocalModel
-from orchestrion_local.settings import Optimizer
+from orchestrion_local.settings import Lora, Optimizer
 
 from orchestrion import Key, OpenContext, RunError, Saved
 from tests.plugins.local.support import NoJournal, asked, opened, sync
@@ -31,11 +29,11 @@ WEIGHTS = 15 << 10
 
 def placed(models: float, folder: Path | None = None) -> Place:
     """A device with room for the weights of so many; a model in training counts for four."""
-    return Place("devices.small", torch.device("cpu"), int(models * WEIGHTS), "disk", folder)
+    return Place("devices.small", "cpu", int(models * WEIGHTS), "disk", folder)
 
 
 def moved(place: Place | None) -> int:
-    return 0 if place is None else place.pool.moved.times
+    return 0 if place is None or place.pool is None else place.pool.moved.times
 
 
 @asynccontextmanager
@@ -93,7 +91,7 @@ async def whole_training(device: Place | None) -> tuple[Any, list[Saved]]:
     async with several(3, device) as models:
         optimizers = optimizers_of(models)
         seen: list[Any] = [await said(models)]
-        for _ in range(3):
+        for _ in range(2):
             seen.append(train(models, optimizers))
             seen.append(await said(models))
         kept = [one.save() for one in (*models, *optimizers)]
@@ -106,16 +104,16 @@ async def whole_training(device: Place | None) -> tuple[Any, list[Saved]]:
 
 
 @sync
-async def test_training_is_the_same_to_the_byte_where_models_take_turns() -> None:
+async def test_training_with_offload_gives_the_same_bytes() -> None:
     alone, two = placed(4), placed(8)
     wanted = await whole_training(None)
     for device in (alone, two):
         assert await whole_training(device) == wanted
-    assert moved(alone) > moved(two) > 30
+    assert moved(alone) > moved(two) > 20
 
 
 @sync
-async def test_adapters_move_with_their_base_and_their_moments_apart() -> None:
+async def test_adapters_move_with_their_base_and_moments_on_their_own() -> None:
     async def go(device: Place | None) -> Any:
         async with several(2, device) as (base, other), AsyncExitStack() as stack:
             adapters = [
@@ -137,7 +135,7 @@ async def test_adapters_move_with_their_base_and_their_moments_apart() -> None:
 
 
 @sync
-async def test_members_of_a_mixture_are_there_together() -> None:
+async def test_members_of_a_mixture_are_pinned_together() -> None:
     async def go(device: Place | None) -> Any:
         async with several(3, device) as models:
             settings = Mixture(models[:2], max_tokens=3)
@@ -152,7 +150,7 @@ async def test_members_of_a_mixture_are_there_together() -> None:
 
 
 @sync
-async def test_models_that_sample_in_threads_wait_for_each_other() -> None:
+async def test_models_with_overlap_take_turns_on_their_device() -> None:
     async def go(device: Place | None) -> Any:
         async with several(4, device, overlap=True) as models:
             rounds = [await said(models, temperature=0) for _ in range(5)]
@@ -164,7 +162,7 @@ async def test_models_that_sample_in_threads_wait_for_each_other() -> None:
 
 
 @sync
-async def test_adapters_in_threads_do_not_answer_for_each_other() -> None:
+async def test_adapters_with_overlap_answer_as_they_do_alone() -> None:
     async with opened("models.base") as base, AsyncExitStack() as stack:
         adapters = [
             await stack.enter_async_context(
@@ -186,17 +184,17 @@ async def test_adapters_in_threads_do_not_answer_for_each_other() -> None:
 
 
 @sync
-async def test_a_model_whose_training_does_not_fit_is_refused_with_numbers() -> None:
+async def test_a_training_that_does_not_fit_is_an_error_with_sizes() -> None:
     with pytest.raises(RunError, match=r"small: 14.\d KB are needed at once and there are 13.5 KB"):
         async with several(1, placed(0.9)):
             pass
     async with several(2, placed(1.5)) as models:  # nobody trains these
-        with pytest.raises(RunError, match=r"\(m0 14.\d KB, m0's optimizer 4\d.\d KB\); take"):
+        with pytest.raises(RunError, match=r"\(m0 14.\d KB, m0's optimizer 4\d.\d KB\); use"):
             optimizers_of(models)
 
 
 @sync
-async def test_a_run_places_files_in_its_folder_and_leaves_none(tmp_path: Path) -> None:
+async def test_offloaded_tensors_are_in_unnamed_files_of_the_run_folder(tmp_path: Path) -> None:
     settings = Torch(memory="20 KB", offload="disk")
     context = OpenContext("devices.cpu", Key(0), directory=tmp_path)
     async with settings.open(context) as device, several(2, device) as models:
@@ -220,7 +218,7 @@ def _file_behind(tensor: torch.Tensor) -> str:
 
 
 @sync
-async def test_moments_rest_while_others_train(tmp_path: Path) -> None:
+async def test_moments_are_offloaded_while_another_model_trains(tmp_path: Path) -> None:
     async with several(2, placed(4, tmp_path)) as models:
         optimizers = optimizers_of(models)
         train(models, optimizers)
@@ -238,7 +236,7 @@ def _of(state: dict[str, torch.Tensor]) -> list[torch.Tensor]:
 
 
 @sync
-async def test_a_disk_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+async def test_an_offload_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=f"{tmp_path}/none: weights cannot be offloaded there"):
         async with several(1, placed(4, tmp_path / "none")):
             pass
@@ -246,7 +244,7 @@ async def test_a_disk_that_cannot_be_written_to_is_named(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("where", ["cpu", "disk"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
-def test_what_moves_keeps_identity_values_strides_and_sharing(
+def test_a_moved_tensor_keeps_identity_values_strides_and_sharing(
     where: Literal["cpu", "disk"], dtype: torch.dtype
 ) -> None:
     """Moving is copying, here too: what is elsewhere has memory of its own."""
@@ -283,7 +281,7 @@ def test_what_moves_keeps_identity_values_strides_and_sharing(
     assert module.turned.grad is gradient
 
 
-def test_what_waits_already_is_not_copied_again_when_something_is_added() -> None:
+def test_only_added_tensors_are_copied_when_a_resident_settles_again() -> None:
     tensors = [torch.ones(3)]
     copies = []
 
@@ -298,6 +296,6 @@ def test_what_waits_already_is_not_copied_again_when_something_is_added() -> Non
     assert copies == [(3,), (5,)]
 
 
-def test_a_device_offloads_to_another_place_than_itself() -> None:
-    with pytest.raises(ValueError, match="offload: cpu does nothing"):
+def test_offloading_a_processor_to_its_own_memory_is_an_error() -> None:
+    with pytest.raises(ValueError, match="`cpu` has no effect"):
         Torch(offload="cpu")

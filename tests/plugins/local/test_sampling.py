@@ -9,7 +9,7 @@ import pytest
 import torch
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.runtime import LocalModel
-from orchestrion_local.sampling import KEPT, Wanted, common_prefix, sample
+from orchestrion_local.sampling import KEPT, Prompt, common_prefix, sample
 
 from orchestrion import CallError, Key
 from tests.plugins.local.support import NoJournal, asked, opened, sync
@@ -31,7 +31,7 @@ async def answers(model: LocalModel, together: bool, **settings: Any) -> list[di
 
 
 @sync
-async def test_a_batch_gives_each_prompt_what_it_gets_alone() -> None:
+async def test_a_prompt_has_the_same_completion_alone_and_in_a_batch() -> None:
     async with opened() as model:
         alone = await answers(model, together=False)
         assert model.batcher.sizes == [1] * len(PROMPTS)
@@ -55,7 +55,7 @@ async def test_a_shared_beginning_is_computed_once_and_changes_nothing() -> None
         handle = model.module.register_forward_pre_hook(
             lambda module, inputs: seen.append(inputs[0].numel())
         )
-        wanted = [Wanted(p, Key(i).uniforms(4), 0.7) for i, p in enumerate(prompts)]
+        wanted = [Prompt(p, Key(i).uniforms(4), 0.7) for i, p in enumerate(prompts)]
         together = sample(model.module, wanted, model.tokenizer.ends, model.tokenizer.pad)
         assert seen[:2] == [17, 3 * 3]
         handle.remove()
@@ -66,7 +66,7 @@ async def test_a_shared_beginning_is_computed_once_and_changes_nothing() -> None
 
 
 @sync
-async def test_log_probabilities_at_sampling_are_those_that_training_finds() -> None:
+async def test_log_probabilities_of_sampling_and_of_training_are_equal() -> None:
     async with opened(temperature=1.3) as model:
         data = await answers(model, together=True)
         generations = [Generation.from_json(one["generation"]) for one in data]
@@ -79,13 +79,13 @@ async def test_log_probabilities_at_sampling_are_those_that_training_finds() -> 
 
 
 @sync
-async def test_draws_follow_the_distribution_of_the_network() -> None:
+async def test_samples_follow_the_distribution_of_the_network() -> None:
     async with opened() as model:
         prompt = model.encode(asked("V1aMb=")["messages"])
         with torch.no_grad():
             shares = model.module(torch.tensor([prompt])).logits[0, -1].softmax(0)
         n = 4000
-        wanted = [Wanted(prompt, [u]) for u in Key(7).uniforms(n)]
+        wanted = [Prompt(prompt, [u]) for u in Key(7).uniforms(n)]
         drawn = sample(model.module, wanted, model.tokenizer.ends, model.tokenizer.pad)
     counts = torch.bincount(torch.tensor([one.ids[0] for one in drawn]), minlength=len(shares))
     # Four standard errors.
@@ -102,14 +102,14 @@ async def test_temperature_0_takes_the_likeliest_and_top_p_leaves_out_the_tail()
         kept = int((ordered.cumsum(0) < 0.5).sum()) + 1
         ends, pad = model.tokenizer.ends, model.tokenizer.pad
         points = [i / 200 for i in range(200)]
-        nucleus = sample(model.module, [Wanted(prompt, [u], 1.0, 0.5) for u in points], ends, pad)
-        greedy = sample(model.module, [Wanted(prompt, [u], 0.0) for u in points], ends, pad)
+        nucleus = sample(model.module, [Prompt(prompt, [u], 1.0, 0.5) for u in points], ends, pad)
+        greedy = sample(model.module, [Prompt(prompt, [u], 0.0) for u in points], ends, pad)
     assert {one.ids[0] for one in nucleus} == set(order[:kept].tolist())
     assert {one.ids[0] for one in greedy} == {int(order[0])}
 
 
 @sync
-async def test_what_ends_leaves_the_batch_and_the_rest_goes_on() -> None:
+async def test_completions_that_end_leave_the_batch() -> None:
     async with opened(max_tokens=12) as model:
         rows: list[int] = []
         handle = model.module.register_forward_pre_hook(
@@ -131,7 +131,7 @@ async def test_what_ends_leaves_the_batch_and_the_rest_goes_on() -> None:
 
 
 @sync
-async def test_what_does_not_fit_or_cannot_be_done_is_refused_for_good() -> None:
+async def test_an_unsupported_request_is_a_permanent_error() -> None:
     async with opened() as model:
         calls = NoJournal()
         for request, reason in (

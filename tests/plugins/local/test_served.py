@@ -10,28 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
 from orchestrion_local.exporting import Exports
-from orchestrion_local.hf import HF, Lora
+from orchestrion_local.hf import HF, PlannedModel
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.mixture import Mixture
 from orchestrion_local.runtime import LocalModel
-from orchestrion_local.sampling import Drawn
-from orchestrion_local.server import Server
+from orchestrion_local.sampling import Completion
+from orchestrion_local.settings import Lora, Server
 
 from orchestrion import CallError, Key, OpenContext, UsageError
 from orchestrion._engine.calls import ActivationCalls, CallPath, RetrySettings
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
-from tests.plugins.llm.server import FaultServer, Reply, Seen, cut, hang, reply
 from tests.plugins.local.engine import Engine, completion, engine_of, server
-from tests.plugins.local.support import NoJournal, asked, opened, sync
+from tests.plugins.local.support import NoJournal, asked, opened, sync, tiny
 from tests.plugins.local.test_models import learn
+from tests.service import ModelService, Reply, Seen, cut, hang, reply
 
 
 @asynccontextmanager
 async def serving(
     *first: Reply, **settings: Any
-) -> AsyncIterator[tuple[LocalModel, Engine, FaultServer]]:
+) -> AsyncIterator[tuple[LocalModel, Engine, ModelService]]:
     """A model whose server begins with the same weights; it gives some other answers `first`."""
     async with opened() as same:
         engine = engine_of(same)
@@ -63,7 +62,7 @@ def listed(folder: Path) -> list[str]:
 
 
 @sync
-async def test_token_ids_go_out_and_come_back_with_what_they_were_drawn_with() -> None:
+async def test_token_ids_are_sent_and_come_back_with_log_probabilities() -> None:
     async with serving(temperature=1.3) as (model, _, there):
         calls = NoJournal()
         answer = await model.complete(asked("S2="), Key(5), calls)
@@ -76,11 +75,10 @@ async def test_token_ids_go_out_and_come_back_with_what_they_were_drawn_with() -
         assert (generation.version, generation.temperature) == (0, 1.3)
         assert answer.data["text"] == model.tokenizer.decode(generation.response)
         assert answer.usage.output_tokens == len(generation.response)
-        assert calls.requests[0].journal, "nobody can compute it again"
 
 
 @sync
-async def test_each_sample_of_a_prompt_has_a_seed_of_its_own_and_always_the_same() -> None:
+async def test_each_sample_of_a_prompt_has_its_own_fixed_seed() -> None:
     async with serving() as (model, engine, _):
         first = [await said(model, key=key) for key in range(8)]
         assert [await said(model, key=key) for key in range(8)] == first
@@ -98,15 +96,14 @@ async def test_as_many_requests_are_in_flight_as_there_are_calls() -> None:
 
 
 @sync
-async def test_before_a_run_the_server_is_tried_and_compared() -> None:
+async def test_a_run_begins_with_a_request_that_compares_log_probabilities() -> None:
     notes: dict[str, str] = {}
     async with opened() as same:
         engine = engine_of(same)
         with server(engine) as there:
             settings = Server(base_url=f"{there.url}/v1", model="base")
-            component = same.settings
             context = OpenContext("models.tiny", Key(0), note=notes.__setitem__)
-            async with evolve(component, server=settings).open(context):
+            async with tiny(server=settings).open(context):
                 assert sum(engine.asked.values()) == 1
     [text] = notes.values()
     gap = float(text.partition("here by ")[2].partition(" ")[0])
@@ -114,13 +111,11 @@ async def test_before_a_run_the_server_is_tried_and_compared() -> None:
 
 
 @sync
-async def test_nobody_is_asked_where_no_calls_may_be_made() -> None:
-    with FaultServer(hang()) as there:
+async def test_without_live_calls_no_request_is_sent() -> None:
+    with ModelService(hang()) as there:
         given = Server(base_url=f"{there.url}/v1", model="base", key_env="NO_SUCH_KEY")
-        async with opened() as same:
-            component = evolve(same.settings, server=given)
-            async with component.open(OpenContext("models.tiny", Key(0), live=False)):
-                pass
+        async with tiny(server=given).open(OpenContext("models.tiny", Key(0), live=False)):
+            pass
         assert not there.seen
 
 
@@ -138,7 +133,7 @@ def changed(change: Callable[[dict[str, Any]], Any], **more: Any) -> Reply:
     """An answer with three tokens, the last of them an end, and something done to it."""
 
     async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
-        drawn = Drawn((5, 6, 2), (-0.5, -1.0, -0.25), True)
+        drawn = Completion((5, 6, 2), (-0.5, -1.0, -0.25), True)
         body = completion(seen.data["prompt"], drawn, **more)
         change(body["choices"][0])
         await reply(200, json.dumps(body))(seen, writer)
@@ -159,37 +154,32 @@ def logprobs(*values: float | None) -> Reply:
 
 
 LIES = {
-    "outside the vocabulary": (with_(token_ids=[5, 32, 2]), "the token id 32, and ids go from 0"),
+    "outside the vocabulary": (with_(token_ids=[5, 32, 2]), "the token id 32; ids are from 0"),
     "negative id": (with_(token_ids=[5, -1, 2]), "the token id -1"),
     "lengths differ": (logprobs(-0.5, -1.0), "3 token ids and 2 log-probabilities"),
-    "not a number": (logprobs(-0.5, float("nan"), -1.0), "another form than was asked for"),
-    "no number": (logprobs(-0.5, None, -1.0), "a log-probability that is none"),
-    "above 0": (logprobs(-0.5, 0.7, -1.0), "a log-probability that is none"),
-    "probability 0": (logprobs(-0.5, -9999.0, -1.0), "a log-probability that is none"),
+    "not a number": (logprobs(-0.5, float("nan"), -1.0), "another form than was requested"),
+    "no number": (logprobs(-0.5, None, -1.0), "a log-probability that is not one"),
+    "above 0": (logprobs(-0.5, 0.7, -1.0), "a log-probability that is not one"),
+    "probability 0": (logprobs(-0.5, -9999.0, -1.0), "a log-probability that is not one"),
     "no end": (with_(token_ids=[5, 6, 7]), "an end, but its last token is 7"),
-    "on after an end": (with_(token_ids=[5, 2, 2]), "tokens after one that ends"),
-    "nothing": (with_(token_ids=[], logprobs={"token_logprobs": []}), "0 tokens where 1 to 4"),
+    "on after an end": (with_(token_ids=[5, 2, 2]), "tokens after an end token"),
+    "nothing": (with_(token_ids=[], logprobs={"token_logprobs": []}), "0 tokens instead of 1 to 4"),
     "too much": (
         with_(token_ids=[5] * 5, logprobs={"token_logprobs": [-1.0] * 5}, finish_reason="length"),
-        "5 tokens where 1 to 4",
+        "5 tokens instead of 1 to 4",
     ),
-    "two answers": (reply(200, {"choices": []}), "0 completions where 1 was asked for"),
-    "no JSON": (reply(200, "<html>"), "another form than was asked for"),
+    "two answers": (reply(200, {"choices": []}), "0 completions instead of 1"),
+    "no JSON": (reply(200, "<html>"), "another form than was requested"),
 }
 
 
-@pytest.mark.parametrize("name", LIES)
-def test_an_answer_that_cannot_be_true_is_an_error(name: str) -> None:
-    lie, reason = LIES[name]
-
-    @sync
-    async def asking() -> None:
-        async with serving(lie) as (model, _, _):
+@sync
+async def test_a_response_that_cannot_be_right_is_an_error() -> None:
+    async with serving(*(lie for lie, _ in LIES.values())) as (model, _, _):
+        for name, (_, reason) in LIES.items():
             with pytest.raises(CallError, match=reason) as caught:
                 await said(model)
-            assert caught.value.fault == "malformed"
-
-    asking()
+            assert caught.value.fault == "malformed", name
 
 
 UNFIT = {
@@ -199,42 +189,38 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize("name", UNFIT)
-def test_a_server_that_cannot_do_what_is_needed_is_refused_for_good(name: str) -> None:
-    answer, reason = UNFIT[name]
-
-    @sync
-    async def asking() -> None:
-        async with serving(answer) as (model, _, _):
+@sync
+async def test_a_server_that_lacks_a_field_is_refused_for_good() -> None:
+    async with serving(*(answer for answer, _ in UNFIT.values())) as (model, _, _):
+        for _, reason in UNFIT.values():
             with pytest.raises(CallError, match=reason) as caught:
                 await said(model)
             assert caught.value.fault == "permanent"
-        with FaultServer(answer) as there:
-            given = Server(base_url=f"{there.url}/v1", model="base")
+    with ModelService(*(answer for answer, _ in UNFIT.values())) as there:
+        given = Server(base_url=f"{there.url}/v1", model="base")
+        for _, reason in UNFIT.values():
             with pytest.raises(UsageError, match=rf"^models\.tiny\.server: .*{reason}"):
                 async with opened(server=given):
                     pass
 
-    asking()
-
 
 @sync
-async def test_a_server_that_is_not_there_is_named_before_anything_runs() -> None:
-    with FaultServer(hang()) as there:
+async def test_a_server_that_cannot_be_reached_is_an_error_before_the_run() -> None:
+    with ModelService(hang()) as there:
         url = there.url
     given = Server(base_url=f"{url}/v1", model="base")
     with pytest.raises(UsageError, match=r"models\.tiny\.server: .* cannot be reached"):
         async with opened(server=given):
             pass
-    with FaultServer(hang()) as there:
+    with ModelService(hang()) as there:
         given = Server(base_url=f"{there.url}/v1", model="base", timeout=0.05)
-        with pytest.raises(UsageError, match=r"did not answer within 0\.05 s"):
+        with pytest.raises(UsageError, match=r"did not respond within 0\.05 s"):
             async with opened(server=given):
                 pass
 
 
 @sync
-async def test_what_passes_is_asked_again_and_is_no_turn() -> None:
+async def test_transient_errors_are_retried() -> None:
     busy = reply(429, {"error": {"message": "slow down"}})
     down = reply(503, {"error": {"message": "loading"}})
     aborted = with_(finish_reason="abort")
@@ -252,7 +238,7 @@ async def test_what_passes_is_asked_again_and_is_no_turn() -> None:
 
 
 @sync
-async def test_an_adapter_is_loaded_under_a_name_of_its_version_and_the_former_goes(
+async def test_each_version_of_an_adapter_is_loaded_under_its_own_name(
     tmp_path: Path,
 ) -> None:
     settings = {"server": {"sync": "lora", "folder": str(tmp_path)}, "lora": Lora(rank=2)}
@@ -275,7 +261,7 @@ async def test_an_adapter_is_loaded_under_a_name_of_its_version_and_the_former_g
 
 
 @sync
-async def test_an_adapter_on_the_base_of_others_is_loaded_as_well(tmp_path: Path) -> None:
+async def test_an_adapter_on_a_trained_base_is_an_error(tmp_path: Path) -> None:
     own = {"sync": "lora", "folder": str(tmp_path)}
     async with opened("models.base") as base:
         settings = {"server": own, "base": base, "lora": Lora(rank=2), "at": "models.one.x"}
@@ -285,12 +271,12 @@ async def test_an_adapter_on_the_base_of_others_is_loaded_as_well(tmp_path: Path
             assert generation.logprobs == pytest.approx(here(model, generation), abs=1e-5)
             assert generation.version == 1
             base.updated()
-            with pytest.raises(CallError, match=r"an adapter on base, which has learned"):
+            with pytest.raises(CallError, match=r"an adapter on base, which was trained"):
                 await said(model)
 
 
 @sync
-async def test_a_server_that_has_an_adapter_already_or_has_lost_it_is_no_matter(
+async def test_an_adapter_is_loaded_again_only_if_the_server_has_lost_it(
     tmp_path: Path,
 ) -> None:
     settings = {"server": {"sync": "lora", "folder": str(tmp_path)}, "lora": Lora(rank=2)}
@@ -310,10 +296,12 @@ async def test_a_server_that_has_an_adapter_already_or_has_lost_it_is_no_matter(
 
 
 @sync
-async def test_a_whole_model_is_put_on_disk_from_the_first_request_on(tmp_path: Path) -> None:
+async def test_with_sync_disk_the_whole_model_is_sent_before_the_first_request(
+    tmp_path: Path,
+) -> None:
     own = {"sync": "disk", "folder": str(tmp_path)}
-    # Whatever the server had before: here weights of another seed.
-    async with serving(server=own, seed=7) as (model, engine, _):
+    # The server had weights of another seed before; adapters are merged into the model.
+    async with serving(server=own, seed=7, lora=Lora(rank=2)) as (model, engine, _):
         for version in (0, 1):
             generation = await said(model)
             assert generation.version == version
@@ -330,31 +318,19 @@ async def test_a_whole_model_is_put_on_disk_from_the_first_request_on(tmp_path: 
 
 
 @sync
-async def test_adapters_are_folded_into_a_whole_model(tmp_path: Path) -> None:
-    settings = {"server": {"sync": "disk", "folder": str(tmp_path)}, "lora": Lora(rank=2)}
-    async with serving(**settings) as (model, _, _):
-        learn(model, 4)
-        generation = await said(model)
-        assert generation.logprobs == pytest.approx(here(model, generation), abs=1e-5)
-
-
-@sync
-async def test_without_sync_what_is_said_stays_of_version_0() -> None:
+async def test_without_sync_responses_have_version_0() -> None:
     async with serving() as (model, _, _):
         first = await said(model)
         learn(model)
         assert (model.version, await said(model)) == (1, first)
 
 
-@pytest.mark.parametrize(
-    ("sync_", "needed"), [("lora", "--enable-lora"), ("disk", "update_weights_from_disk")]
-)
-def test_a_server_without_the_endpoint_for_weights_is_told_how_to_get_it(
-    tmp_path: Path, sync_: str, needed: str
+@sync
+async def test_a_missing_endpoint_for_weights_is_an_error_with_the_remedy(
+    tmp_path: Path,
 ) -> None:
-    @sync
-    async def asking() -> None:
-        own = {"sync": sync_, "folder": str(tmp_path)}
+    for way, needed in (("lora", "--enable-lora"), ("disk", "update_weights_from_disk")):
+        own = {"sync": way, "folder": str(tmp_path)}
         missing = reply(404, {"detail": "Not Found"})
         async with serving(missing, server=own, lora=Lora(rank=2)) as (model, _, _):
             learn(model)
@@ -362,51 +338,34 @@ def test_a_server_without_the_endpoint_for_weights_is_told_how_to_get_it(
                 await said(model)
             assert caught.value.fault == "permanent"
 
-    asking()
 
-
-def test_a_server_of_another_user_can_read_what_was_written_and_nobody_sees_a_bar(
+@sync
+async def test_written_weights_are_readable_by_others_and_named_by_their_content(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    @sync
-    async def writing() -> None:
-        async with opened(lora=Lora(rank=2)) as model:
-            capfd.readouterr()
-            exports = Exports(model, str(tmp_path))
-            for folder in (exports.adapter(1), exports.whole(1)):
-                assert modes(folder) == {tmp_mode}
-
     (tmp_path / "ordinary").touch()
-    tmp_mode = (tmp_path / "ordinary").stat().st_mode
-    writing()
-    assert capfd.readouterr().err == ""
-
-
-def modes(folder: Path) -> set[int]:
-    return {one.stat().st_mode for one in folder.iterdir()}
-
-
-def test_other_weights_have_another_name(tmp_path: Path) -> None:
-    @sync
-    async def writing() -> None:
-        async with opened(seed=1) as one, opened(seed=2) as other:
-            names = [
-                Exports(model, str(tmp_path / str(n))).whole(3).name
-                for n, model in enumerate((one, one, other))
-            ]
-            assert names[0] == names[1] != names[2]
-
-    writing()
+    mode = (tmp_path / "ordinary").stat().st_mode
+    async with opened(seed=1, lora=Lora(rank=2)) as first, opened(seed=2) as second:
+        capfd.readouterr()
+        exports = [
+            Exports(model, str(tmp_path / name))
+            for name, model in (("a", first), ("b", first), ("c", second))
+        ]
+        for folder in (exports[0].adapter(1), exports[0].whole(1)):
+            assert {file.stat().st_mode for file in folder.iterdir()} == {mode}
+        names = [each.whole(3).name for each in exports]
+    assert names[0] == names[1] != names[2]
+    assert capfd.readouterr().err == "", "no progress bar"
 
 
 # ---------------------------------------------------------------------- settings
 
 
-def test_settings_of_a_server_that_do_not_fit_together_are_refused() -> None:
+def test_server_settings_that_contradict_each_other_are_an_error() -> None:
     address = {"base_url": "http://127.0.0.1:8000/v1", "model": "m"}
     for settings, reason in (
-        ({"sync": "lora"}, "needs one that the server sees"),
-        ({"folder": "x"}, "nothing is put there"),
+        ({"sync": "lora"}, "needs a folder that the server sees"),
+        ({"folder": "x"}, "has no effect with"),
         ({"base_url": "127.0.0.1:8000"}, "must be an address like"),
         ({"base_url": "http://me:secret@127.0.0.1/v1"}, "without password"),
     ):
@@ -415,8 +374,8 @@ def test_settings_of_a_server_that_do_not_fit_together_are_refused() -> None:
     lora = Server(**address, sync="lora", folder="x")  # type: ignore[arg-type]
     for more, reason in (
         ({"server": lora}, "needs a `lora`"),
-        ({"server": Server(**address), "batch": 8}, "do nothing where a server samples"),  # type: ignore[arg-type]
-        ({"server": Server(**address), "overlap": True}, "do nothing"),  # type: ignore[arg-type]
+        ({"server": Server(**address), "batch": 8}, "have no effect with it"),  # type: ignore[arg-type]
+        ({"server": Server(**address), "overlap": True}, "have no effect"),  # type: ignore[arg-type]
     ):
         with pytest.raises(ValueError, match=reason):
             asyncio.run(_open(more))
@@ -428,12 +387,12 @@ async def _open(settings: dict[str, Any]) -> None:
 
 
 @sync
-async def test_a_mixture_takes_no_model_that_a_server_samples() -> None:
+async def test_a_model_with_a_server_cannot_be_mixed() -> None:
     given = Server("http://127.0.0.1:8000/v1", "m")
     async with opened() as model:
-        there = evolve(model.settings, server=given)
-        for other in (there, HF(base=there)):
-            mixture = Mixture([model.settings, other])
+        there = PlannedModel(tiny(server=given), 4)
+        for other in (there, PlannedModel(HF(base=there), 4)):
+            mixture = Mixture([PlannedModel(model.settings, 4), other])
             with pytest.raises(UsageError, match=r"members\[1\]: has a `server`"):
                 async with mixture.open(OpenContext("models.m", Key(0), trial=True)):
                     pass

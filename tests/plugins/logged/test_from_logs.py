@@ -58,7 +58,7 @@ def test_a_model_is_looked_up_among_what_is_installed() -> None:
     saved = policy_for(pets(40)).save()
     data = {**saved.data, "model": "os:system"}
     policy = ValuePolicy([Counts()], OpenContext("policy", Key(1), ROSTER), stop=True)
-    with pytest.raises(CheckpointError, match=r"no installed package has; there are .*ridges"):
+    with pytest.raises(CheckpointError, match=r"no installed package has .*known models: .*ridges"):
         policy.load(type(saved)(saved.arrays, data))
 
 
@@ -110,7 +110,7 @@ def test_a_chat_log_is_imported(tmp_path: Path) -> None:
     assert (second.choice, second.reward, second.cost) == ("tiny-1b", 0.5, 0.1)
     assert imported.notes == ["1 of 3 requests have no feedback"]
     path.write_text('{"messages": []}\n')
-    with pytest.raises(UsageError, match=r"chat.jsonl:1: names no `model`"):
+    with pytest.raises(UsageError, match=r"chat.jsonl:1: has no `model`"):
         from_chats(path)
 
 

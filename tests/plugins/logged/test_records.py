@@ -54,9 +54,9 @@ def test_a_packed_log_reads_like_a_plain_one(tmp_path: Path) -> None:
         ('{"context": {}, "choice": "a", "propensity": 1.5}', "`float` <= 1.0"),
         ('{"context": {}, "choice": "a", "reward": 1e999}', "out of range"),
         ('{"context": {}, "choice": "a", "allowed": ["b"]}', "'a' is not in `allowed`"),
-        ('{"context": {}, "choice": "a", "step": 1}', "step 1 of no episode"),
-        ('{"context": {}, "choice": "a", "episode": "e", "step": 1}', "but step 0 is not"),
-        ('{"context": {"hints": {"a": [1], "b": [1, 2]}}, "choice": "a"}', "equally many"),
+        ('{"context": {}, "choice": "a", "step": 1}', "step 1 without an episode"),
+        ('{"context": {}, "choice": "a", "episode": "e", "step": 1}', "but step 0 is missing"),
+        ('{"context": {"hints": {"a": [1], "b": [1, 2]}}, "choice": "a"}', "same number"),
         ('{"context": {}, "cho', "truncated"),
     ],
 )
@@ -121,5 +121,5 @@ def test_nothing_is_logged_that_could_not_be_read(tmp_path: Path) -> None:
     assert os.path.getsize(tmp_path / "log.jsonl") == 0
     with pytest.raises(StoreError, match="is closed"):
         writer.append(Logged(Context(), "a"))
-    with pytest.raises(UsageError, match="packed"):
+    with pytest.raises(UsageError, match="compressed"):
         LogWriter(tmp_path / "log.jsonl.gz")

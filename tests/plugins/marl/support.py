@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 from attrs import frozen
 
 from orchestrion import Saved
-from orchestrion._run import Run, manifest
-from orchestrion.config import Config, from_data
-from orchestrion.runs import Progress, RunStore
+from orchestrion.config import from_data
+from orchestrion.runs import RunReader
+from tests.plugins.evolution.support import train as run_config
 
 __all__ = ["SIZES", "Trained", "config", "tensors", "train"]
 
@@ -70,10 +69,6 @@ def config(
     }
 
 
-class Silent(Progress):
-    """Shows no progress."""
-
-
 @frozen
 class Trained:
     """The result of a run: metrics of its iterations, saved state by config path."""
@@ -84,15 +79,10 @@ class Trained:
 
 def train(folder: Path, data: dict[str, Any]) -> Trained:
     """Run a config to its end and return the result."""
-    loaded: Config = from_data(data)
-    with RunStore.create(folder, loaded.to_yaml(), manifest(loaded)) as store:
-        asyncio.run(Run(loaded, store, Silent()).train())
-        store.set_status("completed")
-        checkpoint = store.usable().checkpoint
+    with RunReader(run_config(from_data(data), folder)) as run:
+        checkpoint = run.usable().checkpoint
         assert checkpoint is not None
-        return Trained(
-            [iteration.metrics for iteration in store.iterations()], checkpoint.components
-        )
+        return Trained([iteration.metrics for iteration in run.iterations()], checkpoint.components)
 
 
 def tensors(run: Trained, path: str) -> dict[str, bytes]:

@@ -27,9 +27,7 @@ assert not heavy, heavy
 @pytest.mark.parametrize(
     "words",
     [
-        ("plugins", "--json"),
         ("validate", str(EXAMPLES / "marl.yaml")),
-        ("validate", str(EXAMPLES / "marl.yaml"), "--no-open"),
         ("train", str(EXAMPLES / "marl.yaml"), "--dry-run"),
     ],
     ids=lambda words: words[0],
@@ -47,21 +45,3 @@ def test_a_dry_run_bounds_the_number_of_calls(tmp_path: Path) -> None:
     output = json.loads(orchestrion("train", str(path), "--dry-run", "--json", cwd=tmp_path).stdout)
     # At least 3 iterations of 3 problems by 4 episodes of at most 8 turns, one call each.
     assert sum(part["calls"] for part in output["bound"]["parts"]) >= 3 * 3 * 4 * 8
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"agents": {"verifer": {}}}, "'verifer' is none of"),
-        ({"optimizers": {"w": {}}}, "'w' is none of"),
-        ({"group": 1}, "drmas compares episodes of one problem"),
-    ],
-)
-def test_validate_reports_the_errors_of_a_run(
-    tmp_path: Path, change: dict[str, object], reason: str
-) -> None:
-    path = tmp_path / "team.yaml"
-    data = config()
-    data["trainer"][0].update(change)
-    path.write_text(json.dumps(data))
-    assert reason in orchestrion("validate", str(path), cwd=tmp_path, code=2).stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrion_local.hf import Architecture
+from orchestrion_local.settings import Architecture
 
 from orchestrion import UsageError
 from orchestrion._replay import replay
@@ -18,12 +18,13 @@ from orchestrion.config import load
 from orchestrion.runs import RunReader, RunStore
 from tests.end_to_end.support import start
 from tests.end_to_end.test_asking import rows, until
-from tests.plugins.llm.server import FaultServer
+from tests.plugins.evolution.support import Silent
 from tests.plugins.local.engine import Engine, engine_of, server
 from tests.plugins.local.support import opened
-from tests.plugins.marl.support import MODEL, PROMPTS, SIZES, Silent, config, train
+from tests.plugins.marl.support import MODEL, PROMPTS, SIZES, config, train
+from tests.service import ModelService
 
-Served = tuple[Engine, FaultServer]
+Served = tuple[Engine, ModelService]
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def served() -> Iterator[Served]:
         yield engine, running
 
 
-def team(running: FaultServer, folder: Path | None = None, **marl: Any) -> dict[str, Any]:
+def team(running: ModelService, folder: Path | None = None, **marl: Any) -> dict[str, Any]:
     """All agents share one model, which the server samples."""
     how = {"sync": "disk", "folder": str(folder)} if folder is not None else {}
     given = {"base_url": f"{running.url}/v1", "model": "base", **how}

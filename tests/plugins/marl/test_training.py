@@ -239,22 +239,49 @@ def test_weights_that_two_names_share_have_one_learning_rate(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "settings",
     [
-        {"advantage": {"estimator": "grpo"}},
-        {"advantage": {"estimator": "global_step"}},
-        {"advantage": {"estimator": "drmas", "center": "group", "fined": "inside", "floor": 0.05}},
-        {"advantage": {"estimator": "rloo"}},
-        {"advantage": {"estimator": "reinforce", "baseline": "moving"}, "group": 1},
-        {"advantage": {"estimator": "reinforce++", "centered": True}},
+        {
+            "advantage": {"estimator": "grpo"},
+            "kl": {"weight": 0.1},
+            "entropy": 0.01,
+            "epochs": 2,
+            "updates": 2,
+        },
+        {
+            "advantage": {"estimator": "global_step"},
+            "dynamic": 3,
+            "aggregation": "seq-mean-token-sum-norm",
+            "dual_clip": None,
+        },
+        {
+            "advantage": {
+                "estimator": "drmas",
+                "center": "group",
+                "fined": "inside",
+                "floor": 0.05,
+            },
+            "overlong": {"longest": 2, "buffer": 1},
+            "truncated": "drop",
+        },
+        {
+            "advantage": {"estimator": "rloo"},
+            "kl": {"weight": 0.1, "form": "k1", "where": "reward"},
+        },
+        {
+            "advantage": {"estimator": "reinforce", "baseline": "moving"},
+            "group": 1,
+            "agents": {"answerer": {"aggregation": "seq-mean-token-mean"}},
+            "micro_batch": 64,
+        },
+        {
+            "advantage": {"estimator": "reinforce++", "centered": True},
+            "agents": {
+                "answerer": {"advantage": {"estimator": "grpo"}, "weight": 2, "penalty": 0.5}
+            },
+        },
         {"advantage": {"estimator": "gigpo", "gamma": 0.9}},
         {"advantage": {"estimator": "gae"}, "group": 1},
-        {"kl": {"weight": 0.1}, "entropy": 0.01, "epochs": 2, "updates": 2},
-        {"kl": {"weight": 0.1, "form": "k1", "where": "reward"}},
-        {"dynamic": 3, "aggregation": "seq-mean-token-sum-norm", "dual_clip": None},
-        {"overlong": {"longest": 2, "buffer": 1}, "truncated": "drop"},
-        {"agents": {"answerer": {"advantage": {"estimator": "grpo"}, "weight": 2, "penalty": 0.5}}},
-        {"agents": {"answerer": {"aggregation": "seq-mean-token-mean"}}, "micro_batch": 64},
     ],
-    ids=str,
+    ids=lambda settings: settings["advantage"]["estimator"],
 )
 def test_every_setting_trains_and_gives_finite_metrics(
     tmp_path: Path, settings: dict[str, Any]

@@ -388,7 +388,7 @@ def test_by_descriptions_a_policy_applies_to_another_team() -> None:
 
 def test_a_policy_that_also_goes_by_places_is_refused_for_another_team() -> None:
     counting = Neural(encoders=[Counts(), Members()], hidden=[16])  # type: ignore[list-item]
-    with pytest.raises(CheckpointError, match=r"another team.*goes by the encoder members"):
+    with pytest.raises(CheckpointError, match=r"another team.*policy with the encoder members"):
         policy(counting, roster=OTHERS).load(shaken(counting).save())
 
 

@@ -29,15 +29,6 @@ STATEMENTS = (
     *(f"assert total({values}) == {wanted}" for values, wanted in INPUTS),
     "try:\n    total(None)\nexcept TypeError:\n    pass\nelse:\n    raise AssertionError",
 )
-TESTS = (
-    "import pytest\nfrom solution import total\n\n"
-    + "\n".join(
-        f"def test_{i}():\n    assert total({values}) == {wanted}\n"
-        for i, (values, wanted) in enumerate(INPUTS)
-    )
-    + "\ndef test_none():\n    with pytest.raises(TypeError):\n        total(None)\n"
-)
-IDS = tuple(f"test_total.py::test_{i}" for i in (*range(len(INPUTS)), "none"))
 
 
 @frozen
@@ -47,9 +38,7 @@ class Wrong:
     Args:
         how: in words.
         source: the program.
-        fools: naive judges that take it for right: "exit" (pytest's exit code), "junit" (exactly
-            the wanted ids have passed in its report), "shared" (asserts in one process), "loop"
-            (inputs and wanted values in one process).
+        fools: naive judges that take it for right, see `naive.py`.
         forged: whether the outside compare has to report it as an attempt.
         endless: whether it may run into its limits.
     """
@@ -67,10 +56,10 @@ def _wrong(
     return Wrong(how, dedent(source), frozenset(fools.split()), forged, endless)
 
 
-_ALL = "exit junit shared loop"
+_ALL = "exit shared loop"
 
 WRONG: dict[str, Wrong] = {
-    # ---- early exits and fake reports
+    # ---- early exits
     "c01": _wrong(
         "prints what a passing run prints",
         """
@@ -101,21 +90,6 @@ WRONG: dict[str, Wrong] = {
             return 0
         """,
         "exit",
-    ),
-    "c05": _wrong(
-        "writes a report of its own and leaves",
-        """
-        import os
-        def total(values):
-            cases = "".join(
-                f'<testcase classname="test_total" name="test_{i}"/>' for i in [*range(7), "none"]
-            )
-            with open("report.xml", "w") as file:
-                file.write(f'<testsuites><testsuite>{cases}</testsuite></testsuites>')
-            os._exit(0)
-        """,
-        "exit junit",
-        forged=True,
     ),
     # ---- lying values
     "c06": _wrong(
@@ -169,19 +143,6 @@ WRONG: dict[str, Wrong] = {
             return 0
         """,
     ),
-    "c10": _wrong(
-        "replaces what runs a test",
-        """
-        try:
-            import _pytest.python
-            _pytest.python.Function.runtest = lambda self: None
-        except ImportError:
-            pass
-        def total(values):
-            return 0
-        """,
-        "exit junit",
-    ),
     "c11": _wrong(
         "replaces the JSON and comparison modules",
         """
@@ -226,7 +187,6 @@ WRONG: dict[str, Wrong] = {
                     return ast.literal_eval(node.comparators[0])
             raise TypeError
         """,
-        "exit junit",
     ),
     "c14": _wrong(
         "looks for the wanted values in the heap",
@@ -248,23 +208,6 @@ WRONG: dict[str, Wrong] = {
             raise TypeError
         """,
         "loop",
-    ),
-    "c15": _wrong(
-        "drops settings for the runner",
-        """
-        for name, text in {
-            "conftest.py": "def pytest_runtest_makereport(call):\\n    call.excinfo = None\\n",
-            "pytest.ini": "[pytest]\\naddopts = --collect-only\\n",
-            "sitecustomize.py": "import os\\nos._exit(0)\\n",
-        }.items():
-            try:
-                with open(name, "w") as file:
-                    file.write(text)
-            except OSError:
-                pass
-        def total(values):
-            return 0
-        """,
     ),
     "c16": _wrong(
         "hooks the import system",
@@ -311,18 +254,6 @@ WRONG: dict[str, Wrong] = {
         def total(values):
             raise SystemExit(0)
         """,
-    ),
-    "c19": _wrong(
-        "skips the tests",
-        """
-        try:
-            from _pytest.outcomes import Skipped
-        except ImportError:
-            from unittest import SkipTest as Skipped
-        def total(values):
-            raise Skipped("not needed here")
-        """,
-        "exit",
     ),
     # ---- process tricks
     "c20": _wrong(
@@ -487,24 +418,6 @@ WRONG: dict[str, Wrong] = {
         """,
         endless=True,
     ),
-    "c31": _wrong(
-        "rewrites the reports that pytest's hooks get",
-        """
-        import gc
-        try:
-            from _pytest.reports import TestReport
-            old = TestReport.__init__
-            def new(self, *a, **k):
-                old(self, *a, **k)
-                if self.when == "call" and self.nodeid.endswith("_0"):
-                    self.outcome, self.longrepr = "passed", None
-            TestReport.__init__ = new
-        except ImportError:
-            pass
-        def total(values):
-            return 0
-        """,
-    ),
     "c32": _wrong(
         "imports the reference solution",
         """
@@ -564,26 +477,13 @@ WRONG: dict[str, Wrong] = {
             __hash__ = int.__hash__
         def total(values):
             if values is None: raise TypeError
-            frame, judged = sys._getframe(1), "pytest" in sys.modules
+            frame, judged = sys._getframe(1), False
             while frame and not judged:
                 judged = frame.f_code.co_filename in ("<judge>", "<string>")
                 frame = frame.f_back
             return Yes(0) if judged else 0
         """,
         _ALL,
-    ),
-    "c38": _wrong(
-        "makes pytest collect nothing",
-        """
-        __test__ = False
-        try:
-            import _pytest.python
-            _pytest.python.Module.collect = lambda self: []
-        except ImportError:
-            pass
-        def total(values):
-            return 0
-        """,
     ),
     "c39": _wrong(
         "leaves by another name",

@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 
 import pytest
-from orchestrion_sandbox.box import ZygoteBox
 from orchestrion_sandbox.errors import SandboxError
+from orchestrion_sandbox.warm import WarmBox
 
 from tests.plugins.sandbox.scene import strong, without
 
-Boxes = Callable[[str], tuple[asyncio.Runner, ZygoteBox]]
+Boxes = Callable[[str], tuple[asyncio.Runner, WarmBox]]
 
 
 @pytest.fixture(scope="package")
 def boxes() -> Iterator[Boxes]:
     """Gives a backend by name, shipped or weakened, and the event loop that all of them live in."""
-    opened: dict[str, ZygoteBox] = {}
+    opened: dict[str, WarmBox] = {}
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
 
-        def box(name: str) -> tuple[asyncio.Runner, ZygoteBox]:
+        def box(name: str) -> tuple[asyncio.Runner, WarmBox]:
             if name not in opened:
                 shipped = name in ("namespaces", "landlock")
                 try:
@@ -47,6 +47,6 @@ def runner(boxes: Boxes) -> asyncio.Runner:
 
 
 @pytest.fixture(scope="package")
-def box(boxes: Boxes) -> ZygoteBox:
+def box(boxes: Boxes) -> WarmBox:
     """The default backend; skips where it cannot work."""
     return boxes("namespaces")[1]

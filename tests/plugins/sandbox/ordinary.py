@@ -9,19 +9,24 @@ import sys
 from orchestrion_sandbox.errors import SandboxError
 
 from tests.plugins.sandbox.attacks.every import ATTACKS
-from tests.plugins.sandbox.scene import Scene, strong
+from tests.plugins.sandbox.scene import Attack, Scene, strong
 
 
 async def main(backend: str) -> None:
     """Print one line an attack, or why the backend cannot be opened."""
     try:
         async with strong(backend) as box:
-            for attack in ATTACKS:
-                with Scene() as scene:
-                    result = await scene.play(box, attack)
-                    breaches = scene.breaches(attack, result)
+            together = asyncio.Semaphore(3)
+
+            async def attempt(attack: Attack) -> None:
+                async with together:
+                    with Scene() as scene:
+                        result = await scene.play(box, attack)
+                        breaches = await asyncio.to_thread(scene.breaches, attack, result)
                 ended = {"status": result.status, "result": repr(result)[:2000]}
                 print(json.dumps({"name": attack.name, "breaches": breaches} | ended), flush=True)
+
+            await asyncio.gather(*map(attempt, ATTACKS))
     except SandboxError as error:
         print(json.dumps({"failed": str(error)}))
 

@@ -24,11 +24,11 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from attrs import define, evolve, field, frozen
-from orchestrion_sandbox.box import ZygoteBox
 from orchestrion_sandbox.interface import Limits, Profile, Program, Result
+from orchestrion_sandbox.warm import WarmBox
 
 SMALL = Limits(
     wall_seconds=30,  # bounds a hang, not a busy machine
@@ -55,6 +55,27 @@ def call(number, *arguments):
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
+
+def together(count, work):
+    """Fork children that each do some work, and hold what they got until all have done it."""
+    reader, writer = os.pipe()
+    def done():
+        os.write(writer, b"x")
+        time.sleep(20)
+        os._exit(0)
+    children = []
+    for _ in range(count):
+        children.append(os.fork())
+        if children[-1] == 0:
+            try:
+                work(done)
+            finally:
+                done()
+    for _ in children:
+        os.read(reader, 1)
+    time.sleep(1.5)  # enough for whoever looks now and then
+    for child in children:
+        os.kill(child, signal.SIGKILL)
 
 def attempt(what, function):
     """Try; a breach is whatever comes back but None or False."""
@@ -112,6 +133,30 @@ class Peak:
     memory_mb: int = 0
     shared_mb: int = 0
     core: set[str] = field(factory=set)
+
+
+class Process(NamedTuple):
+    """A live process: one that has ended but was not waited for is none."""
+
+    pid: int
+    name: str
+    parent: int
+
+
+def processes() -> list[Process]:
+    """Return all live processes that can be seen from here."""
+    alive = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                text = (folder / "stat").read_text(errors="replace")
+            except OSError:  # it has just gone
+                continue
+            state, parent = text.rpartition(")")[2].split()[:2]
+            if state not in "ZX":
+                name = text[text.index("(") + 1 : text.rindex(")")]
+                alive.append(Process(int(folder.name), name, int(parent)))
+    return alive
 
 
 class Scene:
@@ -189,7 +234,7 @@ class Scene:
 
     # ------------------------------------------------------------ one attack
 
-    async def play(self, box: ZygoteBox, attack: Attack) -> Result:
+    async def play(self, box: WarmBox, attack: Attack) -> Result:
         """Run an attack, and what comes before and beside it."""
         world, limits = self.world(), attack.limits
         if attack.before:
@@ -225,19 +270,16 @@ class Scene:
         self.peak.shared_mb = max(self.peak.shared_mb, _shared_mb() - self._shared)
 
     def marked(self) -> list[int]:
-        """The processes that have the mark as their name, wherever they went."""
-        found = []
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdecimal():
-                with contextlib.suppress(OSError):
-                    if (folder / "comm").read_text().strip() == self.mark:
-                        found.append(int(folder.name))
-        return found
+        """Return the live processes that have the mark as their name, wherever they went."""
+        return [process.pid for process in processes() if process.name == self.mark]
 
     # ------------------------------------------------------------ what it came to
 
-    def breaches(self, attack: Attack, result: Result) -> list[str]:
-        """Everything that was reached, as seen from outside. Empty if all walls held."""
+    def breaches(self, attack: Attack, result: Result, seconds: float = 20.0) -> list[str]:
+        """Return everything that was reached, as seen from outside. Empty if all walls held.
+
+        Processes of the attack have so many seconds to be gone.
+        """
         lines = result.stdout.decode(errors="replace").splitlines()
         found = [line for line in lines if line.startswith("BREACH")]
         if self.secret.encode() in result.stdout + result.stderr:
@@ -245,10 +287,10 @@ class Scene:
         found += self.heard + self._sockets() + self._limits(attack.limits, result)
         if (after := self._state()) != self._before:
             found.append(f"files or the victim changed: {self._before} {after}")
-        if survivors := until_none(self.marked):
-            found.append(f"processes live on: {survivors}")
         if more := attack.judge(self, result):
             found.append(more)
+        if survivors := until_none(self.marked, 0.0 if found else seconds):
+            found.append(f"processes live on: {survivors}")
         return found
 
     def _limits(self, limits: Limits, result: Result) -> list[str]:
@@ -290,12 +332,12 @@ class Scene:
         return [f"{listeners[listener]} arrived" for listener in ready]
 
 
-def until_none(look: Callable[[], list[int]], seconds: float = 1.0) -> list[int]:
-    """What is still there once nothing is, or time is up."""
+def until_none(look: Callable[[], list[int]], seconds: float = 20.0) -> list[int]:
+    """Look until nothing is there, or time is up; return what is left."""
     end = time.monotonic() + seconds
-    while (found := look()) and time.monotonic() < end:
+    while (left := look()) and time.monotonic() < end:
         time.sleep(0.01)
-    return found
+    return left
 
 
 def _listed(folder: str) -> list[Path]:
@@ -329,14 +371,14 @@ def _shared_mb() -> int:
 
 
 @contextlib.asynccontextmanager
-async def strong(mode: str = "namespaces") -> AsyncIterator[ZygoteBox]:
+async def strong(mode: str = "namespaces") -> AsyncIterator[WarmBox]:
     """The backend as it is shipped."""
     assert mode in ("namespaces", "landlock", "unconfined")
-    async with ZygoteBox.opened(mode, mode, Profile()) as box:  # type: ignore[arg-type]
+    async with WarmBox.opened(mode, mode, Profile()) as box:  # type: ignore[arg-type]
         yield box
 
 
-class WithoutLimits(ZygoteBox):
+class WithoutLimits(WarmBox):
     """A plain child process: sees the machine, and no limit asked for is kept.
 
     The attacks are written so that even this does no harm to speak of.
@@ -360,7 +402,7 @@ class WithoutLimits(ZygoteBox):
 
 
 @contextlib.asynccontextmanager
-async def without(wall: str) -> AsyncIterator[ZygoteBox]:
+async def without(wall: str) -> AsyncIterator[WarmBox]:
     """`nothing` keeps the program from anything; else one wall of the default is taken down."""
     if wall == "nothing":
         async with WithoutLimits.opened("nothing", "unconfined", Profile()) as box:

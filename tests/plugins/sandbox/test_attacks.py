@@ -14,12 +14,14 @@ from tests.plugins.sandbox.conftest import Boxes
 from tests.plugins.sandbox.scene import Attack, Scene
 
 
-def tried(boxes: Boxes, backend: str, attack: Attack) -> tuple[Result, list[str]]:
-    """The result, and everything the attack reached."""
+def tried(
+    boxes: Boxes, backend: str, attack: Attack, seconds: float = 20.0
+) -> tuple[Result, list[str]]:
+    """Return the result, and everything the attack reached."""
     runner, box = boxes(backend)
     with Scene() as scene:
         result = runner.run(scene.play(box, attack))
-        return result, scene.breaches(attack, result)
+        return result, scene.breaches(attack, result, seconds)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda a: a.name)
@@ -31,7 +33,7 @@ def test_the_default_backend_holds(boxes: Boxes, attack: Attack) -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda a: a.name)
 def test_a_weaker_backend_does_not(boxes: Boxes, attack: Attack) -> None:
-    result, breaches = tried(boxes, attack.weak, attack)
+    result, breaches = tried(boxes, attack.weak, attack, 0.5)
     assert breaches, result
 
 

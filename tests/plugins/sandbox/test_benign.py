@@ -255,12 +255,13 @@ def test_it_works(boxes: Boxes, control: Control) -> None:
         assert result.stderr == b""
 
 
-def test_files_and_arguments_arrive(boxes: Boxes) -> None:
+def test_files_and_arguments_arrive_and_are_gone_with_the_run(boxes: Boxes) -> None:
     runner, box = boxes("namespaces")
-    source = "import sys\nprint(open('data/in put.bin', 'rb').read(), sys.argv)"
+    source = "import sys\nprint(open('data/in put.bin', 'rb').read(), sys.argv)\nopen('left', 'w')"
     program = Program(source, {"data/in put.bin": b"\0\xff"}, ("one", "zwei ü"))
     result = runner.run(box.run(program))
     assert result.stdout.decode() == "b'\\x00\\xff' ['main.py', 'one', 'zwei ü']\n"
+    assert runner.run(box.run(Program("import os; print(os.listdir())"))).stdout == b"[]\n"
 
 
 def test_output_is_kept_up_to_the_last_byte_allowed(boxes: Boxes) -> None:

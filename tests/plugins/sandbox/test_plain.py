@@ -14,9 +14,8 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_sandbox.asking import Forged, for_the_other_side, raised, read
-from orchestrion_sandbox.box import ZygoteBox
 from orchestrion_sandbox.compare import same
+from orchestrion_sandbox.dialogue import Forged, raised, read, to_pass_on
 from orchestrion_sandbox.inside.plain import (
     LARGE,
     MOST_ITEMS,
@@ -28,7 +27,8 @@ from orchestrion_sandbox.inside.plain import (
 )
 from orchestrion_sandbox.interface import Limits, Program, Result
 from orchestrion_sandbox.judge import judge_calls, judge_statements
-from orchestrion_sandbox.verdict import Case, Equal
+from orchestrion_sandbox.verdict import Case, Equal, Verdict
+from orchestrion_sandbox.warm import WarmBox
 
 ATOMS = st.one_of(
     st.none(),
@@ -54,6 +54,7 @@ VALUES = st.recursive(
     ),
     max_leaves=12,
 )
+TAGS = "set dict float bytes complex int tuple frozenset iter handle x".split()
 EQUAL: tuple[Equal, ...] = ("exact", "python", "items")
 
 
@@ -92,21 +93,7 @@ def test_one_different_item_makes_a_difference(items: list[Any], data: st.DataOb
             | st.dictionaries(st.sampled_from(["$", "v", "n", "a"]), inner, max_size=3)
             | st.fixed_dictionaries(
                 {
-                    "$": st.sampled_from(
-                        [
-                            "set",
-                            "dict",
-                            "float",
-                            "bytes",
-                            "complex",
-                            "int",
-                            "tuple",
-                            "frozenset",
-                            "iter",
-                            "handle",
-                            "x",
-                        ]
-                    ),
+                    "$": st.sampled_from(TAGS),
                     "v": inner,
                 }
             )
@@ -337,45 +324,48 @@ class Saying:
             return json.dumps({"id": request["id"], "end": True}).encode()
         return self._answer.replace("ID", request["id"]).encode("utf-8", "surrogatepass")
 
-    def said_more(self) -> bool:
+    async def said_more(self) -> bool:
         return False
 
     async def result(self) -> Result:
         return Result("ok", 0)
 
 
-@pytest.mark.parametrize("answer", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_hostile_reply_fails_the_case_and_not_the_judge(answer: str) -> None:
-    box = cast(ZygoteBox, Saying(answer))
-    cases = [Case((1, 2), 3), Case((1, 2), raises="KeyError")]
-    verdict = asyncio.run(judge_calls(box, "", "f", cases))
-    assert not verdict.passed
-    assert verdict.share == 0
-    for outcome in verdict.outcomes:
-        shown = outcome.error + outcome.text + outcome.got
-        shown.encode()  # nothing that a file could not take
-        assert "\x1b" not in shown
+def test_a_hostile_reply_fails_the_case_and_not_the_judge() -> None:
+    async def judged(answer: str) -> Verdict:
+        cases = [Case((1, 2), 3), Case((1, 2), raises="KeyError")]
+        return await judge_calls(cast(WarmBox, Saying(answer)), "", "f", cases)
+
+    with asyncio.Runner() as runner:
+        for answer in HOSTILE:
+            verdict = runner.run(judged(answer))
+            assert (verdict.passed, verdict.share) == (False, 0), answer[:100]
+            for outcome in verdict.outcomes:
+                shown = outcome.error + outcome.text + outcome.got
+                shown.encode()  # nothing that a file could not take
+                assert "\x1b" not in shown, answer[:100]
 
 
 def test_the_same_double_passes_with_the_right_answer() -> None:
-    box = cast(ZygoteBox, Saying('{"id": "ID", "value": 3}'))
+    box = cast(WarmBox, Saying('{"id": "ID", "value": 3}'))
     assert asyncio.run(judge_calls(box, "", "f", [Case((1, 2), 3)])).passed
 
 
-@pytest.mark.parametrize("answer", HOSTILE, ids=range(len(HOSTILE)))
-def test_what_is_passed_on_to_tests_can_be_decoded_there(answer: str) -> None:
-    try:
-        passed = for_the_other_side(read(answer.replace("ID", "1").encode("utf-8", "replace"), "1"))
-    except Forged:
-        return
-    json.dumps(passed)
-    if "value" in passed and "error" not in passed:
-        only = passed["value"]
-        assert not isinstance(only, dict) or only["$"] == "handle" or only_plain(decode(only))
+def test_what_is_passed_on_to_tests_can_be_decoded_there() -> None:
+    for answer in HOSTILE:
+        try:
+            passed = to_pass_on(read(answer.replace("ID", "1").encode("utf-8", "replace"), "1"))
+        except Forged:
+            continue
+        json.dumps(passed)
+        if "value" in passed and "error" not in passed:
+            value = passed["value"]
+            is_handle = isinstance(value, dict) and value["$"] == "handle"
+            assert is_handle or only_plain(decode(value)), answer[:100]
 
 
 def test_tests_that_say_nothing_of_the_kind_do_not_pass_either() -> None:
-    box = cast(ZygoteBox, Saying('{"id": "ID", "error": "AssertionError"}'))
+    box = cast(WarmBox, Saying('{"id": "ID", "error": "AssertionError"}'))
     assert not asyncio.run(judge_statements(box, "", "f", ["assert f()"])).passed
 
 

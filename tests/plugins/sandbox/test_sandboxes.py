@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,12 +22,9 @@ from orchestrion_sandbox import (
     SandboxError,
     choose,
     judge_calls,
-    judge_pytest,
     require,
 )
-from orchestrion_sandbox.blocking import BlockingBox
 from orchestrion_sandbox.cold import Cold, bubblewrap_command, engine_command
-from orchestrion_sandbox.launching import encode_program
 from orchestrion_sandbox.sandboxes import Engine, Subprocess
 from orchestrion_sandbox.selftest import findings
 
@@ -58,21 +57,27 @@ def test_every_backend_runs_a_program_and_says_what_it_is(name: str) -> None:
     assert result.unsandboxed == (name == "subprocess")
 
 
+STATUSES = {
+    "flood": "while True: print('x' * 1000)",
+    "timeout": "import time; time.sleep(60)",
+    "cpu": "while True: pass",
+    "crashed": "import ctypes; ctypes.string_at(0)",
+    "error": "1 / 0",
+}
+
+
 @pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize(
-    ("source", "status"),
-    [
-        ("while True: print('x' * 1000)", "flood"),
-        ("import time; time.sleep(60)", "timeout"),
-        ("while True: pass", "cpu"),
-        ("import ctypes; ctypes.string_at(0)", "crashed"),
-        ("1 / 0", "error"),
-    ],
-    ids=["flood", "timeout", "cpu", "crashed", "error"],
-)
-def test_the_status_is_what_the_supervisor_saw(name: str, source: str, status: str) -> None:
-    limits = Limits(wall_seconds=3.0 if status == "timeout" else 30.0, cpu_seconds=1)
-    assert run(name, source, limits=limits).status == status
+def test_the_status_is_what_the_supervisor_saw(name: str) -> None:
+    async def results() -> dict[str, str]:
+        async with choose(name, unsafe_local=True).open() as box:
+            runs = []
+            for status, source in STATUSES.items():
+                seconds = 1.0 if status == "timeout" else 60.0
+                limits = Limits(wall_seconds=seconds, cpu_seconds=1)
+                runs.append(box.run(Program(source), limits=limits))
+            return {s: r.status for s, r in zip(STATUSES, await asyncio.gather(*runs), strict=True)}
+
+    assert asyncio.run(results()) == {status: status for status in STATUSES}
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -85,27 +90,6 @@ def test_every_backend_can_judge(name: str) -> None:
 
     assert asyncio.run(judged("def f(x):\n    print('noise')\n    return x + 1"))
     assert not asyncio.run(judged("def f(x):\n    return 2"))
-
-
-def test_files_are_there_and_gone_with_the_run() -> None:
-    async def twice() -> tuple[bytes, bytes]:
-        async with choose("namespaces").open() as box:
-            program = Program(
-                "import sys\nprint(open('data/a.txt').read(), sys.argv[1])\nopen('left', 'w')",
-                {"data/a.txt": b"here"},
-                ("now",),
-            )
-            first = await box.run(program)
-            second = await box.run(Program("import os; print(os.listdir())"))
-            return first.stdout, second.stdout
-
-    assert asyncio.run(twice()) == (b"here now\n", b"[]\n")
-
-
-@pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "", "a\0b"])
-def test_a_file_outside_the_folder_is_refused(path: str) -> None:
-    with pytest.raises(ValueError, match="below the folder"):
-        encode_program(Program("", {path: b""}))
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -137,14 +121,23 @@ def test_what_holds_level_3_keeps_the_number_of_files(name: str) -> None:
     assert 40 < made <= 50
 
 
-def test_modules_of_a_profile_are_there_without_their_folder() -> None:
-    async def once() -> bytes:
-        profile = Profile(("fractions",), (), {"tools.words": "def back(x): return x[::-1]"})
-        async with choose("namespaces").open(profile) as box:
-            program = Program("from tools.words import back; import tools; print(back('ab'))")
-            return (await box.run(program)).stdout
+@pytest.mark.parametrize("name", ["namespaces", BACKENDS[2]])
+def test_modules_of_a_profile_are_there_without_their_folder(name: str) -> None:
+    back = "def back(x): return x[::-1]\n"
+    talk = (
+        "import os\ndef answer(payload, channel): os.write(channel, os.read(channel, 9).upper())\n"
+    )
 
-    assert asyncio.run(once()) == b"ba\n"
+    async def once() -> tuple[bytes, bytes]:
+        profile = Profile(("fractions",), (), {"tools.words": back, "tools.talk": talk})
+        async with choose(name).open(profile) as box:
+            program = Program("from tools.words import back; import tools; print(back('ab'))")
+            printed = (await box.run(program)).stdout
+            harness = {"answers": "tools.talk:answer"}
+            async with box.slots, box.converse(Program(""), harness=harness) as conversation:
+                return printed, await conversation.ask(b"ab")
+
+    assert asyncio.run(once()) == (b"ba\n", b"AB")
 
 
 # ---------------------------------------------------------------- choosing
@@ -154,7 +147,9 @@ def test_auto_takes_the_best() -> None:
     assert run("auto", "pass").backend == "namespaces"
 
 
-def test_auto_steps_down_only_to_the_level_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def landlock_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither namespaces nor bubblewrap work."""
     from orchestrion_sandbox import launching
 
     launch = launching.launch
@@ -164,9 +159,12 @@ def test_auto_steps_down_only_to_the_level_asked_for(monkeypatch: pytest.MonkeyP
             raise SandboxError("the sandbox 'namespaces' cannot start: barred for this test")
         return launch(mode, profile)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("orchestrion_sandbox.box.launch", barred)
-    monkeypatch.setenv("PATH", "")  # no bubblewrap either
+    monkeypatch.setattr("orchestrion_sandbox.warm.launch", barred)
+    monkeypatch.setenv("PATH", "")
 
+
+@pytest.mark.usefixtures("landlock_only")
+def test_auto_steps_down_only_to_the_level_asked_for() -> None:
     async def opened(level: int) -> str:
         async with choose("auto", level=level).open() as box:
             return box.backend
@@ -176,23 +174,14 @@ def test_auto_steps_down_only_to_the_level_asked_for(monkeypatch: pytest.MonkeyP
         asyncio.run(opened(3))
 
 
-def test_doctor_calls_it_a_problem_where_the_default_cannot_be_had(
+@pytest.mark.usefixtures("landlock_only")
+def test_doctor_calls_it_a_problem_where_the_default_cannot_be_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from orchestrion_sandbox import launching
-
-    launch = launching.launch
-
-    def barred(mode: str, profile: Profile) -> object:
-        if mode == "namespaces":
-            raise SandboxError("the sandbox 'namespaces' cannot start: barred for this test")
-        return launch(mode, profile)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("orchestrion_sandbox.box.launch", barred)
-    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("orchestrion_sandbox.selftest.ATTACKS", ())
     problems = [text for _, state, text in findings() if state == "problem"]
     assert len(problems) == 1
-    assert "the default cannot be had: no sandbox of level 3 works here" in problems[0]
+    assert "the default backend cannot be used: no sandbox of level 3 works here" in problems[0]
 
 
 # As macOS and Windows have it, as far as an interpreter on Linux can be made to look like one.
@@ -349,19 +338,25 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
 
-def test_a_suite_is_judged_wherever_files_and_pytest_can_be_shown() -> None:
-    async def judged(name: str) -> bool:
-        async with choose(name, level=2).open() as box:
-            tests = {"test_f.py": "from solution import f\ndef test_f(): assert f(1) == 2\n"}
-            verdict = await judge_pytest(box, tests, {"solution.py": "def f(x): return x + 1"})
-            return verdict.passed
+@pytest.fixture
+def packages() -> Iterator[str]:
+    """A folder with a module, which every user can read."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        Path(name, "shown.py").write_text("WORD = 'package'")
+        yield name
 
-    assert asyncio.run(judged("namespaces"))
-    if shutil.which("bwrap"):
-        assert asyncio.run(judged("bwrap"))
-    # What cannot judge says so: it is no verdict on the program.
+
+def test_packages_and_files_are_shown_where_the_backend_can(packages: str) -> None:
+    async def printed(name: str) -> bytes:
+        async with choose(name, level=2).open(Profile(packages=(packages,))) as box:
+            source = "import shown\nprint(shown.WORD, open('a').read())"
+            return (await box.run(Program(source, {"a": b"file"}))).stdout
+
+    for name in ["namespaces", *(["bwrap"] if shutil.which("bwrap") else [])]:
+        assert asyncio.run(printed(name)) == b"package file\n"
     with pytest.raises(SandboxError, match="no folder for files"):
-        asyncio.run(judged("landlock"))
+        asyncio.run(printed("landlock"))
     with pytest.raises(SandboxError, match="shows no folders of packages"):
         engine_command(Limits(), "docker", "image", "name", packages=("/somewhere",))
 
@@ -397,47 +392,3 @@ def test_an_engine_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch
 
     with pytest.raises(SandboxError, match="podman is not installed"):
         asyncio.run(opened())
-
-
-# ---------------------------------------------------------------- without an event loop
-
-ECHO = "import os\ndef answer(payload, channel):\n    while data := os.read(channel, 100):\n"
-
-
-def test_a_conversation_without_an_event_loop() -> None:
-    source = ECHO + "        os.write(channel, data.upper())\n    os._exit(7)"
-    box = BlockingBox("namespaces", "namespaces", Profile((), (), {"echo": source}))
-    try:
-        talk = box.start({"answers": "echo:answer"}, Limits())
-        talk.channel.sendall(b"ab")
-        assert talk.channel.recv(10) == b"AB"
-        assert talk.finish(5.0) == 7
-    finally:
-        box.close()
-
-
-def test_a_conversation_that_does_not_end_is_ended() -> None:
-    source = ECHO + "        pass\n    while True: pass"
-    box = BlockingBox("namespaces", "namespaces", Profile((), (), {"echo": source}))
-    try:
-        talk = box.start({"answers": "echo:answer"}, Limits())
-        assert talk.finish(0.2) == -9
-        again = box.start({"answers": "echo:answer"}, Limits())
-        again.kill()
-        assert again.finish(5.0) == -9
-    finally:
-        box.close()
-
-
-def test_a_sandbox_that_is_gone_is_nobodys_exit_code() -> None:
-    source = "def answer(payload, channel):\n    while 'alone' not in payload: pass"
-    box = BlockingBox("namespaces", "namespaces", Profile((), (), {"echo": source}))
-    try:
-        talk = box.start({"answers": "echo:answer"}, Limits())
-        assert box._process is not None
-        box._process.kill()
-        with pytest.raises(SandboxError, match="gone before"):
-            talk.finish(5.0)
-        assert box.start({"answers": "echo:answer", "alone": True}, Limits()).finish(5.0) == 0
-    finally:
-        box.close()

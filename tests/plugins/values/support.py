@@ -9,7 +9,8 @@ import numpy as np
 from attrs import frozen
 from orchestrion_encoders.counts import Counts
 from orchestrion_encoders.hints import Hints
-from orchestrion_values.policy import Mask, ValuePolicy
+from orchestrion_values.arrays import Mask
+from orchestrion_values.policy import ValuePolicy
 
 from orchestrion import (
     Activation,

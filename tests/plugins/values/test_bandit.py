@@ -102,7 +102,7 @@ def test_it_finds_the_best_choice_whatever_the_scale_of_rewards(
 
 
 @pytest.mark.parametrize("algorithm", ["thompson", "linucb"])
-def test_a_choice_whose_reward_never_comes_is_not_chosen_for_ever(algorithm: str) -> None:
+def test_a_choice_without_rewards_is_tried_less(algorithm: str) -> None:
     session = Asked(lambda problem, name: None if name == "a" else 0.9 if name == "b" else 0.1)
     trained(session, episodes=120, algorithm=algorithm)
     late = Counter(name for _, name in session.chosen[60:])
@@ -184,7 +184,7 @@ def test_a_start_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [False, True])
-def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(text: bool) -> None:
+def test_an_interrupted_run_resumes_with_equal_results(text: bool) -> None:
     questions = [Problem(f"p{i}", f"word{i} of {i}", category=f"g{i % 2}") for i in range(9)]
 
     def pay(problem: Problem, name: str) -> float:

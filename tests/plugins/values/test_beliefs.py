@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from orchestrion_orchestration_bench.process import optimum
-from orchestrion_orchestration_bench.stop import Stop
+from orchestrion_orchestration_bench.stop import Stop, StopState
 from orchestrion_orchestration_bench.stop_exact import beliefs_of
-from orchestrion_orchestration_bench.stop_rules import StopState
-from orchestrion_values.optimism.beliefs import BeliefPlan, plan
-from orchestrion_values.optimism.believing import Beliefs, Believer
-from orchestrion_values.optimism.hidden import Hidden, fit
-from orchestrion_values.optimism.log import find_log
-from orchestrion_values.optimism.seen import Seen, Shown
+from orchestrion_values.optimism.beliefs import BeliefPlan, Beliefs, Believer, _Heard, plan
+from orchestrion_values.optimism.hidden import Hidden, find_log, fit
+from orchestrion_values.optimism.states import Seen, Shown
 
 TASK = Stop(horizon=3)
 NAMES = (*TASK.solvers, *TASK.checkers, "submit", "abstain")
@@ -96,7 +93,7 @@ def learned() -> tuple[Seen, Beliefs]:
     return seen, beliefs
 
 
-def test_a_history_written_call_by_call_is_read_alike_wherever_it_stands() -> None:
+def test_a_symbol_of_a_log_is_the_same_in_every_slot() -> None:
     log = find_log(played(300, 1))
     assert log is not None
     assert log.width == len(TASK.rules.sayings) - 1
@@ -161,15 +158,15 @@ def test_what_is_learned_from_random_episodes_is_worth_nearly_as_much(
         assert value == pytest.approx(best.by_type[name], abs=0.08)
 
 
-def test_every_step_of_the_fit_makes_what_was_heard_likelier(
+def test_every_step_of_the_fit_raises_the_likelihood(
     learned: tuple[Seen, Beliefs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from orchestrion_values.optimism import believing, hidden
+    from orchestrion_values.optimism import hidden
 
     seen, _ = learned
     monkeypatch.setattr(hidden, "FEW", 1e-9)  # no prior: what climbs is the likelihood itself
     monkeypatch.setattr(hidden, "STAY", 0.0)
-    heard = believing._Heard(seen, find_log(seen), {})  # type: ignore[arg-type]
+    heard = _Heard(seen, find_log(seen), {})  # type: ignore[arg-type]
     model = hidden._random(heard.shape, 3, np.random.default_rng(5))
     path = []
     for _ in range(12):
@@ -179,8 +176,6 @@ def test_every_step_of_the_fit_makes_what_was_heard_likelier(
 
 
 def test_the_same_seed_gives_the_same_model(learned: tuple[Seen, Beliefs]) -> None:
-    from orchestrion_values.optimism.believing import _Heard
-
     seen, _ = learned
     heard = _Heard(seen, find_log(seen), {})  # type: ignore[arg-type]
     one, other = (fit(heard.sequences, heard.shape, 3, None, 2, 11) for _ in range(2))

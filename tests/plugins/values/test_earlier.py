@@ -78,7 +78,7 @@ def test_a_run_that_nothing_can_be_learned_from_is_an_error(earlier: Path, tmp_p
     with pytest.raises(UsageError, match=r"trainer\.runs: .*none"):
         asyncio.run(train(config({**fewest, "runs": ["none"]}), tmp_path / "a"))
     other = config({**fewest, "runs": [str(earlier)]}, team=("tester",))
-    with pytest.raises(UsageError, match="what this team does not have"):
+    with pytest.raises(UsageError, match="a choice that this team lacks"):
         asyncio.run(train(other, tmp_path / "b"))
 
 

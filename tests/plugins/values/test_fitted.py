@@ -7,9 +7,9 @@ import pytest
 from orchestrion_values.ensemble import Fitted, Trees
 from orchestrion_values.fitted import _folds, _left_out, fit
 from orchestrion_values.fitted_learner import FittedModel
+from orchestrion_values.fitted_q import batches
+from orchestrion_values.learner import chances
 from orchestrion_values.policy import Taken
-from orchestrion_values.probing import chances
-from orchestrion_values.sizes import batches
 from orchestrion_values.transitions import Transitions, from_steps
 
 from orchestrion import gather

@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from orchestrion_values.optimism.dynamics import learn
-from orchestrion_values.optimism.learner import Learner
-from orchestrion_values.optimism.planned import Believed, Planned
-from orchestrion_values.optimism.planning import optimistic, plain
-from orchestrion_values.optimism.seen import Seen, Shown
-from orchestrion_values.optimism.states import States
+from orchestrion_values.optimism.dynamics import learn, optimistic, plain
+from orchestrion_values.optimism.learner import Believed, Learner, Planned
+from orchestrion_values.optimism.states import Seen, Shown, States
 from orchestrion_values.optimistic import Optimistic
 from orchestrion_values.policy import ValuePolicy
 
@@ -62,7 +59,7 @@ def walked(*choices: int, pay: dict[int, float]) -> Seen:
 # ------------------------------------------------------------------------------ states
 
 
-def test_a_clock_tells_no_states_apart() -> None:
+def test_a_clock_is_left_out_of_states() -> None:
     seen = walked(10, 110, 20, 2110, pay={})
     states = States(seen, levels=12)
     assert states.count == 5  # places 0 to 4
@@ -199,7 +196,7 @@ def _taken(policy: ValuePolicy, place: int) -> str:
     return policy.names[int(row.argmax())]
 
 
-def test_it_goes_on_from_what_it_saved_as_if_nothing_had_happened() -> None:
+def test_a_resumed_training_gives_equal_results() -> None:
     settings = Optimistic(episodes=40)
     whole, cut = train(settings), train(settings, resume_at=2)
     for one, other in zip(whole, cut, strict=True):
@@ -237,6 +234,6 @@ def test_iterations_have_all_the_episodes_and_other_policies_are_refused() -> No
         Learner(Optimistic(), context).check(session)
 
 
-def test_a_model_over_beliefs_is_not_taken_where_nothing_is_written_down() -> None:
+def test_without_a_log_no_hidden_state_is_assumed() -> None:
     policy, _ = train(Optimistic(episodes=60))
     assert not isinstance(policy.model, Believed)

@@ -59,7 +59,7 @@ def test_the_best_sequence_is_found_among_neighbours_of_what_was_tried() -> None
     assert all(len(arm) <= 3 for arm in beliefs.arms)
 
 
-def test_what_is_little_known_is_drawn_more_often_than_its_mean_says() -> None:
+def test_uncertain_sequences_are_drawn_too() -> None:
     beliefs = believed(tried(3, 8), 3, 3)
     assert len(set(beliefs.draws(np.random.default_rng(1), 40))) > 3
 

@@ -40,7 +40,7 @@ def test_with_many_tries_values_are_those_of_least_squares() -> None:
     assert posterior.noise == pytest.approx(0.1, rel=0.05)
 
 
-def test_what_is_not_known_is_unsure_by_the_spread_of_rewards_and_not_by_1() -> None:
+def test_deviations_have_the_scale_of_the_rewards() -> None:
     shown = np.zeros((1, 3, 2))
     for scale in (1e-3, 1.0, 50.0):
         posterior = tries(60, scale=scale).posterior()
@@ -51,7 +51,7 @@ def test_what_is_not_known_is_unsure_by_the_spread_of_rewards_and_not_by_1() -> 
         assert unsure == pytest.approx(scale * plain.deviations(shown)[0], rel=1e-3)
 
 
-def test_a_choice_that_was_never_tried_is_thought_to_be_like_the_others_and_is_least_sure() -> None:
+def test_an_untried_choice_has_the_common_value_and_the_largest_deviation() -> None:
     start = Tries.none(NAMES, ())
     posterior = start.tried(np.zeros((8, 0)), [0, 1] * 4, [0.2, 0.4] * 4).posterior()
     assert posterior is not None

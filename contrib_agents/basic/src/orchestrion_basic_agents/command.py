@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from attrs import Factory, frozen
 
 from orchestrion import Agent, Calls, Key, Meta, Output, Usage, View, no_calls
-from orchestrion_basic_agents.reading import last_text
+from orchestrion_basic_agents.agents import last_text
 
 if TYPE_CHECKING:
     import asyncio
@@ -43,7 +43,7 @@ class Command(Agent):
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Run it once."""
+        """Run the program once."""
         import asyncio
 
         names = ("PATH", "HOME", "LANG", *self.environment)

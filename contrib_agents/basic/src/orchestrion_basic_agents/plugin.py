@@ -12,13 +12,13 @@ HERE = "orchestrion_basic_agents"
 @hookimpl
 def orchestrion_agents() -> Iterator[Component]:
     yield Component(
-        "echo", f"{HERE}.echo:Echo", "repeats what it reads; a JSON input scripts what it does"
+        "echo", f"{HERE}.agents:Echo", "repeats what it reads; a JSON input scripts what it does"
     )
-    yield Component("terminator", f"{HERE}.terminator:Terminator", "ends the episode")
-    yield Component("scripted", f"{HERE}.scripted:Scripted", "says prepared lines, one a turn")
+    yield Component("terminator", f"{HERE}.agents:Terminator", "ends the episode")
+    yield Component("scripted", f"{HERE}.agents:Scripted", "says prepared lines, one a turn")
     yield Component(
         "function",
-        f"{HERE}.function:Function",
+        f"{HERE}.agents:Function",
         "wraps an installed Python function",
         example={"function": "textwrap:dedent"},
     )
@@ -28,4 +28,4 @@ def orchestrion_agents() -> Iterator[Component]:
         "runs a program on the text it reads",
         example={"argv": ["cat"]},
     )
-    yield Component("human", f"{HERE}.human:Human", "asks a person on the terminal")
+    yield Component("human", f"{HERE}.agents:Human", "asks a person on the terminal")

@@ -1,4 +1,4 @@
-"""A tool that works out arithmetic."""
+"""The tool `calculator`."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _MOST_BITS = 4096
 
 @frozen
 class Calculator(FunctionTool):
-    """Works out arithmetic expressions; nothing of Python but that."""
+    """Evaluates arithmetic expressions, and no other Python."""
 
     def offers(self) -> Sequence[Callable[..., Any]]:
-        """`calculate`."""
+        """Return `calculate`."""
         return (calculate,)
 
 
@@ -70,7 +70,7 @@ def _value(node: ast.expr) -> Any:
 
 
 def _combined(sign: type[ast.operator], left: Any, right: Any) -> Any:
-    """Two numbers combined; whole numbers stay within bounds that are worked out at once."""
+    """Apply an operator; integer results are bounded."""
     if isinstance(left, int) and isinstance(right, int):
         bits = 0
         if sign is ast.Pow and abs(left) > 1:

@@ -1,4 +1,4 @@
-"""An agent that asks a language model."""
+"""The agent `chat`: it asks a language model."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ from orchestrion import (
     learnable,
     supports,
 )
-from orchestrion_chat.ceilings import activation
+from orchestrion_chat.agents import Prepared, Structured, activation, in_words, sampling
 from orchestrion_chat.code import quoted
 from orchestrion_chat.forms import Form, form_of, read_code
 from orchestrion_chat.interfaces import Tool
-from orchestrion_chat.prepared import Prepared
 from orchestrion_chat.presets import CodeRule, Preset, Role, preset_of
 from orchestrion_chat.schemas import check_schema
 from orchestrion_chat.sees import LABEL_TOKENS, Sees
-from orchestrion_chat.talk import Ending, Said, Structured, Talk, in_words, sampling
+from orchestrion_chat.talk import Ending, Said, Talk
 from orchestrion_chat.texts import system_text, with_parts
 from orchestrion_chat.toolbox import MOST_CALLS, Toolbox
 
@@ -40,7 +39,7 @@ __all__ = ["Chat", "Variant"]
 Temperature = Annotated[float, Meta(ge=0, le=2)]
 Tokens = Annotated[int, Meta(ge=1)]
 _REPAIR_BYTES = 4000
-"""The most that a repair turn says, beside the schema."""
+"""The maximum length of a repair message, beside the schema."""
 
 
 def _is_schema(instance: object, attribute: object, value: Mapping[str, JSON] | None) -> None:
@@ -50,12 +49,12 @@ def _is_schema(instance: object, attribute: object, value: Mapping[str, JSON] | 
 
 @frozen
 class Variant:
-    """One of an agent's options: what is different with it.
+    """An option of an agent: what it changes.
 
     Args:
         instructions: added to the agent's.
-        temperature: instead of the agent's.
-        max_tokens: instead of the agent's.
+        temperature: replaces the agent's.
+        max_tokens: replaces the agent's.
     """
 
     instructions: str = ""
@@ -65,39 +64,40 @@ class Variant:
 
 @frozen
 class Chat(Prepared):
-    """Asks a model what to say, in a role, and says it.
+    """Asks a model, in a role; the answer is its turn.
 
-    The model is told, in this order: the preset's instructions, the agent's own, those of the
-    option, its habits. Then it is shown the problem, the turns it may see and the environment, as
-    data, each labelled with where it comes from. What a refusal, a cut or an answer that does not
-    fit becomes is said by the settings; a call that fails, fails the turn.
+    The system message has the instructions of the preset, the agent and the option, and the habits,
+    in this order. The user message has the problem, the visible turns and the observation, as data
+    with labels that name the source. The settings say how a refusal, a truncated answer or one
+    that does not fit is treated; a failed call fails the turn.
 
     Args:
-        model: who is asked.
-        preset: a role that ships with this distribution; its settings apply where none are given.
-        preset_file: a preset of your own instead.
-        role: what it does, in a few words, for routers; by default the preset's.
-        instructions: what it is to do; comes after the preset's.
+        model: the model that is asked.
+        preset: a role of this distribution; its settings apply where none are given here.
+        preset_file: a file with a preset instead.
+        role: what the agent does, in a few words, for routers; by default the preset's.
+        instructions: what the agent has to do; they follow the preset's.
         habits: short rules, listed after the instructions.
         variants: options by name; a policy chooses one for each turn.
         temperature: of sampling; by default the model's.
         max_tokens: of one answer; by default the model's.
-        tools: what the model may call; by default nothing.
-        tool_rounds: how often in a turn it may do so.
-        tool_choice: whether it has to: auto leaves that to it, none forbids it, required or the
-            name of a tool holds for its first answer in a turn.
-        sees: what it sees of what was done before.
-        output: JSON Schema of the object that it answers with. The object is the turn's data. An
-            answer that does not fit may be mended once.
-        structured: whether the schema is handed to the model to be held to, or told it in words;
-            `auto` hands it to models that can be held to one. The answer is checked either way.
+        tools: functions that the model may call; by default none.
+        tool_rounds: the maximum of answers with tool calls in a turn.
+        tool_choice: `auto` lets the model decide, `none` forbids calls, `required` or the name of
+            a tool demands a call in the first answer of a turn.
+        sees: what the agent sees of the episode so far.
+        output: JSON Schema of the object that the model must answer with; it becomes the turn's
+            data. An answer that does not fit may be repaired once.
+        structured: pass the schema to the model as a constraint (`model`) or in words (`prompt`);
+            `auto` passes it as a constraint if the model supports that. The answer is checked in
+            any case.
         content: the text field of the output that others read; by default all of it, as JSON.
         final: the boolean field of the output that ends the episode; by default none.
-        code: leave fenced blocks as they are; or require one, whose code becomes the turn's data
-            (`code`) and whose lack may be mended once; or quote, which indents them, so that code
-            in a review is nobody's version. By default the preset's, else leave.
-        on_refusal: a refusal or an empty answer fails the turn, or is accepted as it is.
-        on_truncated: an answer that was cut at `max_tokens` fails the turn, or is accepted.
+        code: `leave` keeps fenced blocks; `require` demands one, whose code becomes the turn's data
+            (`code`) and whose lack may be repaired once; `quote` indents them, so that code in a
+            review is not taken for a version. By default the preset's, else `leave`.
+        on_refusal: `fail` fails the turn on a refusal or an empty answer, `accept` accepts it.
+        on_truncated: the same for an answer that was cut at `max_tokens`.
     """
 
     model: Model
@@ -127,7 +127,7 @@ class Chat(Prepared):
         """See `Prepared.ready`."""
         preset = preset_of(self.preset, self.preset_file)
         if self.output is not None and self._output_class is not None:
-            raise UsageError("output and output_class: give one of them")
+            raise UsageError("output and output_class are both set; remove one of them")
         schema = self.output if self.output is not None else preset.output
         form = form_of(schema, self._output_class)
         chatting = _Chatting(self, preset, form)
@@ -162,21 +162,23 @@ class _Chatting(Agent):
         return self.settings.final or self.preset.final
 
     def check(self) -> None:
-        """Refuse, with a `UsageError`, settings that contradict each other."""
+        """Check the settings; raise `UsageError` if they contradict each other."""
         form, model = self.form, self.settings.model
         in_words(self.settings.structured, model)
         if self.settings.tools and not supports(model, "tools"):
-            raise UsageError("tools: this model cannot call tools; take them out")
+            raise UsageError("tools: this model cannot call tools; remove them")
         if self.settings.tool_choice != "auto" and not self.settings.tools:
-            raise UsageError("tool_choice goes with tools, and there are none")
+            raise UsageError("tool_choice has no effect without tools; remove it or add tools")
         if form is None and (self.content or self.final):
-            raise UsageError("content and final name fields of an output: say which in output")
-        if form is not None and self.content and not form.is_text(self.content):
+            raise UsageError("content and final name fields of an output; set output")
+        if form is not None and self.content and not form.requires(self.content, "string"):
             raise UsageError(f"content: the output has no required text field {self.content!r}")
-        if form is not None and self.final and not form.is_boolean(self.final):
+        if form is not None and self.final and not form.requires(self.final, "boolean"):
             raise UsageError(f"final: the output has no required boolean field {self.final!r}")
         if form is not None and self.code == "require":
-            raise UsageError("code: require goes without an output; give that a field `code`")
+            raise UsageError(
+                "code: require has no effect with an output; add a field `code` to that"
+            )
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         settings = self.settings
@@ -219,7 +221,7 @@ class _Chatting(Agent):
         return sampling(warmth, most, None if told else self.form)
 
     def _read(self, text: str) -> dict[str, JSON] | None:
-        """The data of a turn with this text."""
+        """The data of a turn with this text; raises `Unfit`."""
         if self.form is not None:
             return self.form.read(text)
         return read_code(text) if self.code == "require" else None

@@ -1,4 +1,4 @@
-"""Code in what a model says."""
+"""Find code in a model's answer."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ class _Block:
 
 
 def code_in(text: str) -> str | None:
-    """The code a text brings; None if there is none.
+    """Return the code in a text; None if there is none.
 
-    That is its last fenced block of Python; else the last that names no language; else the whole
-    text, if it is a program that defines something. A block that is never closed reaches to the
-    end.
+    This is its last fenced block of Python; else the last block without a language; else the whole
+    text, if it is a program that defines something. An unclosed block reaches to the end.
     """
     blocks = [one for one in _blocks(text.splitlines()) if any(map(str.strip, one.lines))]
     for languages in (_PYTHON, ("",)):
@@ -40,7 +39,7 @@ def code_in(text: str) -> str | None:
 
 
 def quoted(text: str) -> str:
-    """The text with every fenced block as an indented one, so that it is nobody's version."""
+    """Return the text with indented instead of fenced blocks."""
     lines = text.splitlines()
     out: list[str] = []
     start = 0

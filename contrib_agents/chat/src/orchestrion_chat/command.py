@@ -1,4 +1,4 @@
-"""`orchestrion chat-presets`: what roles there are, and copies of them to change."""
+"""The command `chat-presets`: list presets and copy them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["chat_presets"]
 
 
 @click.command("chat-presets")
-@click.option("--copy", "role", type=click.Choice(ROLES), help="Write this one into a file.")
+@click.option("--copy", "role", type=click.Choice(ROLES), help="Copy this preset into a file.")
 @click.option(
     "--to",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The file; by default ROLE.yaml. One that exists is not written over.",
+    help="The file; by default ROLE.yaml. An existing file is not overwritten.",
 )
 def chat_presets(role: Role | None, to: Path | None) -> None:
     """List the roles of `chat` agents, or copy one to change it (`preset_file: FILE`)."""

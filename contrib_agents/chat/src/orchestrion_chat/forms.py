@@ -1,10 +1,9 @@
-"""What an answer has to look like, and how it is read."""
+"""The form that an answer must have, and how it is read."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 from attrs import frozen
@@ -21,12 +20,11 @@ _FENCED = re.compile(r"\s*(?:[^{`]*\n)?```(?:json)?[ ]*\n(.*?)\n?```\s*", re.S |
 
 @frozen
 class Form:
-    """A JSON object of a schema, or an instance of a class.
+    """A JSON object that fits a schema, or also a class.
 
     Args:
         schema: of the object.
-        cls: an attrs class (or dataclass, or msgspec struct) that its values become; its validators
-            have their say as well.
+        cls: an attrs class, dataclass or msgspec struct that checks the values as well.
     """
 
     schema: Mapping[str, JSON]
@@ -34,7 +32,7 @@ class Form:
 
     @property
     def wish(self) -> str:
-        """What the model is told where it is not held to the schema otherwise."""
+        """The form in words, for a model that cannot be held to a schema."""
         schema = msgspec.json.encode(self.schema).decode()
         return (
             "Answer with one JSON object and nothing else, without a fence around it. "
@@ -42,16 +40,16 @@ class Form:
         )
 
     def read(self, text: str) -> dict[str, JSON]:
-        """The object in a text: all of it, or its only fenced block.
+        """Return the object in a text: the whole text, or its only fenced block.
 
         Raises:
-            Unfit: it is none, or does not fit.
+            Unfit: it is not JSON, or does not fit.
         """
         fenced = _FENCED.fullmatch(text)
         try:
             value = msgspec.json.decode((fenced[1] if fenced else text).encode(errors="replace"))
         except (msgspec.DecodeError, RecursionError) as error:
-            raise Unfit(f"it is no JSON: {error}", self.wish) from None
+            raise Unfit(f"it is not JSON: {error}", self.wish) from None
         wrong = misfits(self.schema, value)
         if not wrong and self.cls is not None:
             try:
@@ -61,36 +59,28 @@ class Form:
         if wrong:
             listed = "\n".join(f"- {one}" for one in wrong)
             raise Unfit(f"it does not fit the schema:\n{listed}", self.wish)
-        found: dict[str, JSON] = value
-        return found
+        fitting: dict[str, JSON] = value
+        return fitting
 
-    def is_boolean(self, name: str) -> bool:
-        """Whether a field is there in every answer, and true or false."""
-        properties: Any = self.schema.get("properties", {})
-        one = properties.get(name)
-        required: Any = self.schema.get("required", [])
-        return isinstance(one, Mapping) and one.get("type") == "boolean" and name in required
-
-    def is_text(self, name: str) -> bool:
-        """Whether a field is there in every answer, and a text."""
-        properties: Any = self.schema.get("properties", {})
-        one = properties.get(name)
-        required: Any = self.schema.get("required", [])
-        return isinstance(one, Mapping) and one.get("type") == "string" and name in required
+    def requires(self, name: str, kind: str) -> bool:
+        """Return whether a field of a JSON type is in every answer."""
+        field = self.schema.get("properties", {}).get(name)
+        typed = isinstance(field, Mapping) and field.get("type") == kind
+        return typed and name in self.schema.get("required", [])
 
 
 def form_of(schema: Mapping[str, JSON] | None, cls: type | None) -> Form | None:
-    """The form that a config's schema or a class from Python asks for; None without either."""
+    """Return the form of a config's schema or of a Python class; None without either."""
     if cls is not None:
         return Form(schema_of(cls), cls)
     return None if schema is None else Form(schema)
 
 
 def read_code(text: str) -> dict[str, JSON]:
-    """The code in a text, as the data of a turn.
+    """Return the code in a text as the data of a turn.
 
     Raises:
-        Unfit: there is none.
+        Unfit: it has no code.
     """
     code = code_in(text)
     if code is None:

@@ -1,4 +1,4 @@
-"""Typed Python functions as tools: the schema comes from annotations and docstring."""
+"""Python functions as tools: their schemas come from annotations and docstrings."""
 
 from __future__ import annotations
 
@@ -24,24 +24,23 @@ Seconds = Annotated[float, Meta(gt=0)]
 
 
 def writes(function: F) -> F:
-    """Mark a function that changes something; a config has to allow it by name."""
+    """Mark a function as one that changes something; a config must allow it by name."""
     function.writes = True  # type: ignore[attr-defined]
     return function
 
 
 @frozen
 class FunctionTool(Tool):
-    """Base of tools that are Python functions; a subclass says which in `offers`.
+    """Base of tools that are Python functions; subclasses list them in `offers`.
 
-    A function needs an annotation for every parameter, and a docstring that says what it does;
-    its `Args:` section describes the parameters. It may be a coroutine function; others run in a
-    worker thread. What it raises is told to the model. A text it returns is the result as it is,
-    anything else as JSON.
+    A function needs an annotation for every parameter, and a docstring for the model; its `Args:`
+    section describes the parameters. It may be a coroutine function; others run in a worker thread.
+    The model is told of exceptions. A returned text is the result; other values become JSON.
 
     Args:
-        allow_writes: functions that change something (`@writes`) and may be called all the same.
-        timeout: seconds that one call may take; the model is told if it takes longer.
-        max_result: bytes of a result; a longer one is cut, and says so.
+        allow_writes: functions marked `@writes` that may be called.
+        timeout: the maximum of seconds of one call; the model is told of a longer one.
+        max_result: the maximum of bytes of a result; a longer one is cut, with a remark.
     """
 
     allow_writes: Sequence[str] = field(default=(), kw_only=True)
@@ -49,14 +48,14 @@ class FunctionTool(Tool):
     max_result: Annotated[int, Meta(ge=1)] = field(default=8_000, kw_only=True)
 
     def offers(self) -> Sequence[Callable[..., Any]]:
-        """The functions, whether they write or not."""
+        """Return the functions, including those that write."""
         raise NotImplementedError
 
     def __attrs_post_init__(self) -> None:
         known = {one.function.name for one in self._all() if one.function.writes}
         for name in self.allow_writes:
             if name not in known:
-                raise ValueError(f"allow_writes: no function {name!r} that writes")
+                raise ValueError(f"allow_writes: there is no function {name!r} that writes")
 
     def _all(self) -> list[_Described]:
         return [_described(function) for function in self.offers()]
@@ -107,7 +106,7 @@ class FunctionTool(Tool):
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         except TimeoutError:
             return Result(f"no result within {self.timeout:g} s", error=True)
-        except Exception as error:  # the model's to mend
+        except Exception as error:  # for the model to correct
             return Result(capped(f"{type(error).__name__}: {error}", self.max_result), error=True)
         return Result(capped(text, self.max_result))
 
@@ -123,7 +122,7 @@ class Functions(FunctionTool):
     given: Sequence[Callable[..., Any]] = Factory(tuple)
 
     def offers(self) -> Sequence[Callable[..., Any]]:
-        """As given."""
+        """Return the given functions."""
         return self.given
 
 
@@ -141,7 +140,7 @@ _known: dict[Any, _Described] = {}
 
 
 def _described(function: Callable[..., Any]) -> _Described:
-    """A function with its schema; bound methods are described once for their class."""
+    """A function with its schema; bound methods are described once per class."""
     key = getattr(function, "__func__", function)
     found = _known.get(key)
     if found is None:
@@ -175,7 +174,7 @@ def _described_anew(function: Callable[..., Any]) -> _Described:
 
 
 def _argument_helps(text: str) -> dict[str, str]:
-    """What the `Args:` section of a docstring says about each parameter."""
+    """The descriptions of parameters in the `Args:` section of a docstring."""
     found: dict[str, str] = {}
     name = ""
     _, _, section = text.partition("\nArgs:\n")
@@ -192,5 +191,5 @@ def _argument_helps(text: str) -> dict[str, str]:
 
 
 def definition_bytes(function: Function) -> int:
-    """How much a request says of a function."""
+    """Return the bytes of a function's definition in a request."""
     return len(msgspec.json.encode([function.name, function.description, function.schema]))

@@ -1,4 +1,4 @@
-"""The kind `tool`: what an agent can give its model to call."""
+"""The kind `tool`: functions that an agent offers to its model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["ArgumentError", "Bounds", "Function", "Result", "Tool"]
 
 @frozen
 class Function:
-    """One function as a model sees it.
+    """A function as a model sees it.
 
     Args:
         name: letters, digits, `_` and `-`, at most 64.
         description: what it does, for the model.
         schema: JSON Schema of its arguments, which are an object.
-        writes: whether it changes anything; calls of such functions are made one after the
-            other, and never tried again.
+        writes: whether it changes anything; such functions are called one after the other, and
+            never retried.
     """
 
     name: str
@@ -32,12 +32,12 @@ class Function:
 
 @frozen
 class Result:
-    """What a call gave, as text for the model; or what went wrong, for it to see.
+    """The result of a call, or its error, for the model.
 
     Args:
-        text: for the model.
-        error: whether this says what went wrong.
-        parts: images, as requests have them (see `orchestrion.Model`).
+        text: the result or the error.
+        error: whether it is an error.
+        parts: images, in the form of requests (see `orchestrion.Model`).
     """
 
     text: str
@@ -47,29 +47,28 @@ class Result:
 
 @frozen
 class Bounds:
-    """The most bytes that a tool adds to requests: by defining its functions, and by one result."""
+    """The maximum of bytes that a tool adds to requests: its definitions, and one result."""
 
     definitions: int
     result: int
 
 
 class ArgumentError(Exception):
-    """A model called a function in a way that it cannot be called; nothing was done."""
+    """Raised for arguments that do not fit; the function was not called."""
 
 
 class Tool(Protocol):
-    """Functions that a model may call. One tool may have several.
+    """A set of functions that a model may call.
 
-    All that it does outside goes through `calls`, so that it is recorded, and a replay repeats it
-    without doing it.
+    All outside effects go through `calls`: they are recorded, and a replay does not repeat them.
     """
 
     async def functions(self, calls: Calls) -> Sequence[Function]:
-        """What may be called. Functions that write are there only by explicit consent."""
+        """Return the functions; those that write only if they are allowed by name."""
         ...
 
     async def call(self, function: Function, arguments: Mapping[str, JSON], calls: Calls) -> Result:
-        """Call one of these functions.
+        """Call one of the functions.
 
         Raises:
             ArgumentError: the arguments do not fit.
@@ -78,5 +77,5 @@ class Tool(Protocol):
         ...
 
     def bounds(self) -> Bounds:
-        """What it adds to requests at most; known before anything is started."""
+        """Return what the tool adds to requests at most; known before anything is started."""
         ...

@@ -1,55 +1,49 @@
-"""The tools of an MCP server."""
+"""The tool `mcp`: functions of an MCP server."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Protocol
 
 from attrs import Factory, asdict, frozen
 
 from orchestrion import JSON, Answer, CallError, Calls, Meta, OpenContext, Request, Usage
 from orchestrion_chat.interfaces import ArgumentError, Bounds, Function, Result, Tool
 from orchestrion_chat.schemas import misfits
-from orchestrion_chat.sees import IMAGE_TOKENS
+from orchestrion_chat.sees import IMAGE_TOKENS, MOST_IMAGES
 
-if TYPE_CHECKING:
-    from orchestrion_chat.mcp_session import Session
-
-__all__ = ["MCP", "MOST_IMAGES"]
+__all__ = ["MCP"]
 
 Seconds = Annotated[float, Meta(gt=0)]
-MOST_IMAGES = 4
-"""Images of one result that a model is shown."""
 
 
 @frozen
 class MCP:
     """The allowed tools of a server that speaks the Model Context Protocol.
 
-    A server is started with the run and stopped after it, or reached over HTTP. In a replay it is
-    neither: what it offered and what it gave is on record. A tool that fails is told to the model.
-    A server that died is started again; the call that it died in is made once more if the tool
-    only reads, and otherwise told to the model as failed. One that does not come back fails the
-    turn.
+    A server is started with the run and stopped after it, or reached over HTTP. A replay does
+    neither and uses the record. The model is told of a failing tool. A server that died is
+    restarted; the interrupted call is repeated if the tool only reads, and else reported to the
+    model as failed. If the server cannot be restarted, the turn fails.
 
     Args:
-        command: program and arguments of a server that is talked to by standard input and output.
-        url: of a server that is talked to over streamable HTTP, instead of `command`.
-        allow: tools that may be called; the server must declare that they only read.
-        allow_writes: tools that may be called although they may change something, or do not say.
-        environment: names of variables handed on to `command`, beside HOME, PATH and the like.
-        directory: where `command` runs; by default here.
+        command: program and arguments of a server on standard input and output.
+        url: of a server over streamable HTTP, instead of `command`.
+        allow: tools that may be called and that the server declares as read-only.
+        allow_writes: tools that may be called although they may change something.
+        environment: names of variables passed to `command`, beside HOME, PATH and the like.
+        directory: the working directory of `command`; by default the current one.
         token: name of the environment variable with a bearer token for `url`.
         prefix: put before the name of each tool, to tell two servers apart.
-        timeout: seconds that one call may take; the model is told if it takes longer.
-        start_timeout: seconds until the server has to answer at the beginning.
-        max_result: bytes of a result; a longer one is cut, and says so.
-        max_image: bytes of an image in a result that is shown to the model, which has to take
-            images; by default none is, and they are named in the result's text.
-        restarts: how often a server that died is started again before a call is answered.
-        max_definition: bytes that name, description and schema of a tool may have.
+        timeout: the maximum of seconds of one call; the model is told of a longer one.
+        start_timeout: the maximum of seconds until the server answers at the start.
+        max_result: the maximum of bytes of a result; a longer one is cut, with a remark.
+        max_image: the maximum of bytes of an image that the model is shown, which must support
+            images; 0 shows none, and the result's text names them.
+        restarts: the maximum of restarts of a dead server between two answered calls.
+        max_definition: the maximum of bytes of a tool's name, description and schema.
     """
 
     command: list[str] = Factory(list)
@@ -69,22 +63,22 @@ class MCP:
 
     def __attrs_post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
-            raise ValueError("give either command or url")
+            raise ValueError("set either command or url")
         if not self.allowed:
             raise ValueError("allow and allow_writes are empty: name the tools that may be called")
         if len({*self.allowed}) < len(self.allowed):
-            raise ValueError("a tool is named twice in allow and allow_writes")
+            raise ValueError("allow and allow_writes name a tool twice")
         if self.token and not self.url:
-            raise ValueError("token goes with url; for command name the variable in environment")
+            raise ValueError("token has no effect with command; name the variable in environment")
 
     @property
     def allowed(self) -> list[str]:
-        """The server's names of all tools that may be called."""
+        """The names of all tools that may be called, as the server has them."""
         return [*self.allow, *self.allow_writes]
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Tool]:
-        """With the server running, unless this is a replay or a dry run."""
+        """Yield the tool; the server runs unless this is a replay or a dry run."""
         name = ctx.path.removeprefix("tools.")
         if not ctx.live:
             yield _Server(self, name)
@@ -95,14 +89,23 @@ class MCP:
             yield _Server(self, name, session)
 
 
+class _Session(Protocol):
+    """What is used of `mcp_session.Session`, whose module imports the SDK."""
+
+    @property
+    def functions(self) -> Mapping[str, Function]: ...
+
+    async def call(self, name: str, arguments: Mapping[str, JSON]) -> Result: ...
+
+
 @frozen
 class _Server(Tool):
     settings: MCP
     name: str
-    session: Session | None = None
+    session: _Session | None = None
 
     async def functions(self, calls: Calls) -> Sequence[Function]:
-        # On record in every activation: a replay shows the model what it was shown.
+        # Recorded in every activation, so that a replay shows the model the same functions.
         content: JSON = ["tools", self.settings.allowed, self.settings.prefix]
 
         async def do() -> Answer:
@@ -127,13 +130,13 @@ class _Server(Tool):
             result = await self._running().call(name, arguments)
             return Answer(asdict(result), Usage(calls=1))
 
-        # The session's own time limit comes first, and is told to the model.
+        # The session's own, shorter timeout is reported to the model.
         limit = self.settings.timeout + 60
         request = Request(f"mcp:{self.name}", ["call", name, dict(arguments)], timeout=limit)
         answer = await calls.run(request, do, Usage(calls=1))
         return Result(**answer.data)
 
-    def _running(self) -> Session:
+    def _running(self) -> _Session:
         if self.session is None:
             raise CallError(f"the MCP server {self.name} is not started in a replay", "permanent")
         return self.session

@@ -23,7 +23,7 @@ from mcp.types import CONNECTION_CLOSED
 from orchestrion import JSON, CallError, Secret, UsageError, hidden, is_loopback, register_named
 from orchestrion_chat.functions import definition_bytes
 from orchestrion_chat.interfaces import Function, Result
-from orchestrion_chat.mcp import MOST_IMAGES
+from orchestrion_chat.sees import MOST_IMAGES
 from orchestrion_chat.texts import capped
 
 if TYPE_CHECKING:
@@ -33,18 +33,18 @@ __all__ = ["Session"]
 
 _MOST_PAGES = 100
 _PAUSE, _LONGEST_PAUSE = 0.25, 30.0
-"""Seconds before a server is started again: nothing the first time, then twice as much each."""
+"""Seconds before a restart: none the first time, then doubling."""
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _TOLD = 500
-"""Characters of a server's last words that an error repeats."""
+"""The maximum of characters of a server's last output in an error."""
 
 
 @define
 class Session:
-    """A server that runs, and the functions it offers by the names that models are given.
+    """A running server, and its functions by the names that models see.
 
-    A server that died, or forgot us, is started (or asked for a session) again by the next call:
-    at once, then after growing pauses, and `restarts` times in a row before a call is answered.
+    After a server died or lost the session, the next call starts it or a session again: at once,
+    then after growing pauses, at most `restarts` times without an answered call in between.
     """
 
     settings: MCP
@@ -66,10 +66,10 @@ class Session:
     async def opened(
         settings: MCP, place: str, environment: Mapping[str, str]
     ) -> AsyncIterator[Session]:
-        """A session that ends with the block.
+        """Yield a session that ends with the block.
 
         Raises:
-            UsageError: the server does not start, or does not offer what is allowed.
+            UsageError: the server does not start, or does not offer the allowed tools.
         """
         session = Session(settings, place, environment)
         await session._start()
@@ -79,15 +79,15 @@ class Session:
             await session._stop()
 
     async def _start(self) -> Client:
-        """Start the server, and learn what it offers.
+        """Start the server and list its tools.
 
         Raises:
-            UsageError: it does not start, or does not offer what is allowed.
+            UsageError: it does not start, or does not offer the allowed tools.
         """
         ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._end, self._forgotten = asyncio.Event(), False
-        # In a task of its own: the SDK's scopes have to be left where they were entered, and
-        # an error in them must not cancel whoever opened us.
+        # In its own task: the SDK's scopes must be left in the task that entered them, and an
+        # error in them must not cancel the caller.
         self._task = asyncio.create_task(self._run(ready, self._end))
         try:
             async with asyncio.timeout(self.settings.start_timeout):
@@ -109,7 +109,7 @@ class Session:
         try:
             async with AsyncExitStack() as stack:
                 transport = await self._transport(stack)
-                # No cache: what is offered is asked for once.
+                # No cache: the tools are listed once.
                 client = await stack.enter_async_context(Client(transport, cache=None))
                 await self._list(client)
                 self._client = client
@@ -118,17 +118,17 @@ class Session:
         except BaseException as error:
             if not ready.done():
                 ready.set_exception(_plain(error))
-                ready.exception()  # nobody may be waiting any more
+                ready.exception()  # marks it as retrieved if nobody waits
             if not isinstance(error, Exception):
                 raise
         finally:
             self._client = None
 
     async def _connected(self) -> Client:
-        """The connection, made anew if it was lost.
+        """Return the connection, restored if it was lost.
 
         Raises:
-            CallError: that fails; transient while it may still help to try again.
+            CallError: that fails; transient as long as a retry may help.
         """
         async with self._restarting:
             if self._client is not None:
@@ -146,7 +146,7 @@ class Session:
                 raise CallError(str(error), "transient") from None
 
     def _lose(self, client: Client) -> None:
-        """Note that a connection is of no use any more; others may have noted it before."""
+        """Drop a lost connection, unless another call has restored it already."""
         if self._client is client:
             self._client = None
 
@@ -155,7 +155,7 @@ class Session:
         if settings.command:
             words = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (the stack's)
             self._words = stack.enter_context(words)
-            stack.callback(self._listen)  # a last time, before the file is closed
+            stack.callback(self._listen)  # before the file is closed
             program, *arguments = settings.command
             known = self.environment
             given = {name: known[name] for name in settings.environment if name in known}
@@ -175,19 +175,19 @@ class Session:
             timeout=httpx2.Timeout(settings.start_timeout, read=settings.timeout + 60),
             follow_redirects=False,
             event_hooks={"response": [self._look]},
-            # With a proxy of the environment, but to this machine.
+            # The environment's proxy is used, except for this machine.
             trust_env=not is_loopback(urlsplit(settings.url).hostname or ""),
         )
         await stack.enter_async_context(http)
         return streamable_http_client(settings.url, http_client=http)
 
     async def _look(self, response: httpx2.Response) -> None:
-        """Notice a server that does not know our session any more: it says 404, and did nothing."""
+        """Notice status 404: the server has lost the session and did not run the call."""
         if response.status_code == 404 and "mcp-session-id" in response.request.headers:
             self._forgotten = True
 
     async def _list(self, client: Client) -> None:
-        """Find out what the server offers, and keep of it what is allowed."""
+        """List the server's tools, and keep the allowed ones."""
         offered: dict[str, Any] = {}
         cursor = None
         for _ in range(_MOST_PAGES):
@@ -212,8 +212,8 @@ class Session:
         reads = hints is not None and hints.read_only_hint is True
         if tool.name in self.settings.allow and not reads:
             raise UsageError(
-                f"{self.place}.allow: the server does not declare that {tool.name!r} only reads; "
-                "if it may change something, name it in allow_writes instead"
+                f"{self.place}.allow: the server does not declare {tool.name!r} as read-only; "
+                "if it may change something, move it to allow_writes"
             )
         shown = self.settings.prefix + re.sub(r"[^A-Za-z0-9_-]", "_", tool.name)
         function = Function(
@@ -226,7 +226,7 @@ class Session:
         if size > self.settings.max_definition:
             raise UsageError(
                 f"{self.place}: the definition of {tool.name!r} has {size} bytes; "
-                "raise max_definition if that may be"
+                "raise max_definition to allow that"
             )
         if function.name in functions:
             raise UsageError(f"{self.place}: two tools would be called {function.name!r}")
@@ -234,7 +234,7 @@ class Session:
         names[function.name] = tool.name
 
     async def call(self, name: str, arguments: Mapping[str, JSON]) -> Result:
-        """Call a tool; once more on a new connection if the first one was lost and that is safe.
+        """Call a tool; repeat the call on a new connection if the first was lost and that is safe.
 
         Raises:
             CallError: the server cannot be reached.
@@ -259,7 +259,7 @@ class Session:
     async def _once(
         self, client: Client, name: str, arguments: Mapping[str, JSON]
     ) -> Result | None:
-        """What a call gives; None if the connection was lost over it."""
+        """The result of a call; None if the connection was lost."""
         try:
             async with asyncio.timeout(self.settings.timeout):
                 result = await client.call_tool(self._names[name], dict(arguments))
@@ -271,7 +271,7 @@ class Session:
             return Result(self._capped(f"{error.message}"), error=True)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
             return None
-        except (RuntimeError, ValueError) as error:  # a result that is not what it declared
+        except (RuntimeError, ValueError) as error:  # a result that does not fit its declaration
             return Result(self._capped(f"{type(error).__name__}: {error}"), error=True)
         parts = _images(result, self.settings.max_image)
         return Result(self._capped(_text(result, len(parts))), result.is_error, parts)
@@ -295,7 +295,7 @@ class Session:
         return self.settings.url or os.path.basename(self.settings.command[0])
 
     def _last(self) -> str:
-        """The last words of a program that was started."""
+        """The last output of the server's program."""
         self._listen()
         return f"; it said: {self._heard}" if self._heard else ""
 
@@ -306,14 +306,14 @@ class Session:
 
 
 def _plain(error: BaseException) -> BaseException:
-    """The first error in a group of them; a cancellation as an error."""
+    """The first error of a group; a cancellation becomes an error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error if isinstance(error, Exception) else RuntimeError("it was stopped")
 
 
 def _images(result: Any, most: int) -> list[dict[str, JSON]]:
-    """The images of a result that the model is shown, as parts of a message."""
+    """The images of a result for the model, as parts of a message."""
     images = [block for block in result.content if block.type == "image"]
     fitting = [block for block in images if len(block.data) * 3 // 4 <= most]
     return [
@@ -324,7 +324,7 @@ def _images(result: Any, most: int) -> list[dict[str, JSON]]:
 
 
 def _text(result: Any, shown: int) -> str:
-    """A result's text; what is no text is named, not shown."""
+    """A result's text, in which other content is only named."""
     parts = []
     for block in result.content:
         if block.type == "text":

@@ -9,7 +9,7 @@ from orchestrion import Component, Kind, hookimpl
 
 HERE = "orchestrion_chat"
 _MODEL = {"model": {"use": "kit-model"}}
-# A tool is tried by an agent that has it.
+# A tool is tested through an agent that has it.
 _USER = {
     "agents": {
         "a": {"use": "kit-agent"},

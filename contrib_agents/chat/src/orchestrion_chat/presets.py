@@ -1,4 +1,4 @@
-"""Roles as data: a preset is a YAML file with the settings of an agent in that role."""
+"""Presets: YAML files with the settings of agents in a role."""
 
 from __future__ import annotations
 
@@ -17,24 +17,17 @@ __all__ = ["ROLES", "CodeRule", "Preset", "Role", "preset_of", "text_of"]
 
 CodeRule = Literal["leave", "require", "quote"]
 Role = Literal[
-    "writer",
-    "reviewer",
-    "refactorer",
-    "solver",
-    "verifier",
-    "critic",
-    "planner",
-    "summariser",
-    "router",
-]
+    "writer", "reviewer", "refactorer", "solver", "verifier",
+    "critic", "planner", "summariser", "router",
+]  # fmt: skip
 ROLES: tuple[Role, ...] = get_args(Role)
 
 
 @frozen
 class Preset:
-    """What a file of a role says; see `Chat` for what each means. What a config gives wins.
+    """The settings in a preset; see `Chat` for each. The config's settings take precedence.
 
-    `instructions` of a config come after those of the preset.
+    The `instructions` of a config follow those of the preset.
     """
 
     role: str = ""
@@ -46,18 +39,18 @@ class Preset:
 
 
 def text_of(role: Role) -> str:
-    """The file of a role, as it ships."""
+    """Return the text of a role's preset."""
     return (files(__package__) / "presets" / f"{role}.yaml").read_text(encoding="utf-8")
 
 
 def preset_of(role: Role | None, path: Path | None) -> Preset:
-    """The preset of a role, or the one in a file of the user's; an empty one without either.
+    """Return the preset of a role or in a user's file; an empty one without either.
 
     Raises:
-        UsageError: the file cannot be read, or is not of this form; or both are given.
+        UsageError: the file cannot be read or is wrong, or both are given.
     """
     if role is not None and path is not None:
-        raise UsageError("preset and preset_file: give one of them")
+        raise UsageError("preset and preset_file are both set; remove one of them")
     if path is not None:
         return read_as(Preset, path, "preset")
     return _builtin(role) if role is not None else Preset()

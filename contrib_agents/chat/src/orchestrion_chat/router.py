@@ -1,4 +1,4 @@
-"""An agent that says who is next."""
+"""The agent `router`: it decides who is next."""
 
 from __future__ import annotations
 
@@ -22,20 +22,19 @@ from orchestrion import (
     is_blocked,
     learnable,
 )
-from orchestrion_chat.ceilings import activation
+from orchestrion_chat.agents import Prepared, Structured, activation, in_words, sampling
 from orchestrion_chat.chat import Temperature, Tokens
 from orchestrion_chat.forms import Form
-from orchestrion_chat.prepared import Prepared
 from orchestrion_chat.presets import Preset, Role, preset_of
 from orchestrion_chat.sees import Sees
-from orchestrion_chat.talk import Structured, Talk, TurnError, in_words, sampling
+from orchestrion_chat.talk import Talk, TurnError
 from orchestrion_chat.texts import system_text, with_parts
 
 __all__ = ["Router"]
 
 STOP = "stop"
 _MOST_TEAM = 16_000
-"""Bytes that names and roles of a team may take."""
+"""The maximum of bytes for names and roles of a team."""
 _REPAIR_BYTES = 4000
 
 
@@ -43,26 +42,26 @@ _REPAIR_BYTES = 4000
 class Router(Prepared):
     """Asks a model which agent is next, for the policy `follow`.
 
-    It chooses among the agents of its team and their options, itself and what the task blocks now
-    excepted; each is shown with its role. The turn's data is `{"next": ..., "reason": ...}`, with
-    `option` where the agent has some. An answer that names nobody is mended once; then, and if the
-    model refuses or is cut, the fallback is taken, and the metadata says why. A call that fails
-    fails the turn.
+    It chooses among the agents of its team and their options, except itself and what the task
+    blocks; the model sees the role of each. The turn's data is `{"next": ..., "reason": ...}`, with
+    `option` if the agent has options. An answer that names no agent may be repaired once. If that
+    fails, or the model refuses or is cut, the fallback is taken and the metadata says why. A failed
+    call fails the turn.
 
     Args:
-        model: who is asked.
+        model: the model that is asked.
         preset: its role; `router` unless a file is given.
-        preset_file: a preset of your own instead.
-        instructions: come after the preset's.
+        preset_file: a file with a preset instead.
+        instructions: they follow the preset's.
         habits: short rules, listed after the instructions.
-        agents: whom it may choose; null is everybody in its team.
-        may_stop: whether it may end the work.
+        agents: the agents that it may choose; null stands for all of its team.
+        may_stop: whether it may end the episode.
         fallback: an agent ("name" or "name:option") or "stop"; without one the turn fails.
         temperature: of sampling; by default the model's.
         max_tokens: of one answer; by default the model's.
-        structured: whether the form of the answer is handed to the model to be held to, or told it
-            in words; `auto` hands it to models that can be held to one. It is checked either way.
-        sees: what it sees of what was done before.
+        structured: pass the form of the answer to the model as a constraint (`model`) or in words
+            (`prompt`); `auto` passes it as a constraint if the model supports that.
+        sees: what the agent sees of the episode so far.
     """
 
     model: Model
@@ -117,7 +116,7 @@ class _Routing(Agent):
         return _turn(open_.get(name), reason, said.notes)
 
     def _open(self, view: View) -> dict[str, Activation]:
-        """Who may be next now."""
+        """The choices that may be next."""
         team = [member for member in view.team if member.name != view.agent]
         known = [member.name for member in team]
         for name in self.settings.agents or ():
@@ -128,12 +127,10 @@ class _Routing(Agent):
                 )
         if self.settings.agents is not None:
             team = [member for member in team if member.name in self.settings.agents]
-        found = {
-            choice_name(one): one for one in choices(team) if not is_blocked(one, view.observation)
-        }
-        if not found and not self.settings.may_stop:
-            raise RuntimeError("nobody may act now, and the router may not stop (may_stop)")
-        return found
+        free = [c for c in choices(team) if not is_blocked(c, view.observation)]
+        if not free and not self.settings.may_stop:
+            raise RuntimeError("no agent may act now, and the router must not stop (may_stop)")
+        return {choice_name(choice): choice for choice in free}
 
     def _system(self, form: Form, listed: str) -> str:
         parts = [self.preset.instructions, self.settings.instructions, listed]
@@ -154,7 +151,7 @@ class _Routing(Agent):
         return f"These can act next:\n{listed}"
 
     def _instead(self, error: TurnError, open_: dict[str, Activation], talk: Talk) -> Output:
-        """The turn where the model said nothing that can be used."""
+        """The turn by the fallback, after an answer that cannot be used."""
         fallback = self.settings.fallback
         if not fallback:
             raise error
@@ -166,7 +163,7 @@ class _Routing(Agent):
     def ceiling(self, tokens: int) -> Usage | None:
         settings = self.settings
         empty = Form(_schema({}, True))
-        # Names stand in the list, in the schema twice, and in what a repair says.
+        # Names are in the list, twice in the schema, and in a repair message.
         fixed = len(self._system(empty, "").encode()) + len(empty.wish.encode()) + 3 * _MOST_TEAM
         seen = settings.sees.ceiling(tokens) + fixed
         between = _REPAIR_BYTES + len(empty.wish.encode()) + _MOST_TEAM

@@ -1,4 +1,4 @@
-"""JSON Schemas: of Python classes, and what does not fit one."""
+"""JSON Schemas of Python classes, and checks of values by a schema."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from orchestrion import JSON
 __all__ = ["check_schema", "misfits", "schema_of"]
 
 MOST_MISFITS = 5
-"""So many things that do not fit are named."""
+"""The maximum of errors that are reported."""
 _LONGEST = 300
 
 
 def schema_of(cls: type) -> dict[str, Any]:
-    """The schema of a class, complete in itself; objects in it take no other keys."""
+    """Return the self-contained schema of a class; its objects take no other keys."""
     [root], definitions = msgspec.json.schema_components([cls], ref_template="#/$defs/{name}")
     definitions = {name: _closed(one) for name, one in definitions.items()}
     name = root.get("$ref", "").removeprefix("#/$defs/")
@@ -34,7 +34,7 @@ def _closed(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refers(schema: Any, name: str) -> bool:
-    """Whether a definition of this name is referred to."""
+    """Whether the schema refers to a definition."""
     if isinstance(schema, dict):
         here = schema.get("$ref") == f"#/$defs/{name}"
         return here or any(_refers(one, name) for one in schema.values())
@@ -42,25 +42,22 @@ def _refers(schema: Any, name: str) -> bool:
 
 
 def check_schema(schema: Mapping[str, JSON]) -> None:
-    """Refuse, with a `ValueError`, what is no JSON Schema of an object."""
+    """Raise `ValueError` unless this is a JSON Schema of an object."""
     from jsonschema import Draft202012Validator, SchemaError
 
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
-        raise ValueError(f"no JSON Schema: {error.json_path}: {error.message}") from None
+        raise ValueError(f"not a JSON Schema: {error.json_path}: {error.message}") from None
     if schema.get("type") != "object":
         raise ValueError("the schema must be that of an object (type: object)")
 
 
 def misfits(schema: Mapping[str, JSON], value: JSON) -> list[str]:
-    """What of a value does not fit a schema, each with its place; empty if all does."""
-    found = sorted(_validator(msgspec.json.encode(schema)).iter_errors(value), key=_place)
-    return [f"{one.json_path}: {one.message[:_LONGEST]}" for one in found[:MOST_MISFITS]]
-
-
-def _place(error: Any) -> tuple[str, str]:
-    return error.json_path, error.message
+    """Return the errors of a value by a schema, each with its path; empty if it fits."""
+    errors = _validator(msgspec.json.encode(schema)).iter_errors(value)
+    errors = sorted(errors, key=lambda error: (error.json_path, error.message))
+    return [f"{e.json_path}: {e.message[:_LONGEST]}" for e in errors[:MOST_MISFITS]]
 
 
 @lru_cache(maxsize=1000)
@@ -68,6 +65,6 @@ def _validator(schema: bytes) -> Any:
     from jsonschema import Draft202012Validator
     from referencing import Registry
 
-    # An empty registry: a schema may be anybody's, and must not make us fetch another.
+    # An empty registry: an untrusted schema must not make us fetch another one.
     registry: Registry[Any] = Registry()
     return Draft202012Validator(msgspec.json.decode(schema), registry=registry)

@@ -1,4 +1,4 @@
-"""What an agent sees of the trajectory, and how it is put before the model."""
+"""What an agent sees of the episode, as text for the model."""
 
 from __future__ import annotations
 
@@ -11,23 +11,33 @@ from attrs import frozen
 from orchestrion import JSON, Meta, Turn, View
 from orchestrion_chat.texts import capped, labelled
 
-__all__ = ["BYTES_PER_TOKEN", "IMAGE_TOKENS", "LABEL_TOKENS", "Sees", "Shown", "tokens_of"]
+__all__ = [
+    "BYTES_PER_TOKEN",
+    "IMAGE_TOKENS",
+    "LABEL_TOKENS",
+    "MOST_IMAGES",
+    "Sees",
+    "Shown",
+    "tokens_of",
+]
 
 BYTES_PER_TOKEN = 3
-"""Limits count a token for so many bytes: rather too many tokens than too few."""
+"""Limits count one token for so many bytes, which overestimates the tokens."""
 IMAGE_TOKENS = 16_000
-"""The most tokens that an image is taken to have, in a dry run."""
+"""The bound of an image's tokens in a dry run."""
+MOST_IMAGES = 4
+"""The maximum of images of one result that a model is shown."""
 LABEL_TOKENS = 80
-"""The most that the tags around one turn take."""
+"""The bound of the tags around one turn."""
 
 
 @frozen
 class Shown:
-    """What a model is shown.
+    """The user message for a model.
 
     Args:
-        text: all of it.
-        left_out: the indices of turns for which there was no room.
+        text: problem, turns and observation.
+        left_out: the indices of turns that did not fit.
         cut: whether the observation was cut.
         parts: images and files, shown after the text.
     """
@@ -39,7 +49,7 @@ class Shown:
 
     @property
     def notes(self) -> dict[str, JSON]:
-        """For the turn's metadata."""
+        """What was left out, for the turn's metadata."""
         notes: dict[str, JSON] = {}
         if self.left_out:
             notes["left_out"] = list(self.left_out)
@@ -50,23 +60,23 @@ class Shown:
 
 @frozen
 class Sees:
-    """What an agent sees of what was done before.
+    """What an agent sees of the episode so far.
 
     Args:
-        agents: whose turns; null is everybody's.
-        own: its own turns as well.
-        last: at most so many turns, the latest.
-        tokens: at most so many tokens of problem, turns and observation together; a token is
-            counted for 3 bytes.
-        overflow: what happens where there is more: the turn fails, or the oldest turns are left
-            out, one by one, until the rest fits. The model is told, and so is the turn's metadata.
-            The problem, the latest turn and the observation are never cut.
-        data: show the problem's data beside its text, as JSON.
-        attach: fields of the problem's data that hold images or files, one or a list, to be shown
-            as such (`{type: image, media_type: image/png, data: BASE64}` or `{type: image, url:
-            ...}`; files likewise). The model has to take them. They do not count as `tokens`.
-        observation: at most so many tokens of what the environment says; a longer text is cut at
-            the end, which is said there and in the metadata.
+        agents: the agents whose turns it sees; null stands for all.
+        own: whether it sees its own turns too.
+        last: the number of latest turns it sees; null stands for all.
+        tokens: the maximum of tokens of problem, turns and observation together, counting one token
+            for 3 bytes.
+        overflow: what happens beyond that: `fail` fails the turn; `drop-oldest` leaves out the
+            oldest turns until the rest fits, and tells the model and the metadata. The problem, the
+            latest turn and the observation are never cut.
+        data: show the problem's data too, as JSON.
+        attach: fields of the problem's data that hold an image or file or a list of them, to be
+            shown as such (`{type: image, media_type: image/png, data: BASE64}` or `{type: image,
+            url: ...}`; files likewise). The model must support them. They do not count as `tokens`.
+        observation: the maximum of tokens of the environment's text; a longer one is cut at the
+            end, with a remark there and in the metadata.
     """
 
     agents: list[str] | None = None
@@ -79,10 +89,10 @@ class Sees:
     observation: Annotated[int, Meta(ge=0)] = 4000
 
     def show(self, view: View) -> Shown:
-        """What is put before the model.
+        """Return the user message.
 
         Raises:
-            RuntimeError: it does not fit, or an agent that it names is not in the team.
+            RuntimeError: it does not fit, or `agents` names an agent that is not in the team.
         """
         turns = self._turns(view)
         fixed = [self._problem(view)]
@@ -99,7 +109,7 @@ class Sees:
         return Shown(text, left_out, cut, self._attached(view.problem.data))
 
     def _now(self, view: View) -> tuple[str, bool]:
-        """What the environment says, and whether it was cut."""
+        """The environment's text, and whether it was cut."""
         text = view.observation.text if view.observation is not None else ""
         if not text or not self.observation:
             return "", False
@@ -108,7 +118,7 @@ class Sees:
         return shown, len(text.encode(errors="replace")) > most
 
     def ceiling(self, tokens: int) -> int:
-        """The most tokens that it shows of a problem and turns of so many tokens."""
+        """Return a bound of the tokens shown, for problem and turns of so many tokens."""
         shown = tokens + self.observation * BYTES_PER_TOKEN + 3 * LABEL_TOKENS
         if self.tokens is not None:
             shown = min(shown, self.tokens * BYTES_PER_TOKEN + LABEL_TOKENS)
@@ -134,7 +144,9 @@ class Sees:
         parts: list[Mapping[str, JSON]] = []
         for name in self.attach:
             if not isinstance(data, Mapping) or name not in data:
-                raise RuntimeError(f"sees.attach names {name!r}, which the problem's data has not")
+                raise RuntimeError(
+                    f"sees.attach names {name!r}, which is not in the problem's data"
+                )
             value = data[name]
             parts += [value] if isinstance(value, Mapping) else value
         return tuple(parts)
@@ -148,7 +160,7 @@ class Sees:
         return labelled("problem", text)
 
     def _too_many(self, fixed: Sequence[str], texts: Sequence[str]) -> int:
-        """How many of the oldest turns have to go."""
+        """The number of oldest turns that are left out."""
         if self.tokens is None:
             return 0
         room = self.tokens - sum(map(tokens_of, fixed))
@@ -164,13 +176,13 @@ class Sees:
 
     def _overflow(self, by: int) -> str:
         return (
-            f"what it should read takes {by} tokens more than sees.tokens ({self.tokens}); "
+            f"the visible text takes {by} tokens more than sees.tokens ({self.tokens}); "
             "raise that, or see less (sees.last, sees.agents, sees.overflow: drop-oldest)"
         )
 
 
 def tokens_of(text: str) -> int:
-    """An estimate that is rather too high."""
+    """Return an overestimate of a text's tokens."""
     return -(-len(text.encode(errors="replace")) // BYTES_PER_TOKEN)
 
 

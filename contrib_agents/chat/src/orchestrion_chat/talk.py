@@ -1,31 +1,31 @@
-"""One activation's conversation with a model: calls of tools, one repair, and an end."""
+"""The conversation with a model in one activation: tool calls, one repair, and an end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from attrs import define, field, frozen
 
-from orchestrion import JSON, Calls, Key, Model, UsageError, supports
+from orchestrion import JSON, Calls, Key, Model
 from orchestrion_chat.toolbox import Toolbox
 
-__all__ = ["Ending", "Said", "Talk", "TurnError", "Unfit", "sampling"]
+__all__ = ["Ending", "Said", "Talk", "TurnError", "Unfit"]
 
 Ending = Literal["fail", "accept"]
 T = TypeVar("T")
 
 
 class TurnError(RuntimeError):
-    """The turn failed because of the model's answer; its usage is still charged."""
+    """Raised if the model's answer fails the turn; its usage is charged all the same."""
 
 
 class Unfit(Exception):
-    """An answer cannot be used; the model may mend it once.
+    """Raised for an answer that cannot be used; the model may repair it once.
 
     Args:
         what: what is wrong with it.
-        wish: what the model is asked to do, beside being told what is wrong.
+        wish: instructions for the repair.
     """
 
     def __init__(self, what: str, wish: str) -> None:
@@ -38,7 +38,7 @@ class Said(Generic[T]):
     """The end of a conversation.
 
     Args:
-        text: the model's last word.
+        text: the model's last answer.
         value: what was read from it; None if a refusal was accepted.
         notes: for the turn's metadata.
     """
@@ -48,60 +48,23 @@ class Said(Generic[T]):
     notes: Mapping[str, JSON]
 
 
-class _Held(Protocol):
-    @property
-    def schema(self) -> Mapping[str, JSON]: ...
-
-
-Structured = Literal["auto", "model", "prompt"]
-
-
-def in_words(structured: Structured, model: Model) -> bool:
-    """Return whether a model is told the form of its answer in words.
-
-    Raises:
-        UsageError: the model cannot be held to a schema and is to be.
-    """
-    if supports(model, "schema"):
-        return structured == "prompt"
-    if structured == "model":
-        raise UsageError(
-            "structured: this model cannot be held to a schema; leave `structured` out, and it is "
-            "told the form of its answer in words"
-        )
-    return True
-
-
-def sampling(
-    temperature: float | None, max_tokens: int | None, held: _Held | None
-) -> dict[str, JSON]:
-    """The settings of requests: what is not given is the model's own."""
-    given: dict[str, JSON] = {}
-    if temperature is not None:
-        given["temperature"] = temperature
-    if max_tokens is not None:
-        given["max_tokens"] = max_tokens
-    if held is not None:
-        given["schema"] = dict(held.schema)
-    return given
-
-
 @define
 class Talk:
     """A conversation.
 
     Args:
-        model: who is asked.
+        model: the model that is asked.
         messages: so far; this list grows.
-        settings: the rest of every request, e.g. temperature.
-        key: of the activation; each request has one of its own below it.
+        settings: the other fields of every request, e.g. temperature.
+        key: of the activation; each request has a child of it.
         calls: of the activation.
-        tools: what the model may call.
-        rounds: how often it may do so.
+        tools: functions that the model may call.
+        rounds: the maximum of answers with tool calls.
         on_refusal: whether a refusal fails the turn.
-        on_truncated: whether an answer that was cut fails it.
-        tool_choice: what of the tools the first request asks for; the later ones leave it open,
-            as a model that always has to call a tool never answers. "none" holds for all.
+        on_truncated: whether a truncated answer fails it.
+        notes: for the turn's metadata; they grow.
+        tool_choice: which call the first request demands. Later requests leave the choice to the
+            model, which otherwise would never answer; "none" holds for all.
     """
 
     model: Model
@@ -120,16 +83,17 @@ class Talk:
     _mistaken: bool = False
 
     async def until(self, read: Callable[[str], T]) -> Said[T]:
-        """Go on until an answer can be read; it may be mended once.
+        """Continue until an answer can be read; return it. An answer may be repaired once.
 
         Raises:
-            TurnError: it still cannot be read, or the model refused, was cut or lost its way.
+            TurnError: the repair cannot be read either, or the model refused, was cut, or made too
+                many or wrong tool calls.
             CallError: the model or a tool cannot be reached.
         """
         while True:
             answer = await self._ask()
             text = str(answer.get("text") or "")
-            # One that was cut may have been cut in the middle of a call.
+            # A truncated answer may end in the middle of a call.
             calls = answer.get("tool_calls")
             if calls and answer.get("stop") != "length":
                 await self._use(answer, calls)
@@ -165,9 +129,9 @@ class Talk:
         return self.tool_choice
 
     async def _use(self, answer: Mapping[str, Any], asked: Sequence[Mapping[str, Any]]) -> None:
-        """Make the calls that the model asks for, and tell it what came of them."""
+        """Make the tool calls of an answer, and append their results."""
         if not self.tools.functions:
-            raise TurnError("the model called a tool, and has none")
+            raise TurnError("the model called a tool, but it has none")
         if self._used == self.rounds:
             raise TurnError(f"no answer after {self.rounds} rounds of tools (tool_rounds)")
         self._used += 1
@@ -189,10 +153,10 @@ class Talk:
                 last["content"] = [*last["content"], {"type": "text", "text": told}]
 
     def _ended(self, answer: Mapping[str, Any], text: str) -> bool:
-        """Whether this was a refusal that is accepted as the end.
+        """Return whether the answer is a refusal that is accepted.
 
         Raises:
-            TurnError: it was one, or a cut, and is not accepted.
+            TurnError: it is a refusal or truncated, and that is not accepted.
         """
         stop = str(answer.get("stop", "end"))
         if answer.get("reason"):
@@ -214,7 +178,7 @@ class Talk:
         return False
 
     def _mend(self, answer: Mapping[str, Any], error: Unfit) -> None:
-        """Tell the model what is wrong with its answer."""
+        """Ask for a repair of an answer, once."""
         if "repaired" in self.notes:
             raise TurnError(f"the answer cannot be used, nor can its repair: {error}")
         self.notes["repaired"] = str(error)
@@ -224,7 +188,7 @@ class Talk:
 
 
 def _said(answer: Mapping[str, Any], **more: JSON) -> dict[str, JSON]:
-    """An answer as the next request has it, with what its service wants back as it was."""
+    """An answer as a message of the next request, with the parts that its service wants back."""
     message: dict[str, JSON] = {"role": "assistant", "content": str(answer.get("text") or "")}
     raw = answer.get("raw")
     return message | more if raw is None else message | more | {"raw": raw}

@@ -1,7 +1,7 @@
-"""Text that others wrote, and how it is put before a model.
+"""Show a model text that others wrote.
 
-It is data: it stands in a pair of tags that say where it comes from, and what looks like one of
-these tags in it is escaped, so that nobody can pretend to be somebody else.
+The text is data: it stands between tags that name its source, and anything in it that looks like
+such a tag is escaped, so that no text can pose as another.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DATA_RULE = (
 
 
 def system_text(parts: Sequence[str], habits: Sequence[str], last: str = "") -> str:
-    """The instructions of a request: what an agent is, its habits, and what holds for all."""
+    """Return the system message: instructions, habits, the rule about data, and a last text."""
     texts = [part.strip() for part in parts]
     if habits:
         texts.append("Habits to keep:\n" + "\n".join(f"- {habit.strip()}" for habit in habits))
@@ -31,21 +31,21 @@ def system_text(parts: Sequence[str], habits: Sequence[str], last: str = "") -> 
 
 
 def labelled(tag: str, text: str, **attributes: str) -> str:
-    """Text between tags that say what it is; it cannot close them itself."""
+    """Return a text between tags that name its source; the text cannot close them."""
     shown = "".join(f" {name}={quoteattr(value)}" for name, value in attributes.items())
-    clean = text.encode(errors="replace").decode()  # half of a surrogate pair fits in no request
+    clean = text.encode(errors="replace").decode()  # half of a surrogate pair cannot be encoded
     return f"<{tag}{shown}>\n{_TAGS.sub('&lt;', clean)}\n</{tag}>"
 
 
 def with_parts(text: str, parts: Sequence[Mapping[str, JSON]]) -> JSON:
-    """The content of a message: a text, or a list of it and of images and files."""
+    """Return the content of a message: a text, or a list of it and images and files."""
     return [{"type": "text", "text": text}, *map(dict, parts)] if parts else text
 
 
 def capped(text: str, most: int) -> str:
-    """A text as far as `most` bytes of UTF-8; says so if it was longer."""
-    # Before it is cut: half of a secret would not be known as one.
-    data = hidden(text).encode(errors="replace")  # half of a surrogate pair fits in no request
+    """Return the first `most` bytes of a text in UTF-8, with a remark if it was longer."""
+    # Hidden before the cut: half of a secret would not be recognised.
+    data = hidden(text).encode(errors="replace")  # half of a surrogate pair cannot be encoded
     if len(data) <= most:
         return data.decode()
     return f"{data[:most].decode(errors='ignore')}\n[cut: the first {most} of {len(data)} bytes]"

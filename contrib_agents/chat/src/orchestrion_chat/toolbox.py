@@ -1,4 +1,4 @@
-"""The tools of one activation: what the model is offered, and what becomes of its calls."""
+"""The tools of one activation: the functions offered to the model, and its calls of them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from orchestrion_chat.texts import labelled, with_parts
 __all__ = ["MOST_CALLS", "Answered", "Toolbox"]
 
 MOST_CALLS = 8
-"""Calls in one answer of a model; with more, the turn fails."""
+"""The maximum of calls in one answer; with more, the turn fails."""
 
 
 @frozen
 class Answered:
-    """The messages that answer a model's calls, and what was wrong with those calls."""
+    """The messages that answer a model's calls, and the errors in these calls."""
 
     messages: list[dict[str, JSON]]
     mistakes: list[str]
@@ -30,38 +30,38 @@ class Answered:
 
 @frozen
 class Toolbox:
-    """Functions by the name that the model is given."""
+    """Functions by the name that the model sees."""
 
     functions: Mapping[str, tuple[Tool, Function]] = Factory(dict)
 
     @staticmethod
     async def of(tools: Sequence[Tool], calls: Calls) -> Toolbox:
-        """What these tools offer now.
+        """Return the functions that these tools offer now.
 
         Raises:
-            RuntimeError: two functions have one name.
+            RuntimeError: two functions have the same name.
         """
-        found: dict[str, tuple[Tool, Function]] = {}
+        functions: dict[str, tuple[Tool, Function]] = {}
         for tool in tools:
             for function in await tool.functions(calls):
-                if function.name in found:
+                if function.name in functions:
                     raise RuntimeError(
                         f"two of its tools have a function {function.name!r}; give one of them a "
                         "`prefix`, or leave it out"
                     )
-                found[function.name] = (tool, function)
-        return Toolbox(found)
+                functions[function.name] = (tool, function)
+        return Toolbox(functions)
 
     @property
     def definitions(self) -> list[dict[str, JSON]]:
-        """As a request has them."""
+        """The field `tools` of a request."""
         return [
             {"name": name, "description": one.description, "schema": dict(one.schema)}
             for name, (_, one) in self.functions.items()
         ]
 
     async def answer(self, asked: Sequence[Mapping[str, Any]], calls: Calls) -> Answered:
-        """Make a model's calls: all at once, unless one of them writes; then in order.
+        """Make a model's calls: all at once; in order if one of them writes.
 
         Raises:
             CallError: a tool cannot be reached.
@@ -69,12 +69,11 @@ class Toolbox:
         """
         if len(asked) > MOST_CALLS:
             raise RuntimeError(f"the model made {len(asked)} calls at once, at most {MOST_CALLS}")
-        writes = any(self._writes(str(one["name"])) for one in asked)
-        if writes:
-            results = [await self._one(one, calls) for one in asked]
+        if any(self._writes(str(call["name"])) for call in asked):
+            results = [await self._call(call, calls) for call in asked]
         else:
             done = await asyncio.gather(
-                *(self._one(one, calls) for one in asked), return_exceptions=True
+                *(self._call(call, calls) for call in asked), return_exceptions=True
             )
             # All have ended: no call outlives its turn. The first error counts.
             results = []
@@ -82,14 +81,14 @@ class Toolbox:
                 if isinstance(result, BaseException):
                     raise result
                 results.append(result)
-        messages = [_message(one, result) for one, (result, _) in zip(asked, results, strict=True)]
+        messages = [_message(call, r) for call, (r, _) in zip(asked, results, strict=True)]
         return Answered(messages, [mistake for _, mistake in results if mistake])
 
     def _writes(self, name: str) -> bool:
         return name in self.functions and self.functions[name][1].writes
 
-    async def _one(self, asked: Mapping[str, Any], calls: Calls) -> tuple[Result, str]:
-        """What a call gives, and what was wrong with it, if anything was."""
+    async def _call(self, asked: Mapping[str, Any], calls: Calls) -> tuple[Result, str]:
+        """The result of a call, and what is wrong with the call, if anything is."""
         name = str(asked["name"])
         try:
             if name not in self.functions:
@@ -106,7 +105,7 @@ def _arguments(text: str) -> dict[str, JSON]:
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise ArgumentError(f"the arguments are no JSON: {error}") from None
+        raise ArgumentError(f"the arguments are not JSON: {error}") from None
     if not isinstance(value, dict):
         raise ArgumentError("the arguments must be a JSON object")
     return value

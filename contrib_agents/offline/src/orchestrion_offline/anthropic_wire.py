@@ -22,7 +22,6 @@ class Messages:
     overloaded = 529
 
     def decode(self, body: Mapping[str, Any]) -> WireRequest:
-        """See `Wire.decode`."""
         received = wire.messages_of(body)
         thinks = wire.optional(body, "thinking").get("type") in ("enabled", "adaptive")
         messages: list[dict[str, Any]] = []
@@ -43,14 +42,12 @@ class Messages:
         return WireRequest(request, bool(body.get("stream")), thinks=thinks)
 
     def encode(self, made: Sequence[WireAnswer]) -> bytes:
-        """See `Wire.encode`."""
         [answer] = made
         content = [block for block, _ in _blocks(answer)]
         usage = {"input_tokens": answer.input_tokens, "output_tokens": answer.output_tokens}
         return wire.encode({**_head(answer), "content": content, **_stop(answer), "usage": usage})
 
     def stream(self, answer: WireAnswer, usage: bool) -> tuple[bytes, list[bytes], bytes]:
-        """See `Wire.stream`."""
 
         def send(name: str, /, **data: Any) -> bytes:
             return wire.event({"type": name, **data}, name)
@@ -71,7 +68,6 @@ class Messages:
         return begin, middle, end + send("message_stop")
 
     def error(self, status: int, kind: str, message: str) -> bytes:
-        """See `Wire.error`."""
         return wire.encode({"type": "error", "error": {"type": kind, "message": message}})
 
 

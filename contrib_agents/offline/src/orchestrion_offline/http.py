@@ -78,12 +78,10 @@ class Exchange(asyncio.Protocol):
         self._continued = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio."""
         self._transport = cast(asyncio.Transport, transport)
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio."""
         self._connections.discard(self)
         self._transport = None
         if self._timer is not None:
@@ -95,7 +93,6 @@ class Exchange(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio."""
         self._received += data
         if not self._busy:
             self._next()

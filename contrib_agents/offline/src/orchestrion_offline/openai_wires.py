@@ -23,7 +23,6 @@ class _OpenAI:
     overloaded = 503
 
     def error(self, status: int, kind: str, message: str) -> bytes:
-        """See `Wire.error`."""
         shown = kind if status >= 429 else "invalid_request_error"
         error = {"message": message, "type": shown, "param": None, "code": _CODES.get(kind)}
         return wire.encode({"error": error})
@@ -43,7 +42,6 @@ class Chat(_OpenAI):
     """`POST /v1/chat/completions`."""
 
     def decode(self, body: Mapping[str, Any]) -> WireRequest:
-        """See `Wire.decode`."""
         received = wire.messages_of(body)
         messages = [_chat_message(entry, f"messages[{i}]") for i, entry in enumerate(received)]
         limit = wire.whole_number(body, "max_completion_tokens")
@@ -62,14 +60,12 @@ class Chat(_OpenAI):
         return WireRequest(request, bool(body.get("stream")), samples, usage)
 
     def encode(self, made: Sequence[WireAnswer]) -> bytes:
-        """See `Wire.encode`."""
         choices = [_choice(i, answer) for i, answer in enumerate(made)]
         usage = _chat_usage(made[0].input_tokens, sum(answer.output_tokens for answer in made))
         head = _chat_head(made[0], "chat.completion")
         return wire.encode({**head, "choices": choices, "usage": usage})
 
     def stream(self, answer: WireAnswer, usage: bool) -> tuple[bytes, list[bytes], bytes]:
-        """See `Wire.stream`."""
         head = _chat_head(answer, "chat.completion.chunk")
 
         def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
@@ -146,7 +142,6 @@ class Responses(_OpenAI):
     """`POST /v1/responses`. Nothing is stored: every request brings all its input."""
 
     def decode(self, body: Mapping[str, Any]) -> WireRequest:
-        """See `Wire.decode`."""
         messages: list[dict[str, Any]] = []
         if body.get("previous_response_id"):
             raise ValueError("previous_response_id: the stub stores no responses")
@@ -168,11 +163,9 @@ class Responses(_OpenAI):
         return WireRequest(request, bool(body.get("stream")), thinks=thinks)
 
     def encode(self, made: Sequence[WireAnswer]) -> bytes:
-        """See `Wire.encode`."""
         return wire.encode(_response(made[0], _items(made[0])))
 
     def stream(self, answer: WireAnswer, usage: bool) -> tuple[bytes, list[bytes], bytes]:
-        """See `Wire.stream`."""
         number = -1
 
         def send(name: str, /, **data: Any) -> bytes:

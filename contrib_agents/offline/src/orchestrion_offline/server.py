@@ -110,7 +110,7 @@ class StubServer:
             return _error(wire, 429, "rate_limit_error", "too many requests a minute", retry)
         try:
             data = _decoded(body)
-            asked = wire.decode(data)
+            request = wire.decode(data)
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             return _error(wire, 400, "invalid_request_error", str(error))
         name = data.get("model")
@@ -121,7 +121,7 @@ class StubServer:
             # The part before "." names the call. The rest names the body, which vendors write in
             # different ways.
             key = headers.get("idempotency-key", "").partition(".")[0]
-            return self._reply(wire, asked, name, speaker, key)
+            return self._reply(wire, request, name, speaker, key)
         except ValueError as error:
             return _error(wire, 400, "invalid_request_error", f"{name}: {error}")
         except Exception as error:  # a speaker of another author: its caller must see the reason
@@ -129,10 +129,10 @@ class StubServer:
             return _error(wire, 500, "api_error", message)
 
     def _reply(
-        self, wire: Wire, asked: WireRequest, name: str, speaker: Speaker, call: str
+        self, wire: Wire, request: WireRequest, name: str, speaker: Speaker, call: str
     ) -> Reply:
         # The name is left out: speakers that differ in one setting are compared on the same draws.
-        content = msgspec.json.encode(asked.request, order="sorted")
+        content = msgspec.json.encode(request.request, order="sorted")
         state = blake2b(content, key=self._seed, person=b"content", digest_size=16)
         state.update(call.encode())
         digest = state.digest()
@@ -146,8 +146,8 @@ class StubServer:
         delay = self.behaviour.delay(draw.child("delay", attempt))
         if failed := self._failed(wire, fault, delay):
             return failed
-        made = answers(asked, name, speaker, draw, troubles.ending)
-        reply = self._timed(wire, asked, made, delay)
+        made = answers(request, name, speaker, draw, troubles.ending)
+        reply = self._timed(wire, request, made, delay)
         if fault == "dropped":
             kept = reply.parts[: max(len(reply.parts) // 2, 1)] if reply.stream else reply.parts
             return evolve(reply, parts=kept, cut=True)
@@ -158,13 +158,15 @@ class StubServer:
             return evolve(reply, parts=((total, data[: len(data) // 2]),))
         return reply
 
-    def _timed(self, wire: Wire, asked: WireRequest, made: list[WireAnswer], delay: float) -> Reply:
+    def _timed(
+        self, wire: Wire, request: WireRequest, made: list[WireAnswer], delay: float
+    ) -> Reply:
         """Return answers as a reply whose parts have the delays of the set writing speed."""
         speed = self.behaviour.tokens_per_second
         writing = max(answer.output_tokens for answer in made) / speed if speed else 0.0
-        if not asked.stream:
+        if not request.stream:
             return Reply(200, ((delay + writing, wire.encode(made)),))
-        begin, middle, end = wire.stream(made[0], asked.usage)
+        begin, middle, end = wire.stream(made[0], request.usage)
         pause = writing / max(len(middle), 1)
         parts = ((delay, begin), *((pause, part) for part in middle), (0.0, end))
         return Reply(200, parts, "text/event-stream; charset=utf-8", stream=True)

@@ -193,17 +193,17 @@ def draw_sheet(category: str, steps: int, start: int, key: Key) -> Sheet:
     """Draw a worksheet; a `mixed` one has every kind of step if it is long enough."""
     kinds = KINDS if category == "mixed" else (category,)
     first = int(key.uniform() * len(kinds))  # kinds take turns from a drawn one on
-    drawn: list[Step] = []
+    rows: list[Step] = []
     for i in range(steps):
         which, number = key.child("step", i).uniforms(2)
         match kinds[(first + i) % len(kinds)]:
             case "sums":
-                drawn.append(Step("add" if which < 0.5 else "subtract", 11 + int(number * 389)))
+                rows.append(Step("add" if which < 0.5 else "subtract", 11 + int(number * 389)))
             case "products":
-                drawn.append(Step("multiply by", 3 + int(number * 17)))
+                rows.append(Step("multiply by", 3 + int(number * 17)))
             case _:
-                drawn.append(Step(f"{'reverse' if which < 0.5 else 'rotate'} the digits"))
-    return Sheet(category, start, tuple(drawn))
+                rows.append(Step(f"{'reverse' if which < 0.5 else 'rotate'} the digits"))
+    return Sheet(category, start, tuple(rows))
 
 
 # ---------------------------------------------------------------- the task

@@ -235,7 +235,6 @@ class Clerk(Speaker):
     checks: Annotated[float, Meta(ge=0, le=1)] = 0.0
 
     def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
-        """See `Speaker.say`."""
         text = asked_text(request)
         category = category_of(text)
         if not category:

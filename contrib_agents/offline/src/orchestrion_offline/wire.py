@@ -205,7 +205,7 @@ def tools(body: Mapping[str, Any], schema: str = "parameters", inside: str = "")
     entries = [mapping(entry, "tools") for entry in body["tools"]]
     if inside:
         entries = [mapping(entry.get(inside), f"tools.{inside}") for entry in entries]
-    found = [
+    described = [
         {
             "name": tool.get("name"),
             "description": tool.get("description") or "",
@@ -214,8 +214,8 @@ def tools(body: Mapping[str, Any], schema: str = "parameters", inside: str = "")
         for tool in entries
     ]
     return {
-        "tools": found,
-        **_tool_choice(body.get("tool_choice"), [tool["name"] for tool in found]),
+        "tools": described,
+        **_tool_choice(body.get("tool_choice"), [tool["name"] for tool in described]),
     }
 
 
@@ -262,22 +262,22 @@ def signed(thinking: str) -> str:
 
 
 def answers(
-    asked: WireRequest, model: str, speaker: Speaker, draw: Key, ending: Callable[[Key], str]
+    decoded: WireRequest, model: str, speaker: Speaker, draw: Key, ending: Callable[[Key], str]
 ) -> list[WireAnswer]:
     """Return one answer for each requested sample.
 
     Args:
-        asked: the request.
+        decoded: the request.
         model: the requested model's name.
         speaker: gives the answers.
         draw: the source of all randomness.
         ending: draws whether an answer is a "refusal", a "truncation", or as the speaker says: "".
     """
-    request = {**asked.request, "model": model}
-    draws = [draw] + [draw.child("sample", i) for i in range(1, asked.samples)]
+    request = {**decoded.request, "model": model}
+    draws = [draw] + [draw.child("sample", i) for i in range(1, decoded.samples)]
     read = _tokens_of(request)
     made = [_answer(request, speaker, sample, ending, read) for sample in draws]
-    if asked.thinks:
+    if decoded.thinks:
         made = [_with_thinking(answer, request.get("max_tokens")) for answer in made]
     return made
 
@@ -317,10 +317,10 @@ def _answer(
 
 def _until_stop(text: str, sequences: Sequence[str]) -> tuple[str, str | None]:
     """Return the text before the first stop sequence, and that sequence."""
-    found = [(at, end) for end in sequences if end and (at := text.find(end)) >= 0]
-    if not found:
+    ends = [(at, end) for end in sequences if end and (at := text.find(end)) >= 0]
+    if not ends:
         return text, None
-    at, end = min(found)
+    at, end = min(ends)
     return text[:at], end
 
 

@@ -1,8 +1,10 @@
-"""The agent `prompted`."""
+"""The agent `prompted`, and prompts with places to fill in: `{problem}`, `{said:solver}`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Annotated, Any
 
 from attrs import Factory, frozen
@@ -16,6 +18,7 @@ from orchestrion import (
     Meta,
     Model,
     Output,
+    Turn,
     Usage,
     View,
     ceiling_of,
@@ -23,9 +26,99 @@ from orchestrion import (
     learnable,
 )
 from orchestrion_prompted.reading import Form, read_response
-from orchestrion_prompted.template import template
 
-__all__ = ["Prompted"]
+__all__ = ["Prompted", "Template", "template"]
+
+_PLACE = re.compile(r"\{([^{}]*)\}")
+
+
+def _turns(view: View, of: str) -> list[Turn]:
+    return [turn for turn in view.turns if not of or turn.agent == of]
+
+
+def _last(view: View, of: str) -> str:
+    turns = _turns(view, of)
+    return turns[-1].output.content if turns else ""
+
+
+def _said(view: View, of: str) -> str:
+    lines = [f'The output of "{turn.agent}": {turn.output.content}' for turn in _turns(view, of)]
+    return "\n".join(lines)
+
+
+def _observation(view: View, _: str) -> str:
+    return view.observation.text if view.observation is not None else view.problem.text
+
+
+PLACES: Mapping[str, Callable[[View, str], str]] = {
+    "problem": lambda view, _: view.problem.text,
+    "observation": _observation,
+    "agent": lambda view, _: view.agent,
+    "option": lambda view, _: view.option or "",
+    "count": lambda view, of: str(len(_turns(view, of or view.agent)) + 1),
+    "turn": lambda view, _: str(len(view.turns) + 1),
+    "last": _last,
+    "said": _said,
+}
+"""What may stand in braces; `last`, `said` and `count` also with ":" and an agent's name."""
+
+WITH_AGENT = ("count", "last", "said")
+
+
+@frozen
+class Template:
+    """A prompt.
+
+    Args:
+        text: with places in braces; "{{" and "}}" are braces.
+
+    Raises:
+        ValueError: a place is not known.
+    """
+
+    text: str
+
+    def __attrs_post_init__(self) -> None:
+        for place in _PLACE.findall(self._escaped()):
+            name, colon, _ = place.partition(":")
+            if name not in PLACES or (colon and name not in WITH_AGENT):
+                known = [*PLACES, *(f"{known_place}:AGENT" for known_place in WITH_AGENT)]
+                raise ValueError(
+                    f"{{{place}}} is no place of a prompt{did_you_mean(place, known)}; there are "
+                    + ", ".join(f"{{{known_place}}}" for known_place in known)
+                )
+
+    def _escaped(self) -> str:
+        return self.text.replace("{{", "\0").replace("}}", "\1")
+
+    def __call__(self, view: View) -> str:
+        """Return the prompt for what an activation may read."""
+
+        def fill(match: re.Match[str]) -> str:
+            name, _, of = match[1].partition(":")
+            return PLACES[name](view, of)
+
+        # In one pass: what agents wrote is text, also where it has braces.
+        filled = [
+            fill(piece) if isinstance(piece, re.Match) else piece
+            for piece in _pieces(self._escaped())
+        ]
+        return "".join(filled)
+
+
+def _pieces(text: str) -> list[str | re.Match[str]]:
+    pieces: list[str | re.Match[str]] = []
+    at = 0
+    for match in _PLACE.finditer(text):
+        pieces += [text[at : match.start()].replace("\0", "{").replace("\1", "}"), match]
+        at = match.end()
+    return [*pieces, text[at:].replace("\0", "{").replace("\1", "}")]
+
+
+@lru_cache(256)
+def template(text: str) -> Template:
+    """Return the prompt of this text, read once."""
+    return Template(text)
 
 
 @frozen
@@ -74,16 +167,16 @@ class Prompted(Agent):
         template(self.system)
         if (self.form == "tag") != bool(self.tag):
             raise ValueError("`tag` is the name of the tag for `form: tag`, and for nothing else")
-        if len({one.casefold() for one in self.choices}) < len(self.choices):
+        if len({choice.casefold() for choice in self.choices}) < len(self.choices):
             raise ValueError("choices: none twice, whatever the case")
-        for said in self.route:
-            if self.choices and said not in self.choices:
+        for choice in self.route:
+            if self.choices and choice not in self.choices:
                 raise ValueError(
-                    f"route: {said!r} is none of the choices{did_you_mean(said, self.choices)}"
+                    f"route: {choice!r} is none of the choices{did_you_mean(choice, self.choices)}"
                 )
-        for said in self.choices:
-            if self.route and said not in self.route:
-                raise ValueError(f"route: {said!r} is a choice and leads nowhere; say where to")
+        for choice in self.choices:
+            if self.route and choice not in self.route:
+                raise ValueError(f"route: {choice!r} is a choice and leads nowhere; say where to")
         if self.route and self.fallback is not None and self.fallback not in self.route:
             raise ValueError(f"fallback: {self.fallback!r} leads nowhere; route says where to")
 
@@ -135,10 +228,11 @@ class Prompted(Agent):
         value = read_response(text, self.form, self.tag)
         if value is None or not self.choices:
             return value
-        return next((one for one in self.choices if one.casefold() == value.casefold()), None)
+        return next(
+            (choice for choice in self.choices if choice.casefold() == value.casefold()), None
+        )
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """See `Agent.ceiling`."""
         return ceiling_of(
             self.model, tokens + len(self.prompt.encode()) + len(self.system.encode())
         )

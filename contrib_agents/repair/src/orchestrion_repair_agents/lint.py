@@ -59,21 +59,21 @@ class Lint(Agent):
             tree = ast.parse(work["code"])
         except SyntaxError as error:
             return Output(f"Line {error.lineno}: {error.msg}.", usage=usage)
-        found = list(findings(tree))
-        said = [f"Line {line}: {what}." for line, what in found] or ["Nothing looks odd."]
-        report: dict[str, JSON] = {"tool": "lint", "on": work["on"], "findings": found}
+        odd_lines = list(findings(tree))
+        lines = [f"Line {line}: {what}." for line, what in odd_lines] or ["Nothing looks odd."]
+        report: dict[str, JSON] = {"tool": "lint", "on": work["on"], "findings": odd_lines}
         if self.normalise:
             report["code"] = ast.unparse(tree) + "\n"
-        return Output("\n".join(said), report, usage)
+        return Output("\n".join(lines), report, usage)
 
 
 def findings(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Odd lines with what is odd about them, each once, in order."""
-    found = {
+    odd_lines = {
         *_unused(tree),
         *(pair for node in ast.walk(tree) for pair in (*_odd(node), *_unreachable(node))),
     }
-    yield from sorted(found)
+    yield from sorted(odd_lines)
 
 
 def _unused(tree: ast.AST) -> Iterator[tuple[int, str]]:

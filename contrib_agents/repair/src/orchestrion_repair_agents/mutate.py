@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
-from attrs import field, frozen
+from attrs import frozen
 from orchestrion_repair import (
     REGIONS,
     Candidate,
@@ -71,26 +71,42 @@ class Mutate(Agent):
         if work is None:
             return None
         names = ("code", "entry_point", "prelude", "visible", "limits", "arguments")
-        found = _proposed(work, self.operators, view.option)
-        numbers = [candidate.number for candidate in found[: self.candidates]]
+        proposed = _proposed(work, self.operators, view.option)
+        numbers = [candidate.number for candidate in proposed[: self.candidates]]
         known = work["results"] is not None
-        return [[work.get(name) for name in names], numbers, len(found), known]
+        return [[work.get(name) for name in names], numbers, len(proposed), known]
 
     @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[RunningMutate]:
-        """With processes to run programs in."""
-        async with shared_runner() as runner:
-            yield RunningMutate(self.operators, self.candidates, self.keep_better, runner=runner)
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Mutate]:
+        """Keep the processes that programs run in from one turn to the next."""
+        async with shared_runner():
+            yield self
 
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """One turn with processes of its own; opened, it shares the run's."""
+        """Try the next candidates."""
         async with shared_runner() as runner:
-            running = RunningMutate(
-                self.operators, self.candidates, self.keep_better, runner=runner
-            )
-            return await running.act(view, key, calls)
+            return await self._act(view, runner)
+
+    async def _act(self, view: View, runner: Runner) -> Output:
+        work = work_of(view)
+        if work is None:
+            return NOTHING
+        proposed = _proposed(work, self.operators, view.option)
+        order = _order(work)
+        tries = await _run(runner, work, proposed[: self.candidates], order)
+        cost = sum(len(attempt.outcomes) for attempt in tries)
+        left = len(proposed) - len(tries)
+        report = _report(work, self.operators, view.option or REGIONS[0], tries, left)
+        last = tries[-1] if tries else None
+        if last is not None and _passes(last, order):
+            report |= {"code": last.code, "results": [{"passed": True}] * len(order)}
+        elif self.keep_better:
+            better, more = await _better(runner, work, tries)
+            report |= better
+            cost += more
+        return Output(_summary(report, tries, work), report, Usage(cost=float(cost)))
 
 
 @frozen
@@ -102,63 +118,38 @@ class _Try:
     outcomes: tuple[Outcome, ...]
 
 
-@frozen(eq=False)
-class RunningMutate(Mutate):
-    """The agent with its runner."""
+async def _run(
+    runner: Runner, work: Mapping[str, Any], candidates: Sequence[Candidate], order: list[int]
+) -> list[_Try]:
+    """What each candidate gave, up to the first that passes; later ones were not needed."""
+    codes = [candidate.apply(work["code"]) for candidate in candidates]
+    trials = [trial_of(work, code, order, stop=True) for code in codes]
+    reports = await runner.run(trials, limits_of(work))
+    tries: list[_Try] = []
+    for candidate, code, outcomes in zip(candidates, codes, reports, strict=True):
+        tries.append(_Try(candidate, code, outcomes))
+        if _passes(tries[-1], order):
+            break
+    return tries
 
-    runner: Runner = field(kw_only=True)
 
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Try the next candidates."""
-        work = work_of(view)
-        if work is None:
-            return NOTHING
-        found = _proposed(work, self.operators, view.option)
-        order = _order(work)
-        tries = await self._run(work, found[: self.candidates], order)
-        cost = sum(len(one.outcomes) for one in tries)
-        left = len(found) - len(tries)
-        report = _report(work, self.operators, view.option or REGIONS[0], tries, left)
-        last = tries[-1] if tries else None
-        if last is not None and _passes(last, order):
-            report |= {"code": last.code, "results": [{"passed": True}] * len(order)}
-        elif self.keep_better:
-            better, more = await self._better(work, tries)
-            report |= better
-            cost += more
-        return Output(_told(report, tries, work), report, Usage(cost=float(cost)))
-
-    async def _run(
-        self, work: Mapping[str, Any], candidates: Sequence[Candidate], order: list[int]
-    ) -> list[_Try]:
-        """What each candidate gave, up to the first that passes; later ones were not needed."""
-        codes = [candidate.apply(work["code"]) for candidate in candidates]
-        trials = [trial_of(work, code, order, stop=True) for code in codes]
-        reports = await self.runner.run(trials, limits_of(work))
-        tries: list[_Try] = []
-        for one in zip(candidates, codes, reports, strict=True):
-            tries.append(_Try(*one))
-            if _passes(tries[-1], order):
-                break
-        return tries
-
-    async def _better(
-        self, work: Mapping[str, Any], tries: Sequence[_Try]
-    ) -> tuple[dict[str, JSON], int]:
-        """The program of the try that mends most and breaks nothing, if any, and its cost."""
-        promising = [one for one in tries if _gain(work, one) > 0]
-        if not promising:
-            return {}, 0
-        best = max(promising, key=lambda one: _gain(work, one))
-        everything = list(range(len(work["visible"])))
-        trial = trial_of(work, best.code, everything, lines=True)
-        outcomes = (await self.runner.run([trial], limits_of(work)))[0]
-        before = [result["passed"] for result in work["results"]]
-        now = [outcome.passed for outcome in outcomes]
-        if any(was and not is_ for was, is_ in zip(before, now, strict=True)):
-            return {}, len(outcomes)
-        results = [outcome_json(outcome) for outcome in outcomes]
-        return {"code": best.code, "results": results}, len(outcomes)
+async def _better(
+    runner: Runner, work: Mapping[str, Any], tries: Sequence[_Try]
+) -> tuple[dict[str, JSON], int]:
+    """The program of the try that mends most and breaks nothing, if any, and its cost."""
+    promising = [attempt for attempt in tries if _gain(work, attempt) > 0]
+    if not promising:
+        return {}, 0
+    best = max(promising, key=lambda attempt: _gain(work, attempt))
+    everything = list(range(len(work["visible"])))
+    trial = trial_of(work, best.code, everything, lines=True)
+    outcomes = (await runner.run([trial], limits_of(work)))[0]
+    before = [result["passed"] for result in work["results"]]
+    after = [outcome.passed for outcome in outcomes]
+    if any(was and not is_ for was, is_ in zip(before, after, strict=True)):
+        return {}, len(outcomes)
+    results = [outcome_json(outcome) for outcome in outcomes]
+    return {"code": best.code, "results": results}, len(outcomes)
 
 
 # ---------------------------------------------------------------- reading the task
@@ -192,27 +183,27 @@ def _order(work: Mapping[str, Any]) -> list[int]:
 # ---------------------------------------------------------------- reporting
 
 
-def _passes(one: _Try, order: Sequence[int]) -> bool:
-    return len(one.outcomes) == len(order) > 0 and one.outcomes[-1].passed
+def _passes(attempt: _Try, order: Sequence[int]) -> bool:
+    return len(attempt.outcomes) == len(order) > 0 and attempt.outcomes[-1].passed
 
 
 def _failing(work: Mapping[str, Any]) -> int:
     return sum(not result["passed"] for result in work["results"] or ())
 
 
-def _gain(work: Mapping[str, Any], one: _Try) -> float:
+def _gain(work: Mapping[str, Any], attempt: _Try) -> float:
     """The share of the failing tests that a try mended, as far as it was run."""
     failing = _failing(work)
-    passed = sum(outcome.passed for outcome in one.outcomes)
+    passed = sum(outcome.passed for outcome in attempt.outcomes)
     return min(passed, failing) / failing if failing else 0.0
 
 
-def _moves(work: Mapping[str, Any], one: _Try, order: Sequence[int]) -> bool:
+def _moves(work: Mapping[str, Any], attempt: _Try, order: Sequence[int]) -> bool:
     """Whether the first failing test gives something else than before."""
-    if not _failing(work) or not one.outcomes:
+    if not _failing(work) or not attempt.outcomes:
         return False
-    before, now = work["results"][order[0]], one.outcomes[0]
-    return bool(now.passed or (before["error"], before["got"]) != (now.error, now.got))
+    before, after = work["results"][order[0]], attempt.outcomes[0]
+    return bool(after.passed or (before["error"], before["got"]) != (after.error, after.got))
 
 
 def _report(
@@ -225,11 +216,11 @@ def _report(
     order = _order(work)
     gains: dict[int, float] = {}
     moved: dict[int, int] = {}
-    for one in tries:
-        line = one.candidate.line
-        if gain := _gain(work, one):
+    for attempt in tries:
+        line = attempt.candidate.line
+        if gain := _gain(work, attempt):
             gains[line] = max(gains.get(line, 0.0), gain)
-        if _moves(work, one, order):
+        if _moves(work, attempt, order):
             moved[line] = moved.get(line, 0) + 1
     last = tries[-1].outcomes if tries and work["results"] is None else ()
     return {
@@ -237,25 +228,27 @@ def _report(
         "on": work["on"],
         "families": list(families),
         "region": region,
-        "tried": [one.candidate.number for one in tries],
+        "tried": [attempt.candidate.number for attempt in tries],
         "gains": sorted(gains.items()),
         "moved": sorted(moved.items()),
         "left": left,
-        "last": [[number, outcome_json(one)] for number, one in zip(order, last, strict=False)],
+        "last": [
+            [number, outcome_json(outcome)] for number, outcome in zip(order, last, strict=False)
+        ],
     }
 
 
-def _told(report: Mapping[str, Any], tries: Sequence[_Try], work: Mapping[str, Any]) -> str:
+def _summary(report: Mapping[str, Any], tries: Sequence[_Try], work: Mapping[str, Any]) -> str:
     if not tries:
         return f"Nothing left to try in region {report['region']}."
-    lines = sorted({one.candidate.line for one in tries})
+    lines = sorted({attempt.candidate.line for attempt in tries})
     where = f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}"
-    said = f"{len(tries)} edits tried on {where}"
+    text = f"{len(tries)} edits tried on {where}"
     if "code" not in report:
         mended = [str(line) for line, _ in report["gains"]]
         some = f"; some on line {', '.join(mended)} mend a test" if mended else ""
-        return f"{said}: none passes all tests{some}."
-    edit = next(one.candidate for one in tries if one.code == report["code"])
+        return f"{text}: none passes all tests{some}."
+    edit = next(attempt.candidate for attempt in tries if attempt.code == report["code"])
     old = " ".join(work["code"][edit.start : edit.end].split())
     new = " ".join(edit.text.split())
-    return f"{said}. Line {edit.line}, {edit.family}: `{old}` becomes `{new}`."
+    return f"{text}. Line {edit.line}, {edit.family}: `{old}` becomes `{new}`."

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from attrs import frozen
-from orchestrion_repair import RUNS_TESTS, Outcome, Runner, shared_runner
+from orchestrion_repair import RUNS_TESTS, Outcome, shared_runner
 
 from orchestrion import JSON, Agent, Calls, Key, OpenContext, Output, Usage, View, no_calls
 from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json, trial_of, work_of
@@ -39,24 +39,12 @@ class RunTests(Agent):
         return None if work is None else [work.get(name) for name in names]
 
     @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[RunningTests]:
-        """With processes to run programs in."""
-        async with shared_runner() as runner:
-            yield RunningTests(runner)
+    async def open(self, ctx: OpenContext) -> AsyncIterator[RunTests]:
+        """Keep the processes that programs run in from one turn to the next."""
+        async with shared_runner():
+            yield self
 
     ceiling = no_calls
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """One turn with processes of its own; opened, it shares the run's."""
-        async with shared_runner() as runner:
-            return await RunningTests(runner).act(view, key, calls)
-
-
-@frozen(eq=False)
-class RunningTests(RunTests):
-    """The agent with its runner."""
-
-    runner: Runner
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Run all visible tests."""
@@ -65,18 +53,19 @@ class RunningTests(RunTests):
             return NOTHING
         order = list(range(len(work["visible"])))
         trial = trial_of(work, work["code"], order, lines=True)
-        outcomes = (await self.runner.run([trial], limits_of(work)))[0]
+        async with shared_runner() as runner:
+            outcomes = (await runner.run([trial], limits_of(work)))[0]
         data: dict[str, JSON] = {
             "tool": "tests",
             "on": work["on"],
-            "results": [outcome_json(one) for one in outcomes],
+            "results": [outcome_json(outcome) for outcome in outcomes],
         }
-        return Output(_told(outcomes), data, Usage(cost=float(len(outcomes))))
+        return Output(_summary(outcomes), data, Usage(cost=float(len(outcomes))))
 
 
-def _told(outcomes: Sequence[Outcome]) -> str:
-    failed = [one for one in outcomes if not one.passed]
+def _summary(outcomes: Sequence[Outcome]) -> str:
+    failed = [outcome for outcome in outcomes if not outcome.passed]
     if not failed:
         return f"All {len(outcomes)} visible tests pass."
-    how = sorted({one.error or "a wrong value" for one in failed})
+    how = sorted({outcome.error or "a wrong value" for outcome in failed})
     return f"{len(failed)} of {len(outcomes)} visible tests fail: {', '.join(how)}."

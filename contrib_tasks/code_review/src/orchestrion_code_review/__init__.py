@@ -12,8 +12,8 @@ from orchestrion import names_on_first_use
 
 if TYPE_CHECKING:
     from orchestrion_code_review.challenge import Challenge as Challenge
-    from orchestrion_code_review.known import challenge_in as challenge_in
-    from orchestrion_code_review.known import challenge_of as challenge_of
+    from orchestrion_code_review.generator import challenge_in as challenge_in
+    from orchestrion_code_review.generator import challenge_of as challenge_of
     from orchestrion_code_review.versions import Version as Version
     from orchestrion_code_review.versions import versions_of as versions_of
 
@@ -23,7 +23,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
         "orchestrion_code_review.challenge": "Challenge",
-        "orchestrion_code_review.known": "challenge_in challenge_of",
+        "orchestrion_code_review.generator": "challenge_in challenge_of",
         "orchestrion_code_review.versions": "Version versions_of",
     },
 )

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from hashlib import blake2b
+from importlib.resources import files
 from typing import Any, Literal, get_args
 
 from attrs import asdict, frozen
 from orchestrion_sandbox import Case, Equal
 
-from orchestrion import JSON, Split
+from orchestrion import JSON, Split, UsageError
 
-__all__ = ["LEVELS", "REFERENCES", "Challenge", "Level", "Reference", "Test", "constant_share"]
+__all__ = [
+    "FRACTIONS",
+    "LEVELS",
+    "REFERENCES",
+    "Challenge",
+    "Level",
+    "Reference",
+    "Test",
+    "builtin",
+    "check_fractions",
+    "constant_share",
+    "split_of",
+]
 
 Level = Literal["basic", "intermediate", "advanced"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -142,8 +157,8 @@ def constant_share(tests: Sequence[Test], entry_point: str, names: Sequence[str]
 def _case(test: Test, names: frozenset[str]) -> Case | None:
     text = test.text
     try:
-        if RAISES in text and (found := _raising(text, names)):
-            return found
+        if RAISES in text and (raising := _raising(text, names)):
+            return raising
         [node] = ast.parse(text).body
         if isinstance(node, ast.Assert):
             return _compared(node.test, names, "python", test.tolerance)
@@ -202,3 +217,65 @@ def _is_comparison(text: str) -> bool:
     except (SyntaxError, ValueError):
         return False
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare)
+
+
+# ---------------------------------------------------------------- splits
+
+
+FRACTIONS: Mapping[Split, float] = {"train": 0.5, "validation": 0.2, "test": 0.3}
+"""About these shares of problems that name no split."""
+
+
+def split_of(challenge: Challenge, fractions: Mapping[Split, float] = FRACTIONS) -> Split:
+    """Its own, or the one its group falls into; other problems have no say in it."""
+    if challenge.split is not None:
+        return challenge.split
+    name = (challenge.group or challenge.id).encode("utf-8", "replace")
+    draw = int.from_bytes(blake2b(name, digest_size=7).digest()) / 2**56
+    for split in get_args(Split)[:-1]:
+        draw -= fractions.get(split, 0.0)
+        if draw < 0:
+            return split  # type: ignore[no-any-return]
+    return "test"
+
+
+def check_fractions(fractions: Mapping[Split, float]) -> None:
+    """Refuse what are no shares that make 1 together.
+
+    Raises:
+        UsageError: says what is wrong.
+    """
+    shares = list(fractions.values())
+    if not shares or min(shares) < 0 or abs(sum(shares) - 1) > 1e-9:
+        raise UsageError(f"fractions: {dict(fractions)} are not shares that make 1 together")
+
+
+# ---------------------------------------------------------------- the built-in problems
+
+
+@cache
+def builtin() -> tuple[Challenge, ...]:
+    """All of them, the easy ones first."""
+    return tuple(challenge for level in LEVELS for challenge in _of(level))
+
+
+def _of(level: Level) -> tuple[Challenge, ...]:
+    path = files("orchestrion_code_review") / "suite" / f"{level}.toml"
+    problems = tomllib.loads(path.read_text("utf-8"))["problem"]
+    return tuple(_challenge(level, row) for row in problems)
+
+
+def _challenge(level: Level, row: Mapping[str, Any]) -> Challenge:
+    return Challenge(
+        id=row["id"],
+        text=" ".join(row["text"].split()),
+        entry_point=row["entry_point"],
+        examples=tuple(map(Test, row["examples"])),
+        tests=tuple(map(Test, row["tests"])),
+        level=level,
+        category=row["category"],
+        solution=row["solution"],
+        wrong=tuple(row["wrong"]),
+        reference=Reference(**row["reference"]),
+        group=row["id"],
+    )

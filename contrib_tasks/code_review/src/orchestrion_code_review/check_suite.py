@@ -18,8 +18,8 @@ from orchestrion_sandbox import choose
 
 from orchestrion import OrchestrionError
 from orchestrion_code_review.challenge import Challenge
+from orchestrion_code_review.judging import judged, reason
 from orchestrion_code_review.loading import load
-from orchestrion_code_review.soundness import judged, reason
 from orchestrion_code_review.task import CodeReview
 
 __all__ = ["Held", "check", "main"]
@@ -47,17 +47,18 @@ async def check(challenges: Sequence[Challenge]) -> Held:
     passed = caught = 0
     faults: list[str] = []
     async with choose("auto").open() as box:
-        for one in challenges:
-            if one.solution:
-                found = await judged(box, one, one.solution, LIMITS)
-                passed += found.judged.passed
-                if not found.judged.passed:
-                    faults.append(f"{one.id}: its solution does not pass: {reason(one, found)}")
-            for number, code in enumerate(one.wrong, start=1):
-                fails = not (await judged(box, one, code, LIMITS)).judged.passed
+        for challenge in challenges:
+            if challenge.solution:
+                judgement = await judged(box, challenge, challenge.solution, LIMITS)
+                passed += judgement.judged.passed
+                if not judgement.judged.passed:
+                    why = reason(challenge, judgement)
+                    faults.append(f"{challenge.id}: its solution does not pass: {why}")
+            for number, code in enumerate(challenge.wrong, start=1):
+                fails = not (await judged(box, challenge, code, LIMITS)).judged.passed
                 caught += fails
                 if not fails:
-                    faults.append(f"{one.id}: wrong solution {number} passes every test")
+                    faults.append(f"{challenge.id}: wrong solution {number} passes every test")
     return Held(passed, caught, tuple(faults))
 
 
@@ -74,15 +75,15 @@ def main(arguments: Sequence[str]) -> int:
         except OrchestrionError as error:
             print(error, file=sys.stderr)
             return error.exit_code
-        lines = [*(f"left out: {one}" for one in loaded.skipped), *held.faults]
+        lines = [*(f"left out: {line}" for line in loaded.skipped), *held.faults]
         print("\n".join([*lines, _told(path, loaded.challenges, held)]))
         faulty |= bool(held.faults)
     return int(faulty)
 
 
 def _told(path: str, challenges: Sequence[Challenge], held: Held) -> str:
-    solutions = sum(bool(one.solution) for one in challenges)
-    wrong = sum(len(one.wrong) for one in challenges)
+    solutions = sum(bool(challenge.solution) for challenge in challenges)
+    wrong = sum(len(challenge.wrong) for challenge in challenges)
     return (
         f"{path}: {len(challenges)} problems; {held.passed} of {solutions} solutions pass, "
         f"{held.caught} of {wrong} wrong solutions fail"

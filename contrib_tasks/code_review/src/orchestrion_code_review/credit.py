@@ -87,8 +87,8 @@ class TurnCredit(Trainer):
         chosen = problems[: self.episodes]
         keys = [session.key.child("credit", n) for n in range(len(chosen))]
         pairs = zip(chosen, keys, strict=True)
-        found = await asyncio.gather(*(credits_of(session, p, k, self.turns) for p, k in pairs))
-        return summary([credit for episode in found for credit in episode])
+        credits = await asyncio.gather(*(credits_of(session, p, k, self.turns) for p, k in pairs))
+        return summary([credit for episode in credits for credit in episode])
 
 
 async def credits_of(session: Session, problem: Problem, key: Key, turns: int) -> list[Credit]:
@@ -104,7 +104,7 @@ async def credits_of(session: Session, problem: Problem, key: Key, turns: int) -
     with_all = await session.score(end, final=True)
     places = [(m, a) for m, move in enumerate(moves) for a in range(len(move.start))]
     ends = await asyncio.gather(*(_without(session, moves, m, a) for m, a in places))
-    without = await asyncio.gather(*(session.score(one, final=True) for one in ends))
+    without = await asyncio.gather(*(session.score(ending, final=True) for ending in ends))
     return [
         _credit(moves[m].start[a].agent, with_all, less)
         for (m, a), less in zip(places, without, strict=True)
@@ -161,11 +161,11 @@ def _over(branch: Branch) -> bool:
     return branch.step.done or (last is not None and last.output.final)
 
 
-def summary(found: Sequence[Credit]) -> dict[str, float]:
+def summary(credits: Sequence[Credit]) -> dict[str, float]:
     """Means by agent, and how many turns there were."""
-    metrics = {"measured_turns": float(len(found))}
-    for agent in sorted({credit.agent for credit in found}):
-        mine = [credit for credit in found if credit.agent == agent]
+    metrics = {"measured_turns": float(len(credits))}
+    for agent in sorted({credit.agent for credit in credits}):
+        mine = [credit for credit in credits if credit.agent == agent]
         metrics[f"work/{agent}"] = sum(credit.work for credit in mine) / len(mine)
         metrics[f"net/{agent}"] = sum(credit.net for credit in mine) / len(mine)
     return metrics

@@ -7,7 +7,9 @@ others were drawn, and its split on its name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 from orchestrion import Key
@@ -19,9 +21,10 @@ from orchestrion_code_review.challenge import (
     Level,
     Reference,
     Test,
+    builtin,
 )
 
-__all__ = ["compose", "generate"]
+__all__ = ["challenge_in", "challenge_of", "compose", "generate"]
 
 LONGEST = 4
 TESTS = 14
@@ -61,13 +64,13 @@ def compose(blocks: Sequence[Block]) -> Challenge | None:
     wanted = [_through(blocks, numbers) for numbers in inputs]
     wrong = []
     for place, block in enumerate(blocks):
-        forms = [one.wrong if i == place else one.right for i, one in enumerate(blocks)]
+        forms = [item.wrong if i == place else item.right for i, item in enumerate(blocks)]
         got = [_run([form.does for form in forms], numbers) for numbers in inputs]
         if got[2:] != wanted[2:]:
             wrong.append(_source([form.source for form in forms], block=blocks[-1]))
         elif block.wrong.source != block.right.source and place < len(blocks) - 1:
             return None  # a mistake there would go unnoticed
-    if not wrong or len({repr(one) for one in wanted}) < len(wanted) // 2:
+    if not wrong or len({repr(item) for item in wanted}) < len(wanted) // 2:
         return None
     tests = [
         Test(f"transform({numbers!r}) == {value!r}")
@@ -77,7 +80,7 @@ def compose(blocks: Sequence[Block]) -> Challenge | None:
     standard = REFERENCES[level]
     return Challenge(
         id=f"composed/{name}",
-        text=_words(blocks),
+        text=_text_of(blocks),
         entry_point="transform",
         examples=tuple(tests[:2]),
         tests=tuple(tests[2:]),
@@ -120,8 +123,69 @@ def _source(lines: Sequence[str], block: Block) -> str:
     return f"{start}{head}{''.join(rows)}    return {end}\n"
 
 
-def _words(blocks: Sequence[Block]) -> str:
+def _text_of(blocks: Sequence[Block]) -> str:
     *steps, end = [block.says for block in blocks]
     first, *rest = steps
-    then = "".join(f", then {one}" for one in rest)
+    then = "".join(f", then {step}" for step in rest)
     return f"Take a list of whole numbers. First {first}{then}. At last {end}."
+
+
+# ---------------------------------------------------------------- problems by their id or words
+
+
+_PREFIX = "composed/"
+_WORD = re.compile(r"[^\W_]+")
+# What `generator` writes; quotes and line breaks of a prompt may stand between its words.
+_COMPOSED = re.compile(r"Take a list of whole numbers\. First (.+?)\. At last (.+?)\.\s", re.S)
+
+
+@lru_cache(maxsize=10_000)
+def challenge_of(name: str) -> Challenge | None:
+    """Return the built-in or composed problem of this id; None if there is none."""
+    if not name.startswith(_PREFIX):
+        return next((challenge for challenge in builtin() if challenge.id == name), None)
+    known = {block.name: block for block in (*STEPS, *ENDS)}
+    parts = name.removeprefix(_PREFIX).split(".")
+    return compose([known[part] for part in parts]) if known.keys() >= set(parts) else None
+
+
+def challenge_in(text: str) -> Challenge | None:
+    """Return the last of these problems that a text shows; None if it shows none.
+
+    Case, punctuation and line breaks make no difference. A composed problem comes first.
+    """
+    name = _composed_in(text) or _builtin_in(text)
+    return challenge_of(name) if name else None
+
+
+def _composed_in(text: str) -> str:
+    """Return the id of the last composed problem that a text shows, from its sentences."""
+    sentences = _COMPOSED.findall(text)
+    if not sentences:
+        return ""
+    steps, end = sentences[-1]
+    names = [_blocks_by_words().get(_words(part)) for part in (*steps.split(", then "), end)]
+    return _PREFIX + ".".join(name or "" for name in names) if all(names) else ""
+
+
+def _builtin_in(text: str) -> str:
+    """Return the id of the built-in problem whose words stand last in a text."""
+    words = _words(text)
+    positions = [(words.rfind(statement), name) for statement, name in _builtin_by_words()]
+    position, name = max(positions, default=(-1, ""))
+    return name if position >= 0 else ""
+
+
+@cache
+def _blocks_by_words() -> dict[str, str]:
+    return {_words(block.says): block.name for block in (*STEPS, *ENDS)}
+
+
+@cache
+def _builtin_by_words() -> Sequence[tuple[str, str]]:
+    return [(_words(challenge.text), challenge.id) for challenge in builtin()]
+
+
+def _words(text: str) -> str:
+    """Return a text as words alone, with a blank on either side, so that phrases can be found."""
+    return f" {' '.join(_WORD.findall(text.lower()))} "

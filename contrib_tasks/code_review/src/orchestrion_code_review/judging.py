@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
-from attrs import Factory, frozen
+from attrs import Factory, evolve, frozen
 from orchestrion_sandbox import Box, CaseOutcome, Limits, Verdict, judge_calls, judge_statements
 
-from orchestrion_code_review.challenge import Test, constant_share
+from orchestrion_code_review.challenge import Challenge, Test, constant_share
+from orchestrion_code_review.loading import Loaded
 from orchestrion_code_review.scoring import Judged, corrected
 
-__all__ = ["Judgement", "judge"]
+__all__ = ["Judgement", "judge", "judged", "reason", "sound"]
 
 
 @frozen
@@ -42,8 +44,8 @@ class Judgement:
         if self.forgeries or not self.outcomes:
             return Judged()
         count = len(self.outcomes)
-        right = sum(one.passed for one in self.outcomes)
-        if right == count and not all(one.passed for one in self.examples):
+        right = sum(outcome.passed for outcome in self.outcomes)
+        if right == count and not all(outcome.passed for outcome in self.examples):
             count += 1  # no better than with one more test, which it fails
         raw = right / count
         return Judged(raw == 1, corrected(raw, self.constant), raw)
@@ -80,12 +82,12 @@ async def judge(
     every = [*tests, *examples]
     cases = [(i, case) for i, t in enumerate(every) if (case := t.case(entry_point, names))]
     apart = sorted(set(range(len(every))) - {i for i, _ in cases})
-    found: dict[int, CaseOutcome] = {}
+    outcomes: dict[int, CaseOutcome] = {}
     verdicts: list[Verdict] = []
     if cases:
-        asked = [case for _, case in cases]
-        verdicts.append(await judge_calls(box, code, entry_point, asked, limits=limits))
-        found |= zip((i for i, _ in cases), verdicts[-1].outcomes, strict=True)
+        judge_cases = [case for _, case in cases]
+        verdicts.append(await judge_calls(box, code, entry_point, judge_cases, limits=limits))
+        outcomes |= zip((i for i, _ in cases), verdicts[-1].outcomes, strict=True)
     if apart:
         statements = [every[i].statement for i in apart]
         verdicts.append(
@@ -93,16 +95,79 @@ async def judge(
                 box, code, entry_point, statements, prelude=prelude, limits=limits
             )
         )
-        found |= zip(apart, verdicts[-1].outcomes, strict=True)
+        outcomes |= zip(apart, verdicts[-1].outcomes, strict=True)
     methods: dict[str, int] = {}
     for verdict in verdicts:
         methods[verdict.method] = methods.get(verdict.method, 0) + len(verdict.outcomes)
     return Judgement(
-        outcomes=tuple(found[i] for i in range(len(tests))),
-        examples=tuple(found[i] for i in range(len(tests), len(every))),
+        outcomes=tuple(outcomes[i] for i in range(len(tests))),
+        examples=tuple(outcomes[i] for i in range(len(tests), len(every))),
         forgeries=tuple(forgery for verdict in verdicts for forgery in verdict.forgeries),
         constant=constant_share(tests, entry_point, names),
         methods=methods,
         backend=verdicts[0].backend if verdicts else "",
         level=min((verdict.level for verdict in verdicts), default=0),
     )
+
+
+# ---------------------------------------------------------------- solutions of the problems
+
+
+_PATIENCE = 6
+
+
+async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> Loaded:
+    """The problems whose solution passes the hidden tests under these limits, or is not known.
+
+    An example that the solution does not give, as in some published docstrings, is no example.
+    """
+    # All of them run at once, so that wall time says more of the machine than of a solution.
+    limits = evolve(limits, wall_seconds=_PATIENCE * limits.wall_seconds)
+    known = [one for one in challenges if one.solution]
+    judgements = await asyncio.gather(*(judged(box, one, one.solution, limits) for one in known))
+    verdicts = dict(zip((one.id for one in known), judgements, strict=True))
+    kept, left_out = [], []
+    for one in challenges:
+        verdict = verdicts.get(one.id)
+        if verdict is None:
+            kept.append(one)
+        elif verdict.forgeries or not all(outcome.passed for outcome in verdict.outcomes):
+            left_out.append(f"{one.id}: its solution does not pass: {reason(one, verdict)}")
+        else:
+            pairs = zip(_only_shown(one), verdict.examples, strict=True)
+            wrong = {test: outcome for test, outcome in pairs if not outcome.passed}
+            kept.append(evolve(one, examples=tuple(e for e in one.examples if e not in wrong)))
+            left_out += [
+                f"{one.id}: its solution does not give the example {_failed(test, outcome)}"
+                for test, outcome in wrong.items()
+            ]
+    return Loaded(tuple(kept), tuple(left_out))
+
+
+async def judged(box: Box, challenge: Challenge, code: str, limits: Limits) -> Judgement:
+    """A program's verdict by all tests and examples of a problem."""
+    return await judge(
+        box, code, challenge.entry_point, challenge.tests,
+        examples=_only_shown(challenge),
+        prelude=challenge.prelude, names=challenge.names, limits=limits,
+    )  # fmt: skip
+
+
+def reason(challenge: Challenge, judgement: Judgement) -> str:
+    """What a program failed first."""
+    if judgement.forgeries:
+        return judgement.forgeries[0]
+    outcomes = (*judgement.outcomes, *judgement.examples)
+    pairs = zip((*challenge.tests, *_only_shown(challenge)), outcomes, strict=True)
+    test, outcome = next((test, outcome) for test, outcome in pairs if not outcome.passed)
+    return _failed(test, outcome)
+
+
+def _only_shown(challenge: Challenge) -> list[Test]:
+    """Examples that are no hidden test as well."""
+    return [example for example in challenge.examples if example not in challenge.tests]
+
+
+def _failed(test: Test, outcome: CaseOutcome) -> str:
+    what = " ".join(filter(None, [outcome.error, outcome.text])) or f"gave {outcome.got}"
+    return f"{test.text[:80]!r}: {what[:120]}"

@@ -33,9 +33,12 @@ from orchestrion_repair.rows import (
     doctests,
     entry_point,
     kind_of,
+    listed,
+    name_of,
     parsed,
     read_tests,
     text_of,
+    unused,
 )
 
 from orchestrion import JSON, Split, UsageError
@@ -48,10 +51,9 @@ from orchestrion_code_review.challenge import (
     Test,
 )
 
-__all__ = ["Loaded", "from_text", "listed", "load", "read_challenge"]
+__all__ = ["Loaded", "from_text", "load", "read_challenge"]
 
 _TOLERANCE = 1e-9
-_SHOWN = 20
 
 
 @frozen
@@ -70,21 +72,21 @@ def load(path: str | Path) -> Loaded:
     """
     raw = raw_rows(path)
     skipped = [*raw.malformed, *raw.skipped]
-    found: dict[str, Challenge] = {}
+    challenges: dict[str, Challenge] = {}
     for place, row in raw.rows:
         name = _name(row)
         where = f"{place}, {name}" if name else place
         try:
-            challenge, notes = read_challenge(name or f"problem-{len(found) + 1}", row)
+            challenge, notes = read_challenge(name or f"problem-{len(challenges) + 1}", row)
         except (Malformed, Unusable) as error:
             skipped.append(f"{where}: {error}")
         else:
             skipped += [f"{where}: left out {note}" for note in notes]
-            new = _unused(challenge.id, found)
-            found[new] = evolve(challenge, id=new)
-    if not found:
+            new = unused(challenge.id, challenges)
+            challenges[new] = evolve(challenge, id=new)
+    if not challenges:
         raise UsageError(f"{path}: no problem could be loaded{listed(skipped)}")
-    return Loaded(tuple(found.values()), tuple(skipped))
+    return Loaded(tuple(challenges.values()), tuple(skipped))
 
 
 def from_text(text: str) -> Challenge | None:
@@ -104,28 +106,16 @@ def from_text(text: str) -> Challenge | None:
             raise UsageError(f"the input is not JSON: {error}") from None
     if "\n" in line or Path(line).suffix not in (".json", ".jsonl"):
         return None
-    found = load(line).challenges
-    if len(found) > 1:
-        raise UsageError(f"{line}: has {len(found)} problems; expected one, e.g. {found[0].id}")
-    return found[0]
-
-
-def _unused(wanted: str, used: Mapping[str, object]) -> str:
-    number, new = 1, wanted
-    while new in used:
-        number, new = number + 1, f"{wanted}#{number + 1}"
-    return new
+    challenges = load(line).challenges
+    if len(challenges) > 1:
+        raise UsageError(
+            f"{line}: has {len(challenges)} problems; expected one, e.g. {challenges[0].id}"
+        )
+    return challenges[0]
 
 
 def _name(row: Mapping[str, JSON]) -> str:
-    keys = ("id", "name", "task_id", "entry_point")
-    return next((str(row[key]) for key in keys if row.get(key) is not None), "")
-
-
-def listed(lines: Sequence[str]) -> str:
-    """Lines below a message, but not too many."""
-    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    return "".join(f"\n  {line}" for line in [*lines[:_SHOWN], *more])
+    return str(row["id"]) if row.get("id") is not None else name_of(row)
 
 
 # ---------------------------------------------------------------- one row
@@ -239,7 +229,9 @@ def _entry(name: str, row: Mapping[str, JSON], tests: Tests, tree: ast.Module) -
     called = (*tests.names, *_called(tests))
     if given and called and not {given, *_aliases(tests.prelude, given)} & set(called):
         # Some rows name the first function of the solution, which may be a helper.
-        given = next((one for one in called if one in _functions(tree)), given)
+        given = next(
+            (called_name for called_name in called if called_name in _functions(tree)), given
+        )
     return entry_point(name, tree, given, called)
 
 
@@ -266,16 +258,16 @@ def _divided(
     tests: Tests, tree: ast.Module, entry: str
 ) -> tuple[tuple[Test, ...], tuple[Test, ...]]:
     """Examples and hidden tests."""
-    found = _distinct(_test(case, entry) for case in tests.cases)
+    every_test = _distinct(_test(case, entry) for case in tests.cases)
     if tests.hidden is not None:
-        return found, _distinct(_test(case, entry) for case in tests.hidden)
-    if not found:
+        return every_test, _distinct(_test(case, entry) for case in tests.hidden)
+    if not every_test:
         raise Malformed("has no tests")
     functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == entry]
     examples = _distinct(Test(text) for node in functions for text in doctests(node))
-    if examples or len(found) == 1:
-        return examples, found
-    return found[:1], found[1:]
+    if examples or len(every_test) == 1:
+        return examples, every_test
+    return every_test[:1], every_test[1:]
 
 
 def _distinct(tests: Any) -> tuple[Test, ...]:
@@ -292,14 +284,14 @@ def _test(case: Case, entry: str) -> Test:
 
 def _wrong(row: Mapping[str, JSON]) -> tuple[str, ...]:
     wrong = row.get("wrong", [])
-    if not isinstance(wrong, list) or not all(isinstance(one, str) for one in wrong):
+    if not isinstance(wrong, list) or not all(isinstance(program, str) for program in wrong):
         raise Malformed(f"'wrong' is {kind_of(wrong)}; expected a list of programs")
     return (*wrong, *filter(None, [text_of(row, "buggy")]))
 
 
 def _reference(row: Mapping[str, JSON], level: Level) -> Reference:
     given = row.get("reference") or {}
-    names = [one.name for one in fields(Reference)]
+    names = [attribute.name for attribute in fields(Reference)]
     if not isinstance(given, dict) or set(given) - set(names):
         raise Malformed(f"'reference' has other fields than {', '.join(names)}")
     for name, value in given.items():

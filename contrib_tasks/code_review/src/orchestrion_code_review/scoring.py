@@ -95,7 +95,7 @@ def efficiency(turns: int, usage: Usage, reference: Reference) -> float:
         (float(usage.tokens), float(reference.tokens)),
         (usage.usd, reference.usd),
     )
-    return sum(1.0 if used <= most else most / used for used, most in pairs) / len(pairs)
+    return sum(1.0 if used <= limit else limit / used for used, limit in pairs) / len(pairs)
 
 
 def measured(
@@ -117,7 +117,7 @@ def measured(
 
 
 def _best(judged: Sequence[Judged]) -> Judged:
-    return max(judged, key=lambda one: one.share)
+    return max(judged, key=lambda verdict: verdict.share)
 
 
 def scores(measured: Measured, weights: Weights, reference: Reference) -> Scores:

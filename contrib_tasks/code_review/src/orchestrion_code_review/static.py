@@ -43,7 +43,9 @@ class StaticTools:
     """The tools, with a folder of their own for caches. Open it with `with`."""
 
     def __init__(self, measures: Sequence[Measure]) -> None:
-        missing = [_MODULES[one] for one in measures if find_spec(_MODULES[one]) is None]
+        missing = [
+            _MODULES[measure] for measure in measures if find_spec(_MODULES[measure]) is None
+        ]
         if missing:
             raise UsageError(
                 f"the measure by {missing[0]} needs {missing[0]}, which is not installed here; "
@@ -79,8 +81,8 @@ class StaticTools:
             "complexity": lambda: self._complexity(code, complexity),
             "types": lambda: self._types(code, tree),
         }
-        found = await asyncio.gather(*(work[one]() for one in self._measures))
-        return dict(zip(self._measures, found, strict=True))
+        values = await asyncio.gather(*(work[name]() for name in self._measures))
+        return dict(zip(self._measures, values, strict=True))
 
     async def _ruff(self, code: str) -> float:
         arguments = (
@@ -88,19 +90,19 @@ class StaticTools:
             "--target-version", "py311", "--line-length", "100", "--output-format", "json", "-",
         )  # fmt: skip
         async with self._some:
-            found = _json(await _run(arguments, code, (0, 1)))
-        if not isinstance(found, list):
+            findings = _json(await _run(arguments, code, (0, 1)))
+        if not isinstance(findings, list):
             return 0.0
-        return _HALVING / (_HALVING + len(found))
+        return _HALVING / (_HALVING + len(findings))
 
     async def _complexity(self, code: str, reference: int) -> float:
         async with self._some:
-            found = _json(await _run(("radon", "cc", "-j", "-"), code, (0,)))
-        blocks = found.get("-") if isinstance(found, dict) else None
+            report = _json(await _run(("radon", "cc", "-j", "-"), code, (0,)))
+        blocks = report.get("-") if isinstance(report, dict) else None
         if not isinstance(blocks, list):
             return 0.0
-        most = max((int(one["complexity"]) for one in blocks), default=1)
-        return min(1.0, max(reference, 1) / most)
+        worst = max((int(block["complexity"]) for block in blocks), default=1)
+        return min(1.0, max(reference, 1) / worst)
 
     async def _types(self, code: str, tree: ast.Module) -> float:
         if self._folder is None:
@@ -115,8 +117,8 @@ class StaticTools:
                 "--no-site-packages", f"--cache-dir={self._folder / 'cache'}", "--no-incremental"
                 if sys.platform == "win32" else "--sqlite-cache", file.name,
             )  # fmt: skip
-            said = await _run(arguments, "", (0, 1), self._folder)
-        return 0.0 if said is None or _complains(said) else 1.0
+            output = await _run(arguments, "", (0, 1), self._folder)
+        return 0.0 if output is None or _complains(output) else 1.0
 
 
 def _says_types(tree: ast.Module) -> bool:
@@ -127,13 +129,13 @@ def _says_types(tree: ast.Module) -> bool:
     """
     functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     methods = {
-        one for n in ast.walk(tree) if isinstance(n, ast.ClassDef) for one in n.body
+        part for n in ast.walk(tree) if isinstance(n, ast.ClassDef) for part in n.body
     }  # of which the first argument says nothing
     given = {
-        one
+        part
         for n in ast.walk(tree)
         if isinstance(n, ast.Call)
-        for one in (*n.args, *(keyword.value for keyword in n.keywords))
+        for part in (*n.args, *(keyword.value for keyword in n.keywords))
     }
     lambdas = [n for n in ast.walk(tree) if isinstance(n, ast.Lambda) and n not in given]
     return bool(functions) and not lambdas and all(_typed(n, n in methods) for n in functions)
@@ -152,12 +154,12 @@ def _typed(function: ast.FunctionDef | ast.AsyncFunctionDef, method: bool) -> bo
     return returns and all(one.annotation is not None for one in taken)
 
 
-def _complains(said: str) -> bool:
+def _complains(output: str) -> bool:
     """Whether mypy found an error, other than a library without types."""
-    errors = [one for row in said.splitlines() if isinstance(one := _json(row), dict)]
+    errors = [message for row in output.splitlines() if isinstance(message := _json(row), dict)]
     return any(
-        one.get("severity") == "error" and not str(one.get("code")).startswith("import")
-        for one in errors
+        message.get("severity") == "error" and not str(message.get("code")).startswith("import")
+        for message in errors
     )
 
 
@@ -178,20 +180,20 @@ def _hides(tree: ast.Module) -> bool:
                 return True
             case ast.If() if _names(node.test) & _ASSUMED:
                 imports = (ast.Import, ast.ImportFrom)
-                if not all(isinstance(one, imports) for one in (*node.body, *node.orelse)):
+                if not all(isinstance(part, imports) for part in (*node.body, *node.orelse)):
                     return True
             case ast.Import(names) | ast.ImportFrom(names=names):
                 module = getattr(node, "module", None) or ""
                 modules = [module, *(alias.name for alias in names)]
-                if any(one.partition(".")[0] in _HIDING for one in modules):
+                if any(part.partition(".")[0] in _HIDING for part in modules):
                     return True
     return False
 
 
 def _names(expression: ast.expr) -> set[str]:
     nodes = list(ast.walk(expression))
-    names = {one.id for one in nodes if isinstance(one, ast.Name)}
-    return names | {one.attr for one in nodes if isinstance(one, ast.Attribute)}
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return names | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
 
 def _without_comments(code: str) -> str:
@@ -225,11 +227,11 @@ async def _run(
     )  # fmt: skip
     try:
         async with asyncio.timeout(SECONDS):
-            said, _ = await process.communicate(stdin.encode())
+            output, _ = await process.communicate(stdin.encode())
     except TimeoutError:
         return None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return said.decode("utf-8", "replace") if process.returncode in fine else None
+    return output.decode("utf-8", "replace") if process.returncode in fine else None

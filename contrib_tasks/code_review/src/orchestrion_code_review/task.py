@@ -28,12 +28,19 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
-    no_calls,
     replace,
 )
-from orchestrion_code_review.challenge import LEVELS, Challenge, Level, Reference, Test
+from orchestrion_code_review.challenge import (
+    FRACTIONS,
+    LEVELS,
+    Challenge,
+    Level,
+    Reference,
+    Test,
+    check_fractions,
+    split_of,
+)
 from orchestrion_code_review.scoring import Judged, Weights, measured, scores
-from orchestrion_code_review.splits import FRACTIONS, check_fractions, split_of
 from orchestrion_code_review.static import Measure, StaticTools
 from orchestrion_code_review.versions import versions_of
 from orchestrion_code_review.work import advanced, begun, shown, target_data
@@ -49,7 +56,7 @@ BUILTIN = "builtin"
 
 
 @frozen
-class CodeReview(Task):
+class CodeReview:
     """Functions to write, review and refactor.
 
     The program a team hands in is the last version any turn brought, as `Output.data["code"]` or
@@ -130,26 +137,26 @@ class CodeReview(Task):
         Raises:
             UsageError: the suite cannot be read, or nothing is left of it.
         """
-        found = [one for one in self._suite() if one.level in self.levels]
+        chosen = [challenge for challenge in self._suite() if challenge.level in self.levels]
         if self.generated:
             from orchestrion_code_review.generator import generate
 
             made = generate(self.generated, Key(self.generator_seed).child("code-review"))
-            found += [one for one in made if one.level in self.levels]
-        if not found:
+            chosen += [challenge for challenge in made if challenge.level in self.levels]
+        if not chosen:
             raise UsageError(f"task code-review: {self.suite} has no problem of these levels")
-        return tuple(found)
+        return tuple(chosen)
 
     def _suite(self) -> Sequence[Challenge]:
         if self.suite == BUILTIN:
-            from orchestrion_code_review.suite_files import builtin
+            from orchestrion_code_review.challenge import builtin
 
             return builtin()
         from orchestrion_code_review.loading import load
 
-        found = load(Path(self.suite))
-        self._tell(found.skipped)
-        return found.challenges
+        loaded = load(Path(self.suite))
+        self._tell(loaded.skipped)
+        return loaded.challenges
 
     async def _sound(self, challenges: Sequence[Challenge], box: Box) -> tuple[Challenge, ...]:
         """Those whose own solution passes under this task's limits, if one is known.
@@ -157,43 +164,23 @@ class CodeReview(Task):
         Raises:
             UsageError: nothing is left.
         """
-        from orchestrion_code_review.loading import listed
-        from orchestrion_code_review.soundness import sound
+        from orchestrion_repair.rows import listed
 
-        found = await sound(challenges, box, self.limits)
-        if not found.challenges:
-            raise UsageError(f"{self.suite}: no problem can be judged{listed(found.skipped)}")
-        self._tell(found.skipped)
-        return found.challenges
+        from orchestrion_code_review.judging import sound
+
+        loaded = await sound(challenges, box, self.limits)
+        if not loaded.challenges:
+            raise UsageError(f"{self.suite}: no problem can be judged{listed(loaded.skipped)}")
+        self._tell(loaded.skipped)
+        return loaded.challenges
 
     def _tell(self, left_out: Sequence[str]) -> None:
+        from orchestrion_repair.rows import listed
         from structlog import get_logger
-
-        from orchestrion_code_review.loading import listed
 
         if left_out:
             which = listed(left_out)
             get_logger().warning(f"left out of {self.suite}: {len(left_out)}{which}")
-
-    # The protocol's methods, for a component that was not opened: problems, but no verdict.
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """The problems of a split."""
-        return RunningReview(self, self.challenges()).problems(split)
-
-    ceiling = no_calls
-
-    async def verify(
-        self,
-        problem: Problem,
-        trajectory: Trajectory,
-        state: Any,
-        *,
-        final: bool,
-        calls: Calls,
-    ) -> Scores:
-        """Only an opened task can run programs."""
-        raise UsageError("open the code-review task before asking it for a verdict")
 
 
 @frozen(eq=False)
@@ -211,10 +198,14 @@ class RunningReview(Task):
         """The problems of a split, in a fixed order."""
         if split not in self._known:
             fractions = self.settings.fractions
-            mine = [one for one in self.challenges if split_of(one, fractions) == split]
-            most = self.settings.max_problems or len(mine)
-            if len(mine) > most:
-                mine = [mine[i * len(mine) // most] for i in range(most)]
+            mine = [
+                challenge
+                for challenge in self.challenges
+                if split_of(challenge, fractions) == split
+            ]
+            limit = self.settings.max_problems or len(mine)
+            if len(mine) > limit:
+                mine = [mine[i * len(mine) // limit] for i in range(limit)]
             self._known[split] = tuple(map(problem_of, mine))
         return self._known[split]
 
@@ -253,15 +244,15 @@ class RunningReview(Task):
         calls: Calls,
     ) -> Scores:
         """The scores; before the end by the visible examples alone, which tell nothing hidden."""
-        found = versions_of(trajectory.turns)
+        versions = versions_of(trajectory.turns)
         judge = _Judge(self, problem, calls, final)
-        if not judge.tests or not found:
+        if not judge.tests or not versions:
             nothing = measured([("", Judged())], {}, _usage(trajectory), len(trajectory))
             return scores(nothing, self.settings.weights, Reference())
-        verdicts = [await judge.verdict(version.code) for version in found]
+        verdicts = [await judge.verdict(version.code) for version in versions]
         last = verdicts[-1]
-        tidy = await judge.static(found[-1].code) if last.judged.passed else {}
-        pairs = [(v.agent, verdict.judged) for v, verdict in zip(found, verdicts, strict=True)]
+        tidy = await judge.static(versions[-1].code) if last.judged.passed else {}
+        pairs = [(v.agent, verdict.judged) for v, verdict in zip(versions, verdicts, strict=True)]
         what = measured(pairs, tidy, _usage(trajectory), len(trajectory))
         result = scores(what, self.settings.weights, judge.reference)
         return replace(result, parts={**result.parts, **last.parts()})
@@ -282,7 +273,7 @@ class _Judge:
         examples = [Test(**row) for row in data.get("examples", [])]
         tests = [Test(**row) for row in hidden.get("tests", [])] if final else []
         self.tests = tuple(tests or examples)
-        self.examples = tuple(one for one in examples if one not in self.tests)
+        self.examples = tuple(example for example in examples if example not in self.tests)
         self._entry_point = data.get("entry_point", "")
         self._prelude, self._names = hidden.get("prelude", ""), tuple(hidden.get("names", ()))
         self.reference = Reference(**data.get("reference", {}))
@@ -303,20 +294,22 @@ class _Judge:
 
         tests, examples = ([t.to_json() for t in group] for group in (self.tests, self.examples))
         content = ["code-review", code, self._entry_point, tests, examples, self._prelude]
-        found: Judgement = await self._calls.reuse(content, run)
-        return found
+        judgement: Judgement = await self._calls.reuse(content, run)
+        return judgement
 
     async def static(self, code: str) -> dict[str, float]:
         """The static measures of a program."""
-        tools, most = self._task.tools, self.reference.complexity
+        tools, complexity = self._task.tools, self.reference.complexity
         if tools is None:
             return {}
 
         async def run() -> dict[str, float]:
-            return await tools.measure(code, most)
+            return await tools.measure(code, complexity)
 
-        found: dict[str, float] = await self._calls.reuse(["code-review static", code, most], run)
-        return found
+        measures: dict[str, float] = await self._calls.reuse(
+            ["code-review static", code, complexity], run
+        )
+        return measures
 
 
 # ---------------------------------------------------------------- problems as others see them
@@ -345,7 +338,7 @@ def text_of(challenge: Challenge) -> str:
     if header := _header(challenge):
         parts.append(f"Write the function `{header}`.")
     if challenge.examples:
-        rows = "\n".join(f"    {one.text}" for one in challenge.examples)
+        rows = "\n".join(f"    {example.text}" for example in challenge.examples)
         parts.append(f"Examples:\n\n{rows}")
     return "\n\n".join(parts) + "\n"
 

@@ -151,7 +151,7 @@ def shown(work: Work) -> Observation:
 def _features(work: Work) -> tuple[float, ...]:
     state = work.state
     results = state.results if state is not None else None
-    passing = sum(bool(one["passed"]) for one in results) / len(results) if results else 0.0
+    passing = sum(bool(result["passed"]) for result in results) / len(results) if results else 0.0
     linted = state is not None and "lint" in state.done
     return (
         float(state is not None),
@@ -179,12 +179,12 @@ def _typed(code: str) -> float:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return 0.0
-    said: list[bool] = []
+    typed: list[bool] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            said.append(node.returns is not None)
-            said += (one.annotation is not None for one in node.args.args)
-    return sum(said) / len(said) if said else 0.0
+            typed.append(node.returns is not None)
+            typed += (parameter.annotation is not None for parameter in node.args.args)
+    return sum(typed) / len(typed) if typed else 0.0
 
 
 # ---------------------------------------------------------------- examples as repair reads them

@@ -9,10 +9,61 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
-from orchestrion_math.normal import normal, number
+__all__ = ["LONGEST", "Symbolic", "normal", "number", "same"]
 
-__all__ = ["LONGEST", "Symbolic", "same"]
+_GONE = re.compile(
+    r"\\(?:left|right|displaystyle|textstyle|big|Big|bigg|Bigg)(?![a-zA-Z])"
+    r"|(?<!\\)\\[!,;:> ]|\\q?quad(?![a-zA-Z])|\\?\$|\\?%"
+    r"|\^\s*\{?\s*\\(?:circ|degree)\s*\}?|\\degree|°|~"
+)
+_WORDS = r"\\(?:text|textbf|textit|mathrm|mathbf|mbox|rm|operatorname)\s*\{([^{}]*)\}"
+_UNIT = re.compile(rf"(?<=[\d.)}}\]])\s*(?:{_WORDS}\s*)(?:\^\s*\{{?\d\}}?)?$")
+_PLAIN_UNIT = re.compile(r"(?<=\d)\s+[a-zA-Z]{2,}\.?(?:\s+[a-zA-Z]+\.?)*$")
+_NAMED = re.compile(r"^[a-zA-Z](?:\([a-zA-Z]\))?\s*(?:=|\\in(?![a-zA-Z]))\s*(?![^=]*=)")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_SHORT_FRAC = re.compile(r"\\frac\s*(?:\{([^{}]*)\}|(\d))\s*(?:\{([^{}]*)\}|(\w))")
+_SHORT_ROOT = re.compile(r"\\sqrt\s*(\w)")
+_SIGN = r"([-+]?)"
+_PLAIN = re.compile(rf"{_SIGN}(\d+\.?\d*|\.\d+)")
+_RATIO = re.compile(rf"{_SIGN}(?:(\d+)?\\frac\{{(-?\d+)\}}\{{(-?\d+)\}}|(\d+)/(\d+))")
+
+
+def normal(text: str) -> str:
+    """Return an answer without what the graders of GSM8K and MATH do not tell apart.
+
+    Signs of money and percent, units, degrees, spacing, sizes of brackets, forms of fractions, a
+    leading "x =" and separators of thousands go.
+    """
+    text = " ".join(text.split()).strip().rstrip(".").strip()
+    text = text.replace("{,}", ",").replace("−", "-").replace("\\cdot", "\\times")  # noqa: RUF001
+    text = re.sub(r"\\[dt]frac(?![a-zA-Z])", r"\\frac", _GONE.sub("", text))
+    text = _UNIT.sub("", text.strip())
+    text = re.sub(_WORDS, r"\1", text).strip()
+    text = _PLAIN_UNIT.sub("", text)
+    text = _NAMED.sub("", text)
+    text = _SHORT_FRAC.sub(lambda m: f"\\frac{{{m[1] or m[2]}}}{{{m[3] or m[4]}}}", text)
+    text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
+    # A command is told from letters after it by the blank.
+    text = re.sub(r"(\\[a-zA-Z]+) (?=[a-zA-Z])", "\\1\0", text).replace(" ", "").replace("\0", " ")
+    return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
+
+
+def number(text: str) -> Fraction | None:
+    """Return the value of a normal form that is a number: whole, decimal, fraction or mixed."""
+    if match := _PLAIN.fullmatch(text):
+        return Fraction(match[1] + match[2].rstrip("."))
+    match = _RATIO.fullmatch(text)
+    if match is None:
+        return None
+    sign, whole, over, under, a, b = match.groups()
+    over, under = int(over or a), int(under or b)
+    if under == 0 or (whole and (over < 0 or under < 0)):
+        return None
+    value = int(whole or 0) + Fraction(over, under)
+    return -value if sign == "-" else value
+
 
 LONGEST = 500
 """Characters of an answer that are read; a longer one is compared as text."""
@@ -23,7 +74,7 @@ _OPEN, _CLOSED = "([{", ")]}"
 
 
 def same(given: str, wanted: str, symbolic: Symbolic) -> bool:
-    """Whether the given answer is the wanted one.
+    """Return whether the given answer is the wanted one.
 
     Args:
         given: by an agent.
@@ -57,7 +108,7 @@ def _same(given: str, wanted: str, symbolic: Symbolic) -> bool:
 
 
 def _has_value(text: str) -> bool:
-    """Whether it may be a number that is written otherwise, such as a root or 2^{10}."""
+    """Return whether it may be a number that is written otherwise, such as a root or 2^{10}."""
     return not re.search(r"(?<![\\a-zA-Z])[a-zA-Z]", text) and not _parts(text)[0]
 
 
@@ -67,16 +118,16 @@ def _all_same(given: Sequence[str], wanted: Sequence[str], kind: str, symbolic: 
     if kind in ("list", "union", "{}"):
         left = list(given)
         for part in wanted:
-            found = next((one for one in left if _same(one, part, symbolic)), None)
-            if found is None:
+            equal = next((other for other in left if _same(other, part, symbolic)), None)
+            if equal is None:
                 return False
-            left.remove(found)
+            left.remove(equal)
         return True
-    return all(_same(one, part, symbolic) for one, part in zip(given, wanted, strict=True))
+    return all(_same(other, part, symbolic) for other, part in zip(given, wanted, strict=True))
 
 
 def _parts(text: str) -> tuple[str, Sequence[str]]:
-    """The kind of a compound answer and its parts; "" for a single expression."""
+    """Return the kind of a compound answer and its parts; "" for a single expression."""
     united = _split(text, "\\cup")
     if len(united) > 1:
         return "union", united
@@ -94,7 +145,7 @@ def _parts(text: str) -> tuple[str, Sequence[str]]:
 
 
 def _split(text: str, by: str) -> list[str]:
-    """The parts between separators outside of brackets."""
+    """Return the parts between separators outside of brackets."""
     parts, depth, start, i = [], 0, 0, 0
     while i < len(text):
         if text[i] in _OPEN:

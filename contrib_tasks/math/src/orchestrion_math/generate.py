@@ -1,17 +1,30 @@
-"""Generated problems: sums of stated size, as symbols or as a story; no two are alike."""
+"""Generated problems, and the model `math-teacher`, which solves them with mistakes."""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from attrs import Attribute, field, frozen
 
-from orchestrion import Key, Meta, Problem, Split, UsageError
+from orchestrion import (
+    JSON,
+    Answer,
+    CallError,
+    Calls,
+    Key,
+    Meta,
+    Model,
+    Problem,
+    Split,
+    Usage,
+    UsageError,
+    no_calls,
+)
 
-__all__ = ["Arithmetic", "generate", "solve"]
+__all__ = ["Arithmetic", "MathTeacher", "generate", "solve"]
 
 Count = Annotated[int, Meta(ge=0)]
 NAMES = "Ada Bo Cleo Dan Eve Finn Gus Hana Ida Jon Kim Lea".split()
@@ -68,7 +81,7 @@ class Arithmetic:
 
 
 def generate(settings: Arithmetic) -> dict[Split, tuple[Problem, ...]]:
-    """The problems of every split; none is in two.
+    """Return the problems of every split; none is in two.
 
     Raises:
         UsageError: there are not so many different ones.
@@ -79,27 +92,27 @@ def generate(settings: Arithmetic) -> dict[Split, tuple[Problem, ...]]:
     order: Sequence[Split] = ("test", "validation", "train")
     for split in order:
         size = getattr(settings, split)
-        found: list[Problem] = []
+        problems: list[Problem] = []
         for n in range(TRIES * (size + 20)):
-            if len(found) == size:
+            if len(problems) == size:
                 break
             text = _draw(settings, Key(settings.seed).child("arithmetic", split, n).random())
             if text and text not in seen:
                 seen.add(text)
                 answer = {"answer": str(solve(text)), "reverse": settings.reverse}
-                name = f"{split}-{len(found) + 1}"
-                found.append(Problem(name, text, category=settings.form, hidden=answer))
-        if len(found) < size:
+                name = f"{split}-{len(problems) + 1}"
+                problems.append(Problem(name, text, category=settings.form, hidden=answer))
+        if len(problems) < size:
             raise UsageError(
                 f"task math: generated: only {len(seen)} different problems were found, which is "
                 f"not enough for {split}: {size}; allow more digits, steps or operators"
             )
-        made[split] = tuple(found)
+        made[split] = tuple(problems)
     return made
 
 
 def _draw(settings: Arithmetic, draw: random.Random) -> str:
-    """A problem; empty where the draw's result is one that must not be."""
+    """Return a problem; empty where the draw's result is one that must not be."""
     numbers = [draw.randrange(10**settings.digits) for _ in range(settings.steps + 1)]
     signs = [draw.choice(settings.operators) for _ in range(settings.steps)]
     if settings.form == "story":
@@ -108,23 +121,25 @@ def _draw(settings: Arithmetic, draw: random.Random) -> str:
     else:
         pairs = zip(signs, numbers[1:], strict=True)
         width = settings.digits if settings.padded else 1
-        text = f"{numbers[0]:0{width}}" + "".join(f"{sign}{one:0{width}}" for sign, one in pairs)
+        text = f"{numbers[0]:0{width}}" + "".join(
+            f"{sign}{number:0{width}}" for sign, number in pairs
+        )
         low = solve(text)
     return "" if low < 0 and not settings.negative else text
 
 
 def _story(numbers: Sequence[int], signs: Sequence[str], draw: random.Random) -> str:
     name, things = draw.choice(NAMES), draw.choice(THINGS)
-    steps = [SAID[sign].format(one) for sign, one in zip(signs, numbers[1:], strict=True)]
-    told = ". ".join(f"{'Then ' if i else ''}{name} {step}" for i, step in enumerate(steps))
-    return f"{name} has {numbers[0]} {things}. {told}. How many {things} does {name} have now?"
+    steps = [SAID[sign].format(number) for sign, number in zip(signs, numbers[1:], strict=True)]
+    story = ". ".join(f"{'Then ' if i else ''}{name} {step}" for i, step in enumerate(steps))
+    return f"{name} has {numbers[0]} {things}. {story}. How many {things} does {name} have now?"
 
 
 def _lowest(numbers: Sequence[int], signs: Sequence[str]) -> int:
-    """The least that anybody has in a story."""
+    """Return the least that anybody has in a story."""
     now = lowest = numbers[0]
-    for sign, one in zip(signs, numbers[1:], strict=True):
-        now = _apply(now, sign, one)
+    for sign, number in zip(signs, numbers[1:], strict=True):
+        now = _apply(now, sign, number)
         lowest = min(lowest, now)
     return lowest
 
@@ -136,7 +151,7 @@ def _apply(left: int, sign: str, right: int) -> int:
 
 
 def solve(text: str) -> int:
-    """The answer to a generated problem.
+    """Return the answer to a generated problem.
 
     Raises:
         ValueError: the text is none.
@@ -148,13 +163,13 @@ def solve(text: str) -> int:
     start, _, rest = text.partition(". ")
     now = int(start.split()[2])
     for more, less, times in _STEP.findall(rest):
-        sign, one = ("+", more) if more else ("-", less) if less else ("*", times)
-        now = _apply(now, sign, int(one))
+        sign, number = ("+", more) if more else ("-", less) if less else ("*", times)
+        now = _apply(now, sign, int(number))
     return now
 
 
 def _value(text: str) -> int:
-    """Products first, then from left to right."""
+    """Return the value: products first, then from left to right."""
     total = 0
     for sign, product in re.findall(r"([-+]?)(\d+(?:\*\d+)*)", text):
         value = 1
@@ -162,3 +177,61 @@ def _value(text: str) -> int:
             value *= int(factor)
         total += -value if sign == "-" else value
     return total
+
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+_PROMPT = re.compile(r"([SV])(?:\d+:)?(.+?)=(.*?)\??", re.S)
+
+
+@frozen
+class MathTeacher(Model):
+    """Plays solver and verifier of generated problems with stated mistakes, to learn from.
+
+    A prompt is "S", the problem and "=", for the solver; or "V", the problem, "=", what the solver
+    said, and "?", for the verifier. After the first letter there may be a number and ":".
+
+    Args:
+        reverse: answers are written with the last digit first.
+        wrong_answer: how often the solver gets some digit wrong.
+        wrong_verdict: how often the verifier says the opposite.
+        approve: what the verifier says of a right answer.
+        reject: what it says of a wrong one.
+    """
+
+    reverse: bool = False
+    wrong_answer: Share = 0.5
+    wrong_verdict: Share = 0.25
+    approve: str = "y"
+    reject: str = "n"
+
+    ceiling = no_calls
+
+    async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
+        """Return one answer, or one verdict."""
+        prompt = str(request["messages"][-1]["content"])
+        match = _PROMPT.fullmatch(prompt)
+        try:
+            if match is None:
+                raise ValueError(f"{prompt[:80]!r} is not S or V, a problem, and '='")
+            right = str(solve(match[2]))
+        except ValueError as error:
+            raise CallError(f"math-teacher: {error}", "permanent") from error
+        text = self._say(match[1], right, match[3], key.random())
+        return Answer({"text": text, "stop": "end", "tool_calls": [], "model": "teacher"}, Usage())
+
+    def _say(self, role: str, right: str, answer: str, draw: random.Random) -> str:
+        if role == "V":
+            wrong = (answer[::-1] if self.reverse else answer) != right
+            if draw.random() < self.wrong_verdict:
+                wrong = not wrong
+            return self.reject if wrong else self.approve
+        text = _mistaken(right, draw) if draw.random() < self.wrong_answer else right
+        return text[::-1] if self.reverse else text
+
+
+def _mistaken(right: str, draw: random.Random) -> str:
+    """Return the same with one digit changed."""
+    places = [i for i, other in enumerate(right) if other.isdigit()]
+    at = draw.choice(places)
+    digit = draw.choice([other for other in "0123456789" if other != right[at]])
+    return right[:at] + digit + right[at + 1 :]

@@ -29,17 +29,17 @@ class Grader:
         self._lock = Lock()
 
     def equal(self, given: str, wanted: str) -> bool:
-        """Whether two LaTeX expressions are equal; False if that takes too much.
+        """Return whether two LaTeX expressions are equal; False if that takes too much.
 
         Raises:
             RunError: the process cannot be started, or says nothing at all.
         """
         with self._lock:
             process = self._process or self._started()
-            said = self._ask(process, json.dumps([given, wanted, self.seconds]))
-            if not said:
+            reply = self._ask(process, json.dumps([given, wanted, self.seconds]))
+            if not reply:
                 self._end()
-            return said == "true"
+            return reply == "true"
 
     def _started(self) -> subprocess.Popen[str]:
         # -P: a module that lies in the working folder is not taken for the library.
@@ -69,7 +69,7 @@ class Grader:
         return self._line(process)
 
     def _line(self, process: subprocess.Popen[str]) -> str:
-        """The next line; "" if the process has ended."""
+        """Return the next line; "" if the process has ended."""
         assert process.stdout is not None
         ready, _, _ = select.select([process.stdout], [], [], PATIENCE)
         if not ready:

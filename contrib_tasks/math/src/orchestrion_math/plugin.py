@@ -25,6 +25,6 @@ def orchestrion_tasks() -> Iterator[Component]:
 def orchestrion_models() -> Iterator[Component]:
     yield Component(
         "math-teacher",
-        f"{HERE}.teacher:MathTeacher",
+        f"{HERE}.generate:MathTeacher",
         "plays solver and verifier of generated problems with stated mistakes",
     )

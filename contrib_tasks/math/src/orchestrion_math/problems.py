@@ -26,12 +26,12 @@ SHOWN = 10
 
 
 def load(path: Path) -> tuple[Problem, ...]:
-    """All problems of a file or a folder; a text that comes again is left out.
+    """Return all problems of a file or a folder; a text that comes again is left out.
 
     Raises:
         UsageError: something cannot be read, or has another form; with file and line.
     """
-    found: dict[str, Problem] = {}
+    problems: dict[str, Problem] = {}
     wrong: list[str] = []
     for place, text, name in _rows(path):
         try:
@@ -39,17 +39,17 @@ def load(path: Path) -> tuple[Problem, ...]:
         except ValueError as error:
             wrong.append(f"{place}: {error}")
         else:
-            found.setdefault(problem.text, problem)
+            problems.setdefault(problem.text, problem)
     if wrong:
         more = f"\n  and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
         raise UsageError("\n  ".join([f"{path}: {len(wrong)} wrong", *wrong[:SHOWN]]) + more)
-    if not found:
+    if not problems:
         raise UsageError(f"{path}: no problem in it; want *.jsonl, or a folder of *.json")
-    return tuple(found.values())
+    return tuple(problems.values())
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Place, JSON text and name of every problem."""
+    """Yield place, JSON text and name of every problem."""
     files = sorted(path.rglob("*.json*")) if path.is_dir() else [path]
     for file in files:
         try:

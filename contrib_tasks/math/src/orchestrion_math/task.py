@@ -38,7 +38,7 @@ __all__ = ["Math", "RunningMath"]
 
 
 @frozen
-class Math(Task):
+class Math:
     r"""Problems with one answer each; it is compared by value, whatever anybody claims.
 
     The answer is the last \boxed{...} of the solver's last finished turn, or with `answer: plain`
@@ -62,8 +62,6 @@ class Math(Task):
     answer: Literal["boxed", "plain"] = "boxed"
     seconds: Annotated[float, Meta(gt=0)] = 5.0
 
-    ceiling = no_calls
-
     def __attrs_post_init__(self) -> None:
         idle = ("generated",) if isinstance(self.source, Path) else ("test", "split")
         refuse_idle(self, idle, f"with `source: {self.source}`")
@@ -71,7 +69,7 @@ class Math(Task):
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
         """With the problems read; expressions are compared in a process of its own."""
-        team = [one.name for one in ctx.roster]
+        team = [member.name for member in ctx.roster]
         if team and self.solver not in team:
             near = did_you_mean(self.solver, team)
             raise UsageError(f"{ctx.path}.solver: no agent {self.solver!r} in the team{near}")
@@ -83,11 +81,11 @@ class Math(Task):
             await asyncio.to_thread(grader.close)
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The problems of a split, for those who only want to count them."""
+        """Return the problems of a split, for those who only want to count them."""
         return self.divided()[split]
 
     def divided(self) -> dict[Split, tuple[Problem, ...]]:
-        """All problems, by split.
+        """Return all problems, by split.
 
         Raises:
             UsageError: a file is wrong, with its line; or there are not enough problems.
@@ -95,23 +93,17 @@ class Math(Task):
         if not isinstance(self.source, Path):
             return generate(self.generated)
         own = load(self.test) if self.test is not None else ()
-        tested = {one.text for one in own}
+        tested = {problem.text for problem in own}
         made: dict[Split, list[Problem]] = {"train": [], "validation": [], "test": list(own)}
         for problem in load(self.source):
             if problem.text not in tested:
                 made[split_of(problem.text, self.split)].append(problem)
-        return {name: _named(name, found) for name, found in made.items()}
-
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        """Only an opened task compares answers."""
-        raise UsageError("open the math task before asking it for a verdict")
+        return {name: _named(name, problems) for name, problems in made.items()}
 
 
 def _named(split: Split, problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """Problems whose ids are different across files of equal names."""
-    return tuple(replace(one, id=f"{split}/{one.id}") for one in problems)
+    """Return problems whose ids are different across files of equal names."""
+    return tuple(replace(problem, id=f"{split}/{problem.id}") for problem in problems)
 
 
 class RunningMath(Task):
@@ -123,7 +115,7 @@ class RunningMath(Task):
         self.settings, self.grader = settings, grader
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The problems of a split."""
+        """Return the problems of a split."""
         return self._divided[split]
 
     @cached_property
@@ -133,7 +125,7 @@ class RunningMath(Task):
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """1 for the right answer, else 0; also of an unfinished episode."""
+        """Return 1 for the right answer, else 0; also for an unfinished episode."""
         given = self._given(trajectory)
         hidden = problem.hidden
         if given is None or not isinstance(hidden, dict) or "answer" not in hidden:
@@ -145,15 +137,15 @@ class RunningMath(Task):
         return Scores(float(right), right)
 
     def _given(self, trajectory: Trajectory) -> str | None:
-        """The solver's answer as it was written."""
-        turns = (one for one in trajectory.backward() if one.agent == self.settings.solver)
-        turn = next((one for one in turns if one.status == "completed"), None)
+        """Return the solver's answer as it was written."""
+        turns = (past for past in trajectory.backward() if past.agent == self.settings.solver)
+        turn = next((past for past in turns if past.status == "completed"), None)
         if turn is None:
             return None
-        said = turn.output.content.rpartition("</think>")[2].strip()
-        return read_response(said, "boxed") if self.settings.answer == "boxed" else said
+        text = turn.output.content.rpartition("</think>")[2].strip()
+        return read_response(text, "boxed") if self.settings.answer == "boxed" else text
 
-    async def _right(self, given: str, wanted: str, asked: str, calls: Calls) -> bool:
+    async def _right(self, given: str, wanted: str, question: str, calls: Calls) -> bool:
         if not given:
             return False
 
@@ -165,7 +157,7 @@ class RunningMath(Task):
         except _NeedsSymbolsError:
             pass
         # What the problem itself says is equal to its answer, and yet no answer.
-        if _squeezed(given) in _squeezed(asked):
+        if _squeezed(given) in _squeezed(question):
             return False
 
         async def compare() -> bool:

@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def compare(given: str, wanted: str) -> bool:
-    """Whether two LaTeX expressions are equal."""
+    """Return whether two LaTeX expressions are equal."""
     from math_verify import (  # type: ignore[import-untyped]
         LatexExtractionConfig,
         parse,
@@ -49,9 +49,9 @@ def compare(given: str, wanted: str) -> bool:
     # Time is limited from outside: the library's own alarm cannot stop a single long step.
     left, right = (
         [
-            one
-            for one in parse(f"${text}$", [LatexExtractionConfig()], parsing_timeout=None)
-            if not isinstance(one, str)
+            expression
+            for expression in parse(f"${text}$", [LatexExtractionConfig()], parsing_timeout=None)
+            if not isinstance(expression, str)
         ]
         for text in (given, wanted)
     )

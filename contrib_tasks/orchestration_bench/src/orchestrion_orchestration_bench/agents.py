@@ -63,6 +63,10 @@ class BenchAgent(Agent):
         row = self.plays or ctx.path.rpartition(".")[2]
         yield _Ending(self.plays, self.role) if row in ENDING else self
 
+    def check_task(self, name: str, observation: Observation | None) -> None:
+        """Refuse a task whose table does not have the row of the agent with this name."""
+        play(self.plays or name, None, observation)
+
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Pay the price; the task's `step` draws what comes of it."""
         return play(self.plays or view.agent, None, view.observation)
@@ -93,6 +97,10 @@ class CommitteeAgent(Agent):
         """Every set of slots that may read the new one."""
         return options_for(self.slots)
 
+    def check_task(self, name: str, observation: Observation | None) -> None:
+        """Refuse a task whose table does not have the row of the agent with this name."""
+        play(self.plays or name, self.options[0], observation)
+
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
@@ -102,14 +110,14 @@ class CommitteeAgent(Agent):
 
 @lru_cache
 def options_for(slots: int) -> tuple[str, ...]:
-    """The options of a committee's agents: "output", then sets of earlier slots by size."""
+    """Return the options of a committee's agents: "output", then sets of earlier slots by size."""
     places = [str(place) for place in range(1, slots)]
     sets = (combinations(places, size) for size in range(1, slots))
     return (FIRST, *("+".join(chosen) for group in sets for chosen in group))
 
 
 def play(row: str, option: str | None, observation: Observation | None) -> Output:
-    """What playing a row gives now.
+    """Return what playing a row gives now.
 
     Raises:
         UsageError: the observation is not one of a benchmark, or its table has no such row.

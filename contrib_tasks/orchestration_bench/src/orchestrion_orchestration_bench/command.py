@@ -93,7 +93,7 @@ async def _judge(
 def regret_of(
     trained: Trained, cost_weight: float | None = None, episodes: int = 10_000
 ) -> RegretReport:
-    """The regret of an opened run's or config's policy.
+    """Return the regret of an opened run's or config's policy.
 
     Args:
         trained: from `orchestrion.runs.open_run`.
@@ -120,7 +120,7 @@ def regret_of(
 
 
 def weight_of(reward: Any) -> float:
-    """The weight of cost in a reward that is quality minus weighted cost.
+    """Return the weight of cost in a reward that is quality minus weighted cost.
 
     Raises:
         UsageError: the reward is another one.
@@ -141,7 +141,7 @@ def weight_of(reward: Any) -> float:
 
 
 def _plays(trained: Trained) -> dict[str, str]:
-    """The row each agent plays, where its settings say it."""
+    """Return the row each agent plays, where its settings say it."""
     rows = {}
     for path in trained.config.roster:
         name, entry = path.partition(".")[2], trained.config.components[path]

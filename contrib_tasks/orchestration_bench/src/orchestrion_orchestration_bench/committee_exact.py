@@ -10,11 +10,11 @@ from itertools import product
 import numpy as np
 from attrs import frozen
 
-from orchestrion import JSON, Observation, UsageError
+from orchestrion import Observation, UsageError
 from orchestrion_orchestration_bench.agents import FIRST
-from orchestrion_orchestration_bench.committee import Committee
-from orchestrion_orchestration_bench.committee_rules import (
+from orchestrion_orchestration_bench.committee import (
     STOP,
+    Committee,
     Genotype,
     Slot,
     readers,
@@ -24,7 +24,6 @@ from orchestrion_orchestration_bench.process import Action, Floats, Ints, Layer,
 __all__ = [
     "FrontPoint",
     "accuracies",
-    "count_genotypes",
     "genotypes",
     "hypervolume",
     "pareto_front",
@@ -51,7 +50,7 @@ class FrontPoint:
 
 
 def genotypes(task: Committee, slots: int) -> Iterator[tuple[Ints, Ints]]:
-    """Every committee of exactly `slots` members, each once, in chunks.
+    """Yield every committee of exactly `slots` members, each once, in chunks.
 
     Yields types [g, slots] as places in the table and readers [g, slots] as bits; all members
     of one chunk's rows share their types.
@@ -62,18 +61,8 @@ def genotypes(task: Committee, slots: int) -> Iterator[tuple[Ints, Ints]]:
         yield np.broadcast_to(np.array(types), readings.shape), readings
 
 
-def count_genotypes(task: Committee, slots: int) -> int:
-    """How many genotypes there are when slots may be empty or unread, the output excepted.
-
-    It is the size of the space that a search over ordered slots and free edges has to cover.
-    """
-    types = len(task.members)
-    edges = slots * (slots - 1) // 2
-    return int((types + 1) ** (slots - 1) * types << edges)
-
-
 def accuracies(task: Committee, types: Ints, reading: Ints) -> Floats:
-    """Exact accuracy of many committees without empty slots, as [g].
+    """Return exact accuracy of many committees without empty slots, as [g].
 
     Args:
         task: the tables.
@@ -96,31 +85,31 @@ def _accuracies(task: Committee, types: Ints, reading: Ints) -> Floats:
     own = np.array([voter.own if voter.right else 0.0 for voter in voters])
     message = np.array([voter.message for voter in voters])
     signal = np.array([float(bool(voter.right)) for voter in voters])
-    said = np.zeros((slots, count, len(patterns)))
+    says = np.zeros((slots, count, len(patterns)))
     for place in reversed(range(slots)):
-        heard = np.zeros((count, len(patterns)))
+        received = np.zeros((count, len(patterns)))
         for later in range(place + 1, slots):
-            heard += said[later] * (reading[:, later, None] >> place & 1)
+            received += says[later] * (reading[:, later, None] >> place & 1)
         kind = types[:, place]
-        total = own[kind, None] * patterns[:, place] + message[kind, None] * heard
+        total = own[kind, None] * patterns[:, place] + message[kind, None] * received
         tie = signal[kind, None] * patterns[:, place]
-        said[place] = np.where(np.abs(total) < 1e-9, tie, np.sign(total))
-    worth = (said[0] + 1) / 2  # right 1, silent a half, wrong 0
+        says[place] = np.where(np.abs(total) < 1e-9, tie, np.sign(total))
+    worth = (says[0] + 1) / 2  # right 1, silent a half, wrong 0
     result: Floats = (worth * chances[which.reshape(-1)]).sum(axis=1)
     return result
 
 
 def _chances(task: Committee, types: Ints, patterns: Ints) -> Floats:
-    """How likely each pattern of signals is, given the members' types; kinds equally likely."""
+    """Return the chance of each pattern of signals, given the members' types."""
     voters = list(task.members.values())
-    kinds = task.rules.kinds
+    kinds = task.rules.questions
     total = np.zeros(len(patterns))
     for kind in range(kinds):
         joint = np.ones(len(patterns))
-        for one in np.unique(types):
-            right = voters[one].right[kind] if voters[one].right else 0.5
-            rho = voters[one].rho
-            signals = patterns[:, types == one]
+        for member in np.unique(types):
+            right = voters[member].right[kind] if voters[member].right else 0.5
+            rho = voters[member].rho
+            signals = patterns[:, types == member]
             law = np.where(signals > 0, right, 1 - right)
             joint *= sum(
                 (right if common > 0 else 1 - right)
@@ -135,19 +124,19 @@ def _chances(task: Committee, types: Ints, patterns: Ints) -> Floats:
 
 
 def pareto_front(task: Committee, slots: int | None = None) -> tuple[FrontPoint, ...]:
-    """Every non-dominated (cost, accuracy), cheapest first, each with one committee.
+    """Return every non-dominated (cost, accuracy), cheapest first, each with one committee.
 
     Raises:
         UsageError: there are too many committees to look at.
     """
-    most = slots or task.slots
-    if most > LARGEST:
+    limit = slots or task.slots
+    if limit > LARGEST:
         raise UsageError(
-            f"committee: every committee of up to {LARGEST} slots can be looked at, not {most}"
+            f"committee: every committee of up to {LARGEST} slots can be looked at, not {limit}"
         )
     names, rules = task.rules.names, task.rules
     front: list[FrontPoint] = []
-    for size in range(1, most + 1):
+    for size in range(1, limit + 1):
         for types, reading in genotypes(task, size):
             costs = _costs(task, types, reading)
             scores = accuracies(task, types, reading)
@@ -162,7 +151,7 @@ def pareto_front(task: Committee, slots: int | None = None) -> tuple[FrontPoint,
 
 
 def stored_front() -> tuple[FrontPoint, ...]:
-    """The front of the default tables with five slots, as `make_front` computed it."""
+    """Return the front of the default tables with five slots, as this module prints it."""
     text = (files("orchestrion_orchestration_bench") / "data" / "front_5.json").read_text("utf-8")
     return tuple(
         FrontPoint(
@@ -177,28 +166,10 @@ def stored_front() -> tuple[FrontPoint, ...]:
     )
 
 
-def front_json(points: Sequence[FrontPoint]) -> JSON:
-    """A front as plain data."""
-    return [
-        {
-            "cost": round(point.cost, 10),
-            "accuracy": point.accuracy,
-            "members": [
-                {
-                    "type": slot.type,
-                    "read_by": [i + 1 for i in range(8) if slot.readers >> i & 1],
-                }
-                for slot in point.genotype
-            ],
-        }
-        for point in points
-    ]
-
-
 def hypervolume(
     points: Sequence[tuple[float, float]], accuracy: float = 0.5, cost: float = 12.0
 ) -> float:
-    """The area that (cost, accuracy) points dominate, up to a reference point."""
+    """Return the area that (cost, accuracy) points dominate, up to a reference point."""
     area, height = 0.0, accuracy
     inside = [point for point in points if point[0] <= cost and point[1] > accuracy]
     for spent, right in sorted(inside, key=lambda point: (point[0], -point[1])):
@@ -240,7 +211,7 @@ def _best(points: list[FrontPoint]) -> list[FrontPoint]:
 
 
 def process_of(task: Committee) -> Process:
-    """The process of building a committee; it is deterministic and fully observed.
+    """Return the process of building a committee; it is deterministic and fully observed.
 
     Raises:
         UsageError: there are too many committees to look at.
@@ -274,7 +245,7 @@ def process_of(task: Committee) -> Process:
 
 
 def _fits(option: str, placed: int) -> bool:
-    """Whether an option makes sense when so many members are there."""
+    """Return whether an option makes sense when so many members are there."""
     if not placed:
         return option == FIRST
     return option != FIRST and readers(option) < 1 << placed
@@ -287,7 +258,7 @@ def _layer(
     fits: Sequence[int],
     show: Callable[[int], Observation],
 ) -> Layer:
-    """A layer whose placements lead nowhere yet; stopping pays what is there."""
+    """Return a layer whose placements lead nowhere yet; stopping pays what is there."""
     n, a = len(worth), len(columns) + 1
     pay, cost = np.zeros((n, a)), np.zeros((n, a))
     pay[:, -1] = worth
@@ -306,3 +277,27 @@ def _shower(task: Committee, kinds: Ints, reading: Ints) -> Callable[[int], Obse
         return task.rules.observe(tuple(Slot(task.rules.names[t], bits) for t, bits in pairs))
 
     return show
+
+
+def main() -> None:
+    """Print the front of the default tables with five slots, as `data/front_5.json` has it."""
+    points = [
+        {
+            "cost": round(point.cost, 10),
+            "accuracy": point.accuracy,
+            "members": [
+                {
+                    "type": slot.type,
+                    "read_by": [i + 1 for i in range(8) if slot.readers >> i & 1],
+                }
+                for slot in point.genotype
+            ],
+        }
+        for point in pareto_front(Committee(slots=5))
+    ]
+    lines = ",\n".join(f"    {json.dumps(point)}" for point in points)
+    print(f'{{\n  "slots": 5,\n  "front": [\n{lines}\n  ]\n}}')
+
+
+if __name__ == "__main__":
+    main()

@@ -24,8 +24,7 @@ from orchestrion import (
 )
 from orchestrion_orchestration_bench.agents import play
 from orchestrion_orchestration_bench.process import Bools, Floats, Ints, Layer, Process
-from orchestrion_orchestration_bench.solved import Solved
-from orchestrion_orchestration_bench.team import Team
+from orchestrion_orchestration_bench.solved import Solved, Team
 
 __all__ = ["Ask", "NotExactError", "Observed", "asker", "observe"]
 
@@ -53,7 +52,7 @@ class Observed:
 
 
 def asker(policy: Any, team: Team) -> Ask | None:
-    """How to ask a policy for its distribution; None if it does not say.
+    """Return how to ask a policy for its distribution; None if it does not say.
 
     A policy says it with `probabilities(situations)` [n, m] over its `choices`, m pairs of agent
     and option (or activations) with None for stopping; or it is a function of an observation
@@ -68,7 +67,7 @@ def asker(policy: Any, team: Team) -> Ask | None:
 
 def _from_runtime(policy: Any, team: Team) -> Ask:
     places: dict[tuple[str | None, str | None], int] = {
-        (one.agent, one.option): i for i, one in enumerate(team.choices)
+        (activation.agent, activation.option): i for i, activation in enumerate(team.choices)
     }
     columns = [places.get(_pair(choice)) for choice in policy.choices]
     for choice, column in zip(policy.choices, columns, strict=True):
@@ -91,7 +90,7 @@ def _from_runtime(policy: Any, team: Team) -> Ask:
 
 
 def _pair(choice: Any) -> tuple[str | None, str | None]:
-    """A choice of a policy as (agent, option); (None, None) for stopping."""
+    """Return a choice of a policy as (agent, option); (None, None) for stopping."""
     if choice is None:
         return None, None
     if hasattr(choice, "agent"):
@@ -101,7 +100,7 @@ def _pair(choice: Any) -> tuple[str | None, str | None]:
 
 
 def _from_function(policy: Callable[[Observation], Mapping[str, float]], team: Team) -> Ask:
-    places = {choice_name(one): i for i, one in enumerate(team.choices)}
+    places = {choice_name(activation): i for i, activation in enumerate(team.choices)}
     places.setdefault("stop", len(team.choices))
 
     def ask(situations: Sequence[Situation]) -> Floats:
@@ -211,7 +210,7 @@ class _Walk:
             raise NotExactError("the policy goes by more than the observation")
 
     def columns(self, given: Floats, places: Ints, layer: Layer) -> Floats:
-        """Distributions over choices as distributions over actions; nobody asks elsewhere."""
+        """Return distributions over choices as distributions over actions; 0 in other states."""
         acts = np.zeros((len(layer), len(self.process.actions)))
         chosen = np.zeros((len(places), acts.shape[1]))
         for i, column in enumerate((*self.team.columns, self.team.stop)):
@@ -228,11 +227,11 @@ class _Walk:
             taken = (acts[:, column] > 0) & layer.allowed[:, column]
             for k in range(layer.to.shape[2]):
                 here = np.flatnonzero(taken & (layer.chance[:, column, k] > 0))
-                there = layer.to[here, column, k]
+                targets = layer.to[here, column, k]
                 pairs = np.column_stack([here, np.full(len(here), column)])
-                new = first[there, 0] < 0
-                first[there[new]] = pairs[new]
-                last[there] = pairs
+                new = first[targets, 0] < 0
+                first[targets[new]] = pairs[new]
+                last[targets] = pairs
         self.ways, self.others = self._extend(first, last)
         self.reached = first[:, 0] >= 0
         self.t += 1
@@ -243,10 +242,10 @@ class _Walk:
     ) -> tuple[list[Trajectory | None], dict[int, Trajectory]]:
         ways: list[Trajectory | None] = []
         others: dict[int, Trajectory] = {}
-        for i, (one, two) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
-            ways.append(None if one[0] < 0 else self._way(*one))
-            if one[0] >= 0 and one != two:
-                others[i] = self._way(*two)
+        for i, (start, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+            ways.append(None if start[0] < 0 else self._way(*start))
+            if start[0] >= 0 and start != end:
+                others[i] = self._way(*end)
         return ways, others
 
     def _way(self, place: int, column: int) -> Trajectory:

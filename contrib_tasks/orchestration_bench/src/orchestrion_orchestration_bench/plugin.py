@@ -11,7 +11,6 @@ PACKAGE = "orchestrion_orchestration_bench"
 
 @hookimpl
 def orchestrion_tasks() -> Iterable[Component]:
-    """Three benchmarks with a known optimum."""
     yield Component("relay", f"{PACKAGE}.relay:Relay", "skills with prerequisites, fully observed")
     yield Component(
         "stop", f"{PACKAGE}.stop:Stop", "solve, verify, escalate, then submit or abstain"
@@ -23,7 +22,6 @@ def orchestrion_tasks() -> Iterable[Component]:
 
 @hookimpl
 def orchestrion_agents() -> Iterable[Component]:
-    """Their players."""
     yield Component(
         "bench-agent",
         f"{PACKAGE}.agents:BenchAgent",

@@ -99,14 +99,14 @@ class Process:
         return np.array([float(not action.final) for action in self.actions])
 
     def only(self, columns: Sequence[int]) -> Process:
-        """The same process where no other actions are allowed."""
+        """Return the same process where no other actions are allowed."""
         kept = np.zeros(len(self.actions), dtype=bool)
         kept[list(columns)] = True
         layers = tuple(evolve(layer, allowed=layer.allowed & kept) for layer in self.layers)
         return evolve(self, layers=layers)
 
     def of(self, group: int) -> Process:
-        """The same process where every problem is of one type."""
+        """Return the same process where every problem is of one type."""
         share = self.start * (self.layers[0].group == group)
         return evolve(self, start=share / share.sum())
 
@@ -126,7 +126,7 @@ class Worth:
 
 
 def q_values(layer: Layer, ahead: Floats | None, weight: float) -> Floats:
-    """Value of every action [n, a], given the values of the next layer's states [m]."""
+    """Return value of every action [n, a], given the values of the next layer's states [m]."""
     q: Floats = layer.pay - weight * layer.cost
     if ahead is not None:
         q = q + (layer.chance * ahead[layer.to]).sum(axis=2)
@@ -134,7 +134,7 @@ def q_values(layer: Layer, ahead: Floats | None, weight: float) -> Floats:
 
 
 def optimum(process: Process, weight: float) -> tuple[Worth, list[Floats]]:
-    """The best policy by backward induction, as one distribution a state, and its worth.
+    """Return the best policy by backward induction, as one distribution a state, and its worth.
 
     Ties go to the first action.
     """
@@ -149,7 +149,7 @@ def optimum(process: Process, weight: float) -> tuple[Worth, list[Floats]]:
 
 
 def evaluate(process: Process, policy: Sequence[Floats], weight: float) -> Worth:
-    """The exact worth of a policy: `policy[t][i, a]` is the chance of action a in state i."""
+    """Return the exact worth of a policy: `policy[t][i, a]` is the chance of a in state i."""
     ahead: Floats | None = None  # [m, 3]: pay, cost, calls
     calls = process.calls
     for layer, acts in zip(reversed(process.layers), reversed(policy), strict=True):
@@ -162,7 +162,7 @@ def evaluate(process: Process, policy: Sequence[Floats], weight: float) -> Worth
 
 
 def uniform(process: Process, columns: Floats | None = None) -> list[Floats]:
-    """The policy that takes every allowed action equally often.
+    """Return the policy that takes every allowed action equally often.
 
     Args:
         process: what is played.
@@ -176,7 +176,7 @@ def uniform(process: Process, columns: Floats | None = None) -> list[Floats]:
 
 
 def look_ahead(process: Process, weight: float) -> list[Floats]:
-    """The policy that knows the tables, and looks one call ahead as if it had to end then."""
+    """Return the policy that knows the tables, and looks one call ahead."""
     ends = [_ends(process, layer, weight) for layer in process.layers]
     policy = []
     for t, layer in enumerate(process.layers):
@@ -199,7 +199,7 @@ class Chain:
 def best_chain(
     process: Process, weight: float, width: int = 400, rank: Literal["now", "bound"] = "now"
 ) -> Chain:
-    """The best sequence of actions fixed in advance that a beam finds.
+    """Return the best sequence of actions fixed in advance that a beam finds.
 
     Args:
         process: what is played.
@@ -249,7 +249,7 @@ def _move(spread: Floats, layer: Layer, column: int, width: int) -> Floats:
 
 
 def _now_scores(process: Process, weight: float) -> list[Floats]:
-    """What each final action pays in each state, layer by layer [n, finals]."""
+    """Return what each final action pays in each state, layer by layer [n, finals]."""
     final = [c for c, action in enumerate(process.actions) if action.final]
     return [
         np.where(layer.allowed, layer.pay - weight * layer.cost, FORBIDDEN)[:, final]
@@ -258,7 +258,7 @@ def _now_scores(process: Process, weight: float) -> list[Floats]:
 
 
 def _bound_scores(process: Process, weight: float) -> list[Floats]:
-    """The best value of each state, layer by layer [n, 1]."""
+    """Return the best value of each state, layer by layer [n, 1]."""
     scores: list[Floats] = []
     ahead: Floats | None = None
     for layer in reversed(process.layers):
@@ -269,7 +269,7 @@ def _bound_scores(process: Process, weight: float) -> list[Floats]:
 
 
 def _ends(process: Process, layer: Layer, weight: float) -> Floats:
-    """The value of ending now, in the best way that is allowed [n]."""
+    """Return the value of ending now, in the best way that is allowed [n]."""
     final = np.array([action.final for action in process.actions])
     now = np.where(layer.allowed & final, layer.pay - weight * layer.cost, -np.inf)
     best: Floats = now.max(axis=1)
@@ -277,7 +277,7 @@ def _ends(process: Process, layer: Layer, weight: float) -> Floats:
 
 
 def _first_best(q: Floats) -> Ints:
-    """The first action that is as good as the best, but for rounding."""
+    """Return the first action that is as good as the best, but for rounding."""
     close = q >= q.max(axis=1, keepdims=True) - TIE
     first: Ints = close.argmax(axis=1)
     return first

@@ -15,11 +15,10 @@ from typing import Any, Literal
 import numpy as np
 from attrs import asdict, evolve, frozen
 
-from orchestrion import JSON, Activation, Decision, Key, Member, Problem, Situation, Task
+from orchestrion import JSON, Activation, Decision, Key, Member, Situation, Task
 from orchestrion_orchestration_bench.observed import Ask, NotExactError, asker, observe
 from orchestrion_orchestration_bench.process import (
     Chain,
-    Floats,
     Process,
     Worth,
     best_chain,
@@ -29,13 +28,11 @@ from orchestrion_orchestration_bench.process import (
     uniform,
 )
 from orchestrion_orchestration_bench.rollout import Decide, roll_out
-from orchestrion_orchestration_bench.solved import Solved, solve
-from orchestrion_orchestration_bench.team import Team
+from orchestrion_orchestration_bench.solved import Solved, Team, solve
 
 __all__ = ["Judged", "RegretReport", "judged", "regret"]
 
 NORMAL_95 = 1.959963984540054
-BATCH = 1000
 
 
 @frozen
@@ -96,11 +93,11 @@ class RegretReport:
         return float(np.mean([chain.value for chain in self.chain_by_type.values()]))
 
     def as_json(self) -> JSON:
-        """Plain data, as `--json` prints it."""
+        """Return plain data, as `--json` prints it."""
         return asdict(self)
 
     def as_text(self) -> str:
-        """A table for people."""
+        """Return a table for people."""
         return "\n".join(_lines(self))
 
 
@@ -198,7 +195,7 @@ class _Judge:
     def judge(
         self, policy: Any, turns: int | None, episodes: int, key: Key
     ) -> tuple[Judged, Judged, str]:
-        """The policy sampled and greedy, and why it is not exact."""
+        """Return the policy sampled and greedy, and why it is not exact."""
         ask = asker(policy, self.team)
         note = "the policy does not say its probabilities"
         if ask is not None:
@@ -235,7 +232,16 @@ class _Judge:
         names = self.solved.process.groups
         each = max(2, -(-episodes // len(names)))
         parts = [
-            _play_all(self.task, decide, self.team, problem, each, key.child(name), turns, training)
+            roll_out(
+                self.task,
+                decide,
+                self.team,
+                problem,
+                each,
+                key.child(name),
+                training=training,
+                turns=turns,
+            )
             for name, problem in zip(names, self.solved.problems, strict=True)
         ]
         values = [part[:, 0] - self.weight * part[:, 1] for part in parts]
@@ -255,33 +261,8 @@ class _Judge:
         )
 
 
-def _play_all(
-    task: Task,
-    decide: Decide,
-    team: Team,
-    problem: Problem,
-    episodes: int,
-    key: Key,
-    turns: int | None,
-    training: bool,
-) -> Floats:
-    parts = [
-        roll_out(
-            task,
-            decide,
-            team,
-            [problem] * min(BATCH, episodes - start),
-            key.child(start),
-            training=training,
-            turns=turns,
-        )
-        for start in range(0, episodes, BATCH)
-    ]
-    return np.concatenate(parts)
-
-
 def _deciders(policy: Any, ask: Ask | None, team: Team) -> tuple[Decide, Decide]:
-    """How the policy samples, and how it takes its likeliest choice."""
+    """Return how the policy samples, and how it takes its likeliest choice."""
     if ask is None:
         return policy.decide, policy.decide
 
@@ -297,13 +278,13 @@ def _deciders(policy: Any, ask: Ask | None, team: Team) -> tuple[Decide, Decide]
 
 
 def _decisions(chosen: Any, team: Team) -> list[Decision]:
-    known = [*(Decision((Activation(one.agent, one.option),)) for one in team.choices)]
+    known = [*(Decision((Activation(choice.agent, choice.option),)) for choice in team.choices)]
     known.append(Decision(stop=True))
     return [known[i] for i in chosen.tolist()]
 
 
 def _chains(solved: Solved, team: Team, weight: float) -> tuple[Chain, dict[str, Chain]]:
-    """The best fixed sequence, for all types together and for each."""
+    """Return the best fixed sequence, for all types together and for each."""
     if solved.blind is None:
         best = _straight(solved.process.only(team.all_columns), weight)
         return best, {solved.process.groups[0]: best}
@@ -314,7 +295,7 @@ def _chains(solved: Solved, team: Team, weight: float) -> tuple[Chain, dict[str,
 
 
 def _better_chain(process: Process, weight: float) -> Chain:
-    """The better one of two beams, see `best_chain`."""
+    """Return the better one of two beams, see `best_chain`."""
     return max(
         (best_chain(process, weight, rank="now"), best_chain(process, weight, rank="bound")),
         key=lambda chain: chain.value,
@@ -322,7 +303,7 @@ def _better_chain(process: Process, weight: float) -> Chain:
 
 
 def _straight(process: Process, weight: float) -> Chain:
-    """The best policy of a process without chance, as the sequence it is."""
+    """Return the best policy of a process without chance, as the sequence it is."""
     worth, policy = optimum(process, weight)
     place, actions = 0, []
     for layer, acts in zip(process.layers, policy, strict=True):
@@ -335,7 +316,7 @@ def _straight(process: Process, weight: float) -> Chain:
 
 
 def _singles(process: Process, team: Team, weight: float) -> dict[str, float]:
-    """The best value with one agent and whatever ends the episode, by agent."""
+    """Return the best value with one agent and whatever ends the episode, by agent."""
     finals = [i for i in team.all_columns if process.actions[i].final]
     values = {}
     for member in team.roster:

@@ -7,8 +7,7 @@ skill (in the table's order) that was finished before the call, with probability
 episode ends when somebody stops or after `horizon` calls; the result is worth 1 with everything
 required done, else `partial` times the fraction done.
 
-The state is (type, skills done, calls made); see `orchestrion_orchestration_bench.relay_rules`
-for what a call does to it.
+The state is (type, skills done, calls made).
 """
 
 from __future__ import annotations
@@ -16,41 +15,241 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from attrs import Attribute, field, frozen
-from attrs.validators import optional
 
 from orchestrion import (
-    Calls,
+    JSON,
     Key,
     Meta,
+    Observation,
     OpenContext,
     Problem,
     Scores,
-    Split,
     Step,
     Task,
-    Trajectory,
     Turn,
-    no_calls,
 )
-from orchestrion_orchestration_bench.relay_rules import STOP, RelayRules, RelayState
 from orchestrion_orchestration_bench.tables import (
     Check,
     Count,
     Price,
     Probability,
+    Rules,
+    TableTask,
     check_team,
-    price,
-    probability,
+    played,
     replace_tables,
-    spread,
-    typed,
-    whole,
 )
 
-__all__ = ["Relay", "RelayTables", "Worker"]
+__all__ = ["STOP", "Move", "Relay", "RelayRules", "RelayState", "RelayTables", "Worker"]
+
+STOP = "stop"
+"""The row that ends the episode, free of charge."""
+
+
+class RelayState(NamedTuple):
+    """Type (its place in the table), skills done as bits, calls made."""
+
+    type: int
+    done: int
+    step: int
+
+
+class Move(NamedTuple):
+    """One outcome of a call: its probability, the sum up to and with it, the skills done then."""
+
+    probability: float
+    below: float
+    done: int
+
+
+class RelayRules(Rules):
+    """The dynamics of one set of tables."""
+
+    def __init__(self, task: Relay) -> None:
+        self.task = task
+        self.types = tuple(task.types)
+        self.required = tuple(self.bits(required) for required in task.types.values())
+        self.needs = tuple(self.bits(task.prerequisites.get(skill, ())) for skill in task.skills)
+        self.kinds = tuple(
+            Problem(
+                "input",
+                f"type {name}: needs {', '.join(self.names(bits))}",
+                {"type": name, "required": self.names(bits)},
+                name,
+            )
+            for name, bits in zip(self.types, self.required, strict=True)
+        )
+        self._moves: dict[tuple[int, int], dict[str, tuple[Move, ...]]] = {}
+        self._steps: dict[RelayState, Step] = {}
+        self._exits: dict[RelayState, dict[str, tuple[tuple[float, Step], ...]]] = {}
+        self._scores: dict[tuple[int, int], Scores] = {}
+        self._begin = {name: self.show(RelayState(i, 0, 0)) for i, name in enumerate(self.types)}
+
+    # ------------------------------------------------------------------ an episode
+
+    def begin(self, kind: str, key: Key) -> Step:
+        return self._begin[kind]
+
+    def step(self, state: RelayState, turn: Turn, key: Key) -> Step:
+        """Return the state after a turn."""
+        exits = self._exits.get(state)
+        if exits is None:
+            exits = self._exits[state] = self._find_exits(state)
+        ways = exits.get(played(turn)) or exits[""]
+        if turn.output.final:
+            return self.show(state)
+        if len(ways) > 1:
+            draw = key.uniform()
+            for below, step in ways:
+                if draw < below:
+                    return step
+        return ways[-1][1]
+
+    def show(self, state: RelayState) -> Step:
+        """Return a state with what is shown in it."""
+        step = self._steps.get(state)
+        if step is None:
+            over = state.step >= self.task.horizon
+            step = self._steps[state] = Step(state, self._observation(state), over)
+        return step
+
+    def _find_exits(self, state: RelayState) -> dict[str, tuple[tuple[float, Step], ...]]:
+        """By row, the steps a call may lead to; the row "" is an agent that is not in the table."""
+        kind, done, step = state
+        if step >= self.task.horizon:
+            return {"": ((1.0, self.show(state)),)}
+        idle = self.show(RelayState(kind, done, step + 1))
+        exits: dict[str, tuple[tuple[float, Step], ...]] = {"": ((1.0, idle),)}
+        for row, moves in self.moves(kind, done).items():
+            exits[row] = tuple(
+                (move.below, self.show(RelayState(kind, move.done, step + 1))) for move in moves
+            )
+        return exits
+
+    def scores(self, state: RelayState) -> Scores:
+        """Return 1 with everything required done, else `partial` times the fraction done."""
+        place = (state.type, state.done)
+        scores = self._scores.get(place)
+        if scores is None:
+            required = self.required[state.type]
+            share = (required & state.done).bit_count() / required.bit_count()
+            value = 1.0 if share == 1 else self.task.partial * share
+            scores = self._scores[place] = Scores(value, share == 1, {"done": share})
+        return scores
+
+    # ------------------------------------------------------------------ transitions
+
+    def moves(self, kind: int, done: int) -> Mapping[str, tuple[Move, ...]]:
+        """Return what a call of each agent leads to; probabilities sum to 1."""
+        moves = self._moves.get((kind, done))
+        if moves is None:
+            moves = self._moves[kind, done] = {
+                name: self._outcomes(worker, kind, done)
+                for name, worker in self.task.agents.items()
+            }
+        return moves
+
+    def ready(self, kind: int, done: int) -> int:
+        """Return skills that are required, missing, and whose required prerequisites are done."""
+        required = self.required[kind]
+        return sum(
+            1 << skill
+            for skill, needs in enumerate(self.needs)
+            if (required & ~done) >> skill & 1 and not needs & required & ~done
+        )
+
+    def works_on(self, worker: Worker, kind: int, done: int) -> int | None:
+        """Return the ready skill an agent is best at; None if it has no use now."""
+        ready = self.ready(kind, done)
+        best, highest = None, 0.0
+        for skill, name in enumerate(self.task.skills):
+            probability = worker.skills.get(name, 0.0)
+            if ready >> skill & 1 and probability > highest:
+                best, highest = skill, probability
+        return best
+
+    def _outcomes(self, worker: Worker, kind: int, done: int) -> tuple[Move, ...]:
+        skill = self.works_on(worker, kind, done)
+        succeeds = 0.0 if skill is None else worker.skills[self.task.skills[skill]]
+        gained = 0 if skill is None else 1 << skill
+        # The last finished skill in the table's order; with nothing finished, nothing breaks.
+        lost = 1 << (done.bit_length() - 1) if done else 0
+        breaks = worker.breaks if done else 0.0
+        chances: dict[int, float] = {}
+        for gain, p in ((gained, succeeds), (0, 1 - succeeds)):
+            for loss, q in ((0, 1 - breaks), (lost, breaks)):
+                then = (done | gain) & ~loss
+                chances[then] = chances.get(then, 0.0) + p * q
+        moves, below = [], 0.0
+        for then, probability in chances.items():
+            if probability > 0:
+                below += probability
+                moves.append(Move(probability, below, then))
+        return tuple(moves)
+
+    # ------------------------------------------------------------------ what is shown
+
+    def bits(self, names: Sequence[str]) -> int:
+        """Return skills as bits, in the table's order."""
+        return sum(1 << i for i, skill in enumerate(self.task.skills) if skill in names)
+
+    def names(self, bits: int) -> list[str]:
+        """Return skills by name, in the table's order."""
+        return [skill for i, skill in enumerate(self.task.skills) if bits >> i & 1]
+
+    def observe(self, state: RelayState) -> Observation:
+        """Return what is shown in a state: all of it."""
+        observation = self.show(state).observation
+        assert observation is not None
+        return observation
+
+    def _observation(self, state: RelayState) -> Observation:
+        kind, done, step = state
+        left = self.task.horizon - step
+        required = self.required[kind]
+        text = (
+            f"type: {self.types[kind]}\n"
+            f"done: {', '.join(self.names(done)) or 'nothing'}\n"
+            f"missing: {', '.join(self.names(required & ~done)) or 'nothing'}\n"
+            f"ready: {', '.join(self.names(self.ready(kind, done))) or 'nothing'}\n"
+            f"calls left: {left}"
+        )
+        data = {
+            "type": self.types[kind],
+            "required": self.names(required),
+            "done": self.names(done),
+            "ready": self.names(self.ready(kind, done)),
+            "step": step,
+            "horizon": self.task.horizon,
+            "agents": self._entries(kind, done),
+        }
+        share = self.scores(state).parts["done"]
+        return Observation(text, data, self._features(state), progress=share)
+
+    def _entries(self, kind: int, done: int) -> dict[str, JSON]:
+        entries: dict[str, JSON] = {}
+        for name, worker in self.task.agents.items():
+            skill = self.works_on(worker, kind, done)
+            says = "finds nothing to do" if skill is None else f"works on {self.task.skills[skill]}"
+            entries[name] = {"cost": worker.cost, "says": says}
+        entries[STOP] = {"cost": 0.0, "says": "stops", "final": True}
+        return entries
+
+    def _features(self, state: RelayState) -> tuple[float, ...]:
+        """Type one-hot; done, missing and ready bits; share of the calls made."""
+        kind, done, step = state
+        missing = self.required[kind] & ~done
+        ready = self.ready(kind, done)
+        count = len(self.task.skills)
+        return (
+            *(float(kind == i) for i in range(len(self.types))),
+            *(float(bits >> i & 1) for bits in (done, missing, ready) for i in range(count)),
+            step / self.task.horizon,
+        )
+
 
 MOST_SKILLS = 12
 HORIZON = 10
@@ -66,13 +265,13 @@ class Worker:
         breaks: probability that a call undoes the last finished skill.
     """
 
-    skills: Mapping[str, Probability] = field(factory=dict, validator=probability)
-    cost: Price = field(default=0.0, validator=price)
-    breaks: Probability = field(default=0.0, validator=probability)
+    skills: Mapping[str, Probability] = field(factory=dict)
+    cost: Price = 0.0
+    breaks: Probability = 0.0
 
 
 def described(worker: Worker) -> str:
-    """What a worker can do, as the role of a `bench-agent` that plays it."""
+    """Return what a worker can do, as the role of a `bench-agent` that plays it."""
     skills = [f"{skill} {chance:.2f}" for skill, chance in worker.skills.items()]
     return ", ".join([*skills, f"price {worker.cost:.2f}", f"breaks {worker.breaks:.2f}"])
 
@@ -115,7 +314,7 @@ def _agents() -> dict[str, Worker]:
 
 @frozen
 class RelayTables:
-    """Tables to be drawn, see `orchestrion_orchestration_bench.draw_relay`.
+    """Tables to be drawn, see `orchestrion_orchestration_bench.draw`.
 
     Skills are named s1, s2, ..., types t1, t2, ..., workers w1, w2, ...; what is not given is
     drawn by the seed as well.
@@ -128,19 +327,13 @@ class RelayTables:
     """
 
     seed: int
-    skills: Annotated[int, Meta(ge=4, le=7)] | None = field(
-        default=None, validator=optional(whole(4, 7))
-    )
-    types: Annotated[int, Meta(ge=3, le=5)] | None = field(
-        default=None, validator=optional(whole(3, 5))
-    )
-    workers: Annotated[int, Meta(ge=5, le=9)] | None = field(
-        default=None, validator=optional(whole(5, 9))
-    )
+    skills: Annotated[int, Meta(ge=4, le=7)] | None = None
+    types: Annotated[int, Meta(ge=3, le=5)] | None = None
+    workers: Annotated[int, Meta(ge=5, le=9)] | None = None
 
 
 @frozen
-class Relay(Task):
+class Relay(TableTask):
     """Skills with prerequisites; `bench-agent`s named like the rows of `agents` play it.
 
     Args:
@@ -156,24 +349,26 @@ class Relay(Task):
         tables: draws the four tables, and the horizon unless it is given.
     """
 
+    name = "relay"
+
     skills: tuple[str, ...] = field(factory=_skills)
     prerequisites: Mapping[str, tuple[str, ...]] = field(factory=_prerequisites)
     types: Mapping[str, tuple[str, ...]] = field(factory=_types)
     agents: Mapping[str, Worker] = field(factory=_agents)
-    partial: Probability = field(default=0.0, validator=probability)
-    horizon: Count = field(default=None, validator=optional(whole(1)))  # type: ignore[assignment]
-    train: Count = field(default=64, validator=whole(1))
-    validation: Count = field(default=64, validator=whole(1))
-    test: Count = field(default=400, validator=whole(1))
+    partial: Probability = 0.0
+    horizon: Count = None  # type: ignore[assignment]
+    train: Count = 64
+    validation: Count = 64
+    test: Count = 400
     tables: RelayTables | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.tables is None:
             object.__setattr__(self, "horizon", self.horizon or HORIZON)
         else:
-            from orchestrion_orchestration_bench.draw_relay import draw
+            from orchestrion_orchestration_bench.draw import draw_relay
 
-            replace_tables(self, draw(self.tables, self.horizon))
+            replace_tables(self, draw_relay(self.tables, self.horizon))
 
     @skills.validator
     def _check_skills(self, attribute: Attribute[Any], value: tuple[str, ...]) -> None:
@@ -211,7 +406,7 @@ class Relay(Task):
         check.raise_any()
 
     def _circle(self) -> list[str]:
-        """Skills that can never be ready, whatever is done first."""
+        """Return skills that can never be ready, whatever is done first."""
         left = list(self.skills)
         while free := [s for s in left if not set(self.prerequisites.get(s, ())) & set(left)]:
             left = [skill for skill in left if skill not in free]
@@ -228,33 +423,3 @@ class Relay(Task):
     def rules(self) -> RelayRules:
         """The dynamics, computed once from the tables."""
         return RelayRules(self)
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """Problems of a split; types take turns."""
-        return spread(self.rules.kinds, "relay", split, getattr(self, split))
-
-    def problem_from(self, text: str) -> Problem:
-        """A problem of the type that `text` names."""
-        return self.rules.kinds[typed(text, tuple(self.types), "relay")]
-
-    def start(self, problem: Problem, key: Key) -> Step:
-        """Nothing is done yet."""
-        return self.rules.begin(problem.category)
-
-    def step(self, state: RelayState, turn: Turn, key: Key) -> Step:
-        """The state after a call; a final turn changes nothing, a foreign one takes a call."""
-        return self.rules.step(state, turn, key)
-
-    ceiling = no_calls
-
-    async def verify(
-        self,
-        problem: Problem,
-        trajectory: Trajectory,
-        state: RelayState,
-        *,
-        final: bool,
-        calls: Calls,
-    ) -> Scores:
-        """What the finished skills are worth."""
-        return self.rules.scores(state)

@@ -28,12 +28,13 @@ from orchestrion import (
 )
 from orchestrion_orchestration_bench.agents import play
 from orchestrion_orchestration_bench.process import Floats
-from orchestrion_orchestration_bench.team import Team
+from orchestrion_orchestration_bench.solved import Team
 
 __all__ = ["Decide", "roll_out"]
 
 Decide = Callable[[Sequence[Situation], Sequence[Key]], Sequence[Decision]]
 
+BATCH = 1000
 LONGEST = 1000  # decisions in one episode; more means that a policy never ends
 
 
@@ -52,7 +53,9 @@ class _Playing:
 
     def follow(self, decision: Decision, team: Team) -> None:
         seen = self.now.observation
-        outputs = [(one, self._play(one, team, seen)) for one in decision.start]
+        outputs = [
+            (activation, self._play(activation, team, seen)) for activation in decision.start
+        ]
         for activation, output in outputs:
             self._append(activation, output)
         self.over = self.over or decision.stop or self.now.done
@@ -63,23 +66,30 @@ class _Playing:
             self.over = self.limited = True
 
     def quality(self) -> float:
-        """What the verifier gives, if the episode was completed."""
+        """Return what the verifier gives, if the episode was completed."""
         return 0.0 if self.limited else float(self.task.rules.scores(self.now.state).value)
 
-    def _play(self, one: Activation, team: Team, seen: Observation | None) -> Output | None:
-        """What an agent says; None if the task refuses it."""
-        if is_blocked(one, seen):
+    def _play(self, activation: Activation, team: Team, seen: Observation | None) -> Output | None:
+        """Return what an agent says; None if the task refuses it."""
+        if is_blocked(activation, seen):
             return None
-        if one.agent in team.enders:
+        if activation.agent in team.enders:
             return Output(final=True)
-        return play(team.rows[one.agent], one.option, seen)
+        return play(team.rows[activation.agent], activation.option, seen)
 
-    def _append(self, one: Activation, output: Output | None) -> None:
+    def _append(self, activation: Activation, output: Output | None) -> None:
         index = len(self.trajectory)
         turn = (
-            Turn(index, one.agent, one.option, status="failed", error="refused", decision=index)
+            Turn(
+                index,
+                activation.agent,
+                activation.option,
+                status="failed",
+                error="refused",
+                decision=index,
+            )
             if output is None
-            else Turn(index, one.agent, one.option, output, decision=index)
+            else Turn(index, activation.agent, activation.option, output, decision=index)
         )
         self.trajectory = self.trajectory.append(turn)
         self.cost += turn.usage.cost
@@ -92,28 +102,39 @@ def roll_out(
     task: Task,
     decide: Decide,
     team: Team,
-    problems: Sequence[Problem],
+    problem: Problem,
+    count: int,
     key: Key,
     *,
     training: bool,
     turns: int | None = None,
 ) -> Floats:
-    """Quality, cost and calls of one episode on each problem [n, 3].
+    """Return quality, cost and calls of so many episodes on a problem [count, 3].
 
     Raises:
         UsageError: an episode does not end.
     """
-    episodes = [_Playing(task, one, key.child(i)) for i, one in enumerate(problems)]
+    parts = []
+    for start in range(0, count, BATCH):
+        keys = [key.child(start).child(i) for i in range(min(BATCH, count - start))]
+        episodes = [_Playing(task, problem, own) for own in keys]
+        _play(episodes, decide, team, training, turns)
+        parts += [[episode.quality(), episode.cost, episode.calls] for episode in episodes]
+    return np.array(parts)
+
+
+def _play(
+    episodes: Sequence[_Playing], decide: Decide, team: Team, training: bool, turns: int | None
+) -> None:
+    """Play episodes to their ends; all of them decide together."""
     for step in range(LONGEST):
-        for one in episodes:
-            one.check_limit(turns)
-        active = [one for one in episodes if not one.over]
+        for episode in episodes:
+            episode.check_limit(turns)
+        active = [episode for episode in episodes if not episode.over]
         if not active:
-            break
-        situations = [one.situation(turns, training) for one in active]
-        keys = [one.key.child("decide", step) for one in active]
-        for one, decision in zip(active, decide(situations, keys), strict=True):
-            one.follow(decision, team)
-    else:
-        raise UsageError(f"the policy has not ended an episode after {LONGEST} decisions")
-    return np.array([[one.quality(), one.cost, one.calls] for one in episodes])
+            return
+        situations = [episode.situation(turns, training) for episode in active]
+        keys = [episode.key.child("decide", step) for episode in active]
+        for episode, decision in zip(active, decide(situations, keys), strict=True):
+            episode.follow(decision, team)
+    raise UsageError(f"the policy has not ended an episode after {LONGEST} decisions")

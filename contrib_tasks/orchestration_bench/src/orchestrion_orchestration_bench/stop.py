@@ -6,56 +6,216 @@ current answer, and is right with a probability that depends on the difficulty; 
 difficulty, so asking again is worth something. `submit` pays 1 if the answer is right, `abstain`
 a fixed amount. When a policy stops without either, what is there is handed in.
 
-What is observed is the type and everything the calls said; see
-`orchestrion_orchestration_bench.stop_rules`.
+What is observed is the type and everything the calls said.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from functools import cached_property
-from typing import Annotated, Any
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, NamedTuple
 
 from attrs import Attribute, field, frozen
-from attrs.validators import optional
 
 from orchestrion import (
-    Calls,
+    JSON,
     Key,
     Meta,
+    Observation,
     OpenContext,
     Problem,
     Scores,
-    Split,
     Step,
     Task,
-    Trajectory,
     Turn,
-    no_calls,
-)
-from orchestrion_orchestration_bench.stop_rules import (
-    ABSTAIN,
-    STOP,
-    SUBMIT,
-    StopRules,
-    StopState,
 )
 from orchestrion_orchestration_bench.tables import (
     Check,
     Count,
     Price,
     Probability,
+    Rules,
+    TableTask,
     check_team,
-    price,
-    probability,
+    played,
     replace_tables,
-    spread,
-    typed,
-    whole,
 )
 
-__all__ = ["Checker", "Solver", "Stop", "StopTables"]
+__all__ = [
+    "ABSTAIN",
+    "STOP",
+    "SUBMIT",
+    "Checker",
+    "Saying",
+    "Solver",
+    "Stop",
+    "StopRules",
+    "StopState",
+    "StopTables",
+]
+
+SUBMIT = "submit"
+ABSTAIN = "abstain"
+STOP = "stop"  # hands in what is there
+NONE, WRONG, RIGHT = 0, 1, 2
+CACHED = 20_000  # observations of one task kept at hand, about 3 kB each
+
+
+class Saying(NamedTuple):
+    """What a call can be heard to say; a history is a sequence of places in the list of them."""
+
+    row: str
+    says: str
+
+
+class StopState(NamedTuple):
+    """Type, whether it is hard, the answer (0 none, 1 wrong, 2 right), what was heard, the end."""
+
+    type: int
+    hard: bool
+    answer: int
+    history: tuple[int, ...]
+    end: str = ""
+
+
+class StopRules(Rules):
+    """The dynamics of one set of tables."""
+
+    def __init__(self, task: Stop) -> None:
+        self.task = task
+        self.types = tuple(task.types)
+        self.kinds = tuple(
+            Problem("input", f"type {name}", {"type": name}, name) for name in self.types
+        )
+        self.sayings: tuple[Saying, ...] = (
+            *(Saying(name, "answers") for name in task.solvers),
+            *(Saying(name, says) for name in task.checkers for says in ("ok", "bad")),
+            Saying("", "nothing"),
+        )
+        self.nothing = len(self.sayings) - 1
+        """What is heard when an agent failed, or is not in the table."""
+        self.first = {
+            saying.row: i for i, saying in reversed(list(enumerate(self.sayings))) if saying.row
+        }
+        self.entries: dict[str, JSON] = {
+            **{name: {"cost": row.cost, "says": "answers"} for name, row in task.solvers.items()},
+            **{name: {"cost": row.cost, "says": "checks"} for name, row in task.checkers.items()},
+            SUBMIT: {"cost": 0.0, "says": "the answer", "final": True},
+            ABSTAIN: {"cost": 0.0, "says": "from answering", "final": True},
+            STOP: {"cost": 0.0, "says": "here", "final": True},
+        }
+        self.solvers = len(task.solvers)
+        self._lines = [f"{saying.row or 'somebody'} {saying.says}" for saying in self.sayings]
+        self._pairs = [list(saying) for saying in self.sayings]
+        # The last saying, "nothing", is all zero.
+        self._units = [_unit(i, self.nothing) for i in range(len(self.sayings))]
+        self._kind_units = [_unit(i, len(self.types)) for i in range(len(self.types))]
+        self._blocked = {
+            (over, answered): self._blocked_rows(over, answered)
+            for over in (False, True)
+            for answered in (False, True)
+        }
+        self.observe = lru_cache(CACHED)(self._observation)
+
+    # ------------------------------------------------------------------ an episode
+
+    def begin(self, kind: str, key: Key) -> Step:
+        place = self.types.index(kind)
+        hard = key.uniform() < self.task.types[kind]
+        return Step(StopState(place, hard, NONE, ()), self.observe(place, ()))
+
+    def step(self, state: StopState, turn: Turn, key: Key) -> Step:
+        if state.end:
+            return self._over(state, state.end)
+        row = played(turn)
+        if row in (SUBMIT, ABSTAIN):
+            return self._over(state, row)
+        if turn.output.final or len(state.history) >= self.task.horizon:
+            return self._over(state, SUBMIT)
+        answer, saying = state.answer, self.nothing
+        if row in self.task.solvers:
+            solver = self.task.solvers[row]
+            chance = solver.hard if state.hard else solver.easy
+            answer, saying = (RIGHT if key.uniform() < chance else WRONG), self.first[row]
+        elif row in self.task.checkers:
+            saying = self.first[row] + (key.uniform() >= self.chance_of_ok(row, answer))
+        history = (*state.history, saying)
+        return Step(
+            StopState(state.type, state.hard, answer, history), self.observe(state.type, history)
+        )
+
+    def chance_of_ok(self, row: str, answer: int) -> float:
+        """Return how likely a checker says "ok"; without an answer it never does."""
+        checker = self.task.checkers[row]
+        return (0.0, 1 - checker.wrong, checker.right)[answer]
+
+    def scores(self, state: StopState) -> Scores:
+        """Return what the end pays; an episode that just stopped hands in what is there."""
+        if state.end == ABSTAIN:
+            return Scores(self.task.abstain, False, {"abstained": 1.0})
+        right = state.answer == RIGHT
+        return Scores(float(right), right, {"abstained": 0.0})
+
+    def _over(self, state: StopState, end: str) -> Step:
+        return Step(state._replace(end=end), self.observe(state.type, state.history), done=True)
+
+    # ------------------------------------------------------------------ what is shown
+
+    def blocked(self, history: tuple[int, ...]) -> frozenset[str]:
+        """Rows that make no sense now: checks and `submit` without an answer, calls at the end."""
+        answered = any(saying < self.solvers for saying in history)
+        return self._blocked[len(history) >= self.task.horizon, answered]
+
+    def _blocked_rows(self, over: bool, answered: bool) -> frozenset[str]:
+        rows: set[str] = set()
+        if over:
+            rows |= {*self.task.solvers, *self.task.checkers}
+        if not answered:
+            rows |= {*self.task.checkers, SUBMIT}
+        return frozenset(rows)
+
+    def _observation(self, kind: int, history: tuple[int, ...]) -> Observation:
+        name, horizon = self.types[kind], self.task.horizon
+        says = "; ".join([self._lines[saying] for saying in history]) or "nothing yet"
+        data = {
+            "type": name,
+            "history": [self._pairs[saying] for saying in history],
+            "step": len(history),
+            "horizon": horizon,
+            "agents": self.entries,
+        }
+        return Observation(
+            f"type: {name}\nsaid: {says}\ncalls left: {horizon - len(history)}",
+            data,
+            self._features(kind, history),
+            self.blocked(history),
+        )
+
+    def _features(self, kind: int, history: tuple[int, ...]) -> tuple[float, ...]:
+        """Type one-hot; share of the calls made; who gave the current answer and how often each
+        checker said what about it; share of calls to each solver; what each call said, one-hot.
+        """
+        horizon, solvers = self.task.horizon, self.solvers
+        current = [0.0] * self.nothing
+        shares = [0.0] * solvers
+        steps: tuple[float, ...] = ()
+        for saying in history:
+            steps += self._units[saying]
+            if saying == self.nothing:
+                continue
+            if saying < solvers:
+                current = [0.0] * self.nothing
+                shares[saying] += 1 / horizon
+            current[saying] += 1.0
+        rest = self._units[self.nothing] * (horizon - len(history))
+        place = (*self._kind_units[kind], len(history) / horizon)
+        return (*place, *current, *shares, *steps, *rest)
+
+
+def _unit(place: int, size: int) -> tuple[float, ...]:
+    return tuple(float(place == i) for i in range(size))
+
 
 HORIZON, LONGEST = 6, 20
 RESERVED = (SUBMIT, ABSTAIN, STOP)
@@ -71,9 +231,9 @@ class Solver:
         cost: of a call.
     """
 
-    easy: Probability = field(validator=probability)
-    hard: Probability = field(validator=probability)
-    cost: Price = field(default=0.0, validator=price)
+    easy: Probability
+    hard: Probability
+    cost: Price = 0.0
 
 
 @frozen
@@ -86,9 +246,9 @@ class Checker:
         cost: of a call.
     """
 
-    right: Probability = field(validator=probability)
-    wrong: Probability = field(validator=probability)
-    cost: Price = field(default=0.0, validator=price)
+    right: Probability
+    wrong: Probability
+    cost: Price = 0.0
 
 
 def _types() -> dict[str, float]:
@@ -105,7 +265,7 @@ def _checkers() -> dict[str, Checker]:
 
 @frozen
 class StopTables:
-    """Tables to be drawn, see `orchestrion_orchestration_bench.draw_stop`.
+    """Tables to be drawn, see `orchestrion_orchestration_bench.draw`.
 
     Types are named t1, t2, ..., solvers a1, a2, ..., checkers c1, c2; what is not given is drawn
     by the seed as well.
@@ -118,19 +278,13 @@ class StopTables:
     """
 
     seed: int
-    types: Annotated[int, Meta(ge=2, le=4)] | None = field(
-        default=None, validator=optional(whole(2, 4))
-    )
-    solvers: Annotated[int, Meta(ge=2, le=3)] | None = field(
-        default=None, validator=optional(whole(2, 3))
-    )
-    checkers: Annotated[int, Meta(ge=1, le=2)] | None = field(
-        default=None, validator=optional(whole(1, 2))
-    )
+    types: Annotated[int, Meta(ge=2, le=4)] | None = None
+    solvers: Annotated[int, Meta(ge=2, le=3)] | None = None
+    checkers: Annotated[int, Meta(ge=1, le=2)] | None = None
 
 
 @frozen
-class Stop(Task):
+class Stop(TableTask):
     """Verify, escalate, submit or abstain; `bench-agent`s named like the rows play it.
 
     Args:
@@ -147,26 +301,25 @@ class Stop(Task):
             given.
     """
 
-    types: Mapping[str, Probability] = field(factory=_types, validator=probability)
+    name = "stop"
+
+    types: Mapping[str, Probability] = field(factory=_types)
     solvers: Mapping[str, Solver] = field(factory=_solvers)
     checkers: Mapping[str, Checker] = field(factory=_checkers)
-    abstain: Probability = field(default=0.15, validator=probability)
-    horizon: Annotated[int, Meta(ge=1, le=LONGEST)] = field(
-        default=None,  # type: ignore[assignment]
-        validator=optional(whole(1, LONGEST)),
-    )
-    train: Count = field(default=60, validator=whole(1))
-    validation: Count = field(default=60, validator=whole(1))
-    test: Count = field(default=600, validator=whole(1))
+    abstain: Probability = 0.15
+    horizon: Annotated[int, Meta(ge=1, le=LONGEST)] = None  # type: ignore[assignment]
+    train: Count = 60
+    validation: Count = 60
+    test: Count = 600
     tables: StopTables | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.tables is None:
             object.__setattr__(self, "horizon", self.horizon or HORIZON)
         else:
-            from orchestrion_orchestration_bench.draw_stop import draw
+            from orchestrion_orchestration_bench.draw import draw_stop
 
-            replace_tables(self, draw(self.tables, self.horizon))
+            replace_tables(self, draw_stop(self.tables, self.horizon))
 
     @types.validator
     def _check_types(self, attribute: Attribute[Any], value: Mapping[str, float]) -> None:
@@ -198,33 +351,3 @@ class Stop(Task):
     def rules(self) -> StopRules:
         """The dynamics, computed once from the tables."""
         return StopRules(self)
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """Problems of a split; types take turns."""
-        return spread(self.rules.kinds, "stop", split, getattr(self, split))
-
-    def problem_from(self, text: str) -> Problem:
-        """A problem of the type that `text` names."""
-        return self.rules.kinds[typed(text, tuple(self.types), "stop")]
-
-    def start(self, problem: Problem, key: Key) -> Step:
-        """No answer yet; the difficulty is drawn, and never shown."""
-        return self.rules.begin(problem.category, key)
-
-    def step(self, state: StopState, turn: Turn, key: Key) -> Step:
-        """The state after a call; a foreign or failed one takes a call and does nothing."""
-        return self.rules.step(state, turn, key)
-
-    ceiling = no_calls
-
-    async def verify(
-        self,
-        problem: Problem,
-        trajectory: Trajectory,
-        state: StopState,
-        *,
-        final: bool,
-        calls: Calls,
-    ) -> Scores:
-        """1 for a right answer handed in, the fixed amount for abstaining."""
-        return self.rules.scores(state)

@@ -13,13 +13,13 @@ import numpy as np
 
 from orchestrion import Observation, UsageError
 from orchestrion_orchestration_bench.process import Action, Floats, Ints, Layer, Process
-from orchestrion_orchestration_bench.stop import Stop
-from orchestrion_orchestration_bench.stop_rules import (
+from orchestrion_orchestration_bench.stop import (
     ABSTAIN,
     NONE,
     RIGHT,
     SUBMIT,
     WRONG,
+    Stop,
     StopRules,
 )
 
@@ -37,7 +37,7 @@ Histories = list[tuple[int, ...]]
 
 
 def process_of(task: Stop) -> Process:
-    """The process of a stop task over everything that can have been heard.
+    """Return the process of a stop task over everything that can have been heard.
 
     Raises:
         UsageError: there are too many histories.
@@ -46,7 +46,7 @@ def process_of(task: Stop) -> Process:
 
 
 def beliefs_of(task: Stop) -> Process:
-    """The process of a stop task over beliefs; it has no observations to ask a policy about.
+    """Return the process of a stop task over beliefs; it has no observations to ask a policy about.
 
     Raises:
         UsageError: there are too many beliefs.
@@ -64,7 +64,7 @@ def _actions(task: Stop) -> tuple[Action, ...]:
 
 
 def _forward(task: Stop, *, merge: bool) -> Process:
-    """All states from the first on; beliefs are [n, difficulty, answer] and sum to 1."""
+    """Return all states from the first on; beliefs are [n, difficulty, answer] and sum to 1."""
     actions = _actions(task)
     kinds = len(task.types)
     group: Ints = np.arange(kinds)
@@ -79,16 +79,17 @@ def _forward(task: Stop, *, merge: bool) -> Process:
         last = step == task.horizon
         layer = _layer(task, group, belief, last, _shower(task.rules, group, histories))
         if not last:
-            parents, heard, beliefs = _children(task, layer, belief)
+            parents, sayings, beliefs = _children(task, layer, belief)
             first = places = np.arange(len(parents))
             if merge:
                 first, places = _merged(group[parents], beliefs)
                 _check_size(len(first), MOST_BELIEFS, "beliefs")
-            _link(task, layer, parents, heard, places)
+            _link(task, layer, parents, sayings, places)
             group, belief = group[parents][first], beliefs[first]
             if histories is not None:
                 histories = [
-                    (*histories[i], said) for i, said in zip(parents, heard.tolist(), strict=True)
+                    (*histories[i], saying)
+                    for i, saying in zip(parents, sayings.tolist(), strict=True)
                 ]
         layers.append(layer)
     start = np.full(kinds, 1 / kinds)
@@ -98,7 +99,7 @@ def _forward(task: Stop, *, merge: bool) -> Process:
 
 
 def _histories(task: Stop) -> int:
-    """At most how many histories have all the calls."""
+    """Return an upper bound of the number of histories with all calls."""
     answered, sayings = 0, len(task.solvers) + 2 * len(task.checkers)
     for call in range(task.horizon):
         answered = answered * sayings + (len(task.solvers) if call == 0 else 0)
@@ -106,24 +107,24 @@ def _histories(task: Stop) -> int:
 
 
 def _merged(group: Ints, beliefs: Floats) -> tuple[Ints, Ints]:
-    """The first place of every distinct belief, and each belief's place among them."""
+    """Return the first place of every distinct belief, and each belief's place among them."""
     content = np.column_stack([group, np.round(beliefs, DIGITS).reshape(len(group), 6)])
     _, first, places = np.unique(content, axis=0, return_index=True, return_inverse=True)
     return first, places.reshape(-1)
 
 
-def _check_size(count: int, most: int, noun: str) -> None:
-    if count > most:
+def _check_size(count: int, limit: int, noun: str) -> None:
+    if count > limit:
         raise UsageError(
             f"stop: {count} {noun} of equal length are too many to enumerate (at most "
-            f"{most}); lower `horizon`, or use fewer solvers and checkers"
+            f"{limit}); lower `horizon`, or use fewer solvers and checkers"
         )
 
 
 def _layer(
     task: Stop, group: Ints, belief: Floats, last: bool, show: Callable[[int], Observation]
 ) -> Layer:
-    """A layer whose calls lead nowhere yet."""
+    """Return a layer whose calls lead nowhere yet."""
     n, calls = len(group), len(task.solvers) + len(task.checkers)
     answered = belief[:, :, NONE].sum(axis=1) < 0.5
     pay, cost = np.zeros((n, calls + 2)), np.zeros((n, calls + 2))
@@ -142,16 +143,16 @@ def _layer(
 
 
 def _children(task: Stop, layer: Layer, belief: Floats) -> tuple[Ints, Ints, Floats]:
-    """What can be heard next: the parent's place, what is heard, and the belief then."""
+    """Return what can be heard next: the parent's place, what is heard, and the belief then."""
     answered = np.flatnonzero(layer.allowed[:, len(task.solvers)]) if task.checkers else None
     everyone = np.arange(len(layer))
     parents: list[Ints] = []
-    heard: list[Ints] = []
+    sayings: list[Ints] = []
     beliefs: list[Floats] = []
 
-    def add(who: Ints, said: int, then: Floats) -> None:
+    def add(who: Ints, saying: int, then: Floats) -> None:
         parents.append(who)
-        heard.append(np.full(len(who), said))
+        sayings.append(np.full(len(who), saying))
         beliefs.append(then)
 
     for name, solver in task.solvers.items():
@@ -163,24 +164,24 @@ def _children(task: Stop, layer: Layer, belief: Floats) -> tuple[Ints, Ints, Flo
     for name in task.checkers:
         assert answered is not None
         ok = np.array([task.rules.chance_of_ok(name, answer) for answer in range(3)])
-        for said, likely in enumerate((ok, 1 - ok)):
+        for saying, likely in enumerate((ok, 1 - ok)):
             joint = belief[answered] * likely
             chance = joint.sum(axis=(1, 2))
             possible = chance > 0
             who, then = answered[possible], joint[possible] / chance[possible, None, None]
             column = len(task.solvers) + list(task.checkers).index(name)
-            layer.chance[who, column, said] = chance[possible]
-            add(who, task.rules.first[name] + said, then)
-    return np.concatenate(parents), np.concatenate(heard), np.concatenate(beliefs)
+            layer.chance[who, column, saying] = chance[possible]
+            add(who, task.rules.first[name] + saying, then)
+    return np.concatenate(parents), np.concatenate(sayings), np.concatenate(beliefs)
 
 
-def _link(task: Stop, layer: Layer, parents: Ints, heard: Ints, places: Ints) -> None:
+def _link(task: Stop, layer: Layer, parents: Ints, sayings: Ints, places: Ints) -> None:
     """Fill in where the calls of a layer lead."""
     rows = [action.row for action in _actions(task)]
-    for said in np.unique(heard):
-        saying = task.rules.sayings[said]
-        column, outcome = rows.index(saying.row), int(said) - task.rules.first[saying.row]
-        mask = heard == said
+    for place in np.unique(sayings):
+        saying = task.rules.sayings[place]
+        column, outcome = rows.index(saying.row), int(place) - task.rules.first[saying.row]
+        mask = sayings == place
         layer.to[parents[mask], column, outcome] = places[mask]
         if saying.row in task.solvers:
             layer.chance[parents[mask], column, outcome] = 1.0
@@ -198,7 +199,7 @@ def _shower(
 
 
 def blind_of(task: Stop) -> Process:
-    """The process of a stop task over (type, difficulty, answer), as nobody sees it."""
+    """Return the process of a stop task over (type, difficulty, answer), as nobody sees it."""
     actions, kinds = _actions(task), len(task.types)
     states = [
         (kind, hard, answer) for kind in range(kinds) for hard in (0, 1) for answer in range(3)

@@ -5,26 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from math import isfinite
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Protocol
 
-from attrs import Attribute, Factory, fields_dict
+from attrs import Factory, fields_dict
 
-from orchestrion import Meta, OpenContext, Problem, Split, Turn, UsageError
+from orchestrion import (
+    Calls,
+    Key,
+    Meta,
+    OpenContext,
+    Problem,
+    Scores,
+    Split,
+    Step,
+    Task,
+    Trajectory,
+    Turn,
+    UsageError,
+    no_calls,
+)
 
 __all__ = [
     "Check",
     "Count",
     "Price",
     "Probability",
+    "Rules",
+    "TableTask",
     "check_team",
     "played",
-    "price",
-    "probability",
     "replace_tables",
-    "spread",
-    "typed",
-    "whole",
 ]
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
@@ -66,39 +76,79 @@ class Check:
             raise ValueError("; ".join(self.problems))
 
 
-def probability(instance: Any, attribute: Attribute[Any], value: Any) -> None:
-    """An attrs validator: a number from 0 to 1, or a list or table of them."""
-    for place, number in _numbers(attribute.name, value):
-        if not 0 <= number <= 1:
-            raise ValueError(f"{place}: got {number!r}, expected a probability from 0 to 1")
+class Rules(Protocol):
+    """The dynamics of one set of tables."""
+
+    kinds: Sequence[Problem]
+    """A problem of each type."""
+
+    def begin(self, kind: str, key: Key) -> Step:
+        """Return the first state of a problem of a type."""
+        ...
+
+    def step(self, state: Any, turn: Turn, key: Key) -> Step:
+        """Return the state after a turn."""
+        ...
+
+    def scores(self, state: Any) -> Scores:
+        """Return what a state is worth if the episode ends there."""
+        ...
 
 
-def price(instance: Any, attribute: Attribute[Any], value: Any) -> None:
-    """An attrs validator: a finite number of 0 or more, or a list or table of them."""
-    for place, number in _numbers(attribute.name, value):
-        if not (isfinite(number) and number >= 0):
-            raise ValueError(f"{place}: got {number!r}, expected a number of 0 or more")
+class TableTask(Task):
+    """A task that is given by tables: the part that the benchmarks share."""
+
+    name: ClassVar[str]
+    ceiling = no_calls
+
+    @property
+    def rules(self) -> Rules:
+        """The dynamics, computed once from the tables."""
+        raise NotImplementedError
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Return the problems of a split; types take turns, so that each is equally frequent."""
+        kinds = self.rules.kinds
+        chosen = (kinds[i % len(kinds)] for i in range(getattr(self, split)))
+        return tuple(
+            Problem(f"{self.name}-{split}-{i}", kind.text, kind.data, kind.category)
+            for i, kind in enumerate(chosen)
+        )
+
+    def problem_from(self, text: str) -> Problem:
+        """Return a problem of the type that `text` names.
+
+        Raises:
+            UsageError: it names none.
+        """
+        kinds = {kind.category: kind for kind in self.rules.kinds}
+        if text.strip() not in kinds:
+            raise UsageError(
+                f"{self.name}: an input is the name of a type ({', '.join(kinds)}), got "
+                f"{text.strip()!r}"
+            )
+        return kinds[text.strip()]
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        return self.rules.begin(problem.category, key)
+
+    def step(self, state: Any, turn: Turn, key: Key) -> Step:
+        return self.rules.step(state, turn, key)
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        return self.rules.scores(state)
 
 
-def whole(least: int, most: int | None = None) -> Any:
-    """An attrs validator: a whole number in a range."""
-    span = f"from {least}" + ("" if most is None else f" to {most}")
-
-    def check(instance: Any, attribute: Attribute[Any], value: Any) -> None:
-        if value < least or (most is not None and value > most):
-            raise ValueError(f"{attribute.name}: got {value!r}, expected a whole number {span}")
-
-    return check
-
-
-def replace_tables(task: Any, drawn: Mapping[str, Any]) -> None:
+def replace_tables(task: Any, tables: Mapping[str, Any]) -> None:
     """Set a task's fields to drawn values, while it is made.
 
     Raises:
         ValueError: a field was given as well.
     """
     fields = fields_dict(type(task))
-    for name, value in drawn.items():
+    for name, value in tables.items():
         given, default = getattr(task, name), fields[name].default
         if isinstance(default, Factory):  # type: ignore[arg-type]
             default = default.factory()  # type: ignore[union-attr]
@@ -118,7 +168,9 @@ def check_team(ctx: OpenContext, rows: Sequence[str], letter: str, noun: str) ->
     """
     numbered = re.compile(f"{letter}[0-9]+")
     strangers = [
-        one.name for one in ctx.roster if numbered.fullmatch(one.name) and one.name not in rows
+        member.name
+        for member in ctx.roster
+        if numbered.fullmatch(member.name) and member.name not in rows
     ]
     if strangers:
         raise UsageError(
@@ -128,39 +180,8 @@ def check_team(ctx: OpenContext, rows: Sequence[str], letter: str, noun: str) ->
         )
 
 
-def _numbers(name: str, value: Any) -> list[tuple[str, float]]:
-    if isinstance(value, Mapping):
-        return [(f"{name}.{key}", number) for key, number in value.items()]
-    if isinstance(value, (tuple, list)):
-        return [(f"{name}[{i}]", number) for i, number in enumerate(value)]
-    return [(name, value)]
-
-
-def spread(kinds: Sequence[Problem], task: str, split: Split, number: int) -> tuple[Problem, ...]:
-    """`number` problems that go round the kinds, so that every kind is equally frequent."""
-    chosen = (kinds[i % len(kinds)] for i in range(number))
-    return tuple(
-        Problem(f"{task}-{split}-{i}", kind.text, kind.data, kind.category)
-        for i, kind in enumerate(chosen)
-    )
-
-
-def typed(text: str, types: Sequence[str], task: str) -> int:
-    """The type a free text names.
-
-    Raises:
-        UsageError: it names none.
-    """
-    name = text.strip()
-    if name not in types:
-        raise UsageError(
-            f"{task}: an input is the name of a type ({', '.join(types)}), got {name!r}"
-        )
-    return list(types).index(name)
-
-
 def played(turn: Turn) -> str:
-    """The row of the table that a turn played; empty if it played none."""
+    """Return the row of the table that a turn played; empty if it played none."""
     data = turn.output.data
     if turn.status != "completed" or not isinstance(data, dict):
         return ""

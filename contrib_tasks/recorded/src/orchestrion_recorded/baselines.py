@@ -1,7 +1,8 @@
 """Fixed strategies, evaluated exactly on any split: what learning has to beat.
 
     from orchestrion_recorded.baselines import best_cascade, evaluate, matrix
-    recording = RecordedTask(table=path).recording()
+    settings = RecordedTask(table=path)
+    recording = Recording(settings, settings.read())
     train, test = matrix(recording, "train"), matrix(recording, "test")
     result = evaluate(test, best_cascade(train, weight=0.2))
     result.correct.mean(), result.cost.mean(), result.reward(0.2).mean()
@@ -12,57 +13,253 @@ Every search looks at the matrix it is given and at nothing else: give it the tr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from functools import cached_property
+from itertools import combinations
 
 import numpy as np
+from attrs import evolve, frozen
+from numpy.typing import NDArray
 
-from orchestrion import Key
-from orchestrion.runs import Estimate, difference
-from orchestrion_recorded.matrix import (
-    Candidates,
-    Matrix,
-    Result,
-    Strategy,
-    candidates,
-    cross_fitted,
-    evaluate,
-    matrix,
-)
+from orchestrion import Split
+from orchestrion_recorded.case import ABSENT, Case
+from orchestrion_recorded.estimate import votes
+from orchestrion_recorded.recording import Recording
 
 __all__ = [
     "Candidates",
     "Matrix",
     "Result",
     "Strategy",
-    "ahead",
     "best_by_category",
     "best_cascade",
     "best_set",
     "best_single",
     "candidates",
     "cross_fitted",
-    "crossovers",
     "describe",
     "evaluate",
     "evaluate_by_category",
-    "everybody",
     "matrix",
     "oracle",
 ]
 
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+FOLDS = 5
+_CODES = 1 << 10  # more than there can be different answers to a question
+
+
+@frozen
+class Strategy:
+    """Ask `first`; stop if `agree` of them agree, else ask `then` as well. Models by index.
+
+    Without `then`, it is a fixed set of models.
+    """
+
+    first: tuple[int, ...]
+    agree: int = 0
+    then: int | None = None
+
+
+@frozen(eq=False)
+class Result:
+    """What a strategy gives, question by question: how good it was, and the cost."""
+
+    correct: Floats
+    cost: Floats
+
+    def reward(self, weight: float) -> Floats:
+        """Return right minus weighted cost."""
+        return np.asarray(self.correct - weight * self.cost)
+
+
+@frozen(slots=False, eq=False)
+class Matrix:
+    """Questions by models.
+
+    Args:
+        models: their names.
+        ids: of the questions.
+        said: code of the answer; negative for none.
+        right: how good the answer is: 1 or 0, or its score.
+        votes: what each vote counts for.
+        costs: of asking.
+        askable: whether there is a record.
+        groups: of the questions.
+        single: one model is asked at most, as where there are scores and no votes.
+    """
+
+    models: tuple[str, ...]
+    ids: tuple[str, ...]
+    said: Ints
+    right: Floats
+    votes: Ints
+    costs: Floats
+    askable: Bools
+    groups: tuple[str, ...] = ()
+    single: bool = False
+
+    @cached_property
+    def backing(self) -> Ints:
+        """[i, question, j]: what model i's vote adds to the answer of model j."""
+        answered = self.said >= 0
+        equal = (self.said.T[:, :, None] == self.said[None]) & answered.T[:, :, None]
+        return np.asarray(np.where(equal, self.votes.T[:, :, None], 0))
+
+    def rows(self, chosen: Sequence[int]) -> Matrix:
+        """Return some of the questions, by place."""
+        at = list(chosen)
+        return Matrix(
+            self.models,
+            tuple(self.ids[i] for i in at),
+            self.said[at],
+            self.right[at],
+            self.votes[at],
+            self.costs[at],
+            self.askable[at],
+            tuple(self.groups[i] for i in at),
+            self.single,
+        )
+
+    def key(self, totals: Ints) -> Ints:
+        """Totals of each model's answer so that a plain comparison also settles ties."""
+        keys = totals * _CODES + (_CODES - 1 - self.said)
+        return np.asarray(np.where((self.said >= 0) & (totals > 0), keys, -1))
+
+
+def matrix(recording: Recording, split: Split, ids: Sequence[str] | None = None) -> Matrix:
+    """Return a split of an opened task, or some of its questions."""
+    wanted = [problem.id for problem in recording.problems(split)] if ids is None else ids
+    cases: list[Case] = [recording.cases[name] for name in wanted]
+    said = np.array([case.said for case in cases], np.int64).reshape(len(cases), -1)
+    return Matrix(
+        recording.models,
+        tuple(wanted),
+        said,
+        np.array([case.worth for case in cases], np.float64).reshape(said.shape),
+        np.array([recording.votes[case.group] for case in cases], np.int64),
+        np.array([case.costs for case in cases], np.float64),
+        said != ABSENT,
+        tuple(case.row.group for case in cases),
+        recording.table.scored,
+    )
+
+
+def cross_fitted(recording: Recording, data: Matrix, folds: int = FOLDS) -> Matrix:
+    """Return training questions with votes that were estimated without them.
+
+    Votes weigh what models did on the very questions that a search looks at, which makes cascades
+    that lean on many votes look better than they are. Question i is in fold i modulo `folds`; its
+    votes come from the questions of the others.
+    """
+    groups, shrinkage = recording.estimates.groups, recording.settings.shrinkage
+    place = {name: i for i, name in enumerate(groups)}
+    fitted = data.votes.copy()
+    for fold in range(min(folds, len(data.ids))):
+        rest = recording.table.only(name for i, name in enumerate(data.ids) if i % folds != fold)
+        if rest.rows:
+            ballots = recording.ballots(votes(rest, groups, shrinkage))
+            for i in range(fold, len(data.ids), folds):
+                fitted[i] = ballots[place.get(data.groups[i], len(groups))]
+    return evolve(data, votes=fitted)
+
+
+def evaluate(data: Matrix, strategy: Strategy) -> Result:
+    """Return what a strategy gives on each question. A model without a record is passed over."""
+    after = _After(data, strategy.first)
+    correct, cost = after.correct, after.cost
+    if strategy.then is not None:
+        go = (after.agreement < strategy.agree) & data.askable[:, strategy.then]
+        correct = np.where(go, after.voted[:, strategy.then], correct)
+        cost = cost + np.where(go, data.costs[:, strategy.then], 0.0)
+    return Result(correct, cost)
+
+
+class _After:
+    """The state after the first ones were asked."""
+
+    def __init__(self, data: Matrix, first: Sequence[int]) -> None:
+        self.data = data
+        chosen = list(first)
+        n = len(data.ids)
+        self.cost = (data.costs * data.askable)[:, chosen].sum(1)
+        self._totals = data.backing[chosen].sum(0) if chosen else np.zeros_like(data.said)
+        keys = data.key(self._totals)[:, chosen]
+        at = keys.argmax(1) if chosen else np.zeros(n, np.int64)
+        rows = np.arange(n)
+        self._key = keys[rows, at] if chosen else np.full(n, -1)
+        leads = self._key >= 0
+        own = data.right[:, chosen][rows, at] if chosen else np.zeros(n)
+        self.correct = np.where(leads, own, 0.0)
+        codes = data.said[:, chosen]
+        equal = (codes[:, :, None] == codes[:, None]) & (codes >= 0)[:, None]
+        self.agreement = equal.sum(2).max(1) if chosen else np.zeros(n, np.int64)
+
+    @cached_property
+    def voted(self) -> Floats:
+        """[question, model] how good the vote is once that model was asked as well."""
+        data = self.data
+        overtakes = data.key(self._totals + data.votes * (data.said >= 0)) > self._key[:, None]
+        return np.asarray(np.where(overtakes, data.right, self.correct[:, None]))
+
+
+@frozen(eq=False)
+class Candidates:
+    """Many strategies with their mean accuracy and cost."""
+
+    strategies: tuple[Strategy, ...]
+    accuracy: Floats
+    cost: Floats
+
+    def best(self, weight: float) -> Strategy:
+        """Return the one with the highest mean reward; of equals the first, which asks fewer."""
+        return self.strategies[int(np.argmax(np.round(self.accuracy - weight * self.cost, 12)))]
+
+
+def candidates(data: Matrix, limit: int, models: Sequence[int] | None = None) -> Candidates:
+    """Return every cascade that asks at most `limit` models first, and every fixed set of so many.
+
+    Args:
+        data: the training questions.
+        limit: how many are asked first at most.
+        models: those that may be asked; all by default.
+    """
+    free = list(range(len(data.models)) if models is None else models)
+    strategies: list[Strategy] = [Strategy(())]
+    accuracy, cost = [np.zeros(1)], [np.zeros(1)]
+    for size in range(1, (1 if data.single else limit) + 1):
+        for first in combinations(free, size):
+            after = _After(data, first)
+            mean, spent = after.correct.mean(), after.cost.mean()
+            strategies.append(Strategy(first))
+            accuracy.append(np.array([mean]))
+            cost.append(np.array([spent]))
+            if data.single:
+                continue
+            others = [m for m in free if m not in first]
+            levels = range(1, size + 2)
+            gain = (after.voted - after.correct[:, None]) * data.askable
+            go = np.array([after.agreement < level for level in levels], float) / len(data.ids)
+            accuracy.append((mean + go @ gain[:, others]).ravel())
+            cost.append((spent + go @ (data.costs * data.askable)[:, others]).ravel())
+            strategies += [Strategy(first, k, then) for k in levels for then in others]
+    return Candidates(tuple(strategies), np.concatenate(accuracy), np.concatenate(cost))
+
 
 def best_single(data: Matrix, weight: float) -> Strategy:
-    """The one model whose answers alone are worth most."""
+    """Return the one model whose answers alone are worth most."""
     return max(
         (Strategy((m,)) for m in range(len(data.models))),
-        key=lambda one: float(evaluate(data, one).reward(weight).mean()),
+        key=lambda strategy: float(evaluate(data, strategy).reward(weight).mean()),
     )
 
 
 def best_set(
     data: Matrix, weight: float, beam: int = 32, models: Sequence[int] | None = None
 ) -> Strategy:
-    """The best fixed sequence, found by beam search.
+    """Return the best fixed sequence, found by beam search.
 
     The vote does not depend on the order of asking, so a sequence is a set; asking nobody is one.
 
@@ -76,8 +273,12 @@ def best_set(
     best, best_reward = Strategy(()), 0.0
     front: list[tuple[int, ...]] = [()]
     for _ in list(free)[: 1 if data.single else None]:
-        grown = sorted({tuple(sorted((*one, m))) for one in front for m in free if m not in one})
-        rewards = [float(evaluate(data, Strategy(one)).reward(weight).mean()) for one in grown]
+        grown = sorted(
+            {tuple(sorted((*chosen, m))) for chosen in front for m in free if m not in chosen}
+        )
+        rewards = [
+            float(evaluate(data, Strategy(chosen)).reward(weight).mean()) for chosen in grown
+        ]
         ranked = sorted(range(len(grown)), key=lambda i: (-rewards[i], grown[i]))[:beam]
         front = [grown[i] for i in ranked]
         if rewards[ranked[0]] > best_reward + 1e-12:
@@ -85,9 +286,9 @@ def best_set(
     return best
 
 
-def best_cascade(data: Matrix, weight: float, most: int = 3, *, final: bool = False) -> Strategy:
-    """The best two-level cascade, by exhaustive search: ask up to `most`, maybe one more."""
-    return candidates(data, most, final=final).best(weight)
+def best_cascade(data: Matrix, weight: float, limit: int = 3) -> Strategy:
+    """Return the best two-level cascade, by exhaustive search: ask up to `most`, maybe one more."""
+    return candidates(data, limit).best(weight)
 
 
 def best_by_category(
@@ -119,7 +320,7 @@ def best_by_category(
 
 
 def evaluate_by_category(data: Matrix, chosen: Mapping[str, Strategy]) -> Result:
-    """What a look-up by group gives on each question."""
+    """Return what a look-up by group gives on each question."""
     correct, cost = np.zeros(len(data.ids)), np.zeros(len(data.ids))
     for group in {*data.groups}:
         rows = [i for i, own in enumerate(data.groups) if own == group]
@@ -128,13 +329,8 @@ def evaluate_by_category(data: Matrix, chosen: Mapping[str, Strategy]) -> Result
     return Result(correct, cost)
 
 
-def everybody(data: Matrix) -> Strategy:
-    """The vote of all."""
-    return Strategy(tuple(range(len(data.models))))
-
-
 def oracle(data: Matrix, weight: float) -> Result:
-    """The model whose answer is worth most, or nobody where none is worth its price."""
+    """Return the model whose answer is worth most, or nobody where none is worth its price."""
     worth = np.where(data.askable, data.right - weight * data.costs, -np.inf)
     best, rows = worth.argmax(1), np.arange(len(data.ids))
     pays = worth[rows, best] > 0
@@ -142,45 +338,11 @@ def oracle(data: Matrix, weight: float) -> Result:
     return Result(np.where(pays, correct, 0.0), np.where(pays, cost, 0.0))
 
 
-def ahead(first: Result, second: Result, weight: float, key: Key) -> Estimate:
-    """How much more reward the first gives on a question, with a paired 95 % interval."""
-    return difference(
-        first.reward(weight).tolist(), second.reward(weight).tolist(), key.child("ahead")
-    )
-
-
-def crossovers(data: Matrix) -> list[float]:
-    """Cost weights at which the best single model changes, from low to high.
-
-    The last one is where even the best value is not worth its price. There two choices are
-    worth the same on average, and telling questions apart pays most.
-    """
-    singles = [
-        (float((data.costs * data.askable)[:, m].mean()), float(data.right[:, m].mean()))
-        for m in range(len(data.models))
-    ]
-    hull = [(0.0, 0.0)]
-    for point in sorted(singles, key=lambda one: (one[0], -one[1])):
-        if point[1] <= hull[-1][1]:
-            continue  # dearer, and no better
-        if point[0] <= hull[-1][0]:
-            hull.pop()  # better, and no dearer: only nobody against a free model
-        while len(hull) > 1 and _slope(hull[-2], hull[-1]) <= _slope(hull[-1], point):
-            hull.pop()
-        hull.append(point)
-    return sorted(_slope(a, b) for a, b in pairwise(hull))
-
-
-def _slope(a: tuple[float, float], b: tuple[float, float]) -> float:
-    return (b[1] - a[1]) / (b[0] - a[0])
-
-
 def describe(data: Matrix, strategy: Strategy) -> str:
-    """A strategy in words."""
+    """Return a strategy in words."""
     names = " + ".join(data.models[m] for m in strategy.first) or "nobody"
     if len(strategy.first) > 4:
         names = f"{len(strategy.first)} models"
     if strategy.then is None:
         return names
-    then = data.models[strategy.then] + (" (final)" if strategy.final else "")
-    return f"{names}; unless {strategy.agree} agree: {then}"
+    return f"{names}; unless {strategy.agree} agree: {data.models[strategy.then]}"

@@ -100,7 +100,7 @@ class Believer:
         self._kept: dict[Pattern, Belief] = {}
 
     def believe(self, case: Case, asked: Sequence[int]) -> tuple[Belief, Sequence[int]]:
-        """What is likely after these models were asked.
+        """Return what is likely after these models were asked.
 
         Args:
             case: the question.
@@ -110,21 +110,21 @@ class Believer:
             The belief, and the codes of its answers.
         """
         codes: dict[int, int] = {}
-        said = tuple(
+        answers = tuple(
             (m, SILENT if case.said[m] == SILENT else codes.setdefault(case.said[m], len(codes)))
             for m in asked
         )
-        pattern = case.group, case.options, said
-        found = self._kept.get(pattern)
-        if found is None:
+        pattern = case.group, case.options, answers
+        belief = self._kept.get(pattern)
+        if belief is None:
             if len(self._kept) >= _KEPT:
                 self._kept.clear()
-            found = self._kept[pattern] = self._work_out(*pattern)
-        return found, tuple(codes)
+            belief = self._kept[pattern] = self._work_out(*pattern)
+        return belief, tuple(codes)
 
-    def outlook(self, group: int, options: int, said: Heard) -> Outlook:
+    def outlook(self, group: int, options: int, answers: Heard) -> Outlook:
         """Return what a planner has to know after these answers, by ascending model."""
-        weights, rates, urn = self._weigh(group, options, said)
+        weights, rates, urn = self._weigh(group, options, answers)
         right, wrong, none = weights @ rates.right, weights @ rates.wrong, weights @ rates.none
         seen = range(len(weights) - 1)
         known = right[:-1] + urn.again[:-1] @ wrong - urn.again[seen, seen, None] * wrong[:-1]
@@ -180,16 +180,16 @@ class _Urn:
     """
 
     def __init__(self, coincide: float, options: int, asked: int, counts: Sequence[int]) -> None:
-        one, together = _urn(coincide, options, asked + 1)
-        total, everything = sum(counts), sum(one[count] for count in counts)
+        single, together = _urn(coincide, options, asked + 1)
+        total, everything = sum(counts), sum(single[count] for count in counts)
         self.left = options - len(counts)
         wrong = [total - count for count in counts] + [total]
-        own = [one[count] for count in counts] + [0.0]
+        own = [single[count] for count in counts] + [0.0]
         self.drawn = [everything - mine - together[n] for mine, n in zip(own, wrong, strict=True)]
         # Where every option was named, one of those seen is right.
         self.drawn[-1] += log(self.left) if self.left > 0 else -1e9
         step = [exp(together[n] - together[n + 1]) for n in wrong]
-        again = [exp(one[count + 1] - one[count]) for count in [*counts, 0]]
+        again = [exp(single[count + 1] - single[count]) for count in [*counts, 0]]
         self.again = np.outer(again, step)
         """[answer given, or a new one; answer that is right]: factor of the answer given, wrong."""
 
@@ -199,11 +199,11 @@ def _urn(coincide: float, options: int, longest: int) -> tuple[list[float], list
     """Cumulative logarithms of the urn: of one wrong answer's weight, and of all together."""
     wrong = options - 1
     alpha = min(max((1 - coincide) / max(coincide - 1 / wrong, 0.02), 0.5), 50.0)
-    one, together = [0.0], [0.0]
+    single, together = [0.0], [0.0]
     for k in range(longest):
-        one.append(one[-1] + log(alpha / wrong + k))
+        single.append(single[-1] + log(alpha / wrong + k))
         together.append(together[-1] + log(alpha + k))
-    return one, together
+    return single, together
 
 
 def _gains(weights: Floats, rates: _Group, urn: _Urn) -> Floats:

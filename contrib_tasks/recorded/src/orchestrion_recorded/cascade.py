@@ -1,27 +1,49 @@
-"""The policy `cascade`: ask some, stop if enough of them agree, else ask one more."""
+"""The policy `cascade` and its trainer `best-cascade`.
+
+A cascade asks some agents, stops if enough of them agree, and else asks one more. The trainer tries
+every two-level cascade on all training questions of the task `recorded`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated
+from typing import Annotated, Any, ClassVar, Literal
 
 from attrs import Factory, frozen
 
 from orchestrion import (
     JSON,
     Activation,
+    Answer,
+    Calls,
     CheckpointError,
     Decision,
+    Episode,
     Key,
     Member,
     Meta,
+    Metrics,
     OpenContext,
+    Output,
+    Plan,
     Policy,
+    Problem,
+    Request,
+    RewardFunction,
     Saved,
+    Scores,
+    Session,
     Situation,
+    Split,
+    Task,
+    Trainer,
+    Trajectory,
+    Turn,
+    Usage,
     UsageError,
+    View,
     choice_name,
     choices,
     is_blocked,
@@ -29,7 +51,17 @@ from orchestrion import (
 )
 from orchestrion_recorded.table import same
 
-__all__ = ["Cascade", "CascadeRunner", "Steps", "answer_of", "choice_of"]
+__all__ = [
+    "BestCascade",
+    "Cascade",
+    "CascadeRunner",
+    "Steps",
+    "TableTrainer",
+    "answer_of",
+    "asking",
+    "choice_of",
+    "price_weight",
+]
 
 STOP = Decision(stop=True)
 
@@ -88,7 +120,7 @@ class CascadeRunner(Policy):
         self.steps, self.categories = steps, dict(categories or {})
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """The first ones, the other one, or the end."""
+        """Return the first ones, the other one, or the end."""
         return [self._one(situation) for situation in situations]
 
     def _one(self, situation: Situation) -> Decision:
@@ -110,7 +142,7 @@ class CascadeRunner(Policy):
         )
 
     def _agreement(self, steps: Steps, situation: Situation) -> int:
-        """How many of the first ones gave the most frequent answer."""
+        """Return how many of the first ones gave the most frequent answer."""
         wanted = {(choice.agent, choice.option) for choice in steps.first}
         answers = [
             answer_of(turn.option or turn.agent, turn.output.content, situation)
@@ -120,7 +152,7 @@ class CascadeRunner(Policy):
         return max(Counter(answer for answer in answers if answer).values(), default=0)
 
     def save(self) -> Saved:
-        """The names of its choices."""
+        """Return the names of its choices."""
         own = {category: _saved(steps) for category, steps in self.categories.items()}
         return Saved(data={**_saved(self.steps), **({"categories": own} if own else {})})
 
@@ -152,7 +184,7 @@ def _saved(steps: Steps) -> dict[str, JSON]:
 
 
 def answer_of(name: str, content: str, situation: Situation) -> str:
-    """What an agent answered, in the form in which answers are compared; empty for nothing."""
+    """Return what an agent answered, in the form in which answers are compared."""
     data = situation.observation.data if situation.observation is not None else None
     answers = data.get("answers") if isinstance(data, dict) else None
     if isinstance(answers, dict):
@@ -161,13 +193,173 @@ def answer_of(name: str, content: str, situation: Situation) -> str:
 
 
 def choice_of(name: str, roster: Sequence[Member]) -> Activation:
-    """The choice with this name, or the only one with this option.
+    """Return the choice with this name, or the only one with this option.
 
     Raises:
         UsageError: there is none, or there are several.
     """
-    found = [one for one in choices(roster) if one.option == name]
-    exact = [one for one in choices(roster) if choice_name(one) == name]
+    by_option = [choice for choice in choices(roster) if choice.option == name]
+    exact = [choice for choice in choices(roster) if choice_name(choice) == name]
     if len(exact) == 1:
         return exact[0]
-    return found[0] if len(found) == 1 else parse_choice(name, roster)
+    return by_option[0] if len(by_option) == 1 else parse_choice(name, roster)
+
+
+class TableTrainer(Trainer):
+    """The part that the trainers of this package share: they search the table, and ask nobody."""
+
+    task: Any
+    trainer: ClassVar[str]
+    policy: ClassVar[tuple[str, type[Policy]]]
+    """The policy's name and its runtime."""
+
+    @property
+    def iterations(self) -> int:
+        return 1
+
+    def check(self, session: Session) -> None:
+        """Raise UsageError for another policy, task or team."""
+        from orchestrion_recorded.recording import Recording
+
+        name, runner = self.policy
+        if not isinstance(session.policy, runner):
+            raise UsageError(f"the trainer {self.trainer} trains the policy {name}")
+        if not isinstance(self.task, Recording):
+            raise UsageError(
+                f"the trainer {self.trainer} needs the task recorded; set `task: task`"
+            )
+        asking(self.task.models, session)
+
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
+        """See `Trainer.plan`: the table has every answer."""
+        return Plan()
+
+
+@frozen
+class BestCascade(TableTrainer):
+    """Finds the best two-level cascade for the task `recorded`, and hands it to `cascade`.
+
+    The table knows every answer, so nothing is asked: all cascades are evaluated exactly on all
+    training questions, under the task's own vote and the run's reward. Votes count for what they
+    were worth on other questions than the one at hand (cross-fitting, in five parts).
+
+    Args:
+        task: the task `recorded`, as `task`.
+        reward: the run's reward, as `reward`; it must be linear in outcome and cost.
+        search: every `cascade` of that kind; the best fixed `set` of any size (by beam search); or
+            a look-up by `category` of question: for each nobody, one model, or one and another
+            unless so many agree.
+        most: how many a cascade asks first.
+        beam: how many sets of each size are extended.
+    """
+
+    task: Task
+    reward: RewardFunction
+    search: Literal["cascade", "set", "category"] = "cascade"
+    most: Annotated[int, Meta(ge=1, le=4)] = 3
+    beam: Annotated[int, Meta(ge=1)] = 32
+
+    trainer = "best-cascade"
+    policy = ("cascade", CascadeRunner)
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Search, and hand over what was found."""
+        from orchestrion_recorded import baselines
+
+        self.check(session)
+        runner: CascadeRunner = session.policy
+        task: Any = self.task  # its runtime, a Recording
+        weight = await price_weight(self.reward)
+        team = asking(task.models, session)
+        ids = [problem.id for problem in session.problems("train")]
+        data = baselines.cross_fitted(task, baselines.matrix(task, "train", ids))
+        models = list(team)
+        if self.search == "category":
+            chosen = baselines.best_by_category(data, weight, models=models)
+        elif self.search == "set":
+            chosen = {"": baselines.best_set(data, weight, self.beam, models)}
+        else:
+            chosen = {"": baselines.candidates(data, self.most, models=models).best(weight)}
+        steps = {
+            group: Steps(
+                tuple(team[model] for model in strategy.first),
+                strategy.agree,
+                None if strategy.then is None else team[strategy.then],
+            )
+            for group, strategy in chosen.items()
+        }
+        runner.set(steps.pop(""), steps)
+        result = baselines.evaluate_by_category(data, chosen)
+        return {
+            "reward": float(result.reward(weight).mean()),
+            "accuracy": float(result.correct.mean()),
+            "cost": float(result.cost.mean()),
+        }
+
+
+def asking(models: tuple[str, ...], session: Session) -> dict[int, Activation]:
+    """Return the choice of the team that asks each model, by the model's index."""
+    activations: dict[int, Activation] = {}
+    for place, model in enumerate(models):
+        for choice in choices(session.roster):
+            if (choice.option or choice.agent) == model:
+                activations.setdefault(place, choice)
+    if not activations:
+        raise UsageError("no agent of the team asks a model of the table; use the agent `recorded`")
+    return activations
+
+
+async def price_weight(reward: RewardFunction) -> float:
+    """Return the weight of cost against a right answer, by trying the reward on made-up episodes.
+
+    Raises:
+        UsageError: the reward is not linear in outcome and cost.
+    """
+    wrong, right = await _tried(reward, 0.0, 0.0), await _tried(reward, 1.0, 0.0)
+    paid, paid_twice = await _tried(reward, 1.0, 1.0), await _tried(reward, 1.0, 1.0, 1.0)
+    worth, price = right - wrong, right - paid
+    if worth <= 0 or price < 0 or abs(right - paid_twice - 2 * price) > 1e-9:
+        raise UsageError(
+            "this search needs a reward that rises with the outcome and falls in proportion to "
+            "the cost of the turns, such as outcome-minus-cost"
+        )
+    return price / worth
+
+
+async def _tried(reward: RewardFunction, value: float, *costs: float) -> float:
+    turns = [
+        Turn(n, "a", output=Output("tried", usage=Usage(1, cost=cost)))
+        for n, cost in enumerate(costs)
+    ]
+    episode = Episode(
+        "tried", Problem("tried"), Trajectory(turns), scores=Scores(value, value == 1.0)
+    )
+    scored = await reward.score(episode, _NoCalls())
+    if scored is None:
+        raise UsageError("this search needs a reward for every episode; this one gives none")
+    return scored.total
+
+
+class _NoCalls(Calls):
+    """For a reward that is a formula."""
+
+    async def run(
+        self, request: Request, do: Callable[[], Awaitable[Answer]], reserve: Usage | None = None
+    ) -> Answer:
+        """Refused."""
+        raise UsageError("this search cannot go on under a reward that makes calls")
+
+    async def reuse(self, content: JSON, do: Callable[[], Awaitable[Any]]) -> Any:
+        """Done."""
+        return await do()
+
+    async def team(
+        self,
+        view: View,
+        key: Key,
+        members: Any,
+        policy: Policy,
+        turns: int | None = None,
+    ) -> Trajectory:
+        """Refused."""
+        raise UsageError("this search cannot go on under a reward that runs a team")

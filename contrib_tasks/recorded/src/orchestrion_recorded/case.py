@@ -1,8 +1,18 @@
-"""One question as the environment holds it: numbers in the order of the models."""
+"""One question as the environment holds it, numbers in the order of the models; and the vote.
+
+A model that gave an answer backs it with its vote. The answer with the most votes leads; of equal
+ones, the one first in the order of their compared text. The task's setting says what votes are:
+
+- `plurality`: one each; of equal numbers, the larger sum of weights decides.
+- `weighted`: the model's weight in the question's group; of equal sums, the number of votes.
+
+Both fit into one whole number a model, so the result does not depend on the order of asking. A
+model that gave no answer has no vote; without any answer nothing leads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 from typing import Any, Literal
 
@@ -11,7 +21,44 @@ from attrs import Factory, field, frozen
 from orchestrion import JSON, UsageError
 from orchestrion_recorded.table import Recorded, Row, Table, same
 
-__all__ = ["ABSENT", "SILENT", "Case", "Pricing", "Unit", "cases"]
+__all__ = [
+    "ABSENT",
+    "SILENT",
+    "Case",
+    "Pricing",
+    "Unit",
+    "Vote",
+    "ballot",
+    "cases",
+    "leader",
+    "tally",
+]
+
+Vote = Literal["plurality", "weighted"]
+
+_COUNT = 1 << 10  # more than there can be voters
+_HEAD = 1 << 34  # more than all weights together: 1,000 voters of 5 * 2^20 each
+
+
+def ballot(weight: int, vote: Vote) -> int:
+    """Return what one model's vote counts for."""
+    return _HEAD + weight if vote == "plurality" else weight * _COUNT + 1
+
+
+def tally(said: Sequence[int], votes: Sequence[int], asked: Iterable[int], codes: int) -> list[int]:
+    """Return votes by code of the answer; negative codes are no answers."""
+    totals = [0] * codes
+    for model in asked:
+        if said[model] >= 0:
+            totals[said[model]] += votes[model]
+    return totals
+
+
+def leader(totals: Sequence[int]) -> int:
+    """Return the code that leads; -1 if nothing does."""
+    highest = max(totals, default=0)
+    return totals.index(highest) if highest > 0 else -1
+
 
 SILENT, ABSENT = -1, -2
 """In `Case.said`: the model gave no answer, or there is no record and it cannot be asked."""
@@ -60,8 +107,8 @@ class Pricing:
 
     def __init__(self, table: Table, unit: Unit) -> None:
         self._list = dict(table.prices) if table.prices else {}
-        told = [one for row in table.rows for one in row.answers.values()]
-        if not self._list and all(one.price is None for one in told):
+        records = [record for row in table.rows for record in row.answers.values()]
+        if not self._list and all(record.price is None for record in records):
             self._list = dict.fromkeys(table.models, 1.0)
         self._source = table.source
         self.divisor = self._divisor(table, unit)
@@ -76,25 +123,25 @@ class Pricing:
         return wanted.get(unit, 1.0) or 1.0
 
     def price(self, row: Row, model: str) -> float:
-        """The price of an answer as the table has it."""
+        """Return the price of an answer as the table has it."""
         own = row.answers[model].price
-        found = self._list.get(model) if own is None else own
-        if found is None:
+        price = self._list.get(model) if own is None else own
+        if price is None:
             raise UsageError(
                 f"{self._source}:{row.line}: {model!r} has no price here, and there is no table of "
                 "prices; set `prices`, or complete the column"
             )
-        return found
+        return price
 
     def cost(self, row: Row, model: str) -> float:
-        """The price of an answer in units of cost."""
+        """Return the price of an answer in units of cost."""
         return self.price(row, model) / self.divisor
 
 
 def cases(
     table: Table, groups: Sequence[str], pricing: Pricing, options: int, usd: bool
 ) -> tuple[Case, ...]:
-    """All questions of a table.
+    """Return all questions of a table.
 
     Args:
         table: the whole one.
@@ -105,7 +152,7 @@ def cases(
     """
     place = {name: i for i, name in enumerate(groups)}
     shared: dict[tuple[Any, ...], Mapping[str, Mapping[str, JSON]]] = {}
-    found = []
+    results = []
     for row in table.rows:
         offers = {
             model: _offer(row, model, row.answers[model], pricing, usd)
@@ -116,8 +163,8 @@ def cases(
         name = tuple((model, *sorted(offer.items())) for model, offer in offers.items())
         offers = shared.setdefault(name, offers)  # type: ignore[assignment]
         group = place.get(row.group, len(groups))
-        found.append(_case(row, table.models, group, options, offers))
-    return tuple(found)
+        results.append(_case(row, table.models, group, options, offers))
+    return tuple(results)
 
 
 def _case(
@@ -128,46 +175,46 @@ def _case(
     offers: Mapping[str, Mapping[str, JSON]],
 ) -> Case:
     forms: dict[str, str] = {}
-    for one in row.answers.values():
-        if one.answer is not None:
-            forms.setdefault(same(one.answer), one.answer)
+    for record in row.answers.values():
+        if record.answer is not None:
+            forms.setdefault(same(record.answer), record.answer)
     order = sorted(forms)
     code = {form: i for i, form in enumerate(order)}
-    said = tuple(_code(row.answers.get(model), code) for model in models)
+    codes = tuple(_code(row.answers.get(model), code) for model in models)
     right = code.get(same(row.right), -1)
     return Case(
         row,
         group,
         # Models also name options that are not there.
         max(row.options or options, len(order), 2),
-        said,
+        codes,
         tuple(forms[form] for form in order),
         right,
-        tuple(_worth(row.answers.get(m), c, right) for m, c in zip(models, said, strict=True)),
+        tuple(_worth(row.answers.get(m), c, right) for m, c in zip(models, codes, strict=True)),
         sum(1 << i for i, model in enumerate(models) if model not in row.answers),
         tuple(float(offers[model]["cost"]) if model in offers else 0.0 for model in models),
         offers,
     )
 
 
-def _code(told: Recorded | None, code: Mapping[str, int]) -> int:
-    if told is None:
+def _code(record: Recorded | None, code: Mapping[str, int]) -> int:
+    if record is None:
         return ABSENT
-    return SILENT if told.answer is None else code[same(told.answer)]
+    return SILENT if record.answer is None else code[same(record.answer)]
 
 
-def _worth(told: Recorded | None, code: int, right: int) -> float:
-    if told is not None and told.score is not None:
-        return told.score
+def _worth(record: Recorded | None, code: int, right: int) -> float:
+    if record is not None and record.score is not None:
+        return record.score
     return float(code >= 0 and code == right)
 
 
-def _offer(row: Row, model: str, told: Recorded, pricing: Pricing, usd: bool) -> dict[str, JSON]:
+def _offer(row: Row, model: str, record: Recorded, pricing: Pricing, usd: bool) -> dict[str, JSON]:
     offer: dict[str, JSON] = {"cost": pricing.cost(row, model)}
     if usd:
         offer["usd"] = pricing.price(row, model)
-    if told.input_tokens or told.output_tokens:
-        offer["input_tokens"], offer["output_tokens"] = told.input_tokens, told.output_tokens
-    if told.latency is not None:
-        offer["latency"] = told.latency
+    if record.input_tokens or record.output_tokens:
+        offer["input_tokens"], offer["output_tokens"] = record.input_tokens, record.output_tokens
+    if record.latency is not None:
+        offer["latency"] = record.latency
     return offer

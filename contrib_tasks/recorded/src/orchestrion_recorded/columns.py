@@ -106,12 +106,12 @@ def lay_out(header: Sequence[str], columns: Columns, where: str) -> Layout:
             f"{where}: no column of answers is left beside {', '.join(map(repr, finder.taken))}; "
             "a table has one column for each model"
         )
-    measures = {name: found for name in left if (found := _measure(name, models))}
+    measures = {name: measure for name in left if (measure := _measure(name, models))}
     return Layout(question, group, right, options, text, models, measures)
 
 
 def _measure(name: str, models: Sequence[str]) -> tuple[str, Measure] | None:
-    """The model and the measure a column's name is made of, if it is."""
+    """Return the model and the measure a column's name is made of, if it is."""
     for ending, measure in MEASURES.items():
         if name.lower().endswith(ending):
             stem = name[: -len(ending)]
@@ -127,22 +127,22 @@ class _Finder:
         self.taken: list[str] = []
 
     def find(self, role: str, wanted: str, usual: Sequence[str], *, needed: bool = False) -> str:
-        """The column for a role, marked as taken; empty if there is none."""
-        found = wanted if wanted in self.header else "" if wanted else self._usual(usual)
-        if wanted and not found:
+        """Return the column for a role, marked as taken; empty if there is none."""
+        column = wanted if wanted in self.header else "" if wanted else self._usual(usual)
+        if wanted and not column:
             near = get_close_matches(wanted, self.header, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {self._listed()}"
             raise UsageError(
                 f"{self.where}: the table has no column {wanted!r} (columns.{role}); {hint}"
             )
-        if needed and not found:
+        if needed and not column:
             raise UsageError(
                 f"{self.where}: no column is called {', '.join(usual[:5])} or the like; "
                 f"name it in columns.{role} (the table has {self._listed()})"
             )
-        if found:
-            self.taken.append(found)
-        return found
+        if column:
+            self.taken.append(column)
+        return column
 
     def _usual(self, usual: Sequence[str]) -> str:
         for name in usual:

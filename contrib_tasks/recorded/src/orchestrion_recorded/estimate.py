@@ -70,7 +70,7 @@ class Estimates:
     options: int
 
     def group(self, name: str) -> int:
-        """The index of a group."""
+        """Return the index of a group."""
         return self.groups.index(name) if name in self.groups else len(self.groups)
 
 
@@ -129,34 +129,36 @@ def _groups(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _options(rows: Sequence[Row]) -> int:
-    """As many options as the training questions have different right answers, within reason."""
+    """Return how many different right answers the training questions have, from 2 to 10."""
     return min(max(len({same(row.right) for row in rows}), 2), _UNKNOWN_OPTIONS)
 
 
 def _outcomes(table: Table) -> tuple[Floats, Floats, Floats]:
     """[question, model] how far it was right, wrong, silent; all 0 where nothing is recorded."""
-    found = np.zeros((3, len(table.rows), len(table.models)))
+    outcomes = np.zeros((3, len(table.rows), len(table.models)))
     for n, row in enumerate(table.rows):
         truth = same(row.right)
         for m, model in enumerate(table.models):
-            told = row.answers.get(model)
-            if told is None:
+            record = row.answers.get(model)
+            if record is None:
                 continue
-            if told.answer is not None and told.score is not None:
-                found[0, n, m], found[1, n, m] = told.score, 1 - told.score
+            if record.answer is not None and record.score is not None:
+                outcomes[0, n, m], outcomes[1, n, m] = record.score, 1 - record.score
             else:
-                what = 2 if told.answer is None else int(same(told.answer) != truth)
-                found[what, n, m] = 1
-    return found[0], found[1], found[2]
+                what = 2 if record.answer is None else int(same(record.answer) != truth)
+                outcomes[what, n, m] = 1
+    return outcomes[0], outcomes[1], outcomes[2]
 
 
 def _coincide(table: Table) -> float:
-    """How often two models that are both wrong say the same."""
+    """Return how often two models that are both wrong say the same."""
     pairs = equal = 0
     for row in table.rows:
         truth = same(row.right)
-        said = [same(one.answer) for one in row.answers.values() if one.answer is not None]
-        counts = Counter(answer for answer in said if answer != truth)
+        answers = [
+            same(record.answer) for record in row.answers.values() if record.answer is not None
+        ]
+        counts = Counter(answer for answer in answers if answer != truth)
         wrong = sum(counts.values())
         pairs += wrong * (wrong - 1)
         equal += sum(count * (count - 1) for count in counts.values())
@@ -164,7 +166,7 @@ def _coincide(table: Table) -> float:
 
 
 def _by_group(hits: Floats, tries: Floats, of: Any, groups: int, shrinkage: float) -> Floats:
-    """Rates [group + 1, model], shrunk to each model's overall rate; the last row is that."""
+    """Return rates [group + 1, model], shrunk to each model's overall rate, the last row."""
     common = (hits.sum() + 1) / (tries.sum() + 2)
     overall = (hits.sum(0) + _EVEN * common) / (tries.sum(0) + _EVEN)
     rates = np.tile(overall, (groups + 1, 1))
@@ -211,7 +213,7 @@ def _classes(
 def _shifted(
     rates: Floats, weights: Floats, hits: Floats, tries: Floats, shrinkage: float
 ) -> Floats:
-    """Rates [class, model], shifted in logits so that together they give what was counted."""
+    """Return rates [class, model], shifted in logits so that they fit the counts."""
     wanted = (weights * rates).sum(0) / (weights * np.ones_like(rates)).sum(0)
     own = (hits + (shrinkage + 1) * wanted) / (tries + shrinkage + 1)
     return np.asarray(1 / (1 + np.exp(-_logit(rates) - (_logit(own) - _logit(wanted)))))

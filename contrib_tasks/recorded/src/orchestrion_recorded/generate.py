@@ -64,7 +64,7 @@ class Generated:
 
 
 def generate(like: Generated) -> Table:
-    """The table; equal settings give equal tables, on every machine."""
+    """Return the table; equal settings give equal tables, on every machine."""
     key = Key(like.seed).child("recorded")
     models = tuple(f"m{i + 1}" for i in range(like.models))
     steps = max(like.models - 1, 1)
@@ -110,7 +110,7 @@ def _question(
 
 
 def _text(key: Key, group: int, difficulty: float) -> str:
-    """Twelve words: half of them any, the others of the group's own and of how hard it is."""
+    """Return twelve words: half of them any, the others by the group and the difficulty."""
     words = []
     for kind, choice in zip(key.uniforms(12), key.child("words").uniforms(12), strict=True):
         if kind < 0.5:
@@ -123,7 +123,7 @@ def _text(key: Key, group: int, difficulty: float) -> str:
 
 
 def _noise(uniform: float) -> float:
-    """Logistic noise with deviation 1."""
+    """Return logistic noise with deviation 1."""
     inside = min(max(uniform, 1e-9), 1 - 1e-9)
     return log(inside / (1 - inside)) * 0.5513288954217921  # sqrt(3) / pi
 
@@ -146,7 +146,7 @@ def write_prices(table: Table, path: Path) -> None:
         writer.writerows([model, repr(table.prices[model])] for model in table.models)
 
 
-def _cell(told: Recorded | None) -> str:
-    if told is None:
+def _cell(record: Recorded | None) -> str:
+    if record is None:
         return MISSING
-    return NONE if told.answer is None else told.answer
+    return NONE if record.answer is None else record.answer

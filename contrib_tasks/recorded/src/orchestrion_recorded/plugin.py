@@ -12,7 +12,6 @@ _SMALL = {"use": "recorded", "generated": {"questions": 40, "models": 3, "groups
 
 @hookimpl
 def orchestrion_tasks() -> Iterable[Component]:
-    """The table as an environment."""
     yield Component(
         "recorded",
         f"{HERE}.task:RecordedTask",
@@ -23,7 +22,6 @@ def orchestrion_tasks() -> Iterable[Component]:
 
 @hookimpl
 def orchestrion_agents() -> Iterable[Component]:
-    """Who asks."""
     yield Component(
         "recorded",
         f"{HERE}.agent:RecordedAgent",
@@ -35,7 +33,6 @@ def orchestrion_agents() -> Iterable[Component]:
 
 @hookimpl
 def orchestrion_policies() -> Iterable[Component]:
-    """The classical way."""
     yield Component(
         "cascade",
         f"{HERE}.cascade:Cascade",
@@ -51,10 +48,9 @@ def orchestrion_policies() -> Iterable[Component]:
 
 @hookimpl
 def orchestrion_trainers() -> Iterable[Component]:
-    """The best of the classical ways."""
     yield Component(
         "best-cascade",
-        f"{HERE}.search:BestCascade",
+        f"{HERE}.cascade:BestCascade",
         "finds the best cascade or fixed set by exhaustive search over the training questions",
         example={"task": "task", "reward": "reward"},
         around={
@@ -65,7 +61,7 @@ def orchestrion_trainers() -> Iterable[Component]:
     )
     yield Component(
         "best-inquiry",
-        f"{HERE}.inquiring:BestInquiry",
+        f"{HERE}.inquiry:BestInquiry",
         "finds the plans of an inquiry, by category, from the training questions",
         example={"task": "task", "reward": "reward", "models": 2},
         around={

@@ -33,7 +33,7 @@ Line = tuple[int, Mapping[str, str]]
 
 
 def read_table(path: Path, columns: Columns | None = None, prices: Path | None = None) -> Table:
-    """A table of recorded answers.
+    """Return a table of recorded answers.
 
     Args:
         path: CSV with a header, or JSON lines; `.gz` is unpacked.
@@ -51,12 +51,12 @@ def read_table(path: Path, columns: Columns | None = None, prices: Path | None =
     if not rows and not problems.found:
         problems.add(first, "the table has no questions")
     problems.raise_any()
-    found = {} if prices is None else read_prices(prices, layout.models)
-    return Table(str(path), layout.models, tuple(rows), found, scored=not layout.right)
+    listed = {} if prices is None else read_prices(prices, layout.models)
+    return Table(str(path), layout.models, tuple(rows), listed, scored=not layout.right)
 
 
 def models_of(path: Path, columns: Columns | None = None) -> tuple[str, ...]:
-    """The models of a table; of a CSV file only the header is read."""
+    """Return the models of a table; of a CSV file only the header is read."""
     if _is_json(path):
         header, _, first = _read(path)
     else:
@@ -66,7 +66,7 @@ def models_of(path: Path, columns: Columns | None = None) -> tuple[str, ...]:
 
 
 def read_prices(path: Path, models: Iterable[str]) -> dict[str, float]:
-    """Prices by model: CSV with a column of models and one of prices; other models are ignored.
+    """Return prices by model, from CSV with a column of models and one of prices.
 
     With more than two columns, the first is the models', and prices stand in the column `price`, or
     else `cost`, or else `usd`.
@@ -83,17 +83,17 @@ def read_prices(path: Path, models: Iterable[str]) -> dict[str, float]:
         )
     name, price = header[0], priced[0] if len(header) > 2 else header[1]
     problems = _Problems(path)
-    found: dict[str, float] = {}
+    listed: dict[str, float] = {}
     for number, line in lines:
-        if line[name] in found:
+        if line[name] in listed:
             problems.add(number, f"a second price for {line[name]!r}; keep one")
             continue
-        found[line[name]] = problems.number(number, price, line[price]) or 0.0
-    lacking = [model for model in models if model not in found]
+        listed[line[name]] = problems.number(number, price, line[price]) or 0.0
+    lacking = [model for model in models if model not in listed]
     if lacking:
         problems.add(first, f"no price for {', '.join(map(repr, lacking))}; add a line for each")
     problems.raise_any()
-    return {model: found[model] for model in models}
+    return {model: listed[model] for model in models}
 
 
 # ---------------------------------------------------------------------------- questions
@@ -110,17 +110,17 @@ def _row(line: Line, layout: Layout, problems: _Problems) -> Row | None:
         problems.add(number, f"the right answer ({layout.right!r}) is {right!r}; give one")
     options = problems.whole(number, layout.options, fields.get(layout.options, ""))
     measures = _measures(number, fields, layout, problems)
-    told = {model: fields.get(model, "").strip() for model in layout.models}
-    told = {model: text for model, text in told.items() if text not in ("", MISSING)}
+    cells = {model: fields.get(model, "").strip() for model in layout.models}
+    cells = {model: text for model, text in cells.items() if text not in ("", MISSING)}
     if layout.right:
-        answers = {model: _recorded(text, measures.get(model, {})) for model, text in told.items()}
+        answers = {model: _recorded(text, measures.get(model, {})) for model, text in cells.items()}
     else:
         answers = {
             model: evolve(
                 _recorded(NONE if text == NONE else model, measures.get(model, {})),
                 score=0.0 if text == NONE else problems.score(number, model, text, layout),
             )
-            for model, text in told.items()
+            for model, text in cells.items()
         }
     if len(problems.found) > before:
         return None
@@ -132,18 +132,18 @@ def _row(line: Line, layout: Layout, problems: _Problems) -> Row | None:
 def _measures(
     number: int, fields: Mapping[str, str], layout: Layout, problems: _Problems
 ) -> dict[str, dict[Measure, float]]:
-    found: dict[str, dict[Measure, float]] = {}
+    measures: dict[str, dict[Measure, float]] = {}
     for column, (model, measure) in layout.measures.items():
         text = fields.get(column, "").strip()
-        asked = fields.get(model, "").strip() not in ("", MISSING)
+        answered = fields.get(model, "").strip() not in ("", MISSING)
         if text in ("", MISSING, NONE):
-            if asked and measure == "price":
+            if answered and measure == "price":
                 problems.add(number, f"{model!r} has an answer but no price ({column!r})")
             continue
         value = problems.number(number, column, text)
         if value is not None:
-            found.setdefault(model, {})[measure] = value
-    return found
+            measures.setdefault(model, {})[measure] = value
+    return measures
 
 
 def _recorded(text: str, measures: Mapping[Measure, float]) -> Recorded:
@@ -176,7 +176,7 @@ class _Problems:
         self.found.append(f"{self.path}:{line}: {text}")
 
     def number(self, line: int, column: str, text: str) -> float | None:
-        """A number of 0 or more; None, and noted, if it is not."""
+        """Return a number of 0 or more; None, and noted, if it is not."""
         try:
             value = float(text)
         except ValueError:
@@ -187,7 +187,7 @@ class _Problems:
         return None
 
     def score(self, line: int, model: str, text: str, layout: Layout) -> float:
-        """A score from 0 to 1; 0, and noted, if it is not."""
+        """Return a score from 0 to 1; 0, and noted, if it is not."""
         try:
             value = float(text)
         except ValueError:
@@ -202,7 +202,7 @@ class _Problems:
         return value
 
     def whole(self, line: int, column: str, text: str) -> int:
-        """A whole number of at least 2; 0 where nothing is given."""
+        """Return a whole number of at least 2; 0 where nothing is given."""
         if not text.strip():
             return 0
         try:
@@ -313,29 +313,29 @@ def _json_lines(file: Iterable[str], path: Path) -> tuple[list[str], list[Line],
 
 
 def _flat(record: Mapping[str, JSON]) -> dict[str, str]:
-    """A JSON record as fields; `answers: {model: answer or {answer, price, ...}}` is unfolded."""
+    """Return a JSON record as fields; unfold `answers: {model: {answer, price, ...}}`."""
     fields: dict[str, str] = {}
     for name, value in record.items():
         if name in _NESTED and isinstance(value, dict):
-            for model, told in value.items():
+            for model, answer in value.items():
                 if model in record:
                     raise ValueError(f"{model!r} is a model and a column; rename one of them")
-                fields |= _told(model, told)
+                fields |= _told(model, answer)
         else:
             fields[name] = _text(value, name)
     return fields
 
 
-def _told(model: str, told: JSON) -> dict[str, str]:
-    if not isinstance(told, dict):
-        return {model: _text(told)}
-    answer = next((told[name] for name in _ANSWER if name in told), _NOTHING)
+def _told(model: str, record: JSON) -> dict[str, str]:
+    if not isinstance(record, dict):
+        return {model: _text(record)}
+    answer = next((record[name] for name in _ANSWER if name in record), _NOTHING)
     if answer is _NOTHING:
         raise ValueError(
-            f"of {model!r} there is {', '.join(map(repr, told)) or 'nothing'}, and none of "
+            f"of {model!r} there is {', '.join(map(repr, record)) or 'nothing'}, and none of "
             f"{', '.join(_ANSWER)}; give one, or null where nothing is recorded"
         )
-    rest = {f"{model}_{name}": _text(v) for name, v in told.items() if name in MEASURES}
+    rest = {f"{model}_{name}": _text(v) for name, v in record.items() if name in MEASURES}
     return {model: _text(answer), **rest}
 
 

@@ -23,11 +23,10 @@ from orchestrion import (
     replace,
     split_of,
 )
-from orchestrion_recorded.case import ABSENT, Case, Pricing, cases
+from orchestrion_recorded.case import ABSENT, Case, Pricing, ballot, cases
 from orchestrion_recorded.estimate import estimate
 from orchestrion_recorded.table import Table, same
 from orchestrion_recorded.view import Seen, Viewer
-from orchestrion_recorded.vote import ballot
 
 if TYPE_CHECKING:
     from orchestrion_recorded.task import RecordedTask
@@ -99,26 +98,26 @@ class Recording(Task):
         viewers = []
         for fold in range(folds):
             rest = train.only(name for i, name in enumerate(names) if i % folds != fold)
-            found = estimate(
+            estimates = estimate(
                 rest, self.settings.shrinkage, self.settings.classes, self.estimates.groups
             )
-            votes = self.ballots(found.votes)
-            viewers.append(Viewer(self.models, found, votes, self.blockers, dearest))
+            votes = self.ballots(estimates.votes)
+            viewers.append(Viewer(self.models, estimates, votes, self.blockers, dearest))
         return {name: viewers[i % folds] for i, name in enumerate(names)}
 
     def _see(self, case: Case, asked: int) -> Seen:
         return self._others.get(case.row.id, self._viewer).see(case, asked)
 
     def ballots(self, votes: Sequence[Sequence[int]]) -> list[list[int]]:
-        """What votes count for under the task's `vote`, by group and model."""
+        """Return what votes count for under the task's `vote`, by group and model."""
         return [[ballot(weight, self.settings.vote) for weight in group] for group in votes]
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The questions of a split, in the table's order."""
+        """Return the questions of a split, in the table's order."""
         return [self._problems[name] for name, own in self.splits.items() if own == split]
 
     def problem_from(self, text: str) -> Problem:
-        """The question with this id; its answers are recorded, those to a new one are not."""
+        """Return the question with this id; a new question has no recorded answers."""
         if text.strip() not in self._problems:
             raise UsageError(
                 f"{text!r} is not the id of a question in {self.table.source}; answers are "
@@ -191,13 +190,15 @@ class Recording(Task):
 def _problem(case: Case) -> Problem:
     row = case.row
     text = row.text or f"question {row.id}" + (f" of the group {row.group}" if row.group else "")
-    scores = {model: told.score for model, told in row.answers.items() if told.score is not None}
+    scores = {
+        model: record.score for model, record in row.answers.items() if record.score is not None
+    }
     hidden = {"scores": scores} if scores else {"right": row.right}
     return Problem(row.id, text, {"options": case.options}, row.group, hidden)
 
 
 def _choices(model: str, roster: Sequence[Member]) -> frozenset[str]:
-    """The choices of a team that ask a model: its option, or an agent of its name without any."""
+    """Return the choices of a team that ask a model: an option, or an agent without options."""
     return frozenset(
         member.name if not member.options else f"{member.name}:{model}"
         for member in roster

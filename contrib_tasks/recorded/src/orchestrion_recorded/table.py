@@ -15,7 +15,7 @@ MISSING = "?"
 
 
 def same(answer: str) -> str:
-    """The form in which answers are compared: case and white space do not matter."""
+    """Return the form in which answers are compared: case and white space do not matter."""
     return " ".join(answer.split()).casefold()
 
 
@@ -65,7 +65,7 @@ class Table:
     scored: bool = False
 
     def only(self, ids: Iterable[str]) -> Table:
-        """The same table with these questions, in the table's order."""
+        """Return the same table with these questions, in the table's order."""
         wanted = set(ids)
         rows = tuple(row for row in self.rows if row.id in wanted)
         return evolve(self, rows=rows)

@@ -10,18 +10,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from attrs import field, frozen
 
-from orchestrion import Member, Meta, OpenContext, Problem, Split, SplitShares, Task
+from orchestrion import Meta, OpenContext, Problem, Split, SplitShares, Task
 from orchestrion_recorded.columns import Columns
 from orchestrion_recorded.generate import Generated, generate
 from orchestrion_recorded.reading import read_table
 from orchestrion_recorded.table import Table
-
-if TYPE_CHECKING:
-    from orchestrion_recorded.recording import Recording
 
 __all__ = ["RecordedTask"]
 
@@ -68,20 +65,18 @@ class RecordedTask:
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
         """Read the table and learn from its training questions what models are worth."""
-        yield self.recording(ctx.roster, ctx.turns)
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """The questions of a split, for those who only want to count them."""
-        return self.recording().problems(split)
-
-    def recording(self, roster: Sequence[Member] = (), turns: int | None = None) -> Recording:
-        """The task at work, for a team whose episodes have so many turns."""
         from orchestrion_recorded.recording import Recording
 
-        return Recording(self, self.read(), roster, turns)
+        yield Recording(self, self.read(), ctx.roster, ctx.turns)
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Return the questions of a split, for those who only want to count them."""
+        from orchestrion_recorded.recording import Recording
+
+        return Recording(self, self.read()).problems(split)
 
     def read(self) -> Table:
-        """The table.
+        """Return the table.
 
         Raises:
             UsageError: a file is wrong, with its line.

@@ -33,9 +33,8 @@ from attrs import frozen
 
 from orchestrion import Observation
 from orchestrion_recorded.belief import Belief, Believer
-from orchestrion_recorded.case import SILENT, Case
+from orchestrion_recorded.case import SILENT, Case, leader, tally
 from orchestrion_recorded.estimate import Estimates
-from orchestrion_recorded.vote import leader, tally
 
 __all__ = ["Seen", "Viewer"]
 
@@ -88,10 +87,10 @@ class Viewer:
         self._sets: dict[int, frozenset[str]] = {}
 
     def see(self, case: Case, asked: int) -> Seen:
-        """What is shown after the models in the bit set `asked`."""
-        found = case.seen.get(asked)
-        if found is None:
-            found = self._make(case, asked)
+        """Return what is shown after the models in the bit set `asked`."""
+        seen = case.seen.get(asked)
+        if seen is None:
+            seen = self._make(case, asked)
             if self._count >= _KEPT:
                 for kept in self._kept:
                     kept.clear()
@@ -100,9 +99,9 @@ class Viewer:
                 self._count = 0
             if not case.seen:
                 self._kept.append(case.seen)
-            case.seen[asked] = found
+            case.seen[asked] = seen
             self._count += 1
-        return found
+        return seen
 
     def _make(self, case: Case, bits: int) -> Seen:
         asked = [m for m in range(len(self.models)) if bits >> m & 1]
@@ -151,11 +150,11 @@ class Viewer:
         return hints
 
     def _blocked(self, closed: int) -> frozenset[str]:
-        found = self._sets.get(closed)
-        if found is None:
+        blocked = self._sets.get(closed)
+        if blocked is None:
             each = [names for m, names in enumerate(self.blockers) if closed >> m & 1]
-            found = self._sets[closed] = frozenset().union(*each)
-        return found
+            blocked = self._sets[closed] = frozenset().union(*each)
+        return blocked
 
     def _features(self, case: Case, asked: Sequence[int], first: int) -> list[float]:
         """Group and options, then for each model whether it was asked, was silent, and leads."""

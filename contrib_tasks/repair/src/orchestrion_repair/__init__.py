@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from orchestrion_repair.runner import Runner as Runner
     from orchestrion_repair.runner import Trial as Trial
     from orchestrion_repair.runner import shared_runner as shared_runner
-    from orchestrion_repair.skills import RUNS_TESTS as RUNS_TESTS
-    from orchestrion_repair.skills import Skills as Skills
-    from orchestrion_repair.skills import role_of as role_of
-    from orchestrion_repair.skills import skills_of as skills_of
+    from orchestrion_repair.state import RUNS_TESTS as RUNS_TESTS
+    from orchestrion_repair.state import Skills as Skills
     from orchestrion_repair.state import State as State
     from orchestrion_repair.state import Target as Target
     from orchestrion_repair.state import after as after
     from orchestrion_repair.state import digest_of as digest_of
+    from orchestrion_repair.state import role_of as role_of
+    from orchestrion_repair.state import skills_of as skills_of
     from orchestrion_repair.state import target_of as target_of
     from orchestrion_repair.task import observed as observed
 
@@ -44,8 +44,9 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion_repair.operators": "Candidate",
         "orchestrion_repair.ranking": "REGIONS program propose",
         "orchestrion_repair.runner": "Limits Outcome Runner Trial shared_runner",
-        "orchestrion_repair.skills": "RUNS_TESTS Skills role_of skills_of",
-        "orchestrion_repair.state": "State Target after digest_of target_of",
+        "orchestrion_repair.state": (
+            "RUNS_TESTS Skills State Target after digest_of role_of skills_of target_of"
+        ),
         "orchestrion_repair.task": "observed",
     },
 )

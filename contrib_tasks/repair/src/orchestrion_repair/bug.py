@@ -14,19 +14,18 @@ of each other; none may see what another left behind.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import frozen
 
 from orchestrion import JSON, Split
+from orchestrion_repair.harness import plain
 
-__all__ = ["Bug", "Case", "plain", "same"]
+__all__ = ["TOLERANCE", "Bug", "Case", "same"]
 
-RELATIVE, ABSOLUTE = 1e-9, 1e-12
-MOST_ITEMS = 100_000
-"""An iterator's result is cut here; no case wants that much."""
+TOLERANCE = 1e-9
+"""Relative and absolute, where either number is a float."""
 
 
 @frozen
@@ -84,41 +83,12 @@ class Bug:
     solution: str = ""
 
 
-def plain(value: Any) -> Any:
-    """A result as JSON would hold it.
-
-    Tuples, iterators, ranges and views become lists, sets sorted lists, keys strings. What JSON
-    has no form for stays as it is, and is then equal to no wanted value.
-    """
-    if value is None or isinstance(value, bool | int | float | str | bytes):
-        return value
-    if isinstance(value, Mapping):
-        return {k if isinstance(k, str) else repr(k): plain(v) for k, v in value.items()}
-    if isinstance(value, set | frozenset):
-        return _ordered([plain(item) for item in value])
-    if isinstance(value, list | tuple | Iterator) or _lazy(value):
-        return [plain(item) for item in islice(value, MOST_ITEMS)]
-    return value
-
-
-def _ordered(items: list[Any]) -> list[Any]:
-    try:
-        return sorted(items)
-    except TypeError:  # mixed types: any order will do, as long as it is always the same
-        return sorted(items, key=repr)
-
-
-def _lazy(value: Any) -> bool:
-    """Views, ranges, deques and their like: iterable, and not a class."""
-    return isinstance(value, Iterable) and not isinstance(value, type)
-
-
 def same(got: Any, want: JSON) -> bool:
     """Whether a result is the wanted one.
 
     Types must agree, with two exceptions that files of cases need: an int and a float of one
     value are equal (never a bool and a number), and `got` is first made `plain`. If either
-    number is a float, a relative difference of 1e-9 (absolute: 1e-12) is allowed.
+    number is a float, a difference of 1e-9 is allowed, relative or absolute.
     """
     return _same(plain(got), plain(want))
 
@@ -129,7 +99,7 @@ def _same(got: Any, want: Any) -> bool:
     if isinstance(got, int | float) and isinstance(want, int | float):
         if isinstance(got, int) and isinstance(want, int):
             return got == want
-        return math.isclose(got, want, rel_tol=RELATIVE, abs_tol=ABSOLUTE) or (
+        return math.isclose(got, want, rel_tol=TOLERANCE, abs_tol=TOLERANCE) or (
             math.isnan(got) and math.isnan(want)
         )
     if isinstance(got, list) and isinstance(want, list):

@@ -39,7 +39,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from orchestrion import JSON
-from orchestrion_repair.bug import plain, same
+from orchestrion_repair.bug import same
+from orchestrion_repair.harness import plain
 from orchestrion_repair.one_edit import one_edit, shape
 from orchestrion_repair.suite import KINDS, SPLITS, UNMENDABLE, patched
 
@@ -188,8 +189,8 @@ def _edit(text: str, source: str) -> Edit:
     if not arrow:
         raise BuildError(f"{text!r}: no ==>")
     new, to_end, old = new.removeprefix(" "), old.endswith("…"), old.removesuffix("…")
-    found = [(at, _laid_out(old, source, at)) for at in _starts(old, source)]
-    spans = [(at, at + len(whole)) for at, whole in found if source.startswith(whole, at)]
+    places = [(at, _laid_out(old, source, at)) for at in _starts(old, source)]
+    spans = [(at, at + len(whole)) for at, whole in places if source.startswith(whole, at)]
     if len(spans) != 1:
         raise BuildError(f"{text!r}: {len(spans)} places")
     start, end = spans[0][0], len(source) - 1 if to_end else spans[0][1]

@@ -19,12 +19,10 @@ from orchestrion_repair.runner import Limits, Outcome, Runner, Trial
 
 __all__ = ["checked"]
 
-BATCH = 16
-"""Trials that one process runs at a time; several batches run side by side."""
 _LIMITS = frozenset({"OutOfSteps", "OutOfTime", "MemoryError", "RecursionError"})
 
 
-async def checked(found: Collection, runner: Runner, limits: Limits) -> Collection:
+async def checked(collection: Collection, runner: Runner, limits: Limits) -> Collection:
     """The collection without what cannot be mended under these limits.
 
     - A test that the solution passes only beyond the limits is left out.
@@ -33,23 +31,26 @@ async def checked(found: Collection, runner: Runner, limits: Limits) -> Collecti
     - Where the loader divided the tests and hid every failing one, the first of them changes
       places with the visible test before it.
     """
-    programs = [_trial(bug, bug.code) for bug in found.bugs]
-    solutions = [_trial(bug, bug.solution) for bug in found.bugs if bug.solution]
-    reports = await _run([*programs, *solutions], runner, limits)
+    programs = [_trial(bug, bug.code) for bug in collection.bugs]
+    solutions = [_trial(bug, bug.solution) for bug in collection.bugs if bug.solution]
+    # As the verdict runs them: what passes here passes there.
+    reports = await asyncio.gather(
+        *(runner.judge(trial, limits) for trial in [*programs, *solutions])
+    )
     right = iter(reports[len(programs) :])
     bugs: list[Bug] = []
-    skipped = list(found.skipped)
-    for bug, gave in zip(found.bugs, reports, strict=False):
+    skipped = list(collection.skipped)
+    for bug, gave in zip(collection.bugs, reports, strict=False):
         tests = _tests(bug, gave, next(right) if bug.solution else None)
         tests, notes, reason = _fair(tests, limits)
         skipped += [f"{bug.id}: left out {note}" for note in notes]
         if not reason:
-            new, reason = _divided(bug, tests, bug.id in found.divided)
+            new, reason = _divided(bug, tests, bug.id in collection.divided)
         if reason:
             skipped.append(f"{bug.id}: {reason}")
         else:
             bugs.append(new)
-    return evolve(found, bugs=tuple(bugs), skipped=tuple(skipped))
+    return evolve(collection, bugs=tuple(bugs), skipped=tuple(skipped))
 
 
 @frozen
@@ -63,17 +64,7 @@ class _Test:
 
 
 def _trial(bug: Bug, code: str) -> Trial:
-    # As the verdict runs them: what passes here passes there.
-    cases = (*bug.visible, *bug.hidden)
-    return Trial(code, bug.entry_point, cases, bug.prelude, isolated=True, split=True)
-
-
-async def _run(
-    trials: Sequence[Trial], runner: Runner, limits: Limits
-) -> list[tuple[Outcome, ...]]:
-    batches = [trials[start : start + BATCH] for start in range(0, len(trials), BATCH)]
-    reports = await asyncio.gather(*(runner.run(batch, limits) for batch in batches))
-    return [report for batch in reports for report in batch]
+    return Trial(code, bug.entry_point, (*bug.visible, *bug.hidden), bug.prelude)
 
 
 def _tests(bug: Bug, program: Sequence[Outcome], solution: Sequence[Outcome] | None) -> list[_Test]:
@@ -84,23 +75,23 @@ def _tests(bug: Bug, program: Sequence[Outcome], solution: Sequence[Outcome] | N
         for i, case in enumerate((*bug.visible, *bug.hidden))
     ]
     return [
-        one
+        test
         for i in range(max(count, len(bug.hidden)))
-        for one in (*tests[i:count][:1], *tests[count + i :][:1])
+        for test in (*tests[i:count][:1], *tests[count + i :][:1])
     ]
 
 
 def _fair(tests: Sequence[_Test], limits: Limits) -> tuple[list[_Test], list[str], str]:
     """The tests that the solution passes, notes on others, and a reason to leave all out."""
-    bad = [one for one in tests if one.solution is not None and not one.solution.passed]
-    kept = [one for one in tests if one.solution is None or one.solution.passed]
-    wrong = [one for one in bad if one.solution and one.solution.error not in _LIMITS]
+    bad = [test for test in tests if test.solution is not None and not test.solution.passed]
+    kept = [test for test in tests if test.solution is None or test.solution.passed]
+    wrong = [test for test in bad if test.solution and test.solution.error not in _LIMITS]
     if wrong:
         return kept, [], f"its solution fails {len(wrong)} of {len(tests)} tests{_how(wrong[0])}"
     notes = [
-        f"test {tests.index(one) + 1} of {len(tests)}, which its solution fails{_how(one)} within "
-        f"{limits.steps} steps"
-        for one in bad
+        f"test {tests.index(test) + 1} of {len(tests)}, which its solution fails{_how(test)} "
+        f"within {limits.steps} steps"
+        for test in bad
     ]
     return kept, notes, ""
 
@@ -112,18 +103,18 @@ def _how(test: _Test) -> str:
 
 def _divided(bug: Bug, tests: list[_Test], ours: bool) -> tuple[Bug, str]:
     """The bug with these tests, divided as they were; or a reason to leave it out."""
-    if all(one.program.passed for one in tests):
+    if all(test.program.passed for test in tests):
         return bug, "its program passes all its tests"
     if ours and len(tests) > 1:
         shown, hidden = (list(part) for part in divided(tests))
-        failing = [i for i, one in enumerate(hidden) if not one.program.passed]
-        if all(one.program.passed for one in shown):
+        failing = [i for i, test in enumerate(hidden) if not test.program.passed]
+        if all(test.program.passed for test in shown):
             i = failing[0]
             shown[i], hidden[i] = hidden[i], shown[i]
     else:
-        shown = [one for one in tests if one.shown]
-        hidden = [one for one in tests if not one.shown]
+        shown = [test for test in tests if test.shown]
+        hidden = [test for test in tests if not test.shown]
     if not shown or not hidden:
         return bug, f"no {'hidden' if shown else 'visible'} test is left"
-    visible, judged = (tuple(one.case for one in part) for part in (shown, hidden))
+    visible, judged = (tuple(test.case for test in part) for part in (shown, hidden))
     return evolve(bug, visible=visible, hidden=judged), ""

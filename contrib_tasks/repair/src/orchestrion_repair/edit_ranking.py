@@ -13,9 +13,8 @@ tried, and so never learned. Many training problems come with the program as it 
 episode tried it. With `repairs`, the problems that no episode worked on are learned from in this
 way too; for these the visible tests are run once.
 
-Bugs planted into programs that were repaired (`planting.py`) can be learned from as well. All costs
-are test executions by agents of the team: of episodes, and one run of the visible tests for each
-studied problem and each planted bug.
+All costs are test executions by agents of the team: of episodes, and one run of the visible tests
+for each studied problem.
 """
 
 from __future__ import annotations
@@ -40,12 +39,9 @@ from orchestrion import (
     Session,
     Trainer,
     UsageError,
-    replace,
 )
-from orchestrion_repair.planting import plants
 from orchestrion_repair.prior import restoring
-from orchestrion_repair.skills import testers_of
-from orchestrion_repair.state import State, after, program_of, situation_of, target_of
+from orchestrion_repair.state import State, after, program_of, situation_of, target_of, testers_of
 
 if TYPE_CHECKING:
     from orchestrion_repair.learned import Situation
@@ -65,14 +61,12 @@ class EditRanking:
         episodes: all training episodes; each problem has its turn before any has a second one.
         repairs: learn from the repaired programs that training problems come with, of all of them.
         batch: episodes of an iteration, after which the ranking is fitted anew.
-        planted: how many bugs are planted into each program that was repaired.
         doubt: how strongly the weights are drawn towards the hand-made ranking.
     """
 
     episodes: Annotated[int, Meta(ge=1)] = 160
     repairs: bool = True
     batch: Annotated[int, Meta(ge=1)] = 80
-    planted: Annotated[int, Meta(ge=0)] = 0
     doubt: Annotated[float, Meta(gt=0)] = 2.5
 
     smoke: ClassVar[Mapping[str, Any]] = {"episodes": 4, "batch": 2}
@@ -97,22 +91,11 @@ class _Seen:
     situations: tuple[Situation, ...]
 
 
-@frozen
-class _Planted:
-    """A planted bug: the program, the edits that undo it, and what its tests showed."""
-
-    problem: str
-    code: str
-    right: tuple[int, ...]
-    situation: Situation
-
-
 @define
 class _Learner(Trainer):
     settings: EditRanking
     key: Key
     seen: list[_Seen] = Factory(list)
-    planted: list[_Planted] = Factory(list)
     right: dict[str, set[int]] = Factory(dict)
     """By problem: edits that the verifier accepted."""
     wrong: dict[str, set[int]] = Factory(dict)
@@ -144,7 +127,6 @@ class _Learner(Trainer):
         episodes = await session.rollout(jobs)
         for episode in episodes:
             self._learn_of(episode)
-        await self._plant(session, [one for one in episodes if one.success], i)
         if i == self.iterations - 1:
             await self._study(session, problems)
         named = {problem.id: problem for problem in problems}
@@ -154,10 +136,9 @@ class _Learner(Trainer):
         metrics = {
             "repaired": float(len(self.right)),
             "seen": float(len(self.seen)),
-            "planted": float(len(self.planted)),
         }
         if i == self.iterations - 1:  # what follows needs the ranking alone
-            self.seen, self.planted, self._rows = [], [], {}
+            self.seen, self._rows = [], {}
             self.right, self.wrong = {}, {}
         return metrics
 
@@ -192,13 +173,13 @@ class _Learner(Trainer):
     async def _study(self, session: Session, problems: Sequence[Problem]) -> None:
         """Have the tests run of problems whose repair is known and that no episode worked on."""
         testers = testers_of(session.roster)
-        met = {one.problem for one in self.seen}
-        chosen = [one for one in problems if one.id not in met and self._restored(one)]
+        met = {item.problem for item in self.seen}
+        chosen = [item for item in problems if item.id not in met and self._restored(item)]
         if not testers:
             return
         key = session.key.child("study")
-        studied = [self._studied(session, testers[0], one, key.child(one.id)) for one in chosen]
-        self.seen += [one for one in await asyncio.gather(*studied) if one is not None]
+        studied = [self._studied(session, testers[0], item, key.child(item.id)) for item in chosen]
+        self.seen += [item for item in await asyncio.gather(*studied) if item is not None]
 
     async def _studied(
         self, session: Session, tester: str, problem: Problem, key: Key
@@ -222,51 +203,14 @@ class _Learner(Trainer):
             self._restoring[problem.id] = frozenset(numbers)
         return self._restoring[problem.id]
 
-    async def _plant(self, session: Session, solved: Sequence[Episode], i: int) -> None:
-        """Plant bugs into the programs that were repaired, and have their tests run."""
-        testers = testers_of(session.roster)
-        if not testers or not self.settings.planted:
-            return
-        key = session.key.child("plant")
-        tries = [
-            self._planted(session, testers[0], episode, key.child(episode.problem.id, place, n))
-            for place, episode in enumerate(solved)
-            for n in range(self.settings.planted)
-        ]
-        found = await asyncio.gather(*tries)
-        self.planted += [one for one in found if one is not None]
-
-    async def _planted(
-        self, session: Session, tester: str, episode: Episode, key: Key
-    ) -> _Planted | None:
-        problem, data = episode.problem, episode.trajectory.turns[-1].output.data
-        if not isinstance(data, Mapping) or not isinstance(data.get("code"), str):
-            return None
-        target = target_of(problem.data)
-        for code, right in plants(
-            data["code"], target.entry_point, target.arguments, key.child("edit").random()
-        ):
-            changed = replace(problem, data={**problem.data, "code": code})
-            branch = session.begin(changed, key.child("begin"))
-            branch = await session.extend(branch, [Activation(tester)], key.child("tests"))
-            state = branch.step.state
-            # What passes all visible tests, or runs no line at all, teaches nothing.
-            if isinstance(state, State) and state.failing and state.suspicion:
-                return _Planted(problem.id, code, right, situation_of(state))
-        return None
-
     def _fitted(self, problems: Mapping[str, Problem]) -> str | None:
         """The ranking by all that was seen; None if nothing was right so far."""
         from orchestrion_repair.learned import fit
 
         rows = [
-            self._row(number, n, problems[one.problem])
-            for number, one in enumerate(self.seen)
-            for n in range(len(one.situations))
-        ]
-        rows += [
-            self._planted_row(number, problems[one.problem])
-            for number, one in enumerate(self.planted)
+            self._row(number, n, problems[seen.problem])
+            for number, seen in enumerate(self.seen)
+            for n in range(len(seen.situations))
         ]
         rows = [row for row in rows if row is not None]
         return fit(rows, self.settings.doubt).to_text() if rows else None
@@ -301,28 +245,6 @@ class _Learner(Trainer):
             self._rows[name] = rows_of(case)
         return self._rows[name]
 
-    def _planted_row(self, number: int, problem: Problem) -> Any:
-        """The case of a planted bug: the right edits among those of their kind."""
-        from orchestrion_repair.learned import Case, rows_of
-
-        name = -1, number
-        if name not in self._rows:
-            one = self.planted[number]
-            program = program_of(State(target_of(problem.data), one.code))
-            edits = program.candidates
-            kind = edits[one.right[0]].family, edits[one.right[0]].sub
-            rest = [
-                other.number
-                for other in edits
-                if (other.family, other.sub) == kind and other.number not in one.right
-            ]
-            generator = self.key.child("others", one.problem, -1, number).random()
-            others = tuple(generator.sample(rest, min(OTHERS, len(rest))))
-            self._rows[name] = rows_of(
-                Case(program, one.situation, one.right, (), others, len(rest))
-            )
-        return self._rows[name]
-
     # ------------------------------------------------------------ saved state
 
     def save(self) -> Saved:
@@ -330,30 +252,24 @@ class _Learner(Trainer):
         from orchestrion_repair.learned import situation_json
 
         seen = [
-            [one.problem, list(one.tried), [situation_json(s) for s in one.situations]]
-            for one in self.seen
-        ]
-        planted = [
-            [one.problem, one.code, list(one.right), situation_json(one.situation)]
-            for one in self.planted
+            [item.problem, list(item.tried), [situation_json(s) for s in item.situations]]
+            for item in self.seen
         ]
         right, wrong = (
             {name: sorted(numbers) for name, numbers in known.items()}
             for known in (self.right, self.wrong)
         )
-        return Saved(data={"seen": seen, "planted": planted, "right": right, "wrong": wrong})
+        return Saved(data={"seen": seen, "right": right, "wrong": wrong})
 
     def load(self, saved: Saved) -> None:
         """Take over what was seen."""
         from orchestrion_repair.learned import situation_from
 
         self.seen = [
-            _Seen(problem, tuple(tried), tuple(situation_from(one) for one in situations))
+            _Seen(
+                problem, tuple(tried), tuple(situation_from(situation) for situation in situations)
+            )
             for problem, tried, situations in saved.data["seen"]
-        ]
-        self.planted = [
-            _Planted(problem, code, tuple(right), situation_from(situation))
-            for problem, code, right, situation in saved.data["planted"]
         ]
         self.right, self.wrong = (
             {name: set(numbers) for name, numbers in saved.data[known].items()}
@@ -366,13 +282,13 @@ def _states(episode: Episode) -> list[tuple[State, tuple[int, ...]]]:
     """The state before each turn that tried edits, and what it tried."""
     problem = episode.problem
     state = State(target_of(problem.data), problem.data["code"])
-    found = []
+    states = []
     for turn in episode.trajectory.turns:
         data = turn.output.data
         if isinstance(data, Mapping) and data.get("tool") == "edits":
-            found.append((state, tuple(data.get("tried", ()))))
+            states.append((state, tuple(data.get("tried", ()))))
         state = after(state, turn)
-    return found
+    return states
 
 
 def _drawn(key: Key, name: str, number: int) -> int:

@@ -6,7 +6,6 @@ name in the program, so that what was learned on some functions holds for others
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Iterator
 from functools import lru_cache
@@ -14,9 +13,9 @@ from functools import lru_cache
 from attrs import Factory, define, frozen
 
 from orchestrion_repair.ranking import REGIONS, Map, Program
-from orchestrion_repair.skills import Skills
-from orchestrion_repair.state import State, map_of, program_of
+from orchestrion_repair.state import Skills, State, map_of, program_of
 from orchestrion_repair.symptoms import SYMPTOMS, symptoms
+from orchestrion_repair.syntax import line_syntax
 
 __all__ = ["features", "hints", "names", "outlooks"]
 
@@ -55,7 +54,7 @@ def features(state: State) -> tuple[float, ...]:
         *_progress(state, program, lines),
         *_symptoms(state),
         *(v for region in _SHOWN for v in _syntax(state, program, lines.regions[region])),
-        *(one.outlook for one in outlooks(state).values()),
+        *(outlook.outlook for outlook in outlooks(state).values()),
     )
 
 
@@ -67,14 +66,14 @@ def hints(state: State) -> dict[str, tuple[float, ...]]:
     outlooks are worth more after it, and it costs what two or three candidates cost.
     """
     calls = dict(state.calls)
-    found: dict[str, tuple[float, ...]] = {
-        choice: (one.outlook, min(1.0, calls.get(choice, 0) / 3), min(1.0, one.left / 50))
-        for choice, one in outlooks(state).items()
-        if one.left
+    by_choice: dict[str, tuple[float, ...]] = {
+        choice: (outlook.outlook, min(1.0, calls.get(choice, 0) / 3), min(1.0, outlook.left / 50))
+        for choice, outlook in outlooks(state).items()
+        if outlook.left
     }
     if state.results is None:
-        found |= dict.fromkeys(state.testers, (1.0, 0.0, 0.0))
-    return found
+        by_choice |= dict.fromkeys(state.testers, (1.0, 0.0, 0.0))
+    return by_choice
 
 
 # ---------------------------------------------------------------- groups
@@ -83,7 +82,7 @@ def hints(state: State) -> dict[str, tuple[float, ...]]:
 def _progress(state: State, program: Program, lines: Map) -> Iterator[float]:
     results = state.results
     yield float(results is not None)
-    yield sum(one["passed"] for one in results) / len(results) if results else 0.0
+    yield sum(result["passed"] for result in results) / len(results) if results else 0.0
     yield float(state.fixed)
     yield float(state.improved)
     yield min(1.0, state.turns / 12)
@@ -113,8 +112,8 @@ def _symptoms(state: State) -> Iterator[float]:
     if state.results is None:
         yield from (0.0 for _ in SYMPTOMS)
         return
-    found = symptoms(state.results, state.target.visible, state.target.entry_point)
-    yield from (found[name] for name in SYMPTOMS)
+    shares = symptoms(state.results, state.target.visible, state.target.entry_point)
+    yield from (shares[name] for name in SYMPTOMS)
 
 
 def _syntax(state: State, program: Program, region: tuple[int, ...]) -> Iterator[float]:
@@ -153,7 +152,7 @@ def outlooks(state: State) -> dict[str, Outlook]:
 def _outlooks(
     program: Program, lines: Map, tried: frozenset[int], skills: Skills
 ) -> dict[str, Outlook]:
-    total, found = 0.0, {}
+    total, by_choice = 0.0, {}
     fresh: dict[tuple[str, str], _Fresh] = {}
     for region in REGIONS:
         for line in lines.regions[region]:
@@ -174,8 +173,8 @@ def _outlooks(
             best = sorted((value for one in mine for value in one.best), reverse=True)
             share = sum(best[:BATCH]) / total if total else 0.0
             outlook = max(0.0, 1 + math.log10(share) / 3) if share > 0 else 0.0
-            found[f"{agent}:{region}"] = Outlook(outlook, sum(one.left for one in mine))
-    return found
+            by_choice[f"{agent}:{region}"] = Outlook(outlook, sum(one.left for one in mine))
+    return by_choice
 
 
 @lru_cache(maxsize=5_000)
@@ -183,12 +182,12 @@ def _learned_outlooks(lines: Map, skills: Skills) -> dict[str, Outlook]:
     from orchestrion_repair.learned import Ranked
 
     assert isinstance(lines, Ranked)
-    found = {}
+    by_choice = {}
     for agent, families in skills:
         for region, (shares, left) in zip(REGIONS, lines.best(families, BATCH), strict=True):
             outlook = max(0.0, 1 + math.log10(shares) / 3) if shares > 0 else 0.0
-            found[f"{agent}:{region}"] = Outlook(outlook, left)
-    return found
+            by_choice[f"{agent}:{region}"] = Outlook(outlook, left)
+    return by_choice
 
 
 @define
@@ -197,65 +196,3 @@ class _Fresh:
 
     best: list[float] = Factory(list)
     left: int = 0
-
-
-# ---------------------------------------------------------------- syntax
-
-
-@lru_cache(maxsize=2_000)
-def line_syntax(program: Program) -> dict[int, frozenset[str]]:
-    """What stands on each line, by the line's first statement."""
-    if program.source is None:
-        return {}
-    found: dict[int, frozenset[str]] = {}
-    for place in program.source.places:
-        node = place.node
-        words = set(_statement_words(node))
-        if place.loop:
-            words.add("in loop")
-        if place.owner is place.function and place.index <= 1:
-            words.add("first line")
-        if place.index == len(place.block) - 1:
-            words.add("last in block")
-        found.setdefault(node.lineno, frozenset(words))
-    for site in program.source.sites:
-        words = set(_expression_words(site.node))
-        if words:
-            found[site.line] = found.get(site.line, frozenset()) | words
-    return found
-
-
-def _statement_words(node: ast.stmt) -> Iterator[str]:
-    names = {
-        ast.If: "if", ast.While: "while", ast.For: "for", ast.Return: "return",
-        ast.Assign: "assign", ast.AugAssign: "augmented", ast.Expr: "call statement",
-    }  # fmt: skip
-    for kind, name in names.items():
-        if isinstance(node, kind):
-            yield name
-
-
-def _expression_words(node: ast.expr) -> Iterator[str]:
-    match node:
-        case ast.Compare():
-            yield "compare"
-        case ast.BoolOp():
-            yield "boolean"
-        case ast.BinOp():
-            yield "arithmetic"
-        case ast.Call():
-            yield "call"
-        case ast.Subscript(slice=ast.Slice()):
-            yield "slice"
-        case ast.Subscript():
-            yield "subscript"
-        case ast.Constant(str()):
-            yield "text"
-        case ast.Constant(int() | float()):
-            yield "number"
-        case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
-            yield "comprehension"
-        case ast.UnaryOp(ast.Not()):
-            yield "not"
-        case ast.Tuple():
-            yield "tuple"

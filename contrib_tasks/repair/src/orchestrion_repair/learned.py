@@ -22,8 +22,8 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from orchestrion_repair.features import line_syntax
 from orchestrion_repair.ranking import NEXT, Map, Program
+from orchestrion_repair.syntax import line_syntax
 from orchestrion_repair.traits import (
     SIZE,
     Evidence,
@@ -137,14 +137,14 @@ class Ranked(Map):
     families: Sequence[str]
     region: NDArray[np.int64]
 
-    def best(self, families: Sequence[str], most: int) -> list[tuple[float, int]]:
+    def best(self, families: Sequence[str], limit: int) -> list[tuple[float, int]]:
         """By region: what the best candidates of some families promise, and how many there are."""
         mine = np.array([name in families for name in self.families], bool)[self.family]
-        found = []
+        by_region = []
         for region in range(len(self.regions)):
             places = np.flatnonzero(mine & (self.region == region))
-            found.append((float(self.chances[places[:most]].sum()), len(places)))
-        return found
+            by_region.append((float(self.chances[places[:limit]].sum()), len(places)))
+        return by_region
 
 
 # ---------------------------------------------------------------- scores
@@ -156,15 +156,15 @@ class _Table:
     def __init__(self, program: Program) -> None:
         edits = program.candidates
         self.edits = edits
-        self.lines = sorted({one.line for one in edits})
+        self.lines = sorted({edit.line for edit in edits})
         at = {line: i for i, line in enumerate(self.lines)}
-        self.line = np.array([at[one.line] for one in edits], int)
-        self.kinds = sorted({(one.family, one.sub) for one in edits})
+        self.line = np.array([at[edit.line] for edit in edits], int)
+        self.kinds = sorted({(edit.family, edit.sub) for edit in edits})
         kind = {pair: i for i, pair in enumerate(self.kinds)}
-        self.kind = np.array([kind[one.family, one.sub] for one in edits], int)
+        self.kind = np.array([kind[edit.family, edit.sub] for edit in edits], int)
         self.families = sorted({family for family, _ in self.kinds})
         family = {name: i for i, name in enumerate(self.families)}
-        self.family = np.array([family[one.family] for one in edits], int)
+        self.family = np.array([family[edit.family] for edit in edits], int)
         self.words = line_syntax(program)
         assert program.source is not None
         self._reader = Reader(program.source)
@@ -223,8 +223,8 @@ def _kind_scores(model: Model, program: Program, symptoms: tuple[tuple[str, floa
     return np.array([model.dot(tuple(of_kind(*kind, named))) for kind in _table(program).kinds])
 
 
-def _crossing(one: Evidence) -> tuple[frozenset[str], float | None, bool, bool]:
-    return one.words, one.suspicion, one.raised, one.gain > 0
+def _crossing(evidence: Evidence) -> tuple[frozenset[str], float | None, bool, bool]:
+    return evidence.words, evidence.suspicion, evidence.raised, evidence.gain > 0
 
 
 @lru_cache(maxsize=20_000)
@@ -243,8 +243,8 @@ def rank(model: Model, program: Program, situation: Situation) -> Ranked:
     table = _table(program)
     kinds = _kind_scores(model, program, situation.symptoms)
     evidence = table.evidence(situation)
-    lines = np.array([model.dot(tuple(of_line(one))) for one in evidence])
-    crossed = np.array([_crossed(model, table, *_crossing(one)) for one in evidence])
+    lines = np.array([model.dot(tuple(of_line(known))) for known in evidence])
+    crossed = np.array([_crossed(model, table, *_crossing(known)) for known in evidence])
     scores = kinds[table.kind] + lines[table.line] + crossed[table.line, table.family]
     fresh = np.ones(len(scores), bool)
     fresh[[number for number in situation.tried if number < len(scores)]] = False
@@ -334,10 +334,10 @@ def fit(rows: Sequence[tuple[Any, Any, Any]], doubt: float, steps: int = 100) ->
     from scipy.sparse import vstack
 
     first = begin().weights
-    matrix = vstack([one[0] for one in rows]).tocsr()
-    right = np.concatenate([one[1] for one in rows])
-    offset = np.concatenate([one[2] for one in rows])
-    sizes = np.array([len(one[1]) for one in rows])
+    matrix = vstack([row[0] for row in rows]).tocsr()
+    right = np.concatenate([row[1] for row in rows])
+    offset = np.concatenate([row[2] for row in rows])
+    sizes = np.array([len(row[1]) for row in rows])
     starts, case = np.cumsum(sizes) - sizes, np.repeat(np.arange(len(rows)), sizes)
     columns = np.unique(matrix.indices)
     matrix = matrix[:, columns].tocsr()
@@ -358,11 +358,11 @@ def fit(rows: Sequence[tuple[Any, Any, Any]], doubt: float, steps: int = 100) ->
         value = every - good + doubt / 2 * float(change @ change)
         return value, transposed @ (shares - mine) + doubt * change
 
-    found = minimize(
+    optimum = minimize(
         loss, np.zeros(len(columns)), jac=True, method="L-BFGS-B", options={"maxiter": steps}
     )
     weights = first.copy()
-    weights[columns] += found.x
+    weights[columns] += optimum.x
     return Model(weights)
 
 

@@ -33,6 +33,7 @@ left out, and said in `Collection.skipped`.
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
@@ -42,14 +43,23 @@ from typing import get_args
 from attrs import Factory, define, evolve, frozen
 
 from orchestrion import JSON, Split, UsageError
-from orchestrion_repair.bug import Bug
-from orchestrion_repair.rows import SPLITS, Malformed, Unusable, kind_of, read_row
-from orchestrion_repair.sources import from_source
+from orchestrion_repair.bug import Bug, Case
+from orchestrion_repair.rows import (
+    SPLITS,
+    Malformed,
+    Unusable,
+    doctests,
+    entry_point,
+    kind_of,
+    listed,
+    name_of,
+    parsed,
+    read_row,
+    unused,
+)
+from orchestrion_repair.statements import from_module
 
-__all__ = ["Collection", "RawRows", "bug_from_text", "load_path", "raw_rows"]
-
-SHOWN = 20
-"""How many problems an error lists."""
+__all__ = ["Collection", "RawRows", "bug_from_text", "from_source", "load_path", "raw_rows"]
 
 _EXPECTED = (
     "expected sub-folders with buggy.py and tests.json or test_*.py, pairs NAME.py and NAME.json, "
@@ -80,16 +90,16 @@ def load_path(path: str | Path, fractions: Mapping[Split, float] | None = None) 
         UsageError: with everything that is malformed, each with its place.
     """
     _check(fractions or {})
-    found = _Found()
-    for place, row in _rows(Path(path), found):
-        found.take(place, row)
-    if found.malformed:
-        raise UsageError(f"{path}: {len(found.malformed)} malformed{_listed(found.malformed)}")
-    if not found.bugs:
-        reasons = _listed(found.skipped) if found.skipped else f"; {_EXPECTED}"
+    loaded = _Found()
+    for place, row in _rows(Path(path), loaded):
+        loaded.take(place, row)
+    if loaded.malformed:
+        raise UsageError(f"{path}: {len(loaded.malformed)} malformed{listed(loaded.malformed)}")
+    if not loaded.bugs:
+        reasons = listed(loaded.skipped) if loaded.skipped else f"; {_EXPECTED}"
         raise UsageError(f"{path}: no problem could be loaded{reasons}")
-    bugs = tuple(found.in_splits(fractions))
-    return Collection(bugs, tuple(found.skipped), frozenset(found.divided))
+    bugs = tuple(loaded.in_splits(fractions))
+    return Collection(bugs, tuple(loaded.skipped), frozenset(loaded.divided))
 
 
 @frozen
@@ -107,13 +117,13 @@ def raw_rows(path: str | Path) -> RawRows:
     Raises:
         UsageError: there is no such file or folder, or it cannot be read.
     """
-    found = _Found()
-    rows = tuple(_rows(Path(path), found))
-    return RawRows(rows, tuple(found.skipped), tuple(found.malformed))
+    loaded = _Found()
+    rows = tuple(_rows(Path(path), loaded))
+    return RawRows(rows, tuple(loaded.skipped), tuple(loaded.malformed))
 
 
 def bug_from_text(text: str) -> Bug:
-    """One problem from a path, a row of JSON, or a source with its tests in it (`sources.py`).
+    """One problem from a path, a row of JSON, or a source with its tests in it.
 
     Raises:
         UsageError: if it is none of these, or has more than one problem.
@@ -122,7 +132,7 @@ def bug_from_text(text: str) -> Bug:
     try:
         if line.startswith("{"):
             row = _object(_json(line))
-            return read_row(_name(row) or "input", row).bug
+            return read_row(name_of(row) or "input", row).bug
         if "\n" in line or not _is_path(line):
             return from_source(text)
     except (Malformed, Unusable) as error:
@@ -148,11 +158,6 @@ def _check(fractions: Mapping[Split, float]) -> None:
         raise UsageError(f"fractions: {dict(fractions)} are not shares that make 1 together")
 
 
-def _listed(lines: list[str]) -> str:
-    more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
-    return "".join(f"\n  {line}" for line in [*lines[:SHOWN], *more])
-
-
 @define
 class _Found:
     """What was found so far."""
@@ -167,7 +172,7 @@ class _Found:
 
     def take(self, place: str, row: Mapping[str, JSON]) -> None:
         """One row: a bug, a reason to leave it out, or something malformed."""
-        name = _name(row)
+        name = name_of(row)
         where = f"{place}, {name}" if name else place
         try:
             read = read_row(name or "problem", row)
@@ -185,9 +190,7 @@ class _Found:
             self.skipped += [f"{where}: left out {note}" for note in read.notes]
 
     def _new_id(self, wanted: str) -> str:
-        number, new = 1, wanted
-        while new in self.ids:
-            number, new = number + 1, f"{wanted}#{number + 1}"
+        new = unused(wanted, self.ids)
         self.ids.add(new)
         return new
 
@@ -210,28 +213,23 @@ class _Found:
     def in_splits(self, fractions: Mapping[Split, float] | None) -> Iterator[Bug]:
         """The bugs, each in its group's split."""
         free = {bug.group for bug in self.bugs} - self.splits.keys()
-        drawn = _drawn(free, fractions or {"test": 1.0})
+        split_of = _drawn(free, fractions or {"test": 1.0})
         for bug in self.bugs:
             placed = self.splits.get(bug.group)
-            yield evolve(bug, split=placed[0] if placed else drawn[bug.group])
-
-
-def _name(row: Mapping[str, JSON]) -> str:
-    keys = ("name", "task_id", "id", "entry_point")
-    return next((str(row[key]) for key in keys if row.get(key) is not None), "")
+            yield evolve(bug, split=placed[0] if placed else split_of[bug.group])
 
 
 def _drawn(groups: Iterable[str], fractions: Mapping[Split, float]) -> dict[str, Split]:
     """A split for each group: shares as near as can be, in an order no file decides."""
     order = sorted(groups, key=lambda name: blake2b(name.encode("utf-8", "replace")).digest())
-    drawn: dict[str, Split] = {}
+    split_of: dict[str, Split] = {}
     share, start = 0.0, 0
     for split in get_args(Split):
         share += fractions.get(split, 0.0)
         end = round(share * len(order))
-        drawn |= dict.fromkeys(order[start:end], split)
+        split_of |= dict.fromkeys(order[start:end], split)
         start = end
-    return drawn
+    return split_of
 
 
 # ---------------------------------------------------------------- files and folders
@@ -239,30 +237,30 @@ def _drawn(groups: Iterable[str], fractions: Mapping[Split, float]) -> dict[str,
 _Rows = Iterator[tuple[str, Mapping[str, JSON]]]
 
 
-def _rows(path: Path, found: _Found) -> _Rows:
+def _rows(path: Path, loaded: _Found) -> _Rows:
     """Every problem as a row, with its place."""
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
     if path.is_dir():
-        yield from _folder(path, found)
+        yield from _folder(path, loaded)
     elif path.suffix == ".json":
-        yield from _list(path, found)
+        yield from _list(path, loaded)
     elif path.suffix == ".py":
-        yield from _one(path, found)
+        yield from _one(path, loaded)
     else:
-        yield from _lines(path, found)
+        yield from _lines(path, loaded)
 
 
-def _lines(path: Path, found: _Found) -> _Rows:
+def _lines(path: Path, loaded: _Found) -> _Rows:
     for number, line in enumerate(_read(path).split("\n"), start=1):
         if line.strip():
             try:
                 yield f"{path}, line {number}", _object(_json(line))
             except Malformed as error:
-                found.malformed.append(f"{path}, line {number}: {error}")
+                loaded.malformed.append(f"{path}, line {number}: {error}")
 
 
-def _list(path: Path, found: _Found) -> _Rows:
+def _list(path: Path, loaded: _Found) -> _Rows:
     try:
         rows = _json(_read(path))
     except Malformed as error:
@@ -273,12 +271,12 @@ def _list(path: Path, found: _Found) -> _Rows:
         try:
             yield f"{path}, row {number}", _object(row)
         except Malformed as error:
-            found.malformed.append(f"{path}, row {number}: {error}")
+            loaded.malformed.append(f"{path}, row {number}: {error}")
 
 
-def _folder(path: Path, found: _Found) -> _Rows:
+def _folder(path: Path, loaded: _Found) -> _Rows:
     if (path / "buggy.py").exists():
-        yield from _one(path / "buggy.py", found)
+        yield from _one(path / "buggy.py", loaded)
         return
     try:
         entries = sorted(path.iterdir())
@@ -288,20 +286,20 @@ def _folder(path: Path, found: _Found) -> _Rows:
         if entry.name.startswith((".", "_")):
             continue
         if entry.is_dir() and (entry / "buggy.py").exists():
-            yield from _one(entry / "buggy.py", found)
+            yield from _one(entry / "buggy.py", loaded)
         elif entry.is_dir():
-            found.skipped.append(f"{entry}: it has no buggy.py")
+            loaded.skipped.append(f"{entry}: it has no buggy.py")
         elif entry.suffix == ".jsonl":
-            yield from _lines(entry, found)
+            yield from _lines(entry, loaded)
         elif entry.suffix == ".py" and not _is_test_file(entry):
-            yield from _one(entry, found)
+            yield from _one(entry, loaded)
 
 
-def _one(program: Path, found: _Found) -> _Rows:
+def _one(program: Path, loaded: _Found) -> _Rows:
     try:
         yield str(program), _problem(program)
     except Malformed as error:
-        found.malformed.append(f"{program}: {error}")
+        loaded.malformed.append(f"{program}: {error}")
 
 
 def _problem(program: Path) -> dict[str, JSON]:
@@ -401,3 +399,61 @@ def _object(row: JSON) -> Mapping[str, JSON]:
     if not isinstance(row, dict):
         raise Malformed(f"is {kind_of(row)}; expected an object")
     return row
+
+
+# ---------------------------------------------------------------- program and tests in one source
+
+
+def from_source(text: str) -> Bug:
+    """The program without its tests, and all tests as visible cases: nothing is hidden.
+
+    Raises:
+        Malformed: it is not Python, has no tests, or no function they are for.
+    """
+    tree = parsed("is no path or JSON, and", text)
+    tests = [node for node in tree.body if _is_test(node)]
+    tests_of_file = from_module("\n".join(map(ast.unparse, tests)), set())
+    examples = [case for node in tree.body for case in doctests(node)]
+    statements = [*tests_of_file.statements, *examples]
+    if not statements:
+        raise Malformed("has no tests; expected asserts, test functions or doctests in the source")
+    code = _without(text, tests)
+    used = [
+        name for statement in [*statements, tests_of_file.prelude] for name in _called(statement)
+    ]
+    return Bug(
+        id="input",
+        name="input",
+        entry_point=entry_point("input", parsed("the program", code), "", used),
+        code=code,
+        visible=tuple(Case(statement=statement) for statement in statements),
+        hidden=(),
+        prelude=tests_of_file.prelude,
+    )
+
+
+def _is_test(node: ast.stmt) -> bool:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return node.name.startswith("test")
+    if isinstance(node, ast.ClassDef):
+        return node.name.startswith("Test")
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return "pytest" in ast.unparse(node)
+    main = isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)
+    return main or any(isinstance(inner, ast.Assert) for inner in ast.walk(node))
+
+
+def _without(text: str, tests: list[ast.stmt]) -> str:
+    """The text without the lines of the tests."""
+    lines = text.split("\n")
+    for node in tests:
+        decorators = getattr(node, "decorator_list", [])
+        first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+        for number in range(first, (node.end_lineno or first) + 1):
+            lines[number - 1] = ""
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _called(source: str) -> list[str]:
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return [call.func.id for call in calls if isinstance(call.func, ast.Name)]

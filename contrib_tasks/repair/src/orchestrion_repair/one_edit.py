@@ -143,19 +143,19 @@ def _simple(tree: ast.Module) -> list[ast.stmt]:
 
 def _deletions(tree: ast.Module) -> set[str]:
     """The tree without any one of its statements, and that statement; it is as before then."""
-    found = set()
+    deletions = set()
     for block in _blocks(tree):
         for number, statement in enumerate(list(block)):
             del block[number]
-            found.add(f"{_text(statement)}\n{ast.dump(tree)}")  # nothing remembered is true now
+            deletions.add(f"{_text(statement)}\n{ast.dump(tree)}")  # nothing remembered is true now
             block.insert(number, statement)
-    return found
+    return deletions
 
 
 def _blocks(tree: ast.AST) -> list[list[ast.stmt]]:
     names = ("body", "orelse", "finalbody")
-    found = [getattr(node, name, None) for node in ast.walk(tree) for name in names]
-    return [block for block in found if isinstance(block, list)]
+    blocks = [getattr(node, name, None) for node in ast.walk(tree) for name in names]
+    return [block for block in blocks if isinstance(block, list)]
 
 
 def _size(value: Any) -> int:

@@ -18,8 +18,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from orchestrion_repair.bug import Bug
-from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.operators import FAMILIES, Candidate, candidates
+from orchestrion_repair.symptoms import kinds_of_cases
 
 __all__ = ["count", "rate", "rates", "restoring"]
 
@@ -81,14 +81,14 @@ def restores(code: str, solution: str) -> bool:
 def rates() -> dict[tuple[str, str], float]:
     """The rate of every sub-kind, drawn towards its family's where it was rarely seen."""
     table = json.loads(_file().read_text("utf-8"))
-    found: dict[tuple[str, str], float] = {}
+    by_kind: dict[tuple[str, str], float] = {}
     for family, subs in table.items():
         right, total = (sum(column) for column in zip(*subs.values(), (0.2, 400), strict=True))
-        found[family, ""] = max(FLOOR, right / total)
+        by_kind[family, ""] = max(FLOOR, right / total)
         for sub, (hits, number) in subs.items():
             mixed = (hits + DOUBT + STRENGTH * right / total) / (number + STRENGTH)
-            found[family, sub] = max(FLOOR, mixed)
-    return found
+            by_kind[family, sub] = max(FLOOR, mixed)
+    return by_kind
 
 
 @cache

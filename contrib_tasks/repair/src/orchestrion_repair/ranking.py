@@ -83,9 +83,9 @@ MOST = 36
 @lru_cache(maxsize=1_000)
 def program(code: str, entry_point: str = "", arguments: tuple[str, ...] = ()) -> Program:
     """Everything worth trying on a program; nothing if it has no syntax."""
-    source, found = candidates(code, entry_point, arguments)
+    source, edits = candidates(code, entry_point, arguments)
     lines: dict[int, dict[str, list[tuple[float, Candidate]]]] = {}
-    for candidate in found:
+    for candidate in edits:
         families = lines.setdefault(candidate.line, {})
         one = (rate(candidate.family, candidate.sub), candidate)
         families.setdefault(candidate.family, []).append(one)
@@ -112,7 +112,7 @@ def program(code: str, entry_point: str = "", arguments: tuple[str, ...] = ()) -
         line: math.sqrt(sum(one.mass for one in families.values()))
         for line, families in values.items()
     }
-    return Program(source, found, table, values, number, masses)
+    return Program(source, edits, table, values, number, masses)
 
 
 @frozen(eq=False)
@@ -170,12 +170,12 @@ def propose(
             *propose(program, families, lines, weights, skipped),
         ]
     table = program.table
-    found = [
+    weighted = [
         (value * weights.get(line, 1.0), candidate)
         for line in lines
         for family in families
         for value, candidate in table.get(line, {}).get(family, ())
         if candidate.number not in tried
     ]
-    found.sort(key=lambda pair: (-pair[0], pair[1].number))
-    return [candidate for _, candidate in found]
+    weighted.sort(key=lambda pair: (-pair[0], pair[1].number))
+    return [candidate for _, candidate in weighted]

@@ -11,7 +11,7 @@ import doctest
 import json
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 from attrs import frozen
@@ -31,13 +31,17 @@ __all__ = [
     "doctests",
     "entry_point",
     "kind_of",
+    "listed",
+    "name_of",
     "parsed",
     "read_row",
     "read_tests",
     "text_of",
+    "unused",
 ]
 
 SPLITS = ", ".join(get_args(Split))
+MOST_LISTED = 20
 T = TypeVar("T")
 
 
@@ -314,12 +318,12 @@ def _is_plain(name: str, row: Mapping[str, JSON]) -> bool:
     return re.fullmatch(rf"assert ({call}|list\({call}\)) == expected", body) is not None
 
 
-def _taken(prelude: str, found: Statements) -> Tests:
-    if not found.statements and found.left_out:
-        raise Unusable(f"no test is usable: {found.left_out[0]}")
-    cases = tuple(Case(statement=text) for text in found.statements)
-    whole = "\n\n".join(part for part in (prelude, found.prelude) if part)
-    return Tests(cases, None, whole, found.names, found.left_out)
+def _taken(prelude: str, statements: Statements) -> Tests:
+    if not statements.statements and statements.left_out:
+        raise Unusable(f"no test is usable: {statements.left_out[0]}")
+    cases = tuple(Case(statement=text) for text in statements.statements)
+    whole = "\n\n".join(part for part in (prelude, statements.prelude) if part)
+    return Tests(cases, None, whole, statements.names, statements.left_out)
 
 
 def _cases(row: Mapping[str, JSON], key: str) -> tuple[Case, ...]:
@@ -371,6 +375,26 @@ def divided(tests: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...]]:
 
 
 # ---------------------------------------------------------------- fields
+
+
+def name_of(row: Mapping[str, JSON]) -> str:
+    """Return the name that a row gives its problem; "" if none."""
+    keys = ("name", "task_id", "id", "entry_point")
+    return next((str(row[key]) for key in keys if row.get(key) is not None), "")
+
+
+def unused(wanted: str, used: Container[str]) -> str:
+    """Return a name, numbered if it is used already."""
+    number, new = 1, wanted
+    while new in used:
+        number, new = number + 1, f"{wanted}#{number + 1}"
+    return new
+
+
+def listed(lines: Sequence[str]) -> str:
+    """Return lines as they stand below a message, at most 20."""
+    more = [f"and {len(lines) - MOST_LISTED} more"] if len(lines) > MOST_LISTED else []
+    return "".join(f"\n  {line}" for line in [*lines[:MOST_LISTED], *more])
 
 
 def text_of(row: Mapping[str, JSON], *keys: str) -> str:

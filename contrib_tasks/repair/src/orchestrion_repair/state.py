@@ -21,15 +21,20 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from orchestrion import JSON, Turn
-from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.ranking import Map, Program, chart, ochiai, program
-from orchestrion_repair.skills import Skills
-from orchestrion_repair.symptoms import symptoms
+from orchestrion_repair.symptoms import kinds_of_cases, symptoms
 
 if TYPE_CHECKING:
     from orchestrion_repair.learned import Model, Situation
 
+from collections.abc import Iterable
+
+from orchestrion import Member
+from orchestrion_repair.operators import FAMILIES
+
 __all__ = [
+    "RUNS_TESTS",
+    "Skills",
     "State",
     "Target",
     "after",
@@ -37,8 +42,11 @@ __all__ = [
     "digest_of",
     "map_of",
     "program_of",
+    "role_of",
     "situation_of",
+    "skills_of",
     "target_of",
+    "testers_of",
 ]
 
 
@@ -165,7 +173,7 @@ def situation_of(state: State) -> Situation:
     if state.results is not None:
         named = symptoms(state.results, state.target.visible, state.target.entry_point)
         how = tuple((name, share) for name, share in named.items() if share)
-    raised = {one["line"] for one in state.results or () if one["line"] is not None}
+    raised = {result["line"] for result in state.results or () if result["line"] is not None}
     return Situation(
         suspicion=state.suspicion,
         symptoms=how,
@@ -179,11 +187,13 @@ def situation_of(state: State) -> Situation:
 
 def blocked(state: State) -> frozenset[str]:
     """Agents, and options of agents, of which it is known that they have nothing left to do."""
-    found = set(state.done)
+    names = set(state.done)
     if state.model is not None:
         from orchestrion_repair.features import outlooks
 
-        return frozenset(found.union(name for name, one in outlooks(state).items() if not one.left))
+        return frozenset(
+            names.union(name for name, outlook in outlooks(state).items() if not outlook.left)
+        )
     table, regions = program_of(state).table, map_of(state).regions
     for agent, families in state.skills:
         for region, lines in regions.items():
@@ -194,8 +204,8 @@ def blocked(state: State) -> frozenset[str]:
                 for _, candidate in table[line].get(family, ())
             )
             if not left:
-                found.add(f"{agent}:{region}")
-    return frozenset(found)
+                names.add(f"{agent}:{region}")
+    return frozenset(names)
 
 
 # ---------------------------------------------------------------- what turns do
@@ -226,7 +236,7 @@ def _nothing(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
 
 
 def _tests(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
-    results = tuple(_result(one) for one in data["results"])
+    results = tuple(_result(result) for result in data["results"])
     if len(results) != len(state.target.visible):
         return state
     return evolve(
@@ -234,27 +244,27 @@ def _tests(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
         results=results,
         last=(),
         suspicion=_suspicion(results) or state.suspicion,
-        fixed=all(one["passed"] for one in results),
+        fixed=all(result["passed"] for result in results),
         done=state.done | {turn.agent},
     )
 
 
 def _suspicion(results: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, float], ...] | None:
     """Ochiai's coefficient by line; None if the results say nothing of lines."""
-    runs = [(one["passed"], frozenset(one["lines"])) for one in results]
+    runs = [(result["passed"], frozenset(result["lines"])) for result in results]
     return tuple(sorted(ochiai(runs).items())) or None
 
 
-def _result(one: Mapping[str, JSON]) -> dict[str, JSON]:
-    line = one.get("line")
-    asserted = {"want": one["want"]} if "want" in one else {}
+def _result(report: Mapping[str, JSON]) -> dict[str, JSON]:
+    line = report.get("line")
+    asserted = {"want": report["want"]} if "want" in report else {}
     return {
         **asserted,
-        "passed": bool(one["passed"]),
-        "error": str(one.get("error", "")),
-        "got": one.get("got"),
+        "passed": bool(report["passed"]),
+        "error": str(report.get("error", "")),
+        "got": report.get("got"),
         "line": int(line) if line is not None else None,
-        "lines": [int(number) for number in one.get("lines", ())],
+        "lines": [int(number) for number in report.get("lines", ())],
     }
 
 
@@ -266,7 +276,7 @@ def _edits(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
         moved[int(line)] = moved.get(int(line), 0) + int(number)
     calls, choice = dict(state.calls), f"{turn.agent}:{data['region']}"
     calls[choice] = calls.get(choice, 0) + 1
-    last = tuple((int(number), _result(one)) for number, one in data.get("last", ()))
+    last = tuple((int(number), _result(result)) for number, result in data.get("last", ()))
     return evolve(
         state,
         last=last or state.last,
@@ -287,7 +297,7 @@ def _replaced(state: State, code: str, data: Mapping[str, JSON]) -> State:
     results: Sequence[Any] | None = data.get("results")
     known = None
     if results is not None and len(results) == len(state.target.visible):
-        known = tuple(_result(one) for one in results)
+        known = tuple(_result(result) for result in results)
     return State(
         target=state.target,
         code=code,
@@ -296,7 +306,7 @@ def _replaced(state: State, code: str, data: Mapping[str, JSON]) -> State:
         calls=state.calls,
         turns=state.turns,
         executions=state.executions,
-        fixed=known is not None and all(one["passed"] for one in known),
+        fixed=known is not None and all(result["passed"] for result in known),
         improved=True,
         skills=state.skills,
         testers=state.testers,
@@ -305,3 +315,36 @@ def _replaced(state: State, code: str, data: Mapping[str, JSON]) -> State:
 
 
 _REPORTS = {"tests": _tests, "edits": _edits, "lint": _lint}
+
+
+# ---------------------------------------------------------------- what agents can do
+
+
+Skills = tuple[tuple[str, tuple[str, ...]], ...]
+"""Agents with their families, in the order of the team."""
+
+RUNS_TESTS = "runs the visible tests"
+"""The role of an agent that reports test results begins so."""
+_START = "tries edits: "
+
+
+def role_of(families: Sequence[str]) -> str:
+    """The role of an agent that tries edits of these families."""
+    return _START + ", ".join(families)
+
+
+def skills_of(roster: Iterable[Member]) -> Skills:
+    """The members of a team that try edits."""
+    skills = []
+    for member in roster:
+        if member.role.startswith(_START):
+            names = member.role.removeprefix(_START).split(", ")
+            families = tuple(name for name in names if name in FAMILIES)
+            if families:
+                skills.append((member.name, families))
+    return tuple(skills)
+
+
+def testers_of(roster: Iterable[Member]) -> tuple[str, ...]:
+    """The members of a team that run the visible tests."""
+    return tuple(member.name for member in roster if member.role.startswith(RUNS_TESTS))

@@ -6,12 +6,14 @@ plain values; what a program raised instead of giving a value counts by its name
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from orchestrion_repair.examples import arguments_of
+from orchestrion_repair.operators.kinds import kinds_of_arguments
 
-__all__ = ["SYMPTOMS", "symptoms"]
+__all__ = ["SYMPTOMS", "arguments_of", "kinds_of_cases", "symptoms"]
 
 _ERRORS = {
     "TypeError": "type error",
@@ -45,38 +47,38 @@ def symptoms(
 ) -> dict[str, float]:
     """The share of failing tests with each symptom; of passing ones for "passes with"."""
     totals = dict.fromkeys(SYMPTOMS, 0.0)
-    failed = sum(not one["passed"] for one in results)
+    failed = sum(not result["passed"] for result in results)
     passed = len(results) - failed
-    for one, case in zip(results, cases, strict=True):
+    for result, case in zip(results, cases, strict=True):
         arguments = arguments_of(case, entry_point)
-        word, number = ("passes", passed) if one["passed"] else ("fails", failed)
+        word, number = ("passes", passed) if result["passed"] else ("fails", failed)
         for name in _inputs(arguments):
             totals[f"{word} with {name}"] += 1 / number
-        if not one["passed"]:
-            for name in _of(one, case, arguments):
+        if not result["passed"]:
+            for name in _of(result, case, arguments):
                 totals[name] += 1 / failed
     return totals
 
 
 def _inputs(arguments: Sequence[Any]) -> set[str]:
-    found = set()
+    names = set()
     for value in arguments:
         if isinstance(value, str | list | tuple | dict):
             if not value:
-                found.add("empty input")
+                names.add("empty input")
             elif len(value) == 1:
-                found.add("single input")
+                names.add("single input")
             if isinstance(value, list | tuple):
-                found |= _inputs([item for item in value if isinstance(item, int | float)])
+                names |= _inputs([item for item in value if isinstance(item, int | float)])
                 texts = [repr(item) for item in value]
                 if len(set(texts)) < len(texts):
-                    found.add("repeated input")
+                    names.add("repeated input")
         elif isinstance(value, int | float) and not isinstance(value, bool):
             if value == 0:
-                found.add("zero input")
+                names.add("zero input")
             elif value < 0:
-                found.add("negative input")
-    return found
+                names.add("negative input")
+    return names
 
 
 def _of(result: Mapping[str, Any], case: Mapping[str, Any], arguments: Sequence[Any]) -> set[str]:
@@ -89,10 +91,10 @@ def _of(result: Mapping[str, Any], case: Mapping[str, Any], arguments: Sequence[
         return set()
     got = _plain(result["got"])
     want = _plain(result["want"]) if asserted else case["want"]
-    found = _compared(got, want)
+    names = _compared(got, want)
     if any(type(got) is type(value) and got == value for value in arguments):
-        found.add("is an argument")
-    return found
+        names.add("is an argument")
+    return names
 
 
 def _plain(data: Any) -> Any:
@@ -115,16 +117,16 @@ def _compared(got: Any, want: Any) -> set[str]:
     if _number(got) and _number(want):
         return _numbers(got, want)
     if isinstance(got, str) and isinstance(want, str):
-        found = _sequences(got, want)
+        names = _sequences(got, want)
         if "".join(got.lower().split()) == "".join(want.lower().split()):
-            found.add("blank or case")
-        return found
+            names.add("blank or case")
+        return names
     if isinstance(got, list) and isinstance(want, list):
-        found = _sequences(got, want)
+        names = _sequences(got, want)
         pairs = [(g, w) for g, w in zip(got, want, strict=False) if g != w]
         if pairs and all(_number(g) and _number(w) and abs(g - w) == 1 for g, w in pairs):
-            found.add("items off by one")
-        return found
+            names.add("items off by one")
+        return names
     if isinstance(got, dict) and isinstance(want, dict):
         return _mappings(got, want)
     return {"other type"}
@@ -143,40 +145,68 @@ def _numbers(got: float, want: float) -> set[str]:
 
 
 def _sequences(got: Any, want: Any) -> set[str]:
-    found = set()
+    names = set()
     if len(got) != len(want):
-        found.add("shorter" if len(got) < len(want) else "longer")
+        names.add("shorter" if len(got) < len(want) else "longer")
     elif sum(g != w for g, w in zip(got, want, strict=True)) == 1:
-        found.add("one item differs")
+        names.add("one item differs")
     if not got and want:
-        found.add("empty")
+        names.add("empty")
     if got and not want:
-        found.add("should be empty")
+        names.add("should be empty")
     if got and want[: len(got)] == got:
-        found.add("prefix of wanted")
+        names.add("prefix of wanted")
     if want and got[: len(want)] == want:
-        found.add("wanted is prefix")
+        names.add("wanted is prefix")
     mine, theirs = sorted(map(repr, got)), sorted(map(repr, want))
     if mine == theirs:
-        found.add("other order")
+        names.add("other order")
     elif got and set(mine) < set(theirs):
-        found.add("some items missing")
+        names.add("some items missing")
     elif want and set(theirs) < set(mine):
-        found.add("some items too many")
-    return found
+        names.add("some items too many")
+    return names
 
 
 def _mappings(got: dict[str, Any], want: dict[str, Any]) -> set[str]:
-    found = set()
+    names = set()
     if not got and want:
-        found.add("empty")
+        names.add("empty")
     if got.keys() < want.keys():
-        found |= {"some items missing", "shorter"}
+        names |= {"some items missing", "shorter"}
     elif want.keys() < got.keys():
-        found |= {"some items too many", "longer"}
+        names |= {"some items too many", "longer"}
     differing = [key for key in got.keys() & want.keys() if got[key] != want[key]]
     if len(differing) == 1:
-        found.add("one item differs")
+        names.add("one item differs")
     for key in sorted(differing)[:5]:
-        found |= _compared(got[key], want[key]) - {"gave nothing"}
-    return found
+        names |= _compared(got[key], want[key]) - {"gave nothing"}
+    return names
+
+
+# ---------------------------------------------------------------- arguments of test cases
+
+
+def arguments_of(case: Mapping[str, Any], entry_point: str) -> Sequence[Any]:
+    """The arguments a case passes; of a statement those of its first call, if they are literal."""
+    if "call" in case:
+        arguments: Sequence[Any] = case["call"]
+        return arguments
+    return _literal_arguments(case["assert"], entry_point)
+
+
+def kinds_of_cases(cases: Sequence[Mapping[str, Any]], entry_point: str) -> tuple[str, ...]:
+    """The kind of each argument, as far as the cases tell."""
+    return kinds_of_arguments(arguments_of(case, entry_point) for case in cases)
+
+
+@lru_cache(maxsize=4_000)
+def _literal_arguments(statement: str, entry_point: str) -> tuple[Any, ...]:
+    try:
+        tree = ast.parse(statement)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == entry_point:
+                return tuple(ast.literal_eval(argument) for argument in node.args)
+    except (ValueError, SyntaxError, TypeError, RecursionError):
+        pass
+    return ()

@@ -26,21 +26,29 @@ from orchestrion import (
     Turn,
     UsageError,
     learnable,
-    no_calls,
 )
 from orchestrion_repair.bug import Bug
 from orchestrion_repair.features import features, hints
 from orchestrion_repair.ranking import Map
 from orchestrion_repair.runner import LEVEL, Limits, Outcome, Runner, Trial, shared_runner
-from orchestrion_repair.shown import observation_text, problem_text
-from orchestrion_repair.skills import Skills, skills_of, testers_of
-from orchestrion_repair.state import State, after, blocked, digest_of, map_of, target_of
+from orchestrion_repair.state import (
+    Skills,
+    State,
+    after,
+    blocked,
+    digest_of,
+    map_of,
+    skills_of,
+    target_of,
+    testers_of,
+)
 
 if TYPE_CHECKING:
     from orchestrion_repair.learned import Model
     from orchestrion_repair.loaders import Collection
 
-__all__ = ["Repair", "observed"]
+
+__all__ = ["Repair", "observation_text", "observed", "problem_text"]
 
 BUILTIN = "builtin"
 MOST_ORDERED = 800
@@ -50,11 +58,12 @@ SHOWN = 100
 
 
 @frozen
-class Repair(Task):
+class Repair:
     """Buggy Python functions with tests.
 
-    The verifier runs the final program on the visible and the hidden tests, forwards in one
-    process and backwards in another; neither ever holds a wanted value. `parts` say which share
+    The verifier is the sandbox's judge. It has the final program run on the visible and the hidden
+    tests, forwards in one process and backwards in another; neither ever holds a wanted value.
+    `parts` say which share
     of the tests passed, and which share was judged outside the program's process. What agents
     claim does not matter.
 
@@ -109,21 +118,21 @@ class Repair(Task):
             raise UsageError(f"{path}.ranking: is no ranking of edits: {error}") from None
 
     async def _usable(self, runner: Runner) -> tuple[Bug, ...]:
-        """The bugs that can be mended under the limits; what is left out is said by name."""
+        """Return the bugs that can be mended under the limits; warn of each that cannot."""
         if self.suite == BUILTIN:  # whose every program and solution is run in its tests
             return self.bugs()
         from structlog import get_logger
 
         from orchestrion_repair.checking import checked
 
-        found = await checked(self._loaded(), runner, self.limits)
-        for line in found.skipped[:SHOWN]:
+        usable = await checked(self._loaded(), runner, self.limits)
+        for line in usable.skipped[:SHOWN]:
             get_logger().warning(f"{self.suite}: left out: {line}")
-        if len(found.skipped) > SHOWN:
-            get_logger().warning(f"{self.suite}: {len(found.skipped) - SHOWN} more left out")
-        if not found.bugs:
-            raise UsageError(f"{self.suite}: no problem can be used: {found.skipped[0]}")
-        return found.bugs
+        if len(usable.skipped) > SHOWN:
+            get_logger().warning(f"{self.suite}: {len(usable.skipped) - SHOWN} more left out")
+        if not usable.bugs:
+            raise UsageError(f"{self.suite}: no problem can be used: {usable.skipped[0]}")
+        return usable.bugs
 
     def bugs(self) -> tuple[Bug, ...]:
         """All problems, in a fixed order, before any was run.
@@ -147,26 +156,6 @@ class Repair(Task):
         """How far one program may go."""
         return Limits(self.steps, self.cpu_seconds, self.memory_mb)
 
-    # The protocol's methods, for a component that was not opened: problems, but no verdict.
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """The problems of a split."""
-        return RunningRepair(self, self.bugs(), None).problems(split)
-
-    ceiling = no_calls
-
-    async def verify(
-        self,
-        problem: Problem,
-        trajectory: Trajectory,
-        state: Any,
-        *,
-        final: bool,
-        calls: Calls,
-    ) -> Scores:
-        """Only an opened task can run programs."""
-        raise UsageError("open the repair task before asking it for a verdict")
-
 
 @frozen(eq=False)
 class RunningRepair(Task):
@@ -184,11 +173,11 @@ class RunningRepair(Task):
         """The problems of a split, in a fixed order."""
         if split not in self._known:
             chosen = [bug for bug in self.bugs if bug.split == split]
-            most = self.settings.max_problems or len(chosen)
+            limit = self.settings.max_problems or len(chosen)
             if split == "train":
-                most = self.settings.train_problems or most
-            if len(chosen) > most:
-                chosen = [chosen[i * len(chosen) // most] for i in range(most)]
+                limit = self.settings.train_problems or limit
+            if len(chosen) > limit:
+                chosen = [chosen[i * len(chosen) // limit] for i in range(limit)]
             self._known[split] = tuple(self.problem_of(bug) for bug in chosen)
         return self._known[split]
 
@@ -252,8 +241,8 @@ class RunningRepair(Task):
         shown = outcomes[: len(visible)]
         if not final:
             return Scores(_share(shown), parts={"visible": _share(shown)})
-        success = bool(outcomes) and all(one.passed for one in outcomes)
-        apart = sum(one.apart for one in outcomes) / len(outcomes) if outcomes else 0.0
+        success = bool(outcomes) and all(outcome.passed for outcome in outcomes)
+        apart = sum(outcome.apart for outcome in outcomes) / len(outcomes) if outcomes else 0.0
         judged = outcomes[len(visible) :]
         parts = {"visible": _share(shown), "hidden": _share(judged), "judged_outside": apart}
         return Scores(float(success), success, parts)
@@ -261,26 +250,21 @@ class RunningRepair(Task):
     async def _outcomes(
         self, code: str, data: Mapping[str, Any], cases: Sequence[Mapping[str, JSON]]
     ) -> list[Outcome]:
-        """The worse of two runs of each case: forwards, and backwards if that went well.
+        """Judge the cases forwards and, if all pass, backwards.
 
         A program that is right only at first, or only after certain other calls, is not right.
         """
-        assert self.runner is not None
-        tests = tuple(cases)
         limits = Limits(**data["limits"])
-        found: list[Outcome] = []
-        for order in (tests, tests[::-1]):
-            trial = Trial(
-                code, data["entry_point"], order, data.get("prelude", ""), isolated=True, split=True
-            )
-            outcomes = list((await self.runner.run([trial], limits))[0])
-            if found:
-                pairs = zip(found, outcomes[::-1], strict=True)
-                return [one if not one.passed else other for one, other in pairs]
-            found = outcomes
-            if not all(one.passed for one in found):
-                break
-        return found
+
+        async def judged(order: Sequence[Mapping[str, JSON]]) -> tuple[Outcome, ...]:
+            assert self.runner is not None
+            trial = Trial(code, data["entry_point"], tuple(order), data.get("prelude", ""))
+            return await self.runner.judge(trial, limits)
+
+        forwards = await judged(cases)
+        if not all(outcome.passed for outcome in forwards):
+            return list(forwards)
+        return list((await judged(cases[::-1]))[::-1])
 
 
 def observed(state: State) -> Observation:
@@ -295,7 +279,7 @@ def observed(state: State) -> Observation:
         "visible": list(state.target.visible),
         "limits": dict(state.target.limits),
         "results": list(state.results) if state.results is not None else None,
-        "regions": {name: list(found) for name, found in lines.regions.items()},
+        "regions": {name: list(numbers) for name, numbers in lines.regions.items()},
         "weights": {str(line): weight for line, weight in lines.weights.items()},
         "tried": sorted(state.tried),
         "order": _order(lines),
@@ -321,8 +305,67 @@ def _passing(results: Sequence[Mapping[str, JSON]] | None) -> float | None:
     """The share of visible tests that are known to pass."""
     if not results:
         return None
-    return sum(bool(one["passed"]) for one in results) / len(results)
+    return sum(bool(result["passed"]) for result in results) / len(results)
 
 
 def _share(outcomes: Sequence[Outcome]) -> float:
-    return sum(one.passed for one in outcomes) / len(outcomes) if outcomes else 0.0
+    return sum(outcome.passed for outcome in outcomes) / len(outcomes) if outcomes else 0.0
+
+
+# ---------------------------------------------------------------- what is shown as text
+
+
+WIDE = 100
+
+
+def problem_text(data: Mapping[str, Any]) -> str:
+    """The program and its visible tests."""
+    tests = "\n".join(f"  {_case(data['entry_point'], case)}" for case in data["visible"])
+    return (
+        f"`{data['entry_point']}` is wrong: some of its tests fail. Find the edit that makes all "
+        f"of them pass, and others like them.\n\n{data['code'].rstrip()}\n\nTests:\n{tests}\n"
+    )
+
+
+def observation_text(state: State, lines: Map) -> str:
+    """The current program with the most suspicious lines marked, and its known results."""
+    marks = dict.fromkeys(lines.regions["top"], ">>")
+    marks |= dict.fromkeys(lines.regions["next"], " >")
+    known = state.suspicion is not None or bool(state.boosts)
+    rows = [
+        f"{marks.get(number, '') if known else '':2} {number:3} {row}"
+        for number, row in enumerate(state.code.splitlines(), start=1)
+    ]
+    return "\n".join([*rows, "", *_results(state)])
+
+
+def _results(state: State) -> list[str]:
+    entry, cases = state.target.entry_point, state.target.visible
+    if state.results is not None:
+        return [_row(entry, *pair) for pair in zip(cases, state.results, strict=True)]
+    if not state.last:
+        return ["Tests: not run yet."]
+    rows = [
+        _row(entry, cases[number], result) for number, result in state.last if number < len(cases)
+    ]
+    return ["Tests: run on edits of this program only; the last edit gave:", *rows]
+
+
+def _row(entry_point: str, case: Mapping[str, JSON], result: Mapping[str, Any]) -> str:
+    if result["passed"]:
+        return f"pass  {_case(entry_point, case)}"
+    raised = result["error"] and result["got"] is None
+    what = result["error"] if raised else f"got {_cut(result['got'])}"
+    return f"FAIL  {_case(entry_point, case)}: {what}"
+
+
+def _case(entry_point: str, case: Mapping[str, JSON]) -> str:
+    if "call" not in case:
+        return _cut(case["assert"], plain=True)
+    arguments = ", ".join(map(repr, case["call"]))
+    return _cut(f"{entry_point}({arguments}) == {case['want']!r}", plain=True)
+
+
+def _cut(value: JSON, plain: bool = False) -> str:
+    text = value if plain else repr(value)
+    return text if len(text) <= WIDE else text[: WIDE - 3] + "..."

@@ -58,7 +58,7 @@ class Evidence:
         gain: the best share of failing tests that an edit here mended.
         tried, moved: how many edits here were run, and changed what the first failing test gives.
         odd: whether a linter named it.
-        words: what stands there, see `features.line_syntax`.
+        words: what stands there, see `syntax.line_syntax`.
     """
 
     suspicion: float | None
@@ -192,17 +192,17 @@ class Reader:
 
     def _read(self, text: str) -> tuple[list[str], list[str]]:
         """A text's tokens as they are, and abstracted: own names by what they hold."""
-        found = self._tokens.get(text)
-        if found is None:
+        read = self._tokens.get(text)
+        if read is None:
             plain = _TOKEN.findall(text)
-            found = self._tokens[text] = (
+            read = self._tokens[text] = (
                 plain,
                 [
                     self._abstract(token, before)
                     for token, before in zip(plain, ["", *plain], strict=False)
                 ],
             )
-        return found
+        return read
 
     def _abstract(self, token: str, before: str) -> str:
         if token[0] == "\n":
@@ -222,11 +222,11 @@ class Reader:
     def _changed(self, old: str, new: str) -> Iterator[Trait]:
         """The n-grams around the change that come (+) and go (-)."""
         (_, before), (_, after) = self._read(old), self._read(new)
-        start, most = 0, min(len(before), len(after))
-        while start < most and before[start] == after[start]:
+        start, limit = 0, min(len(before), len(after))
+        while start < limit and before[start] == after[start]:
             start += 1
         end = 0
-        while end < most - start and before[-1 - end] == after[-1 - end]:
+        while end < limit - start and before[-1 - end] == after[-1 - end]:
             end += 1
         counts: dict[str, int] = {}
         for sign, tokens in ((1, after), (-1, before)):

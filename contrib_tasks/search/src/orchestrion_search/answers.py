@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers, as SQuAD (Rajpurkar et al. 2016, arXiv 1606.05250) has them."""
+"""Read answers, and compare them as SQuAD (Rajpurkar et al. 2016, arXiv 1606.05250) does."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
-__all__ = ["exact", "f1", "normal"]
+from orchestrion import Turn
+
+__all__ = ["exact", "f1", "normal", "value_of"]
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _MARKS = str.maketrans("", "", string.punctuation)
 
 
 def normal(text: str) -> str:
-    """Lower case, without punctuation and English articles, words one blank apart.
+    """Return lower case, without punctuation and English articles, words one blank apart.
 
     An answer that is nothing but an article stays: the letter "A" is an answer.
     """
@@ -23,20 +25,27 @@ def normal(text: str) -> str:
 
 
 def exact(given: str, wanted: Sequence[str]) -> bool:
-    """Whether the answer is one of the wanted ones; an empty one never is."""
-    said = normal(given)
-    return bool(said) and any(said == normal(one) for one in wanted)
+    """Return whether the answer is one of the wanted ones; an empty one never is."""
+    answer = normal(given)
+    return bool(answer) and any(answer == normal(right) for right in wanted)
 
 
 def f1(given: str, wanted: Sequence[str]) -> float:
-    """The best overlap of words with a wanted answer; yes and no are right or wrong."""
-    return max((_f1(normal(given), normal(one)) for one in wanted), default=0.0)
+    """Return the best overlap of words with a wanted answer; yes and no are right or wrong."""
+    return max((_f1(normal(given), normal(right)) for right in wanted), default=0.0)
 
 
-def _f1(said: str, right: str) -> float:
+def _f1(answer: str, right: str) -> float:
     whole = {"yes", "no", "noanswer"}
-    if said != right and (said in whole or right in whole):
+    if answer != right and (answer in whole or right in whole):
         return 0.0
-    left, other = said.split(), right.split()
+    left, other = answer.split(), right.split()
     common = sum((Counter(left) & Counter(other)).values())
     return 2 * common / (len(left) + len(other)) if common else 0.0
+
+
+def value_of(turn: Turn) -> str:
+    """Return what was read from a response, or else all of it; nothing of a turn that failed."""
+    data = turn.output.data
+    value = data.get("value") if isinstance(data, dict) else turn.output.content
+    return value.strip() if isinstance(value, str) and turn.status == "completed" else ""

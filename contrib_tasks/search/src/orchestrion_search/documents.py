@@ -32,7 +32,7 @@ class Index(Protocol):
     """Finds documents; the same query always finds the same ones in the same order."""
 
     def search(self, query: str, results: int) -> tuple[Document, ...]:
-        """The best documents for a query, best first; none if nothing fits."""
+        """Return the best documents for a query, best first; none if nothing fits."""
         ...
 
     def close(self) -> None:
@@ -64,11 +64,11 @@ class Bm25:
         with self._base:
             self._base.executemany(
                 "INSERT INTO documents(rowid, title, body) VALUES (?, ?, ?)",
-                ((i, one.title, one.text) for i, one in enumerate(self._documents)),
+                ((i, document.title, document.text) for i, document in enumerate(self._documents)),
             )
 
     def search(self, query: str, results: int) -> tuple[Document, ...]:
-        """The best documents; equally good ones in the order of the corpus."""
+        """Return the best documents; equally good ones in the order of the corpus."""
         words = list(dict.fromkeys(re.findall(r"\w+", query.casefold())))[:WORDS]
         if not words:
             return ()
@@ -88,22 +88,22 @@ class Bm25:
 
 
 def read_corpus(path: Path) -> tuple[Document, ...]:
-    """Documents of a file, one {"title", "text"} a line.
+    """Return documents of a file, one {"title", "text"} a line.
 
     Raises:
         UsageError: with the line that is wrong.
     """
-    found: list[Document] = []
+    documents: list[Document] = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             try:
                 row = json.loads(line)
-                found.append(Document(_text(row, "title"), _text(row, "text")))
+                documents.append(Document(_text(row, "title"), _text(row, "text")))
             except (ValueError, TypeError, KeyError) as error:
                 raise UsageError(
                     f'{path}:{number}: want {{"title": "...", "text": "..."}} ({error})'
                 ) from error
-    return tuple(found)
+    return tuple(documents)
 
 
 def _text(row: dict[str, object], name: str) -> str:
@@ -114,7 +114,7 @@ def _text(row: dict[str, object], name: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file.
+    """Return the text of a file.
 
     Raises:
         UsageError: it cannot be read.
@@ -126,5 +126,5 @@ def read_text(path: Path) -> str:
 
 
 def without_doubles(documents: Iterable[Document]) -> tuple[Document, ...]:
-    """Each document once, where it came first."""
+    """Return each document once, where it came first."""
     return tuple(dict.fromkeys(documents))

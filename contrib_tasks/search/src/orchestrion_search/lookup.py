@@ -28,7 +28,7 @@ from orchestrion import (
     Usage,
     no_calls,
 )
-from orchestrion_search.turns import value_of
+from orchestrion_search.answers import value_of
 
 __all__ = ["DIGITS", "LETTERS", "Lookup", "LookupTeacher"]
 
@@ -81,30 +81,30 @@ class Lookup(Task):
     ceiling = no_calls
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """Questions of a split; no question is in two."""
+        """Return questions of a split; no question is in two."""
         return _questions(self.seed, self.train, self.validation, self.test)[split]
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """The question as it is asked."""
+        """Return the question as it is asked."""
         return self._step(_State(problem.text, problem.hidden["table"]))
 
     def step(self, state: _State, turn: Turn, key: Key) -> Step:
-        """What a finished turn does to the question; a failed one uses up its round."""
-        said = value_of(turn)
+        """Return what a finished turn does to the question; a failed one uses up its round."""
+        symbol = value_of(turn)
         if turn.agent == self.verifier:
             state = evolve(state, rounds=state.rounds + 1)
-            return self._step(state, done=said == "n" and state.rounds >= self.rounds)
+            return self._step(state, done=symbol == "n" and state.rounds >= self.rounds)
         if turn.agent == self.searcher:
-            if len(said) == 1 and said in LETTERS:
-                digit = state.table[LETTERS.index(said)]
-                state = evolve(state, shown=state.shown.replace(said, digit))
+            if len(symbol) == 1 and symbol in LETTERS:
+                digit = state.table[LETTERS.index(symbol)]
+                state = evolve(state, shown=state.shown.replace(symbol, digit))
             return self._step(state, done=state.rounds >= self.rounds)
         if turn.agent == self.answerer:
-            return self._step(evolve(state, answer=said), done=True)
+            return self._step(evolve(state, answer=symbol), done=True)
         return self._step(state)
 
     def _step(self, state: _State, done: bool = False) -> Step:
-        left = sum(one in LETTERS for one in state.shown)
+        left = sum(symbol in LETTERS for symbol in state.shown)
         features = (left / 2, min(1.0, state.rounds / self.rounds))
         return Step(state, Observation(state.shown, features=features, progress=1 - left / 2), done)
 
@@ -115,7 +115,7 @@ class Lookup(Task):
         if state.answer:
             right = state.answer == problem.hidden["answer"]
             return Scores(float(right), right)
-        known = sum(one in DIGITS for one in state.shown) / 2
+        known = sum(symbol in DIGITS for symbol in state.shown) / 2
         return Scores(0.0 if final else 0.5 * known)
 
 
@@ -131,15 +131,15 @@ def _questions(
         ("test", test),
     )
     for split, size in sizes:
-        found: list[Problem] = []
+        problems: list[Problem] = []
         n = 0
-        while len(found) < size:
+        while len(problems) < size:
             question = _question(Key(seed).child("lookup", split, n))
             n += 1
             if question not in seen:
                 seen.add(question)
-                found.append(_problem(f"{split}-{len(found)}", *question))
-        made[split] = tuple(found)
+                problems.append(_problem(f"{split}-{len(problems)}", *question))
+        made[split] = tuple(problems)
     return made
 
 
@@ -157,8 +157,11 @@ def _question(key: Key) -> tuple[str, str]:
 
 
 def _problem(name: str, text: str, table: str) -> Problem:
-    digits = [one if one in DIGITS else table[LETTERS.index(one)] for one in (text[0], text[2])]
-    letters = sum(one in LETTERS for one in text)
+    digits = [
+        symbol if symbol in DIGITS else table[LETTERS.index(symbol)]
+        for symbol in (text[0], text[2])
+    ]
+    letters = sum(symbol in LETTERS for symbol in text)
     hidden = {"table": table, "answer": max(digits)}
     return Problem(name, text, category=("known", "one", "two")[letters], hidden=hidden)
 
@@ -185,24 +188,24 @@ class LookupTeacher(Model):
     ceiling = no_calls
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """One symbol."""
+        """Return one symbol."""
         prompt = str(request["messages"][-1]["content"])
-        found = re.search(r"([0-9a-h])M([0-9a-h])", prompt)
-        if found is None or prompt[0] not in "VSA":
+        match = re.search(r"([0-9a-h])M([0-9a-h])", prompt)
+        if match is None or prompt[0] not in "VSA":
             raise CallError(
                 f'lookup-teacher: {prompt[:80]!r} is not V, S or A and then "xMy"', "permanent"
             )
-        text = self._say(prompt[0], found[1] + found[2], key)
+        text = self._say(prompt[0], match[1] + match[2], key)
         return Answer({"text": text, "stop": "end", "tool_calls": [], "model": "teacher"}, Usage())
 
     def _say(self, role: str, sides: str, key: Key) -> str:
         draw = key.random()
         chance = draw.random()
-        letters = [one for one in sides if one in LETTERS]
+        letters = [symbol for symbol in sides if symbol in LETTERS]
         if role == "V":
             wrong = chance < (self.wrong_with_one if len(letters) == 1 else self.wrong_verdict)
             return "n" if bool(letters) != wrong else "y"
         if role == "S":
             return draw.choice(LETTERS if chance < self.wrong_letter or not letters else letters)
-        digits = [one for one in sides if one in DIGITS]
+        digits = [symbol for symbol in sides if symbol in DIGITS]
         return draw.choice(DIGITS) if chance < self.wrong_digit or not digits else max(digits)

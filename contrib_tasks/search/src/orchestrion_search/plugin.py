@@ -38,6 +38,6 @@ def orchestrion_models() -> Iterator[Component]:
     )
     yield Component(
         "search-teacher",
-        f"{HERE}.teacher:SearchTeacher",
+        f"{HERE}.world:SearchTeacher",
         "plays the roles of `search` on generated questions with stated mistakes",
     )

@@ -35,7 +35,7 @@ class Questions:
 
 
 def load(path: Path) -> Questions:
-    """The questions of a file; one that comes again is left out.
+    """Return the questions of a file; one that comes again is left out.
 
     Raises:
         UsageError: something has another form; with the line, or the question's number.
@@ -47,8 +47,8 @@ def load(path: Path) -> Questions:
         try:
             problem, context = _question(row, name)
         except (ValueError, TypeError, KeyError) as error:
-            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            wrong.append(f"{place}: {said}")
+            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            wrong.append(f"{place}: {reason}")
         else:
             problems.setdefault(problem.text, problem)
             documents += context
@@ -61,7 +61,7 @@ def load(path: Path) -> Questions:
 
 
 def _rows(path: Path, wrong: list[str]) -> Iterator[tuple[str, str, Any]]:
-    """Place, name and content of every question."""
+    """Yield place, name and content of every question."""
     text = read_text(path)
     if path.suffix == ".jsonl":
         for number, line in enumerate(text.split("\n"), 1):
@@ -90,17 +90,17 @@ def _question(row: Any, name: str) -> tuple[Problem, list[Document]]:
     if not isinstance(answer, str) or not answer.strip():
         raise TypeError("'answer' is no text")
     facts = row.get("supporting_facts") or []
-    if not all(isinstance(one, list) and one and isinstance(one[0], str) for one in facts):
+    if not all(isinstance(entry, list) and entry and isinstance(entry[0], str) for entry in facts):
         raise TypeError("'supporting_facts': want [[title, number], ...]")
-    titles = list(dict.fromkeys(one[0] for one in facts))
+    titles = list(dict.fromkeys(entry[0] for entry in facts))
     hidden = {"answers": [answer], "documents": titles}
     category = str(row.get("type") or "")
     problem = Problem(str(row.get("_id") or name), text, category=category, hidden=hidden)
-    return problem, [_paragraph(one) for one in row["context"]]
+    return problem, [_paragraph(entry) for entry in row["context"]]
 
 
 def _paragraph(given: Any) -> Document:
     match given:
-        case [str(title), [*sentences]] if all(isinstance(one, str) for one in sentences):
+        case [str(title), [*sentences]] if all(isinstance(sentence, str) for sentence in sentences):
             return Document(title, "".join(sentences).strip())
     raise TypeError("'context': want [[title, [sentence, ...]], ...]")

@@ -31,10 +31,9 @@ from orchestrion import (
     replace,
     split_of,
 )
-from orchestrion_search.answers import exact, f1
+from orchestrion_search.answers import exact, f1, value_of
 from orchestrion_search.documents import Bm25, Document, Index, read_corpus, without_doubles
 from orchestrion_search.questions import load
-from orchestrion_search.turns import value_of
 from orchestrion_search.world import World, generate
 
 __all__ = ["RunningSearch", "Search"]
@@ -43,7 +42,7 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 @frozen
-class Search(Task):
+class Search:
     """Questions over a corpus: search as often as it takes, then answer.
 
     In each of at most `rounds` rounds the verifier says whether enough is known; then the searcher
@@ -87,8 +86,6 @@ class Search(Task):
     searcher: str = "searcher"
     answerer: str = "answerer"
 
-    ceiling = no_calls
-
     def __attrs_post_init__(self) -> None:
         idle = ("generated",) if isinstance(self.source, Path) else ("test", "split")
         refuse_idle(self, idle, f"with `source: {self.source}`")
@@ -98,7 +95,7 @@ class Search(Task):
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
         """With the questions read and the corpus indexed."""
-        team = [one.name for one in ctx.roster]
+        team = [member.name for member in ctx.roster]
         needed = {"searcher": self.searcher, "answerer": self.answerer}
         if self.verifier != fields(Search).verifier.default:
             needed["verifier"] = self.verifier  # a team can do without one, if none is named
@@ -123,11 +120,11 @@ class Search(Task):
         )
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The questions of a split, for those who only want to count them."""
+        """Return the questions of a split, for those who only want to count them."""
         return self.read()[0][split]
 
     def read(self) -> tuple[dict[Split, tuple[Problem, ...]], tuple[Document, ...]]:
-        """The questions by split, and the corpus.
+        """Return the questions by split, and the corpus.
 
         Raises:
             UsageError: a file is wrong; or there are not enough questions.
@@ -136,27 +133,21 @@ class Search(Task):
         if not isinstance(self.source, Path):
             made, documents = generate(self.generated)
             return made, without_doubles([*documents, *more])
-        found = load(self.source)
+        loaded = load(self.source)
         own = load(self.test) if self.test is not None else None
-        tested = {one.text for one in own.problems} if own is not None else set()
+        tested = {problem.text for problem in own.problems} if own is not None else set()
         splits: dict[Split, list[Problem]] = {"train": [], "validation": [], "test": []}
-        for problem in found.problems:
+        for problem in loaded.problems:
             if problem.text not in tested:
                 splits[split_of(problem.text, self.split)].append(problem)
         if own is not None:
             splits["test"] += own.problems
-        all_documents = [*found.documents, *(own.documents if own is not None else ()), *more]
+        all_documents = [*loaded.documents, *(own.documents if own is not None else ()), *more]
         divided = {
-            split: tuple(replace(one, id=f"{split}/{one.id}") for one in problems)
+            split: tuple(replace(problem, id=f"{split}/{problem.id}") for problem in problems)
             for split, problems in splits.items()
         }
         return divided, without_doubles(all_documents)
-
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        """Only an opened task can search, and so has states to judge."""
-        raise UsageError("open the search task before asking it for a verdict")
 
 
 @frozen
@@ -178,24 +169,24 @@ class RunningSearch(Task):
     ceiling = no_calls
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The questions of a split."""
+        """Return the questions of a split."""
         return self.divided[split]
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """The question alone."""
+        """Return the question alone."""
         return self._step(_State(problem.text))
 
     def step(self, state: _State, turn: Turn, key: Key) -> Step:
-        """What a finished turn does; a failed or unreadable one uses up its round."""
-        settings, said = self.settings, value_of(turn)
+        """Return what a finished turn does; a failed or unreadable one uses up its round."""
+        settings, text = self.settings, value_of(turn)
         if turn.agent == settings.verifier:
             return self._step(evolve(state, rounds=state.rounds + 1))
         if turn.agent == settings.searcher:
-            found = self.index.search(said, settings.results)
-            state = evolve(state, searches=(*state.searches, (said, found)))
+            documents = self.index.search(text, settings.results)
+            state = evolve(state, searches=(*state.searches, (text, documents)))
             return self._step(state, done=len(state.searches) >= settings.rounds)
         if turn.agent == settings.answerer:
-            return self._step(evolve(state, answer=said), done=True)
+            return self._step(evolve(state, answer=text), done=True)
         return self._step(state)
 
     def _step(self, state: _State, done: bool = False) -> Step:
@@ -204,8 +195,8 @@ class RunningSearch(Task):
         used = len(state.searches) / settings.rounds
         data = {
             "searches": [
-                {"query": query, "found": [{"title": d.title, "text": d.text} for d in found]}
-                for query, found in state.searches
+                {"query": query, "found": [{"title": d.title, "text": d.text} for d in documents]}
+                for query, documents in state.searches
             ]
         }
         observation = Observation(
@@ -223,13 +214,16 @@ class RunningSearch(Task):
         shown = list(enumerate(state.searches))[first:]
         if settings.source == "generated" and settings.generated.form == "codes":
             # Every search takes equally many characters: small models count on places.
-            best = (found[0].title + found[0].text if found else "-----" for _, (_, found) in shown)
-            return state.question + "".join(f"|{one}" for one in best)
+            best = (
+                documents[0].title + documents[0].text if documents else "-----"
+                for _, (_, documents) in shown
+            )
+            return state.question + "".join(f"|{document}" for document in best)
         if not shown:
             return state.question
         lines = [f"{state.question}\n\nSearches so far: {len(state.searches)}"]
-        for i, (query, found) in shown:
-            texts = "\n".join(f"{one.title}: {one.text}" for one in found)
+        for i, (query, documents) in shown:
+            texts = "\n".join(f"{document.title}: {document.text}" for document in documents)
             lines.append(
                 f"Step {i + 1}:<search>{query}</search> <information>{texts}</information>"
             )
@@ -249,5 +243,5 @@ class RunningSearch(Task):
         needed = set(hidden.get("documents", []))
         if final or not needed:
             return Scores(0.0, parts=parts)
-        found = {one.title for _, documents in state.searches for one in documents}
-        return Scores(0.5 * len(needed & found) / len(needed), parts=parts)
+        titles = {document.title for _, documents in state.searches for document in documents}
+        return Scores(0.5 * len(needed & titles) / len(needed), parts=parts)

@@ -1,6 +1,7 @@
-"""A generated world: people, who is whose mother or boss, and questions over several such steps.
+"""A generated world, and the model `search-teacher`, which plays the roles of `search` in it.
 
-Each split has people of its own, so that nothing about test questions can be learned by heart.
+The world has people, who is whose mother or boss, and questions over several such steps. Each split
+has people of its own, so that nothing about test questions can be learned by heart.
 """
 
 from __future__ import annotations
@@ -13,10 +14,23 @@ from typing import Annotated, Literal
 
 from attrs import frozen
 
-from orchestrion import Key, Meta, Problem, Split, UsageError
+from orchestrion import (
+    JSON,
+    Answer,
+    CallError,
+    Calls,
+    Key,
+    Meta,
+    Model,
+    Problem,
+    Split,
+    Usage,
+    UsageError,
+    no_calls,
+)
 from orchestrion_search.documents import Document
 
-__all__ = ["Asked", "World", "asked", "facts_in", "generate", "query_for"]
+__all__ = ["Asked", "SearchTeacher", "World", "asked", "facts_in", "generate", "query_for"]
 
 Count = Annotated[int, Meta(ge=0)]
 RELATIONS = ("mother", "boss", "teacher", "doctor", "friend", "neighbour")
@@ -70,7 +84,7 @@ Facts = Mapping[tuple[str, str], str]
 
 
 def generate(settings: World) -> tuple[dict[Split, tuple[Problem, ...]], tuple[Document, ...]]:
-    """The questions of every split, and the documents of the whole world.
+    """Return the questions of every split, and the documents of the whole world.
 
     Raises:
         UsageError: there are not so many different questions.
@@ -85,8 +99,8 @@ def generate(settings: World) -> tuple[dict[Split, tuple[Problem, ...]], tuple[D
         people = names[i * settings.people : (i + 1) * settings.people]
         draw = key.child("facts", split).random()
         facts = {
-            (one, relation): draw.choice([other for other in people if other != one])
-            for one in people
+            (person, relation): draw.choice([other for other in people if other != person])
+            for person in people
             for relation in relations
         }
         made[split] = _questions(settings, split, people, facts, key.child("questions", split))
@@ -98,10 +112,10 @@ def generate(settings: World) -> tuple[dict[Split, tuple[Problem, ...]], tuple[D
 
 def _names(settings: World, draw: random.Random) -> list[str]:
     if settings.form == "codes":
-        codes = ["".join(one) for one in product(_LETTERS, repeat=2)]
+        codes = ["".join(letters) for letters in product(_LETTERS, repeat=2)]
         draw.shuffle(codes)
         return codes
-    words = ["".join(one) for one in product(_ONSETS, _VOWELS, _ONSETS, _VOWELS)]
+    words = ["".join(letters) for letters in product(_ONSETS, _VOWELS, _ONSETS, _VOWELS)]
     draw.shuffle(words)
     count = 3 * settings.people
     pairs = zip(words[:count], words[count : 2 * count], strict=True)
@@ -109,81 +123,149 @@ def _names(settings: World, draw: random.Random) -> list[str]:
 
 
 def _documents(settings: World, people: Sequence[str], facts: Facts) -> Iterator[Document]:
-    """A person's page; in codes one document a fact."""
+    """Yield a person's page; in codes one document a fact."""
     relations = RELATIONS[: settings.relations]
-    for one in people:
+    for person in people:
         if settings.form == "codes":
-            yield from (Document(one + name[0], facts[one, name]) for name in relations)
+            yield from (Document(person + name[0], facts[person, name]) for name in relations)
         else:
-            told = " ".join(f"The {name} of {one} is {facts[one, name]}." for name in relations)
-            yield Document(one, told)
+            page = " ".join(
+                f"The {name} of {person} is {facts[person, name]}." for name in relations
+            )
+            yield Document(person, page)
 
 
 def _questions(
     settings: World, split: Split, people: Sequence[str], facts: Facts, key: Key
 ) -> tuple[Problem, ...]:
     size = getattr(settings, split)
-    found: dict[str, Problem] = {}
+    problems: dict[str, Problem] = {}
     relations = RELATIONS[: settings.relations]
     for n in range(TRIES * (size + 20)):
-        if len(found) == size:
+        if len(problems) == size:
             break
         draw = key.child(n).random()
         hops = draw.randint(1, settings.hops)
         chain = tuple(draw.choice(relations) for _ in range(hops))
-        one = Asked(draw.choice(people), chain)
-        text = _text(settings, one)
-        answer, titles = _followed(settings, one, facts)
+        question = Asked(draw.choice(people), chain)
+        text = _text(settings, question)
+        answer, titles = _followed(settings, question, facts)
         # An answer that the question itself names needs no search.
-        if text not in found and answer != one.person:
+        if text not in problems and answer != question.person:
             hidden = {"answers": [answer], "documents": titles}
-            name = f"{split}-{len(found) + 1}"
-            found[text] = Problem(name, text, category=f"{hops}-hop", hidden=hidden)
-    if len(found) < size:
+            name = f"{split}-{len(problems) + 1}"
+            problems[text] = Problem(name, text, category=f"{hops}-hop", hidden=hidden)
+    if len(problems) < size:
         raise UsageError(
-            f"task search: generated: only {len(found)} different questions were found, fewer than "
-            f"{split}: {size}; allow more people, relations or hops"
+            f"task search: generated: only {len(problems)} different questions were found, fewer "
+            f"than {split}: {size}; allow more people, relations or hops"
         )
-    return tuple(found.values())
+    return tuple(problems.values())
 
 
-def _text(settings: World, one: Asked) -> str:
+def _text(settings: World, question: Asked) -> str:
     if settings.form == "codes":
-        return one.person + "".join(name[0] for name in one.relations).ljust(settings.hops, "-")
-    return f"Who is {''.join(f'the {name} of ' for name in reversed(one.relations))}{one.person}?"
+        return question.person + "".join(name[0] for name in question.relations).ljust(
+            settings.hops, "-"
+        )
+    chain = "".join(f"the {name} of " for name in reversed(question.relations))
+    return f"Who is {chain}{question.person}?"
 
 
-def _followed(settings: World, one: Asked, facts: Facts) -> tuple[str, list[str]]:
-    """The answer, and the titles of what says so."""
-    person, titles = one.person, []
-    for name in one.relations:
+def _followed(settings: World, question: Asked, facts: Facts) -> tuple[str, list[str]]:
+    """Return the answer, and the titles of what says so."""
+    person, titles = question.person, []
+    for name in question.relations:
         titles.append(person + name[0] if settings.form == "codes" else person)
         person = facts[person, name]
     return person, list(dict.fromkeys(titles))
 
 
 def asked(text: str) -> Asked:
-    """What a generated question asks.
+    """Return what a generated question asks.
 
     Raises:
         ValueError: the text is none.
     """
-    if found := _ASKED.search(text):
-        chain = re.findall(r"the (\w+) of", found[1])
-        return Asked(found[2], tuple(reversed(chain)))
-    if found := re.match(r"([a-z]{2})([a-z]+)-*(?:\||$)", text):
-        return Asked(found[1], tuple(SIGNS.get(one, one) for one in found[2]))
+    if match := _ASKED.search(text):
+        chain = re.findall(r"the (\w+) of", match[1])
+        return Asked(match[2], tuple(reversed(chain)))
+    if match := re.match(r"([a-z]{2})([a-z]+)-*(?:\||$)", text):
+        return Asked(match[1], tuple(SIGNS.get(sign, sign) for sign in match[2]))
     raise ValueError(f"{text[:80]!r} is no generated question")
 
 
 def facts_in(shown: str) -> dict[tuple[str, str], str]:
-    """The facts that an observation shows."""
-    told = {(person, name): other for name, person, other in _FACT.findall(shown)}
+    """Return the facts that an observation shows."""
+    facts = {(person, name): other for name, person, other in _FACT.findall(shown)}
     for person, sign, other in re.findall(r"\|([a-z]{2})([a-z])([a-z]{2})", shown):
-        told[person, SIGNS.get(sign, sign)] = other
-    return told
+        facts[person, SIGNS.get(sign, sign)] = other
+    return facts
 
 
 def query_for(person: str, relation: str) -> str:
-    """What to search for to find a fact."""
+    """Return what to search for to find a fact."""
     return person + relation[0] if len(person) == 2 else f"{relation} of {person}"
+
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@frozen
+class SearchTeacher(Model):
+    """Plays all three roles on generated questions with stated mistakes, to learn from.
+
+    A prompt begins with "V" for the verifier, "S" for the searcher or "A" for the answerer, and
+    perhaps a digit; the observation follows, and perhaps "=".
+
+    Args:
+        wrong_verdict: how often the verifier says the opposite.
+        wrong_query: how often the searcher gets a letter of its query wrong.
+        wrong_answer: how often the answerer gets a letter of the answer wrong.
+        enough: what the verifier says when the answer is known.
+        more: what it says when it is not.
+    """
+
+    wrong_verdict: Share = 0.25
+    wrong_query: Share = 0.4
+    wrong_answer: Share = 0.3
+    enough: str = "y"
+    more: str = "n"
+
+    ceiling = no_calls
+
+    async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
+        """Return one verdict, query or answer."""
+        prompt = str(request["messages"][-1]["content"])
+        shown = prompt[1:].lstrip("0123456789").rstrip("=")
+        if prompt[:1] not in ("V", "S", "A"):
+            raise CallError(f"search-teacher: {prompt[:80]!r} begins with no role", "permanent")
+        try:
+            text = self._say(prompt[0], shown, key.random())
+        except ValueError as error:
+            raise CallError(f"search-teacher: {error}", "permanent") from error
+        return Answer({"text": text, "stop": "end", "tool_calls": [], "model": "teacher"}, Usage())
+
+    def _say(self, role: str, shown: str, draw: random.Random) -> str:
+        question, facts = asked(shown), facts_in(shown)
+        person, missing, last = question.person, "", ""
+        for relation in question.relations:
+            last = query_for(person, relation)
+            if (person, relation) not in facts:
+                missing = last
+                break
+            person = facts[person, relation]
+        wrong = draw.random()
+        if role == "V":
+            return self.more if bool(missing) != (wrong < self.wrong_verdict) else self.enough
+        if role == "S":
+            return _mistaken(missing or last, draw) if wrong < self.wrong_query else missing or last
+        return _mistaken(person, draw) if wrong < self.wrong_answer else person
+
+
+def _mistaken(right: str, draw: random.Random) -> str:
+    """Return the same with one letter changed."""
+    at = draw.choice([i for i, other in enumerate(right) if other.isalpha()])
+    letter = draw.choice([other for other in _LETTERS if other != right[at].lower()])
+    return right[:at] + letter + right[at + 1 :]

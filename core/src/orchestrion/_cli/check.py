@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
 import click
 
 from orchestrion._cli.common import emit, json_option, plugins_of
-from orchestrion._errors import UsageError
 from orchestrion._interrupts import from_outside
-
-__all__ = ["command"]
 
 FINDINGS = 3
 """Exit code when a check fails."""
@@ -27,14 +23,8 @@ def command(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> int:
 
     Prints a line for each check, and exits with 3 if one fails.
     """
-    # Otherwise hypothesis reads the metadata of all packages, and fails if any is damaged.
-    os.environ.setdefault("HYPOTHESIS_NO_PLUGINS", "1")
-    try:
-        from orchestrion.testing._kit import checks
-    except ImportError as exc:
-        raise UsageError(
-            f"the conformance kit needs more than core ({exc}): pip install 'orchestrion[testing]'"
-        ) from exc
+    from orchestrion.testing._kit import checks
+
     plugins = plugins_of(ctx)
     results: list[dict[str, Any]] = []
     for name in names:

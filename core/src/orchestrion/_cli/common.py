@@ -21,29 +21,6 @@ if TYPE_CHECKING:
     from orchestrion._records import Usage
     from orchestrion.config import Config
 
-__all__ = [
-    "SCHEMA",
-    "answer",
-    "aside",
-    "block_option",
-    "config_argument",
-    "emit",
-    "failure_lines",
-    "find_config",
-    "json_option",
-    "load_config",
-    "note",
-    "options",
-    "override_option",
-    "plugins_of",
-    "printable",
-    "root_option",
-    "table",
-    "table_lines",
-    "time_text",
-    "usage_data",
-]
-
 SCHEMA = 1
 """Version of every JSON document that commands print."""
 
@@ -69,30 +46,21 @@ class _NonEmptyPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-def override_option(function: F) -> F:
-    """Add the option `-o PATH=VALUE`, any number of times, as `overrides`."""
-    return click.option(
-        "-o",
-        "--override",
-        "overrides",
-        multiple=True,
-        metavar="PATH=VALUE",
-        help="Change a value of the config, e.g. -o policy.hidden=[64].",
-    )(function)
-
-
-def block_option(function: F) -> F:
-    """Add the option `--block NAME` to a command, besides the global one."""
-    return click.option("--block", multiple=True, metavar="NAME", help="Never import this plugin.")(
-        function
-    )
-
-
-def json_option(function: F) -> F:
-    """Add the flag `--json`, as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(
-        function
-    )
+override_option = click.option(
+    "-o",
+    "--override",
+    "overrides",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Change a value of the config, e.g. -o policy.hidden=[64].",
+)
+"""The option `-o PATH=VALUE`, any number of times, as `overrides`."""
+block_option = click.option(
+    "--block", multiple=True, metavar="NAME", help="Never import this plugin."
+)
+"""The option `--block NAME` of a command, besides the global one."""
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+"""The flag `--json`, as `as_json`."""
 
 
 def root_option(function: F) -> F:
@@ -232,18 +200,18 @@ def printable(text: str, what: str) -> str:
     return text
 
 
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of equally many cells as text with aligned columns."""
+    return "\n".join(table_lines(rows))
+
+
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of equally many cells as lines with aligned columns."""
+    """Return the lines of such a table."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of equally many cells as text with aligned columns."""
-    return "\n".join(table_lines(rows))
 
 
 def time_text(seconds: float) -> str:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from orchestrion._records import Episode
     from orchestrion._store import RunReader, StoredCall
 
-__all__ = ["call_data", "call_lines", "episode_lines", "places_of", "talk_lines"]
-
 _LISTS = ("messages", "input")
 """The names that APIs give their list of messages."""
 
@@ -82,14 +80,6 @@ def call_lines(calls: Sequence[StoredCall]) -> list[str]:
             before = messages
         lines += _answer(call)
     return _fitting(lines)
-
-
-def call_data(call: StoredCall) -> dict[str, Any]:
-    """Return a call as commands print it in JSON."""
-    from orchestrion._store.serial import as_data
-
-    data: dict[str, Any] = as_data(call)
-    return data
 
 
 def _messages(request: Any) -> list[Any] | None:

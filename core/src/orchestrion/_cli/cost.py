@@ -13,9 +13,8 @@ from orchestrion._cli.common import answer, emit, json_option, root_option, tabl
 if TYPE_CHECKING:
     from orchestrion._store.spending import Spent
 
-__all__ = ["command"]
-
 GROUPS = ("service", "who", "stage")
+_FREE = "made no calls; its turns needed none, or were reused from what came before"
 
 
 @click.command("cost")
@@ -28,13 +27,17 @@ def command(run: str, root: Path, as_json: bool) -> None:
     Calls that were dropped with an unfinished iteration were paid as well, and are counted.
     """
     from orchestrion._store import RunReader, find_run
-    from orchestrion._store.spending import rows_of, spent_by
+    from orchestrion._store.spending import Spent, rows_of, spent_by
 
     directory = find_run(run, root)
     with RunReader(directory) as store:
         rows, stated = rows_of(store), store.stated()
+        evaluations = [f"evaluation of {name}" for name in store.load_evaluations()]
     total = spent_by(rows, lambda row: "all").get("all")
     groups = {group: spent_by(rows, attrgetter(group)) for group in GROUPS}
+    # One whose turns were all reused from what came before has no call of its own.
+    free = [stage for stage in evaluations if rows and stage not in groups["stage"]]
+    groups["stage"] |= {stage: Spent() for stage in free}
     if as_json:
         emit(
             {
@@ -52,7 +55,7 @@ def command(run: str, root: Path, as_json: bool) -> None:
         click.echo(f"{directory.name}: no calls")
     else:
         answer(f"{directory.name}\n\n{_tables(groups, total)}")
-        for line in _notes(total):
+        for line in [*_notes(total), *(f"{stage}: {_FREE}" for stage in free)]:
             answer(line)
     if stated.calls or stated.tokens or stated.usd:
         answer(

@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from orchestrion._report import Outcomes, Report
     from orchestrion._statistics import Estimate
 
-__all__ = [
-    "Display",
-    "comparison_lines",
-    "cost_text",
-    "figure",
-    "problem_lines",
-    "report_lines",
-    "wrapped",
-]
-
 _QUIET_SECONDS = 5.0
 """Without a bar, an iteration is shown only if none was for so long."""
 
@@ -169,36 +159,37 @@ def report_lines(report: Report, width: int | None = None) -> list[str]:
 
 
 def _results(report: Report, width: int) -> list[str]:
-    """Return two tables, or one block per contender where these are too wide."""
-    what = [["", "solved", f"cost ({report.unit})", "reward"]]
-    how = [["", "turns", "at limit", "failed", "trained on"]]
-    for team in report.contenders:
-        cost, reward = interval(team.cost, cost=True), interval(team.reward)
-        what.append([team.name, interval(team.solved, True), cost, reward])
-        turns = f"{team.turns.mean:.1f}" if team.turns.count else "-"
-        trained = f"{team.trained_on} episodes" if team.trained_on else "-"
-        how.append([team.name, turns, f"{team.limit:.1%}", f"{team.failed:.1%}", trained])
-    passes = _passes(report)
-    lines = [*table_lines(what), "", *table_lines(how), ""]
-    if max(map(len, lines)) <= width:
-        return [*lines, *passes]
-    lines = []
-    for row, other in zip(what[1:], how[1:], strict=True):
-        lines.append(row[0])
-        cells = [*zip(what[0][1:], row[1:], strict=True), *zip(how[0][1:], other[1:], strict=True)]
-        lines += [f"  {name} {value}" for name, value in cells]
-    return [*lines, "", *passes]
+    """Return tables with a row for each contender, each with as many columns as fit."""
+    teams = report.contenders
+    groups = (
+        {
+            "solved": [interval(team.solved, True) for team in teams],
+            f"cost ({report.unit})": [interval(team.cost, cost=True) for team in teams],
+            "reward": [interval(team.reward) for team in teams],
+        },
+        {
+            "turns": [f"{team.turns.mean:.1f}" if team.turns.count else "-" for team in teams],
+            "at limit": [f"{team.limit:.1%}" for team in teams],
+            "failed": [f"{team.failed:.1%}" for team in teams],
+            "trained on": [f"{n} episodes" if (n := team.trained_on) else "-" for team in teams],
+        },
+        {f"pass@{k}": [interval(team.passes[k], True) for team in teams] for k in teams[0].passes},
+    )
+    names = ["", *(team.name for team in teams)]
+    lines: list[str] = []
+    for group in groups:
+        table: list[list[str]] = [names]
+        for title, cells in group.items():
+            table.append([title, *cells])
+            if len(table) > 2 and max(map(len, _rows(table))) > width:
+                lines += [*_rows(table[:-1]), ""]
+                table = [names, table[-1]]
+        lines += [*_rows(table), ""] if group else []
+    return lines
 
 
-def _passes(report: Report) -> list[str]:
-    """Return a table of pass@k; nothing where problems are tried once."""
-    ks = list(report.contenders[0].passes)
-    if not ks:
-        return []
-    rows = [["", *(f"pass@{k}" for k in ks)]]
-    for team in report.contenders:
-        rows.append([team.name, *(interval(team.passes[k], True) for k in ks)])
-    return [*table_lines(rows), ""]
+def _rows(columns: Sequence[Sequence[str]]) -> list[str]:
+    return table_lines(list(zip(*columns, strict=True)))
 
 
 def problem_lines(outcomes: Mapping[str, Outcomes]) -> list[str]:

@@ -17,8 +17,6 @@ from orchestrion._cli.common import emit, find_config, json_option, plugins_of, 
 from orchestrion._errors import OrchestrionError
 from orchestrion._plugins import Found, Plugins
 
-__all__ = ["command"]
-
 FINDINGS = 3
 """The exit code if there is a problem."""
 _LOW_DISK = 1 << 30

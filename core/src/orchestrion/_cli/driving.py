@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from orchestrion._store.reader import RunStatus
     from orchestrion.config import Config
 
-__all__ = ["carry_out"]
-
 EVERY_ITERATION = tuple("episodes reward success cost turns missing limit failed_turns".split())
 """The names that `session.summarize` gives, in this order."""
 

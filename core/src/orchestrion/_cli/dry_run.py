@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from orchestrion._sampling import Seen
     from orchestrion.config import Config
 
-__all__ = ["describe"]
-
 
 def describe(config: Config, as_json: bool, root: Path, name: str, sample: int = 0) -> None:
     """Open the components without network access, and print what a run would do and cost.
@@ -38,9 +36,11 @@ def describe(config: Config, as_json: bool, root: Path, name: str, sample: int =
     async def inspect() -> tuple[dict[str, Any], Forecast]:
         from orchestrion._engine.opening import open_components
         from orchestrion._keys import Key
+        from orchestrion._readiness import check_ready
 
         async with AsyncExitStack() as stack:
             opened = await open_components(config, stack, Key(config.seed), live=False, trial=True)
+            check_ready(opened)
             return _facts(config, opened), forecast(opened)
 
     with no_network(RunError, "a dry run asks nobody"):
@@ -150,7 +150,6 @@ def _data(config: Config, bound: Forecast) -> dict[str, Any]:
                 "part": part.part,
                 "who": part.who,
                 "count": part.count,
-                "exact": part.exact,
                 **usage_data(part.usage),
                 "unknown": list(part.unknown),
             }
@@ -173,9 +172,8 @@ def _lines(config: Config, bound: Forecast) -> list[str]:
     rows = [["at most", "", "turns or verdicts", "calls", "tokens", "US dollars", ""]]
     for part in bound.parts:
         if part.count or part.usage.calls or part.unknown:
-            exact = f"{part.count:,}" if part.exact else f"<= {part.count:,}"
             more = "and more" if part.unknown else ""
-            count = exact if part.count else ""
+            count = f"<= {part.count:,}" if part.count else ""
             rows.append([part.part, part.who, count, *_cells(part.usage), more])
     more = "and more, which is not known" if bound.unknown else ""
     rows.append(["all", "", "", *_cells(bound.total), more])

@@ -22,8 +22,6 @@ from orchestrion._errors import StoreError
 if TYPE_CHECKING:
     from orchestrion._records import Split
 
-__all__ = ["command"]
-
 
 @click.command("eval")
 @click.argument("target", metavar="RUN|CONFIG")
@@ -66,22 +64,23 @@ def command(
     from orchestrion._trained import open_run
 
     failures: dict[str, int] = {}
-    directory = None
+    directory, task = None, None
 
     async def judge() -> Report:
-        nonlocal directory
+        nonlocal directory, task
         async with open_run(target, overrides, [*options(ctx).block, *block]) as trained:
             for line in trained.notes:
                 note(line)
             report = await trained.evaluate(split, seeds, episodes, not no_baselines)
             failures.update(trained.failures)
-            directory = trained.directory
+            directory, task = trained.directory, trained.config.resolved()["task"]
             return report
 
     report = in_loop(judge())
     document = {
         "target": target,
         "overrides": list(overrides),
+        "task": task,
         "report": report.as_json(),
         "failures": failures,
     }

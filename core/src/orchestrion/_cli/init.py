@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from orchestrion._config.shapes import Shaper
     from orchestrion._plugins import Plugins
 
-__all__ = ["command"]
-
 _SCHEMA = "orchestrion.schema.json"
 _SINGLE = ("task", "policy", "reward", "trainer")
 _NEEDED = ("task", "agent", "policy")
+_ENDS = "terminator"
+"""The agent of orchestrion-basics that ends the episode."""
 
 
 @click.command("init")
@@ -89,8 +89,8 @@ def _lines(plugins: Plugins, chosen: dict[str, list[str]]) -> Iterator[str]:
     yield ""
     yield from _section(plugins, shaper, "task", chosen["task"])
     yield "agents:"
-    for use in chosen["agent"]:
-        yield f"  {use.rpartition(':')[2]}:"
+    for name, use in _team(plugins, chosen):
+        yield f"  {name}:"
         yield from _component(plugins, shaper, "agent", use, "    ")
     if not chosen["agent"]:
         yield f"  # NAME: {{use: ...}}{_choices(plugins, 'agent')}"
@@ -101,6 +101,23 @@ def _lines(plugins: Plugins, chosen: dict[str, list[str]]) -> Iterator[str]:
     yield "  turns: 100"
     yield "budget:"
     yield "  usd: 0"
+
+
+def _team(plugins: Plugins, chosen: dict[str, list[str]]) -> list[tuple[str, str]]:
+    """Return a name and a component for each agent; names are unique.
+
+    A trained policy learns when to end an episode by choosing an agent that ends it: one is added.
+    """
+    uses = list(chosen["agent"])
+    installed = {found.component.name for found in plugins.components("agent")}
+    if uses and chosen["trainer"] and _ENDS in installed - {use.rpartition(":")[2] for use in uses}:
+        uses.append(_ENDS)
+    team: dict[str, str] = {}
+    for use in uses:
+        name = use.rpartition(":")[2]
+        count = 1 + sum(other.rpartition(":")[2] == name for other in team.values())
+        team[name if count == 1 else f"{name}_{count}"] = use
+    return list(team.items())
 
 
 def _section(plugins: Plugins, shaper: Shaper, kind: str, uses: Sequence[str]) -> Iterator[str]:
@@ -120,8 +137,8 @@ def _choices(plugins: Plugins, kind: str) -> str:
 
 
 def _component(plugins: Plugins, shaper: Shaper, kind: str, use: str, pad: str) -> Iterator[str]:
-    from orchestrion._config.plain import OMIT, Dumper
-    from orchestrion._config.wording import expected
+    from orchestrion._config.nodes import OMIT
+    from orchestrion._config.plain import Dumper
     from orchestrion._config.yaml import to_yaml
 
     component = plugins.find(kind, use)
@@ -131,8 +148,11 @@ def _component(plugins: Plugins, shaper: Shaper, kind: str, use: str, pad: str) 
     for setting in shaper.settings(plugins.component_class(component), wired=True):
         about = f" # {setting.help}" if setting.help else ""
         if setting.required:
-            yield f"{pad}{setting.key}: null # required: {expected(setting.shape)}. {setting.help}"
-        elif (default := dumper.default(setting)) is not OMIT:
+            yield f"{pad}{setting.key}: null # required: {setting.shape.expected}. {setting.help}"
+        elif (default := dumper.default(setting)) is OMIT:
+            about = f": {setting.help}" if setting.help else ""
+            yield f"{pad}# {setting.key} ({setting.shape.expected}){about}"
+        else:
             for line in to_yaml({setting.key: default}).splitlines():
                 yield f"{pad}# {line}{about}"
                 about = ""

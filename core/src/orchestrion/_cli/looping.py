@@ -26,8 +26,6 @@ from orchestrion._interrupts import Interrupted, Terminated, from_outside
 if TYPE_CHECKING:
     from orchestrion._engine.blocking import Work
 
-__all__ = ["in_loop"]
-
 T = TypeVar("T")
 OnEnd = Callable[[str], None]
 

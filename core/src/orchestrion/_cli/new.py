@@ -11,8 +11,6 @@ import click
 from orchestrion._cli.common import note, plugins_of
 from orchestrion._errors import PluginError, UsageError
 
-__all__ = ["command"]
-
 
 @click.command("new")
 @click.argument("kind", type=click.Choice(["agent", "task", "policy", "reward", "trainer"]))

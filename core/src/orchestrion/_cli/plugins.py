@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from orchestrion._discovery import Plugin
     from orchestrion._plugins import Plugins
 
-__all__ = ["command"]
-
 
 @click.command("plugins")
 @click.argument("name", required=False)
@@ -24,19 +22,18 @@ __all__ = ["command"]
 def command(
     ctx: click.Context, name: str | None, components: bool, block: tuple[str, ...], as_json: bool
 ) -> None:
-    """Show what is installed, or one plugin (by its name or its distribution's) in detail.
+    """Show what is installed, or in detail NAME: a plugin, its distribution, or a component.
 
     Without options nothing is imported: only metadata is read.
     """
     plugins = plugins_of(ctx, block)
     if name is not None:
-        plugin = plugins.get(name)
-        plugins.load(plugin)
-        detail = _detail(plugins, plugin)
+        details = [_detail(plugins, *found) for found in _named(plugins, name)]
         if as_json:
-            emit({"plugin": detail})
+            emit({"plugin": details[0]} if len(details) == 1 else {"plugins": details})
         else:
-            _print_detail(detail)
+            for detail in details:
+                _print_detail(detail)
         return
     if components:
         plugins.load_all()
@@ -47,6 +44,30 @@ def command(
         _print_list(facts, components)
     else:
         click.echo("no plugins are installed")
+
+
+def _named(plugins: Plugins, name: str) -> list[tuple[Plugin, str]]:
+    """Return the plugin of this name, or the plugins that supply such a component, with its name.
+
+    Raises:
+        PluginError: there is neither, or the plugin cannot be loaded.
+    """
+    from orchestrion._errors import PluginError
+    from orchestrion._suggest import did_you_mean
+
+    try:
+        plugin = plugins.get(name)
+    except PluginError:
+        supplied = plugins.components()
+        owners = {found.plugin: name for found in supplied if found.component.name == name}
+        if owners:
+            return list(owners.items())
+        close = did_you_mean(name, {found.component.name for found in supplied})
+        if not close or any(name in (p.name, p.distribution) for p in plugins.installed):
+            raise
+        raise PluginError(f"no plugin or component is called {name!r}{close}") from None
+    plugins.load(plugin)
+    return [(plugin, "")]
 
 
 def _facts(plugins: Plugins, plugin: Plugin, components: bool) -> dict[str, Any]:
@@ -88,8 +109,8 @@ def _print_list(facts: list[dict[str, Any]], components: bool) -> None:
             click.echo(table(rows_of))
 
 
-def _detail(plugins: Plugins, plugin: Plugin) -> dict[str, Any]:
-    """Everything about one plugin, with the settings of its components."""
+def _detail(plugins: Plugins, plugin: Plugin, only: str = "") -> dict[str, Any]:
+    """Return facts about a plugin, with the settings of its components, or of those of a name."""
     from orchestrion._config.components import kind_of
     from orchestrion._config.shapes import Shaper
     from orchestrion._hooks import LIFECYCLE
@@ -100,6 +121,7 @@ def _detail(plugins: Plugins, plugin: Plugin) -> dict[str, Any]:
     facts["commands"] = _commands(plugin)
     loaded = plugins.load(plugin)
     facts["hooks"] = [hook for hook in LIFECYCLE if hasattr(loaded.namespace, hook)]
+    facts["components"] = [c for c in facts["components"] if only in ("", c["name"])]
     for component in facts["components"]:
         component |= _settings(plugins, plugin, shaper, component["kind"], component["name"])
     return facts
@@ -108,9 +130,9 @@ def _detail(plugins: Plugins, plugin: Plugin) -> dict[str, Any]:
 def _settings(
     plugins: Plugins, plugin: Plugin, shaper: Any, kind: str, name: str
 ) -> dict[str, Any]:
-    from orchestrion._config.plain import OMIT, Dumper
+    from orchestrion._config.nodes import OMIT
+    from orchestrion._config.plain import Dumper
     from orchestrion._config.shapes import UnsupportedError
-    from orchestrion._config.wording import expected
     from orchestrion._errors import PluginError
 
     dumper = Dumper(shaper, {})
@@ -125,7 +147,7 @@ def _settings(
         rows.append(
             {
                 "name": setting.key,
-                "type": expected(setting.shape),
+                "type": setting.shape.expected,
                 "required": setting.required,
                 "default": None if default is OMIT else default,
                 "learnable": setting.learnable,
@@ -136,7 +158,7 @@ def _settings(
 
 
 def _print_detail(detail: dict[str, Any]) -> None:
-    import json
+    import shutil
 
     click.echo(f"{detail['name']}  {detail['distribution']} {detail['version']}")
     facts = [
@@ -146,22 +168,26 @@ def _print_detail(detail: dict[str, Any]) -> None:
         ("hooks", ", ".join(detail["hooks"])),
         ("commands", ", ".join(detail["commands"])),
     ]
-    click.echo(table([["  " + name, text] for name, text in facts if text]))
+    formatter = click.HelpFormatter(width=min(shutil.get_terminal_size().columns, 100))
+    with formatter.indentation():
+        formatter.write_dl([(name, text) for name, text in facts if text])
     for component in detail["components"]:
-        click.echo(f"\n{component['kind']} {component['name']}: {component['summary']}")
-        if "problem" in component:
-            click.echo(f"  broken: {component['problem']}")
-        rows = [
-            [
-                f"  {row['name']}",
-                row["type"] + (" (learnable)" if row["learnable"] else ""),
-                "required" if row["required"] else json.dumps(row["default"]),
-                row["help"],
-            ]
-            for row in component.get("settings", ())
-        ]
-        if rows:
-            click.echo(table(rows))
+        formatter.write_paragraph()
+        formatter.write_text(f"{component['kind']} {component['name']}: {component['summary']}")
+        with formatter.indentation():
+            if "problem" in component:
+                formatter.write_text(f"broken: {component['problem']}")
+            if rows := [(row["name"], _described(row)) for row in component.get("settings", ())]:
+                formatter.write_dl(rows)
+    click.echo(formatter.getvalue(), nl=False)
+
+
+def _described(setting: dict[str, Any]) -> str:
+    import json
+
+    default = "required" if setting["required"] else f"default {json.dumps(setting['default'])}"
+    facts = [setting["type"], default, *(["learnable"] if setting["learnable"] else [])]
+    return f"{setting['help']} [{'; '.join(facts)}]".strip()
 
 
 def _editable(plugin: Plugin) -> bool:

@@ -12,8 +12,6 @@ from orchestrion._cli.looping import in_loop
 if TYPE_CHECKING:
     from orchestrion._replay import Replayed
 
-__all__ = ["command"]
-
 
 @click.command("replay")
 @click.argument("run")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import click
 
-from orchestrion._cli.common import block_option, json_option, note, options, override_option
-
-__all__ = ["command"]
+from orchestrion._cli.common import (
+    block_option,
+    json_option,
+    load_config,
+    note,
+    override_option,
+)
 
 
 @click.command("resume")
@@ -34,12 +38,9 @@ def command(
     from orchestrion._cli.driving import carry_out
     from orchestrion._sampling import refuse_sample
     from orchestrion._store import RunReader, RunStore, find_run
-    from orchestrion.config import load
 
     directory = find_run(run)
-    config = load(directory / "config.yaml", overrides, block=[*options(ctx).block, *block])
-    for line in config.plugins.notes():
-        note(line)
+    config = load_config(ctx, directory / "config.yaml", overrides, block)
     with RunReader(directory) as reader:
         refuse_sample(reader, "resumed")
     with RunStore.open(directory) as store:

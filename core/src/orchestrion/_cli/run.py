@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from orchestrion._records import Episode, Split, Turn
     from orchestrion._trained import Trained
 
-__all__ = ["command"]
-
 
 @click.command("run")
 @click.argument("target", metavar="CONFIG|RUN")
@@ -62,15 +60,17 @@ def command(
         raise UsageError("give the problem: --input TEXT, --input - or --problem ID")
     if text is not None:
         text = printable(_standard_input() if text == "-" else text, "--input")
-    episode = in_loop(
+    episode, known = in_loop(
         _episode(
             target, text, problem_id, overrides, [*options(ctx).block, *block], as_json, stream
         )
     )
     if as_json:
-        emit({"episode": _data(episode)})
+        from orchestrion._store.serial import as_data
+
+        emit({"episode": as_data(episode), "known_answer": known})
     else:
-        _conclude(episode)
+        _conclude(episode, known)
     if episode.turns and episode.answer is None:
         return 1
     return {"completed": 0, "limit": 4, "budget": 4}.get(episode.status.value, 1)
@@ -91,7 +91,8 @@ async def _episode(
     block: list[str],
     quiet: bool,
     stream: bool | None,
-) -> Episode:
+) -> tuple[Episode, bool]:
+    """Run the episode; return it, and whether the task has anything to judge it by."""
     from orchestrion._keys import Key
     from orchestrion._trained import open_run
 
@@ -104,9 +105,11 @@ async def _episode(
             trained.engine.observers, trained.engine.viewer = printer, printer.watch
         key = Key(trained.config.seed).child("run", problem.id, problem.text)
         try:
-            return await trained.engine.run("run", problem, key)
+            episode = await trained.engine.run("run", problem, key)
         finally:
             printer.end()
+        free = text is not None and problem.data is None and not problem.hidden
+        return episode, not free
 
 
 def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
@@ -160,21 +163,18 @@ def _print_turn(turn: Turn, content: bool) -> None:
         note("    " + turn.output.content.rstrip().replace("\n", "\n    "))
 
 
-def _conclude(episode: Episode) -> None:
+def _conclude(episode: Episode, known: bool) -> None:
     text = next((t.output.content for t in reversed(episode.turns) if t.output.content), "")
     if episode.observation is not None and episode.observation.text:
         text = episode.observation.text
+    note("answer:")
     answer(text)
     parts = [episode.status.value, cost_text(episode.usage)]
-    if episode.scores is not None:
+    if not known:
+        parts.append("not judged: no answer to this input is known")
+    elif episode.scores is not None:
         parts.append(f"score {episode.scores.value:g}")
         parts.append("solved" if episode.success else "not solved")
     if episode.error:
         parts.append(episode.error)
     note(", ".join(parts))
-
-
-def _data(episode: Episode) -> Any:
-    from orchestrion._store.serial import encode, parse
-
-    return parse(encode(episode))

@@ -16,8 +16,6 @@ from orchestrion._errors import StoreError
 if TYPE_CHECKING:
     from orchestrion._store import RunReader
 
-__all__ = ["command"]
-
 
 @click.group("runs", no_args_is_help=True)
 def command() -> None:

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrion._cli.common import answer, emit, json_option, root_option
-from orchestrion._cli.runs_show import report_of
+from orchestrion._cli.runs_show import config_of, report_of
 from orchestrion._errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrion._report import Outcomes
-
-__all__ = ["compare_command"]
+    from orchestrion._comparison import Judged
 
 
 @click.command("compare")
@@ -27,17 +25,15 @@ def compare_command(first: str, second: str, root: Path, as_json: bool) -> None:
 
     A and B are runs, whose evaluation at the end of training is meant, or files of evaluations, as
     `orchestrion eval` keeps them or prints them with --json. RUN:NAME or FILE:NAME means another
-    contender of the same report, e.g. repair-1:random.
+    contender of the same report, e.g. repair-1:random. Only problems with the same content are
+    paired.
     """
     from orchestrion._cli.display import comparison_lines
     from orchestrion._comparison import compare_outcomes
     from orchestrion._keys import Key
 
-    name_a, outcomes_a, seeds_a = _result(first, root)
-    name_b, outcomes_b, seeds_b = _result(second, root)
-    comparison = compare_outcomes(
-        (name_a, name_b), outcomes_a, outcomes_b, (seeds_a, seeds_b), Key(0).child("compare")
-    )
+    results = _judged(first, root), _judged(second, root)
+    comparison = compare_outcomes(*results, Key(0).child("compare"))
     if as_json:
         emit({"comparison": comparison.as_json()})
     else:
@@ -45,38 +41,46 @@ def compare_command(first: str, second: str, root: Path, as_json: bool) -> None:
             answer(line)
 
 
-def _result(name: str, root: Path) -> tuple[str, Outcomes, int]:
-    """Return the title, the outcomes and the tries per problem of what A or B names."""
+def _judged(name: str, root: Path) -> Judged:
+    """Return the result that A or B names."""
+    from attrs import evolve
+
     try:
-        title, contenders, seeds = _results(name, root)
+        contenders = _contenders(name, root)
         contender = next(iter(contenders), "")
     except UsageError:
         target, colon, contender = name.rpartition(":")
         if not colon:
             raise
-        title, contenders, seeds = _results(target, root)
+        contenders = _contenders(target, root)
+    if not contenders:
+        raise UsageError(f"{name} was not evaluated yet; `orchestrion eval` does that")
     if contender not in contenders:
-        known = ", ".join(contenders)
-        raise UsageError(
-            f"{title} has no evaluation of {contender!r}; it has {known}"
-            if known
-            else f"{title} was not evaluated yet; `orchestrion eval` does that"
-        )
-    return f"{title}, {contender}", contenders[contender], seeds
+        title, known = next(iter(contenders.values())).name, ", ".join(contenders)
+        raise UsageError(f"{title} has no evaluation of {contender!r}; it has {known}")
+    judged = contenders[contender]
+    return evolve(judged, name=f"{judged.name}, {contender}")
 
 
-def _results(name: str, root: Path) -> tuple[str, dict[str, Outcomes], int]:
-    """Return the title, the outcomes by contender, and the tries per problem."""
+def _contenders(name: str, root: Path) -> dict[str, Judged]:
+    """Return the results of a report by contender."""
+    from orchestrion._comparison import Judged
     from orchestrion._store import RunReader, find_run
     from orchestrion._store.evaluations import read_evaluation
 
     path = next((file for file in (Path(name), root / name) if file.is_file()), None)
     if path is not None:
-        report = read_evaluation(path)["report"]
-        return f"{path} ({report['split']})", report["outcomes"], report["seeds"]
-    with RunReader(find_run(name, root)) as store:
-        evaluations = store.load_evaluations()
-        if not evaluations:
-            return store.directory.name, {}, 1
-        report = report_of(store, evaluations)
-        return f"{store.directory.name} ({report.split})", dict(report.outcomes), report.seeds
+        document = read_evaluation(path)
+        report, title, task = document["report"], str(path), document.get("task")
+    else:
+        with RunReader(find_run(name, root)) as store:
+            evaluations = store.load_evaluations()
+            if not evaluations:
+                return {}
+            report = report_of(store, evaluations).as_json()
+            title, task = store.directory.name, config_of(store)["task"]
+    title, digests = f"{title} ({report['split']})", report.get("digests", {})
+    return {
+        contender: Judged(title, outcomes, report["seeds"], digests, task)
+        for contender, outcomes in report["outcomes"].items()
+    }

@@ -14,8 +14,6 @@ from orchestrion._errors import StoreError, UsageError
 if TYPE_CHECKING:
     from orchestrion._store import Retention
 
-__all__ = ["prune_command"]
-
 
 @click.command("prune")
 @click.argument("runs", metavar="[RUN]...", nargs=-1)

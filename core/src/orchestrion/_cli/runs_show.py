@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from orchestrion._report import Report
     from orchestrion._store import RunReader
 
-__all__ = ["report_of", "show_command"]
-
 
 @click.command("show")
 @click.argument("run")
@@ -151,13 +149,19 @@ def _spent(usage: dict[str, Any]) -> str:
     return f"{usage['calls']} calls, {tokens} tokens, {_dollars(usage['usd'])} US dollars"
 
 
-def report_of(store: RunReader, evaluations: dict[str, Any]) -> Report:
-    """Return the report on the evaluations that a run has stored."""
+def config_of(store: RunReader) -> dict[str, Any]:
+    """Return the resolved config of a run as plain data."""
     from ruamel.yaml import YAML
 
+    config: dict[str, Any] = YAML(typ="safe", pure=True).load(store.config_text)
+    return config
+
+
+def report_of(store: RunReader, evaluations: dict[str, Any]) -> Report:
+    """Return the report on the evaluations that a run has stored."""
     from orchestrion._report import of_evaluations
 
-    config = YAML(typ="safe", pure=True).load(store.config_text)
+    config = config_of(store)
     settings = config["evaluation"]
     return of_evaluations(evaluations, settings["split"], settings["seeds"], config["seed"])
 
@@ -178,8 +182,8 @@ def _cell(value: Any) -> str:
 def _show_episode(
     store: RunReader, name: str, conversation: bool, turn: int | None, as_json: bool
 ) -> None:
-    from orchestrion._cli.conversation import call_data, episode_lines, places_of, talk_lines
-    from orchestrion._store.serial import encode, parse
+    from orchestrion._cli.conversation import episode_lines, places_of, talk_lines
+    from orchestrion._store.serial import as_data
 
     stored = next(store.episodes(id=name), None)
     if stored is None:
@@ -193,22 +197,23 @@ def _show_episode(
         note(f"run.retention is {store.retention}: what calls asked is not kept")
     if as_json:
         conversation_data = [
-            {"place": place, "calls": [call_data(call) for call in store.calls(names)]}
+            {"place": place, "calls": [as_data(call) for call in store.calls(names)]}
             for place, names in places
         ]
         shown = {"conversation": conversation_data} if places else {}
-        emit({"source": stored.source, "episode": parse(encode(episode)), **shown})
+        emit({"source": stored.source, "episode": as_data(episode), **shown})
         return
     for line in episode_lines(episode) if not places else talk_lines(store, places):
         answer(line)
 
 
 def _show_calls(store: RunReader, who: str, as_json: bool) -> None:
-    from orchestrion._cli.conversation import call_data, call_lines
+    from orchestrion._cli.conversation import call_lines
+    from orchestrion._store.serial import as_data
 
     calls = store.all_calls(who)
     if as_json:
-        emit({"calls": [call_data(call) for call in calls]})
+        emit({"calls": [as_data(call) for call in calls]})
         return
     for call in calls:
         for line in call_lines([call]):

@@ -9,8 +9,6 @@ import click
 
 from orchestrion._cli.common import block_option, note, plugins_of
 
-__all__ = ["command"]
-
 
 @click.command("schema")
 @block_option

@@ -15,8 +15,6 @@ from orchestrion._interrupts import Interrupted
 if TYPE_CHECKING:
     from threading import Thread
 
-__all__ = ["end_process", "flush", "leave_threads", "left_behind", "own_interrupts"]
-
 left_behind: list[Thread] = []
 """Threads of components that were running when the event loop was closed."""
 

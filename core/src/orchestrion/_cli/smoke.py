@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from orchestrion.config import Config, Entry
 
-__all__ = ["PROBLEMS", "Changes", "smaller"]
-
 PROBLEMS = 5
 """Problems of each split and in the evaluation, and iterations of each stage."""
 

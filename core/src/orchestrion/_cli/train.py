@@ -19,8 +19,6 @@ from orchestrion._cli.common import (
 )
 from orchestrion._errors import UsageError
 
-__all__ = ["command"]
-
 
 @click.command("train")
 @config_argument
@@ -87,9 +85,8 @@ def command(
         create = partial(RunStore.create, root / name)
     else:
         create = partial(RunStore.create_next, root, f"{name}-smoke" if smoke else name)
-    with create(
-        loaded.to_yaml(), manifest(loaded), retention=settings.retention, keep=settings.keep
-    ) as store:
+    facts = manifest(loaded) | ({"smoke": True} if smoke else {})
+    with create(loaded.to_yaml(), facts, retention=settings.retention, keep=settings.keep) as store:
         return carry_out(loaded, store, verbose, as_json, show_best)
 
 

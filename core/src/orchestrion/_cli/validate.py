@@ -16,13 +16,10 @@ from orchestrion._cli.common import (
     load_config,
     override_option,
 )
-from orchestrion._cli.looping import in_loop
 from orchestrion._errors import ConfigError, OrchestrionError
 
 if TYPE_CHECKING:
     from orchestrion.config import Config
-
-__all__ = ["command"]
 
 
 @click.command("validate")
@@ -45,14 +42,16 @@ def command(
     """Check CONFIG (default: orchestrion.yaml) without running it.
 
     Reports at once everything that is wrong in the file. Then opens the components, as a run
-    would, and asks them whether they can work together. Imports the plugins it names, or all that
-    are not blocked to find a name like `neural` that does not say whose it is (`reinforce:neural`
-    does); with --no-open no heavy library.
+    would, and asks them whether they can work together. Imports the plugins it names; for a name
+    like `neural` that does not say whose it is (`reinforce:neural` does), all that are not blocked.
+    With --no-open it imports no heavy library.
     """
     path = find_config(config)
     try:
         loaded = load_config(ctx, path, overrides, block)
         if not no_open:
+            from orchestrion._cli.looping import in_loop  # imports asyncio
+
             in_loop(_open(loaded))
     except OrchestrionError as exc:
         if not as_json:

@@ -7,8 +7,6 @@ import sys
 from orchestrion._cli.streams import visible
 from orchestrion._secrets import begun, hidden
 
-__all__ = ["Watch"]
-
 
 class Watch:
     """Shows the pieces of answers on standard error.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from orchestrion._config.nodes import BROKEN, Node, Problems, at_index
+from orchestrion._components import KINDS, Kind
+from orchestrion._config.nodes import BROKEN, FAILED, Node, Problems
 from orchestrion._config.shapes import (
     Ref,
     Shape,
@@ -18,13 +21,12 @@ from orchestrion._config.shapes import (
     Variants,
     refers,
 )
-from orchestrion._config.structure import FAILED, Structurer
-from orchestrion._config.wording import got, named
+from orchestrion._config.structure import Structurer, got, named
 from orchestrion._errors import PluginError
-from orchestrion._suggest import article, did_you_mean, listed
+from orchestrion._plugins import resolve
+from orchestrion._suggest import article, did_you_mean, listed, nearest
 
 if TYPE_CHECKING:
-    from orchestrion._components import Kind
     from orchestrion._plugins import Found, Plugins
 
 __all__ = ["Builder", "Entry", "kind_of"]
@@ -111,34 +113,24 @@ def _replaced(shape: Shape, value: Any, runtimes: Iterator[Any]) -> Any:
 
 
 def kind_of(plugins: Plugins) -> Callable[[Any], str | None]:
-    """Return a function from a protocol in an annotation to the name of its kind, or to None.
+    """Return a function from a protocol in an annotation to the name of its kind, or to None."""
+    known: dict[Any, str] = {}
 
-    The kinds of plugins are looked up last, since that imports the plugins.
-    """
-    from importlib import import_module
-
-    from orchestrion._components import KINDS
-
-    def interface(kind: Kind) -> Any:
-        module, _, name = kind.interface.partition(":")
-        return getattr(import_module(module), name)
-
-    known = {interface(kind): kind.name for kind in KINDS}
-    complete = False
+    def learn(kinds: Iterable[Kind]) -> None:
+        for kind in kinds:
+            with suppress(Exception):  # a plugin's kind whose interface cannot be imported
+                known.setdefault(resolve(kind.interface), kind.name)
 
     def find(hint: Any) -> str | None:
-        nonlocal complete
-        if hint in known or not getattr(hint, "_is_protocol", False):
-            return known.get(hint)
-        if not complete:
-            complete = True
-            for kind in plugins.kinds().values():
-                try:
-                    known.setdefault(interface(kind), kind.name)
-                except Exception:  # a plugin's kind whose interface cannot be imported
-                    continue
+        if hint not in known and getattr(hint, "_is_protocol", False):
+            kinds = plugins.kinds().values()
+            # Importing the interfaces of all kinds takes long: first those that are imported.
+            learn(kind for kind in kinds if kind.interface.partition(":")[0] in sys.modules)
+            if hint not in known:
+                learn(kinds)
         return known.get(hint)
 
+    learn(KINDS)
     return find
 
 
@@ -166,18 +158,17 @@ class Builder:
             return
         for name, child in node.value.items():
             path = f"{kind.section}.{name}"
-            if not NAME.fullmatch(name):
-                text = f"{name!r} cannot be a name: use letters, digits, '-', '_' and '.'"
-                self.problems.add(child, path, text)
-                self._done[path] = None
-            elif before := [other for other in node.value if name.startswith(f"{other}.")]:
-                text = f"{name!r} reads like a setting of {before[0]!r}; rename one of them"
-                self.problems.add(child, path, text)
-                self._done[path] = None
-            else:
+            before = [other for other in node.value if name.startswith(f"{other}.")]
+            if NAME.fullmatch(name) and not before:
                 self.define(kind.name, path, child)
+                continue
+            self._done[path] = None
+            text = f"{name!r} cannot be a name: use letters, digits, '-', '_' and '.'"
+            if NAME.fullmatch(name):
+                text = f"{name!r} reads like a setting of {before[0]!r}; rename one of them"
+            self.problems.add(child, path, text)
 
-    def define(self, kind: str, path: str, node: Node, team: bool = False) -> Entry | None:
+    def define(self, kind: str, path: str, node: Node) -> Entry | None:
         """Build the component at a path, once; return None if it has problems."""
         if path in self._done:
             return self._done[path]
@@ -192,7 +183,7 @@ class Builder:
         refs: dict[str, list[str]] = {}
         self._open.append((path, refs))
         try:
-            entry = self._build(kind, path, node, refs, team)
+            entry = self._build(kind, path, node, refs)
         finally:
             self._open.pop()
         self._done[path] = entry
@@ -200,14 +191,19 @@ class Builder:
             self.entries[path] = entry
         return entry
 
-    def _build(
-        self, kind: str, path: str, node: Node, refs: dict[str, list[str]], team: bool
-    ) -> Entry | None:
+    def _build(self, kind: str, path: str, node: Node, refs: dict[str, list[str]]) -> Entry | None:
+        # A policy inside another component decides for the team of that component.
+        team = kind == "policy" and (path == "policy" or path.startswith("evaluation."))
         agents = self._team(path, node) if team else None
         found = self._found(kind, path, node)
         if found is None:
             return None
-        skip = ("use", "agents") if team else ("use",)
+        skip = {"use", "agents"} if team else {"use"}
+        name = f"{kind} {found.component.name}"
+        for key, child in node.value.items():
+            if advice := self.plugins.removed(found.plugin, f"{name}.{key}", child.value):
+                self.problems.add(child, f"{path}.{key}", advice)
+                skip.add(key)
         try:
             cls = self.plugins.component_class(found)
             settings = self.shaper.settings(cls, wired=True)
@@ -240,35 +236,36 @@ class Builder:
         """Return the component that `use` names, or None after noting a problem."""
         if node.value is BROKEN:
             return None
+        use = node.child("use")
+        where, place = path, node
         if not isinstance(node.value, dict):
             bare = isinstance(node.value, str) and node.raw is None
             hint = f"; write {{use: {node.value}}}" if bare else ""
-            self.problems.add(node, path, f"expected a mapping, got {got(node)}{hint}")
+            text = f"expected a mapping, got {got(node)}{hint}"
+        elif use is None:
+            text = f"'use' is missing: it says which {kind} this is"
+            if (typo := nearest("use", node.value)) is not None:
+                place, text = node.value[typo], f"{text}; is {typo!r} meant to be 'use'?"
+        elif use.value is BROKEN:
             return None
-        use = node.child("use")
-        if use is None:
-            close = did_you_mean("use", node.value)
-            self.problems.add(node, path, f"'use' is missing: it says which {kind} this is{close}")
-            return None
-        if use.value is BROKEN:
-            return None
-        if not isinstance(use.value, str) or not use.value:
-            self.problems.add(
-                use, f"{path}.use", f"expected the name of {article(kind)}, got {got(use)}"
-            )
-            return None
-        try:
-            return self.plugins.find(kind, use.value)
-        except PluginError as exc:
-            # The sentence repeats the name.
-            text = str(exc) if use.raw is None else f"no {kind} is called what {named(use)} says"
-            self.problems.add(use, f"{path}.use", text)
-            return None
+        else:
+            where, place = f"{path}.use", use
+            text = f"expected the name of {article(kind)}, got {got(use)}"
+            if isinstance(use.value, str) and use.value:
+                try:
+                    return self.plugins.find(kind, use.value)
+                except PluginError as exc:
+                    # The sentence repeats the name.
+                    text = str(exc)
+                    if use.raw is not None:
+                        text = f"no {kind} is called what {named(use)} says"
+        self.problems.add(place, where, text)
+        return None
 
     def agents(self) -> Collection[str]:
         """Return the names of all agents that are defined."""
         node = self.root.child("agents")
-        return node.value if node is not None and isinstance(node.value, dict) else {}
+        return node.names if node is not None else {}
 
     def _team(self, path: str, policy: Node) -> tuple[str, ...] | None:
         """Return the names under `agents` of a policy, or None if it has no `agents`."""
@@ -282,11 +279,11 @@ class Builder:
             return None
         agents = self.agents()
         names: list[str] = []
-        for index, item in enumerate(node.value):
-            where = at_index(path, index)
+        for where, item in node.children(path):
+            if item.value is BROKEN:
+                continue
             if not isinstance(item.value, str):
-                if item.value is not BROKEN:
-                    self.problems.add(item, where, f"expected a name, got {got(item)}")
+                self.problems.add(item, where, f"expected a name, got {got(item)}")
             elif item.value not in agents:
                 close = did_you_mean(item.value, agents) if item.raw is None else ""
                 text = f"no agent is called {named(item)}{close} (defined: {listed(agents)})"
@@ -301,39 +298,39 @@ class Builder:
         """Build the component that a wired value names, and note the reference."""
         owner, refs = self._open[-1]
         key = re.split(r"[.\[]", path[len(owner) + 1 :], maxsplit=1)[0]
-        if isinstance(node.value, dict):
-            target, entry = path, self.define(kind, path, node)
-        else:
-            target, entry = self._named(kind, node, path)
+        target, definition = path, node
+        if not isinstance(node.value, dict):
+            named_component = self._named(self.plugins.kind(kind), node, path)
+            if named_component is None:
+                return FAILED
+            target, definition = named_component
+        entry = self.define(kind, target, definition)
         if entry is None:
             return FAILED
         refs.setdefault(key, []).append(target)
         return entry.component
 
-    def _named(self, kind_name: str, node: Node, path: str) -> tuple[str, Entry | None]:
-        kind = self.plugins.kind(kind_name)
+    def _named(self, kind: Kind, node: Node, path: str) -> tuple[str, Node] | None:
+        """Return the path and definition of a component, or None after noting a problem."""
         section = self.root.child(kind.section)
+        names = section.names if section is not None else {}
+        if section is not None and not kind.many and node.value == kind.section:
+            return kind.section, section
+        if kind.many and node.value in names:
+            return f"{kind.section}.{node.value}", names[node.value]
+        inline = ""
+        if node.raw is None:
+            # `improver: gepa` for `improver: {use: gepa}`
+            supplied = {found.component.name for found in self.plugins.components(kind.name)}
+            inline = f"; write {{use: {node.value}}}" if node.value in supplied else ""
         if not kind.many:
-            if node.value == kind.section and section is not None:
-                team = kind_name == "policy"
-                return kind.section, self.define(kind_name, kind.section, section, team)
-            self.problems.add(
-                node,
-                path,
-                f"{article(kind_name)} is named only by {kind.section!r} or given as {{use: ...}}, "
-                f"got {named(node)}",
+            text = (
+                f"{article(kind.name)} is named only by {kind.section!r} or given as "
+                f"{{use: ...}}, got {named(node)}{inline}"
             )
-            return "", None
-        target = section.child(node.value) if section is not None else None
-        if target is not None:
-            where = f"{kind.section}.{node.value}"
-            return where, self.define(kind_name, where, target)
-        names = section.value if section is not None and isinstance(section.value, dict) else {}
-        defined = f" (defined: {listed(names)})" if names else f" (no {kind.section} are defined)"
-        close = did_you_mean(node.value, names) if node.raw is None else ""
-        self.problems.add(
-            node,
-            path,
-            f"no {kind_name} is called {named(node)}{close}{defined}",
-        )
-        return "", None
+        else:
+            defined = f"defined: {listed(names)}" if names else f"no {kind.section} are defined"
+            close = did_you_mean(node.value, names) if node.raw is None else ""
+            text = f"no {kind.name} is called {named(node)}{inline or close} ({defined})"
+        self.problems.add(node, path, text)
+        return None

@@ -6,24 +6,18 @@ import datetime
 import re
 from typing import Any, Final
 
-from orchestrion._config.nodes import (
-    MAX_DEPTH,
-    Node,
-    Problems,
-    Source,
-    at_index,
-    at_key,
-)
+from orchestrion._config.nodes import MAX_DEPTH, Node, Problems, Source, at_index, at_key
 from orchestrion._suggest import article
 
 __all__ = ["MAX_BYTES", "checked_text", "from_plain", "read_toml", "scalar"]
 
 MAX_BYTES: Final = 1 << 20
 
-_BOOLS = {
-    w: b for b, ws in ((True, "true True TRUE"), (False, "false False FALSE")) for w in ws.split()
+_WORDS = {"": None} | {
+    spelling: value
+    for word, value in (("true", True), ("false", False), ("null", None), ("~", None))
+    for spelling in (word, word.capitalize(), word.upper())
 }
-_NULLS = {"", "~", "null", "Null", "NULL"}
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _SPECIAL = re.compile(r"([-+]?)\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
@@ -37,12 +31,11 @@ def scalar(text: str) -> Any:
     Raises:
         ValueError: the number is too large.
     """
-    if text in _NULLS:
-        return None
-    if text in _BOOLS:
-        return _BOOLS[text]
+    if text in _WORDS:
+        return _WORDS[text]
     if _INT.fullmatch(text):
-        return _integer(text)
+        base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+        return _bounded(int(text, base) if len(text) <= 40 else 1 << 64, text)
     if _FLOAT.fullmatch(text):
         number = float(text)
         if number in (float("inf"), float("-inf")):
@@ -51,12 +44,6 @@ def scalar(text: str) -> Any:
     if special := _SPECIAL.fullmatch(text):
         return float("nan") if "n" in text[1:2].lower() else float(f"{special[1] or ''}inf")
     return text
-
-
-def _integer(text: str) -> int:
-    bases = {"0o": 8, "0x": 16}
-    number = int(text, bases.get(text[:2], 10)) if len(text) <= 40 else 1 << 64
-    return _bounded(number, text)
 
 
 def _bounded(number: int, text: str) -> int:
@@ -78,9 +65,7 @@ def checked_text(text: str) -> str:
     return text
 
 
-def from_plain(
-    value: Any, source: Source, line: int | None = None, depth: int = 0, path: str = ""
-) -> Node:
+def from_plain(value: Any, source: Source, line: int | None = None, path: str = "") -> Node:
     """Return plain data as nodes that all have the same place.
 
     A class is replaced by its import path, which `use` accepts.
@@ -88,51 +73,45 @@ def from_plain(
     Raises:
         ValueError: a value cannot stand in a config; the message has its path.
     """
+    return Node(_nodes(value, Node(None, source, line), path, 0), source, line)
+
+
+def _nodes(value: Any, place: Node, path: str, depth: int) -> Any:
+    """Return a value with nodes for what is inside it."""
     if depth > MAX_DEPTH:
         raise ValueError(f"more than {MAX_DEPTH} levels deep")
+
+    def node(inner: Any, inner_path: str) -> Node:
+        return Node(_nodes(inner, place, inner_path, depth + 1), place.source, place.line)
+
+    before = f"{path}: " if path else ""
     if isinstance(value, dict):
         if wrong := [key for key in value if not isinstance(key, str)]:
-            raise ValueError(f"{_before(path)}key {wrong[0]!r} is not text")
-        items = {
-            checked_text(k): from_plain(v, source, line, depth + 1, at_key(path, k))
-            for k, v in value.items()
-        }
-        return Node(items, source, line)
+            raise ValueError(f"{before}key {wrong[0]!r} is not text")
+        return {checked_text(key): node(item, at_key(path, key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        nodes = [
-            from_plain(v, source, line, depth + 1, at_index(path, i)) for i, v in enumerate(value)
-        ]
-        return Node(nodes, source, line)
+        return [node(item, at_index(path, index)) for index, item in enumerate(value)]
     if isinstance(value, str):
-        return Node(checked_text(value), source, line)
+        return checked_text(value)
     if isinstance(value, (datetime.date, datetime.time)):
-        return Node(value.isoformat(), source, line)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return Node(_bounded(value, str(value.bit_length()) + " bits long"), source, line)
+        return value.isoformat()
     if value is None or isinstance(value, (bool, float)):
-        return Node(value, source, line)
-    if isinstance(value, type):
-        return Node(_import_path(value, path), source, line)
-    raise ValueError(
-        f"{_before(path)}{article(type(value).__name__)} cannot stand in a config; it holds "
-        "numbers, texts, lists and mappings. Give a component of your own by its class, with "
-        "its settings beside it: {'use': MyAgent, 'size': 3}"
-    )
-
-
-def _before(path: str) -> str:
-    return f"{path}: " if path else ""
-
-
-def _import_path(cls: type, path: str) -> str:
-    """Return "module:Class", by which a later process finds the class."""
-    name = cls.__qualname__
+        return value
+    if isinstance(value, int):
+        return _bounded(value, f"{value.bit_length()} bits long")
+    if not isinstance(value, type):
+        raise ValueError(
+            f"{before}{article(type(value).__name__)} cannot stand in a config; it holds "
+            "numbers, texts, lists and mappings. Give a component of your own by its class, with "
+            "its settings beside it: {'use': MyAgent, 'size': 3}"
+        )
+    name = value.__qualname__
     if "<locals>" in name:
         raise ValueError(
-            f"{_before(path)}the class {name} is made inside a function, so it cannot be "
-            "imported; define it at the top of a module"
+            f"{before}the class {name} is made inside a function, so it cannot be imported; "
+            "define it at the top of a module"
         )
-    return f"{cls.__module__}:{name}"
+    return f"{value.__module__}:{name}"
 
 
 # ------------------------------------------------------------------------------ TOML
@@ -143,41 +122,35 @@ def read_toml(text: str, source: Source, problems: Problems) -> Node | None:
     import tomllib
 
     try:
-        data = tomllib.loads(text)
-        node = from_plain(data, source, 1)
-    except tomllib.TOMLDecodeError as exc:
+        node = from_plain(tomllib.loads(text), source, 1)
+    except (ValueError, RecursionError) as exc:
         at = re.search(r"at line (\d+)", str(exc))
         place = Node(None, source, int(at[1]) if at else None)
         problems.add(place, "", f"not valid TOML: {str(exc).splitlines()[0]}")
         return None
-    except (ValueError, RecursionError) as exc:
-        problems.add(Node(None, source), "", f"not valid TOML: {str(exc).splitlines()[0]}")
-        return None
-    _set_lines(node, _toml_lines(text), "", 1)
+    _set_lines(node, _toml_lines(text), "")
     return node
 
 
-_TABLE = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]")
-_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+# Texts, so that only reading TOML compiles them.
+_TABLE = r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]"
+_KEY = r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*="""
 
 
 def _toml_lines(text: str) -> dict[str, int]:
-    """Return lines by config path.
-
-    tomllib gives no lines, so these are of the tables and keys that begin a line.
-    """
+    """Return the lines of the tables and keys that begin a line; tomllib tells none."""
     lines: dict[str, int] = {}
     arrays: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.splitlines(), 1):
-        if match := _TABLE.match(line):
+        if match := re.match(_TABLE, line):
             table = _dotted("", match[2], arrays)
             if match[1] == "[[":
                 arrays[table] = arrays.get(table, -1) + 1
                 lines.setdefault(table, number)
-                table = f"{table}[{arrays[table]}]"
+                table = at_index(table, arrays[table])
             lines.setdefault(table, number)
-        elif match := _KEY.match(line):
+        elif match := re.match(_KEY, line):
             lines.setdefault(_dotted(table, match[1], arrays), number)
     return lines
 
@@ -187,15 +160,11 @@ def _dotted(path: str, keys: str, arrays: dict[str, int]) -> str:
     for index, key in enumerate(parts):
         path = at_key(path, key.strip("\"'"))
         if path in arrays and index < len(parts) - 1:
-            path = f"{path}[{arrays[path]}]"
+            path = at_index(path, arrays[path])
     return path
 
 
-def _set_lines(node: Node, lines: dict[str, int], path: str, inherited: int) -> None:
-    node.line = lines.get(path, inherited)
-    if isinstance(node.value, dict):
-        for key, child in node.value.items():
-            _set_lines(child, lines, at_key(path, key), node.line)
-    elif isinstance(node.value, list):
-        for index, child in enumerate(node.value):
-            _set_lines(child, lines, f"{path}[{index}]", node.line)
+def _set_lines(node: Node, lines: dict[str, int], path: str) -> None:
+    for inner_path, child in node.children(path):
+        child.line = lines.get(inner_path, node.line)
+        _set_lines(child, lines, inner_path)

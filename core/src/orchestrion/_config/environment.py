@@ -13,7 +13,7 @@ __all__ = ["escape", "expand", "read_dotenv", "variables"]
 
 _REFERENCE = re.compile(r"(\$?)\$\{env:([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
+_LINE = r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*"
 
 
 def expand(root: Node, environment: Mapping[str, str], problems: Problems) -> None:
@@ -69,30 +69,27 @@ def variables(root: Node) -> list[str]:
 
 def read_dotenv(path: Path, problems: Problems) -> dict[str, str]:
     """Return the variables of a `.env` file: NAME=value lines, quotes and `export` allowed."""
+    source = Source(str(path), path.parent)
     try:
-        if path.exists() and not path.is_file():
-            # Opening a pipe may wait forever.
-            source = Source(str(path), path.parent)
+        if path.exists() and not path.is_file():  # opening a pipe may wait forever
             problems.add(Node(None, source), "", "cannot be read: it is not a file")
             return {}
         text = path.read_text("utf-8-sig")
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, ValueError) as exc:
-        source = Source(str(path), path.parent)
         problems.add(Node(None, source), "", f"cannot be read: {type(exc).__name__}")
         return {}
     values: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        match = _LINE.fullmatch(line)
+        match = re.fullmatch(_LINE, line)
         if match is None:
             # The line is not shown: it may be a key.
-            place = Node(None, Source(str(path), path.parent), number)
-            problems.add(place, "", "not of the form NAME=value")
-            continue
-        values[match[1]] = _unquoted(match[2])
+            problems.add(Node(None, source, number), "", "not of the form NAME=value")
+        else:
+            values[match[1]] = _unquoted(match[2])
     return values
 
 

@@ -3,43 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve
+from msgspec import Meta
 
 from orchestrion._components import KINDS, Kind
-from orchestrion._config.components import Builder, Entry, kind_of
+from orchestrion._config.components import NAME, Builder, Entry, kind_of
+from orchestrion._config.documents import from_plain
 from orchestrion._config.environment import expand, read_dotenv, variables
-from orchestrion._config.nodes import BROKEN, Node, Problems, at_index, walk
+from orchestrion._config.nodes import BROKEN, FAILED, Node, Problems, Source, walk
 from orchestrion._config.result import Config
-from orchestrion._config.sections import (
-    AS_UNTRAINED,
-    Baseline,
-    Budget,
-    Evaluation,
-    Limits,
-    RunSettings,
-)
+from orchestrion._config.sections import AS_UNTRAINED, PLAIN, RESERVED, Baseline
 from orchestrion._config.shapes import Scalar, Shaper
-from orchestrion._config.sources import override, read_tree, tree_of
-from orchestrion._config.structure import FAILED, Structurer
-from orchestrion._config.wording import got, named
-from orchestrion._errors import ConfigError, PluginError
+from orchestrion._config.sources import override, read_tree
+from orchestrion._config.structure import Structurer, got, named
+from orchestrion._errors import ConfigError, PluginError, UsageError
 from orchestrion._plugins import Plugins
 from orchestrion._secrets import register, register_named
-from orchestrion._suggest import did_you_mean, listed
+from orchestrion._suggest import article, did_you_mean, listed
 
 __all__ = ["build", "from_data", "load"]
-
-_PLAIN: dict[str, type] = {
-    "limits": Limits,
-    "budget": Budget,
-    "run": RunSettings,
-    "evaluation": Evaluation,
-}
-_REQUIRED = ("task", "agents", "policy")
 
 
 def load(
@@ -69,8 +55,7 @@ def load(
     root = read_tree(path, environment, problems)
     if root is None:
         raise ConfigError(problems.in_order(), str(path))
-    root = override(root, overrides, environment, problems)
-    return _finish(root, str(path), environment, env, block, plugins, problems)
+    return _finish(root, str(path), overrides, environment, env, block, plugins, problems)
 
 
 def from_data(
@@ -86,50 +71,51 @@ def from_data(
 
     Raises:
         ConfigError: everything that is wrong.
+        UsageError: `data` is no mapping.
     """
+    if not isinstance(data, Mapping):
+        raise UsageError(
+            f"from_data: expected a mapping, got {data!r:.60} ({article(type(data).__name__)}); "
+            "orchestrion.config.load reads a file"
+        )
     problems = Problems()
     environment = _environment(Path(directory), env, problems)
     try:
-        root = tree_of(data, name, Path(directory))
+        root = from_plain(dict(data), Source(name, Path(directory)))
     except ValueError as exc:
         raise ConfigError([str(exc)], name) from None
     expand(root, environment, problems)
-    root = override(root, overrides, environment, problems)
-    return _finish(root, name, environment, env, block, plugins, problems)
+    return _finish(root, name, overrides, environment, env, block, plugins, problems)
 
 
 def _environment(
     directory: Path, env: Mapping[str, str] | None, problems: Problems
 ) -> dict[str, str]:
-    process = os.environ if env is None else env
     own = read_dotenv(directory / ".env", problems)
     register_named(own)
-    return {**own, **process}
+    return {**own, **(os.environ if env is None else env)}
 
 
 def _finish(
     root: Node,
     name: str,
+    overrides: Sequence[str],
     environment: Mapping[str, str],
     env: Mapping[str, str] | None,
     block: Iterable[str],
     plugins: Plugins | None,
     problems: Problems,
 ) -> Config:
+    root = override(root, overrides, environment, problems)
     # Also for settings that are not marked secret, for example a field of a request's body.
     register_named({name: environment.get(name, "") for name in variables(root)}, strictly=True)
     if plugins is None:
-        plugins = Plugins([*block, *_blocked(root)], env)
+        # `run.block` is not checked yet: plugins must be blocked before anything is imported.
+        run = root.child("run")
+        names = run.child("block") if run is not None else None
+        blocked = [node.value for _, node in walk(names)] if names is not None else []
+        plugins = Plugins([*block, *(name for name in blocked if isinstance(name, str))], env)
     return build(root, name, plugins, environment, problems)
-
-
-def _blocked(root: Node) -> list[str]:
-    """Return `run.block`, unchecked: plugins must be blocked before anything is imported."""
-    run = root.child("run")
-    names = run.child("block") if run is not None else None
-    if names is None or not isinstance(names.value, list):
-        return []
-    return [node.value for node in names.value if isinstance(node.value, str)]
 
 
 def build(
@@ -149,18 +135,12 @@ def build(
     config = assembly.config(name, environment)
     if config is None or assembly.problems.found:
         raise ConfigError(assembly.problems.in_order(), name)
-    _register_secrets(config, assembly.shaper)
-    return config
-
-
-def _register_secrets(config: Config, shaper: Shaper) -> None:
-    """Register the values of secret settings, so that they are removed from all output."""
     for entry in config.definitions.values():
-        for setting in shaper.settings(entry.cls, True):
+        for setting in assembly.shaper.settings(entry.cls, True):
             if setting.secret:
-                value = getattr(entry.component, setting.name)
-                for text in _texts(value):
+                for text in _texts(getattr(entry.component, setting.name)):
                     register(f"{entry.path}.{setting.key}", text)
+    return config
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -182,7 +162,7 @@ class _Assembly:
 
     def _kinds(self) -> list[Kind]:
         """Return the kinds with a section here; those of plugins only if a section needs them."""
-        known = {"seed", *_PLAIN, *(kind.section for kind in KINDS)}
+        known = {"seed", *PLAIN, *(kind.section for kind in KINDS)}
         kinds = list(KINDS)
         if any(section not in known for section in self.root.value):
             kinds = list(self.plugins.kinds().values())
@@ -196,34 +176,35 @@ class _Assembly:
 
     def config(self, name: str, environment: Mapping[str, str]) -> Config | None:
         """Return the config, or None if a part is missing; `problems` may have entries anyway."""
-        for section in _REQUIRED:
+        for section in ("task", "agents", "policy"):
             if section not in self.root.value:
                 self.problems.add(self.root, "", f"section {section!r} is missing")
-        seed = self._seed()
-        plain = {section: self._plain(section, cls) for section, cls in _PLAIN.items()}
+        seed, node = 0, self.root.child("seed")
+        if node is not None:
+            seed = self.structurer.value(Scalar(int, limits=(Meta(ge=0),)), node, "seed")
+        plain = {section: self._plain(section, cls) for section, cls in PLAIN.items()}
         stages = self._components()
         self._observers()
-        roster = self._roster()
-        if self.problems.found:
-            return None
-        self._unused()
-        entries = dict(self.builder.entries)
+        entries = self.builder.entries
+        referred = {
+            path for entry in entries.values() for paths in entry.refs.values() for path in paths
+        }
+        roster = self._roster(referred)
+        if not self.problems.found:
+            self._report_unused(referred)
         if self.problems.found:
             return None
         return Config(
             source=name,
             seed=seed,
-            limits=plain["limits"],
-            budget=plain["budget"],
-            run=plain["run"],
-            evaluation=plain["evaluation"],
+            **plain,
             task="task",
             policy="policy",
             reward="reward" if "reward" in self.root.value else None,
             stages=stages,
             roster=roster,
             components=_reachable(entries, self._roots(roster, stages)),
-            definitions=entries,
+            definitions=dict(entries),
             environment=environment,
             plugins=self.plugins,
             tree=self.root,
@@ -233,43 +214,30 @@ class _Assembly:
 
     # ------------------------------------------------------------------ plain sections
 
-    def _seed(self) -> int:
-        from msgspec import Meta
-
-        node = self.root.child("seed")
-        if node is None:
-            return 0
-        seed = self.structurer.value(Scalar((Meta(ge=0),), int), node, "seed")
-        return 0 if seed is FAILED else int(seed)
-
     def _plain(self, section: str, cls: type) -> Any:
         node = self.root.child(section)
         if node is None:
             return cls()
-        if node.value is BROKEN:
-            return FAILED
         if not isinstance(node.value, dict):
-            text = f"expected a mapping, got {got(node)}"
-            self.problems.add(node, section, text)
+            if node.value is not BROKEN:
+                self.problems.add(node, section, f"expected a mapping, got {got(node)}")
             return FAILED
-        skip = ("baselines",) if section == "evaluation" else ()
-        result = self.structurer.record(cls, node, section, skip)
-        if section == "evaluation" and result is not FAILED:
-            return evolve(result, baselines=self._baselines(node))
-        return result
+        if section != "evaluation":
+            return self.structurer.record(cls, node, section)
+        result = self.structurer.record(cls, node, section, ("baselines",))
+        baselines = self._baselines(node.child("baselines"))
+        return result if result is FAILED else evolve(result, baselines=baselines)
 
     def _observers(self) -> None:
         run = self.root.child("run")
         observers = run.child("observers") if run is not None else None
-        if observers is None or not isinstance(observers.value, list):
-            return
-        for index, item in enumerate(observers.value):
+        for path, item in observers.children("run.observers") if observers is not None else ():
             if isinstance(item.value, str):
                 try:
                     self.plugins.load(self.plugins.get(item.value))
                 except PluginError as exc:
                     text = str(exc) if item.raw is None else f"{named(item)} names no usable plugin"
-                    self.problems.add(item, at_index("run.observers", index), text)
+                    self.problems.add(item, path, text)
 
     # ------------------------------------------------------------------ components
 
@@ -281,146 +249,124 @@ class _Assembly:
             if node is None:
                 continue
             if kind.name == "trainer" and isinstance(node.value, list):
-                stages = tuple(at_index(kind.section, i) for i in range(len(node.value)))
-                for path, child in zip(stages, node.value, strict=True):
+                stages = tuple(path for path, _ in node.children(kind.section))
+                for path, child in node.children(kind.section):
                     self.builder.define(kind.name, path, child)
                 if not stages:
                     self.problems.add(node, kind.section, "a list of stages needs at least one")
-            elif kind.name == "policy":
-                self.builder.define(kind.name, kind.section, node, team=True)
             else:
                 self.builder.section(kind, node)
                 stages = (kind.section,) if kind.name == "trainer" else stages
         return stages
 
-    def _baselines(self, evaluation: Node) -> dict[str, Baseline]:
-        node = evaluation.child("baselines")
+    def _baselines(self, node: Node | None) -> dict[str, Baseline]:
         if node is None or node.value is BROKEN:
             return {}
-        path = "evaluation.baselines"
-        named = node.value
-        if isinstance(named, list) and named and all(isinstance(word.value, str) for word in named):
-            named = {word.value: word for word in named}
-        if not isinstance(named, dict):
+        names = node.value
+        if isinstance(names, list) and names and all(isinstance(word.value, str) for word in names):
+            names = {word.raw or word.value: word for word in names}
+        if not isinstance(names, dict):
             text = f"expected a mapping of names, or a list of words, got {got(node)}"
-            self.problems.add(node, path, text)
+            self.problems.add(node, "evaluation.baselines", text)
             return {}
         baselines = {
-            name: self._baseline(child, f"{path}.{name}", name) for name, child in named.items()
+            name: self._baseline(child, f"evaluation.baselines.{name}", name)
+            for name, child in names.items()
         }
         return {name: baseline for name, baseline in baselines.items() if baseline is not None}
 
     def _baseline(self, node: Node, path: str, name: str) -> Baseline | None:
-        from orchestrion._config.components import NAME
-        from orchestrion._report import RESERVED
-
+        text = ""
+        word = node.value if isinstance(node.value, str) else ""
         if not NAME.fullmatch(name):
-            self.problems.add(node, path, f"{name!r} cannot be the name of a baseline")
-            return None
-        if name in RESERVED:
+            text = f"{name!r} cannot be the name of a baseline"
+        elif name in RESERVED:
             text = f"{name!r} is what the report calls {RESERVED[name]}; choose another name"
-            self.problems.add(node, path, text)
-            return None
-        if node.value == AS_UNTRAINED:
-            if "trainer" not in self.root.value:
+        elif word == AS_UNTRAINED:
+            if "trainer" in self.root.value:
+                return Baseline("policy", word=AS_UNTRAINED)
+            text = "there is no trainer, so there is no untrained team to compare with; remove it"
+        else:
+            if word:
+                node, text = self._spelled_out(node)
+            elif "policy" not in node.names:
                 text = (
-                    "there is no trainer, so there is no untrained team to compare with; remove it"
+                    "a baseline is a mapping with a policy, {policy: {use: ...}}, or a word: "
+                    f"{AS_UNTRAINED}, a trainer or a policy"
                 )
-                self.problems.add(node, path, text)
-                return None
-            return Baseline("policy", word=AS_UNTRAINED)
-        word = ""
-        if isinstance(node.value, str):
-            word, node = node.value, self._spelled_out(node)
-        if not isinstance(node.value, dict) or "policy" not in node.value:
-            text = (
-                f"a baseline is a mapping with a policy, {{policy: {{use: ...}}}}, or a word: "
-                f"{AS_UNTRAINED}, a trainer or a policy"
-            )
+        if text:
             self.problems.add(node, path, text)
             return None
-        for key, child in node.value.items():
-            if key not in ("policy", "trainer", "as_configured"):
-                close = did_you_mean(key, ("policy", "trainer", "as_configured"))
-                self.problems.add(child, f"{path}.{key}", f"unknown key{close}")
-        team_path = f"{path}.policy"
-        policy = self.builder.define("policy", team_path, node.value["policy"], team=True)
-        trainer = node.child("trainer")
+        keys = ("policy", "trainer", "as_configured")
+        for key, child in node.names.items():
+            if key not in keys:
+                text = f"unknown key{did_you_mean(key, keys)}"
+                self.problems.add(child, f"{path}.{key}", text)
+        policy = self.builder.define("policy", f"{path}.policy", node.names["policy"])
+        trainer, plain = node.child("trainer"), node.child("as_configured")
         if trainer is not None:
             self.builder.define("trainer", f"{path}.trainer", trainer)
-        plain = node.child("as_configured")
-        if plain is not None and not isinstance(plain.value, bool):
-            text = f"expected true or false, got {got(plain)}"
-            self.problems.add(plain, f"{path}.as_configured", text)
+        as_configured = plain is not None and self.structurer.value(
+            Scalar(bool), plain, f"{path}.as_configured"
+        )
         return Baseline(
-            team_path,
-            f"{path}.trainer" if trainer is not None else None,
+            f"{path}.policy",
+            None if trainer is None else f"{path}.trainer",
             None if policy is None else _paths(policy.agents),
-            plain is not None and plain.value is True,
+            as_configured is True,
             word,
         )
 
-    def _spelled_out(self, word: Node) -> Node:
-        """Return the baseline that a word means: a trainer with its policy, or a policy."""
+    def _spelled_out(self, word: Node) -> tuple[Node, str]:
+        """Return the baseline that a word means, a trainer with its policy or a policy, and "".
 
-        def node(value: Any) -> Node:
-            return Node(value, word.source, word.line)
-
-        for supplied in self.builder.plugins.components("trainer"):
-            trainer = supplied.component
-            policy = trainer.around.get("policy", {}).get("use")
-            if trainer.name == word.value and policy:
-                parts = {"policy": node({"use": node(policy)}), "trainer": node({"use": word})}
-                return node(parts)
-        return node({"policy": node({"use": word})})
+        If there is none of this name, return the word itself and what is wrong with it.
+        """
+        supplied = [found.component for found in self.plugins.components("trainer")]
+        trainers = {c.name: c.around.get("policy", {}).get("use") for c in supplied}
+        trainers = {name: policy for name, policy in trainers.items() if policy}
+        policies = {found.component.name for found in self.plugins.components("policy")}
+        own: dict[str, Any] = {"use": word.value}
+        parts: dict[str, Any] = {"policy": own}
+        if word.value in trainers:
+            parts = {"policy": {"use": trainers[word.value]}, "trainer": own}
+        elif word.value not in policies and ":" not in word.value:
+            close = did_you_mean(word.value, {AS_UNTRAINED, *trainers, *policies})
+            if close and word.raw is None:  # else the plugins may know more
+                return (
+                    word,
+                    f"no policy, and no trainer with a policy, is called {own['use']!r}{close}",
+                )
+        return from_plain(parts, word.source, word.line), ""
 
     # ------------------------------------------------------------------ the team
 
-    def _referred(self) -> set[str]:
-        return {
-            path
-            for entry in self.builder.entries.values()
-            for paths in entry.refs.values()
-            for path in paths
-        }
-
-    def _roster(self) -> tuple[str, ...]:
+    def _roster(self, referred: Collection[str]) -> tuple[str, ...]:
         policy = self.builder.entries.get("policy")
         if policy is not None and policy.agents is not None:
             return _paths(policy.agents) or ()
-        referred = self._referred()
-        roster = tuple(
-            path for name in self.builder.agents() if (path := f"agents.{name}") not in referred
-        )
+        agents = self.builder.agents()
+        roster = tuple(path for path in _paths(agents) or () if path not in referred)
         if not roster and "agents" in self.root.value and not self.problems.found:
+            reason = "every agent is part of another" if agents else "no agent is defined"
             node = self.root.child("agents")
-            reason = (
-                "every agent is part of another" if self.builder.agents() else "no agent is defined"
-            )
             self.problems.add(node, "agents", f"the team is empty: {reason}")
         return roster
 
-    def _unused(self) -> None:
-        """Report definitions that nothing refers to, except agents."""
-        referred = self._referred()
+    def _report_unused(self, referred: Collection[str]) -> None:
         for kind in self.kinds:
             node = self.root.child(kind.section)
-            if not kind.many or kind.name == "agent" or node is None:
-                continue
-            for name, child in node.value.items():
-                path = f"{kind.section}.{name}"
-                if path not in referred:
-                    self.problems.add(child, path, "defined, but nothing uses it")
+            if kind.many and kind.name != "agent" and node is not None:
+                for path, child in node.children(kind.section):
+                    if path not in referred:
+                        self.problems.add(child, path, "defined, but nothing uses it")
 
     def _roots(self, roster: Iterable[str], stages: Iterable[str]) -> list[str]:
         single = [kind.section for kind in self.kinds if not kind.many]
         baselines = [p for p in self.builder.entries if p.startswith("evaluation.baselines.")]
-        teams = [
-            f"agents.{name}"
-            for path in baselines
-            for name in self.builder.entries[path].agents or ()
-        ]
-        return [*single, *stages, *baselines, *roster, *teams]
+        teams = [self.builder.entries[path].agents or () for path in baselines]
+        agents = [f"agents.{name}" for team in teams for name in team]
+        return [*single, *stages, *baselines, *roster, *agents]
 
 
 def _paths(names: Iterable[str] | None) -> tuple[str, ...] | None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from attrs import define, field, frozen
+from msgspec import Struct
 
 __all__ = [
     "BROKEN",
+    "FAILED",
+    "OMIT",
     "Node",
     "Problem",
     "Problems",
@@ -26,25 +29,25 @@ MAX_NODES: Final = 100_000
 MAX_DEPTH: Final = 48
 
 
-class _Broken:
-    def __repr__(self) -> str:
-        return "BROKEN"
+class Mark(Enum):
+    """Values that stand for values that are not there."""
+
+    BROKEN = "a value in a file; its problem is reported, and it causes no further one"
+    FAILED = "a value that could not be converted; its problem is reported"
+    OMIT = "a setting that a config cannot express; left out, it has its default"
 
 
-BROKEN: Final = _Broken()
-"""Stands for a value whose problem is already reported; it causes no further problem."""
+BROKEN, FAILED, OMIT = Mark
 
 
-@frozen
-class Source:
+class Source(NamedTuple):
     """A file or an override that values come from; relative paths start at `directory`."""
 
     name: str
     directory: Path
 
 
-@define(eq=False)
-class Node:
+class Node(Struct, eq=False):
     """A value and its place.
 
     Args:
@@ -62,10 +65,20 @@ class Node:
     def __str__(self) -> str:
         return f"{self.source.name}:{self.line}" if self.line else self.source.name
 
+    @property
+    def names(self) -> Mapping[str, Node]:
+        """Return the nodes by key; none if this is not a mapping."""
+        return self.value if isinstance(self.value, dict) else {}
+
     def child(self, key: str) -> Node | None:
         """Return the node under a key, or None if this is not a mapping that has it."""
-        child = self.value.get(key) if isinstance(self.value, dict) else None
-        return child if isinstance(child, Node) else None
+        return self.names.get(key)
+
+    def children(self, path: str) -> list[tuple[str, Node]]:
+        """Return the nodes inside this one, which is at `path`, with their paths."""
+        if isinstance(self.value, list):
+            return [(at_index(path, index), node) for index, node in enumerate(self.value)]
+        return [(at_key(path, key), node) for key, node in self.names.items()]
 
     def plain(self) -> Any:
         """Return the value without places."""
@@ -85,22 +98,22 @@ class Problem(str):
     message: str
 
     def __new__(cls, node: Node | None, path: str, message: str) -> Problem:
-        place = f"{node}: " if node is not None else ""
-        self = super().__new__(cls, f"{place}{path}: {message}" if path else f"{place}{message}")
+        parts = (str(node) if node is not None else "", path, message)
+        self = super().__new__(cls, ": ".join(filter(None, parts)))
         self.file = node.source.name if node is not None else ""
         self.line = node.line if node is not None else None
         self.path, self.message = path, message
         return self
 
 
-@define
 class Problems:
     """Collects problems, so that all of them are reported at once."""
 
-    found: list[Problem] = field(factory=list)
+    def __init__(self) -> None:
+        self.found: list[Problem] = []
 
     def add(self, node: Node | None, path: str, message: str) -> None:
-        """Note a problem of the value at `path`."""
+        """Note a problem of the value at `path`, once."""
         problem = Problem(node, path, message)
         if problem not in self.found:
             self.found.append(problem)
@@ -124,12 +137,8 @@ def at_index(path: str, index: int) -> str:
 def walk(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
     """Yield this node and every node below it, with their config paths."""
     yield path, node
-    if isinstance(node.value, dict):
-        for key, child in node.value.items():
-            yield from walk(child, at_key(path, key))
-    elif isinstance(node.value, list):
-        for index, child in enumerate(node.value):
-            yield from walk(child, at_index(path, index))
+    for inner_path, child in node.children(path):
+        yield from walk(child, inner_path)
 
 
 _SEGMENT = re.compile(r"(?:^|(?!^)\.)([^.\[\]=]+)|\[(\d{1,6})\]")
@@ -149,13 +158,13 @@ def parse_path(path: str) -> list[str | int] | None:
     return segments if segments and isinstance(segments[0], str) and "" not in segments else None
 
 
-def next_key(mapping: Mapping[str, Node], segments: list[str | int]) -> tuple[str, list[str | int]]:
-    """Split the key that a path goes through from the rest of it; a key may hold dots."""
+def _next_key(mapping: Mapping[str, Node], segments: list[str | int]) -> tuple[str, int]:
+    """Return the key that a path begins with, and of how many segments; a key may hold dots."""
     for count in range(len(segments), 1, -1):
         key = ".".join(map(str, segments[:count]))
         if key in mapping and all(isinstance(segment, str) for segment in segments[:count]):
-            return key, segments[count:]
-    return str(segments[0]), segments[1:]
+            return key, count
+    return str(segments[0]), 1
 
 
 def replaced(node: Node, segments: list[str | int], new: Node, path: str = "") -> Node:
@@ -166,23 +175,25 @@ def replaced(node: Node, segments: list[str | int], new: Node, path: str = "") -
     """
     if not segments:
         return new
-    first, rest = segments[0], segments[1:]
-    if isinstance(first, str):
+    first = segments[0]
+    value: Any
+    if isinstance(first, int):
+        if not isinstance(node.value, list):
+            raise ValueError(f"{path} is not a list, so it has no element [{first}]")
+        if first >= len(node.value):
+            raise ValueError(f"{path} has {len(node.value)} elements, so there is no [{first}]")
+        value = list(node.value)
+        value[first] = replaced(value[first], segments[1:], new, at_index(path, first))
+    else:
         value = {} if node.value is None else node.value
         if not isinstance(value, dict):
             hint = ""
             if isinstance(value, list) and value:
-                place = int(first) if first.isdecimal() and int(first) < len(value) else 0
-                hint = f"; write {path}[{place}]"
+                index = int(first) if first.isdecimal() and int(first) < len(value) else 0
+                hint = f"; write {path}[{index}]"
             raise ValueError(f"{path} is not a mapping, so it has no {first!r}{hint}")
-        first, rest = next_key(value, segments)
-        below = value.get(first) or Node({} if rest else None, new.source, new.line)
-        child = replaced(below, rest, new, at_key(path, first))
-        return Node({**value, first: child}, node.source, node.line, node.raw)
-    if not isinstance(node.value, list):
-        raise ValueError(f"{path} is not a list, so it has no element [{first}]")
-    if first >= len(node.value):
-        raise ValueError(f"{path} has {len(node.value)} elements, so there is no [{first}]")
-    items = list(node.value)
-    items[first] = replaced(items[first], rest, new, at_index(path, first))
-    return Node(items, node.source, node.line, node.raw)
+        key, count = _next_key(value, segments)
+        rest = segments[count:]
+        below = value.get(key) or Node({} if rest else None, new.source, new.line)
+        value = {**value, key: replaced(below, rest, new, at_key(path, key))}
+    return Node(value, node.source, node.line, node.raw)

@@ -6,29 +6,19 @@ import enum
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from attrs import NOTHING, Factory, frozen
+from attrs import NOTHING, Factory
 
 from orchestrion._config.environment import escape
-from orchestrion._config.nodes import at_index, at_key
+from orchestrion._config.nodes import OMIT, at_index, at_key
 from orchestrion._config.shapes import Record, Ref, Scalar, Setting, Shape, Shaper
 from orchestrion._config.structure import MASK
 
-__all__ = ["OMIT", "Dumper"]
+__all__ = ["Dumper"]
 
 
-class _Omit:
-    def __repr__(self) -> str:
-        return "OMIT"
-
-
-OMIT = _Omit()
-"""Stands for a setting that a config cannot express; left out, it has its default."""
-
-
-@frozen
-class Dumper:
+class Dumper(NamedTuple):
     """Converts settings to what a config would say.
 
     Args:
@@ -64,23 +54,22 @@ class Dumper:
                 value = given[setting.key]
             else:
                 value = _default(setting, instance)
-            plain = self._setting(setting, value, at_key(path, setting.key))
+            where = at_key(path, setting.key)
+            plain = self._value(setting, value, where)
+            if setting.secret:
+                plain = self._masked(plain, where)
             if plain is not OMIT:
                 result[setting.key] = plain
         return result
 
     def default(self, setting: Setting) -> Any:
         """Return the default of a setting, or `OMIT` if only an instance has it."""
-        value = _default(setting, None)
-        if value is None and not setting.shape.accepts(None):
-            return OMIT
-        return self.value(setting.shape, value, setting.key)
+        return self._value(setting, _default(setting, None), setting.key)
 
-    def _setting(self, setting: Setting, value: Any, path: str) -> Any:
+    def _value(self, setting: Setting, value: Any, path: str) -> Any:
         if value is None and not setting.shape.accepts(None):
             return OMIT
-        plain = self.value(setting.shape, value, path)
-        return self._masked(plain, path) if setting.secret else plain
+        return self.value(setting.shape, value, path)
 
     def _masked(self, plain: Any, path: str) -> Any:
         """Return a secret with a mask in place of text that is not from the environment."""
@@ -105,12 +94,10 @@ class Dumper:
             return self.value(shape, value.value, path)
         if isinstance(value, (str, Path)):
             return escape(str(value))
-        if isinstance(value, float):
-            return value if math.isfinite(value) else OMIT
         if type(value) is int and isinstance(shape, Scalar) and shape.type is float:
             return float(value)  # as it would be read
-        if value is None or isinstance(value, (bool, int)):
-            return value
+        if value is None or isinstance(value, (bool, int, float)):
+            return OMIT if isinstance(value, float) and not math.isfinite(value) else value
         if isinstance(value, Mapping):
             table = {
                 str(k): self.value(shape.part(k), v, at_key(path, str(k))) for k, v in value.items()
@@ -123,8 +110,9 @@ class Dumper:
 
 
 def _default(setting: Setting, instance: Any) -> Any:
-    if isinstance(setting.default, Factory) and not setting.default.takes_self:  # type: ignore[arg-type]
-        return setting.default.factory()
-    if setting.default is NOTHING or isinstance(setting.default, Factory):  # type: ignore[arg-type]
+    default: Any = setting.default
+    if isinstance(default, Factory) and not default.takes_self:  # type: ignore[arg-type]
+        return default.factory()
+    if default is NOTHING or isinstance(default, Factory):  # type: ignore[arg-type]
         return getattr(instance, setting.name, None)
-    return setting.default
+    return default

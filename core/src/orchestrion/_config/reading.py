@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrion._config.components import Builder, kind_of
+from orchestrion._config.documents import from_plain
 from orchestrion._config.nodes import Node, Problems, Source
 from orchestrion._config.shapes import Record, Shaper
-from orchestrion._config.sources import read_tree, tree_of
+from orchestrion._config.sources import read_tree
 from orchestrion._config.structure import Structurer
 from orchestrion._config.yaml import read_yaml
 from orchestrion._errors import ConfigError, UsageError
@@ -83,7 +84,7 @@ def read_section(kind: str, source: Path | Mapping[str, Any]) -> dict[str, Any]:
             raise UsageError(f"{source}: there is no such file")
         root: Node | None = read_tree(source, dict(os.environ), problems)
     else:
-        root = tree_of(source, key, Path())
+        root = from_plain(dict(source), Source(key, Path()))
     name = str(source) if isinstance(source, Path) else key
     section = root.child(key) if root is not None else None
     if root is None or section is None:

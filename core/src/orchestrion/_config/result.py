@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
+from orchestrion._components import KINDS
 from orchestrion._config.components import Entry
 from orchestrion._config.documents import from_plain
 from orchestrion._config.nodes import Node, Problem, Source, at_key, parse_path, replaced
 from orchestrion._config.plain import Dumper
 from orchestrion._config.sections import (
     AS_UNTRAINED,
-    COSMETIC,
+    DECISIVE,
+    PLAIN,
     Budget,
     Evaluation,
     Limits,
@@ -98,12 +98,15 @@ class Config:
         """
         dumper = Dumper(self._shaper, self._raw)
         data: dict[str, Any] = {"seed": self.seed}
-        for section in self._sections():
-            data[section] = self._section(section, dumper)
-        for name in ("limits", "budget", "run"):
-            part = getattr(self, name)
-            data[name] = dumper.settings(type(part), part, name)
-        data["evaluation"] = self._evaluation(dumper)
+        defined = {path.partition(".")[0].partition("[")[0] for path in self.definitions}
+        # Sorted: in which order components were built depends on how the config was written.
+        extra = sorted({entry.found.kind.section for entry in self.definitions.values()})
+        for section in dict.fromkeys([*(kind.section for kind in KINDS), *extra]):
+            if section in defined:
+                data[section] = self._section(section, dumper)
+        for name, cls in PLAIN.items():
+            data[name] = dumper.settings(cls, getattr(self, name), name)
+        data["evaluation"]["baselines"] = self._baselines(dumper)
         return data
 
     def to_yaml(self) -> str:
@@ -113,25 +116,14 @@ class Config:
     @cached_property
     def digest(self) -> str:
         """Return the SHA-256 of all that decides the result: no budget, names or folders."""
+        import hashlib
+        import json
+
         data = self.resolved()
         del data["budget"]
-        data["run"] = {k: v for k, v in data["run"].items() if k not in COSMETIC}
+        data["run"] = {key: data["run"][key] for key in DECISIVE}
         text = json.dumps([data, self.roster], ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
-
-    def _sections(self) -> list[str]:
-        """Return the sections of components, in the order of core's kinds."""
-        kinds = self._kinds()
-        defined = {path.partition(".")[0].partition("[")[0] for path in self.definitions}
-        return [kind for kind in kinds if kind in defined]
-
-    def _kinds(self) -> list[str]:
-        from orchestrion._components import KINDS
-
-        core = [kind.section for kind in KINDS]
-        # Sorted: in which order components were built depends on how the config was written.
-        extra = sorted({entry.found.kind.section for entry in self.definitions.values()})
-        return list(dict.fromkeys([*core, *extra]))
 
     def _section(self, section: str, dumper: Dumper) -> Any:
         if section in self.definitions:
@@ -139,9 +131,8 @@ class Config:
         if f"{section}[0]" in self.definitions:
             return [self._component(path, dumper) for path in self.stages]
         # In the order of the config: it is the order of the roster.
-        node = self._tree.child(section)
-        names = node.value if node is not None else ()
-        return {name: self._component(f"{section}.{name}", dumper) for name in names}
+        node = self._tree.names[section]
+        return {name: self._component(f"{section}.{name}", dumper) for name in node.names}
 
     def _component(self, path: str, dumper: Dumper) -> dict[str, Any]:
         entry = self.definitions[path]
@@ -166,11 +157,10 @@ class Config:
 
         value = getattr(entry.component, setting.name)
         path = at_key(entry.path, setting.key)
-        return evolve(dumper, refer=written).value(setting.shape, value, path)
+        return dumper._replace(refer=written).value(setting.shape, value, path)
 
-    def _evaluation(self, dumper: Dumper) -> dict[str, Any]:
-        data = dumper.settings(Evaluation, self.evaluation, "evaluation")
-        data["baselines"] = {
+    def _baselines(self, dumper: Dumper) -> dict[str, Any]:
+        return {
             name: AS_UNTRAINED
             if baseline.untrained
             else {
@@ -181,7 +171,6 @@ class Config:
             | ({"as_configured": True} if baseline.as_configured else {})
             for name, baseline in self.evaluation.baselines.items()
         }
-        return data
 
     # ------------------------------------------------------------------ overlays
 
@@ -219,17 +208,13 @@ class Config:
         }
 
     def _check_learnable(self, path: str) -> None:
-        owner = max(_prefixes(path, self.components), key=len, default=None)
-        if owner is None:
+        owners = [owner for owner in self.components if path.startswith(f"{owner}.")]
+        if not owners:
             raise ValueError(f"no component there{did_you_mean(path, self.learnable())}")
-        entry = self.components[owner]
-        key = path[len(owner) + 1 :].partition(".")[0].partition("[")[0]
+        entry = self.components[max(owners, key=len)]
+        key = path[len(entry.path) + 1 :].partition(".")[0].partition("[")[0]
         settings = {s.key: s for s in self._shaper.settings(entry.cls, True)}
         if key not in settings:
             raise ValueError(f"{entry.use!r} has no setting {key!r}{did_you_mean(key, settings)}")
         if not settings[key].learnable:
             raise ValueError("this setting is not learnable, so an overlay cannot change it")
-
-
-def _prefixes(path: str, components: Iterable[str]) -> list[str]:
-    return [owner for owner in components if path.startswith(f"{owner}.")]

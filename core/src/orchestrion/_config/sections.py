@@ -8,9 +8,19 @@ from typing import Annotated, Literal
 from attrs import Factory, field, frozen
 from msgspec import Meta
 
-from orchestrion._records import Split
+from orchestrion._records import TRAINING, Split
 
-__all__ = ["AS_UNTRAINED", "Baseline", "Budget", "Evaluation", "Limits", "RunSettings"]
+__all__ = [
+    "AS_UNTRAINED",
+    "DECISIVE",
+    "PLAIN",
+    "RESERVED",
+    "Baseline",
+    "Budget",
+    "Evaluation",
+    "Limits",
+    "RunSettings",
+]
 
 Count = Annotated[int, Meta(ge=1)]
 Amount = Annotated[int, Meta(ge=0)]
@@ -87,6 +97,13 @@ class RunSettings:
     cache: Annotated[str, Meta(min_length=1)] | None = None
 
 
+RESERVED = {
+    "learned": "the trained policy",
+    "team": "the team as it is configured",
+    TRAINING: "the episodes of training",
+}
+"""Names of `orchestrion._report` that no baseline can have, and what they stand for."""
+
 AS_UNTRAINED = "untrained"
 """The word for the baseline that is the run's own team before its first episode."""
 
@@ -108,7 +125,7 @@ class Baseline:
     trainer: str | None = None
     agents: tuple[str, ...] | None = None
     as_configured: bool = False
-    word: str = ""
+    word: str = field(default="", eq=False)
 
     @property
     def untrained(self) -> bool:
@@ -135,15 +152,13 @@ class Evaluation:
     baselines: Mapping[str, Baseline] = field(default=Factory(dict))
 
 
-COSMETIC = (
-    "name",
-    "directory",
-    "concurrency",
-    "retention",
-    "checkpoint_every",
-    "keep",
-    "block",
-    "observers",
-    "cache",
-)
-"""Settings of `run` that are no part of a config's digest."""
+PLAIN: dict[str, type] = {
+    "limits": Limits,
+    "budget": Budget,
+    "run": RunSettings,
+    "evaluation": Evaluation,
+}
+"""The plain sections with settings; `seed` is a number."""
+
+DECISIVE = ("timeout", "problems", "iterations")
+"""Settings of `run` that are part of a config's digest."""

@@ -14,9 +14,13 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
-from attrs import NOTHING, Attribute, Factory, fields, frozen, has
+from attrs import NOTHING, Attribute, Factory, fields, has
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from orchestrion._suggest import article, shown
 
 __all__ = [
     "Anything",
@@ -32,30 +36,37 @@ __all__ = [
     "Table",
     "UnsupportedError",
     "Variants",
-    "names_components",
+    "pointer",
     "refers",
 ]
+
+Inner = Callable[[Any], dict[str, Any]]
+"""Returns the JSON Schema of an inner shape, or a reference to that of a class."""
 
 
 class UnsupportedError(Exception):
     """Raised for an annotation that no setting can have; names the field and the reason."""
 
 
-@frozen
-class Shape:
+class Shape(Struct, frozen=True, kw_only=True):
     """What a value must look like; `limits` are the `Meta` of its annotation."""
 
-    limits: tuple[Any, ...] = ()
+    words: ClassVar[str] = "a mapping"
+    types: ClassVar[tuple[type, ...]] = (object,)
+    container: ClassVar[type] = list
+    counted: ClassVar[tuple[str, ...]] = ("Length", "Items", "Properties")
+    """What a limit of a length counts, in keywords of JSON Schema."""
+    limits: tuple[Meta, ...] = ()
+
+    @property
+    def expected(self) -> str:
+        """Return in words what a value of this shape is."""
+        return self.words
 
     @property
     def parts(self) -> tuple[Shape, ...]:
         """Return the shapes inside this shape."""
         return ()
-
-    @property
-    def container(self) -> type:
-        """Return the type of a list of this shape."""
-        return list
 
     def part(self, place: Any) -> Shape:
         """Return the shape of the element at an index or a key."""
@@ -66,23 +77,42 @@ class Shape:
 
         The value may be as a config has it, or as `Structurer` converts it.
         """
-        return True
+        return isinstance(value, self.types)
 
     def narrowed(self, value: Any) -> Shape:
         """Return the alternative that accepts a value; itself if there are no alternatives."""
         return self
 
+    def schema(self, inner: Inner) -> dict[str, Any]:
+        """Return the JSON Schema of this shape without its limits."""
+        return {}
 
-@frozen
-class Anything(Shape):
+
+class Anything(Shape, frozen=True):
     """Any plain data."""
 
+    words = "plain data"
 
-@frozen
-class Scalar(Shape):
+
+_SCALARS: dict[type, tuple[str, dict[str, Any]]] = {
+    bool: ("true or false", {"type": "boolean"}),
+    int: ("an integer", {"type": "integer"}),
+    float: ("a number", {"type": "number"}),
+    str: ("text", {"type": "string"}),
+    Path: ("a path", {"type": "string", "minLength": 1}),
+    type(None): ("null", {"type": "null"}),
+}
+
+
+class Scalar(Shape, frozen=True):
     """A bool, int, float, str, Path or None."""
 
+    counted = ("Length",)
     type: type = str
+
+    @property
+    def expected(self) -> str:
+        return _SCALARS[self.type][0]
 
     def accepts(self, value: Any) -> bool:
         if self.type is float:
@@ -91,42 +121,55 @@ class Scalar(Shape):
             return isinstance(value, (str, Path))
         return type(value) is self.type
 
+    def schema(self, inner: Inner) -> dict[str, Any]:
+        return dict(_SCALARS[self.type][1])
 
-@frozen
-class Choice(Shape):
+
+class Choice(Shape, frozen=True):
     """A value of a closed set. An enum's members are written as their values."""
 
+    counted = ("Length",)
     values: tuple[Any, ...] = ()
     enum: type[enum.Enum] | None = None
+
+    @property
+    def expected(self) -> str:
+        words = [
+            repr(v) if isinstance(v, str) else shown(v).partition(" (")[0] for v in self.values
+        ]
+        return "one of " + ", ".join(words)
 
     def accepts(self, value: Any) -> bool:
         return any(type(v) is type(value) for v in self.values)
 
+    def schema(self, inner: Inner) -> dict[str, Any]:
+        return {"enum": list(self.values)}
 
-@frozen
-class Items(Shape):
+
+class Items(Shape, frozen=True):
     """A list of any length."""
 
-    container: type = list
+    words, types, counted = "a list", (list, tuple), ("Items",)
+    container: type = list  # type: ignore[misc]
     item: Shape = Anything()
 
     @property
     def parts(self) -> tuple[Shape, ...]:
         return (self.item,)
 
-    def accepts(self, value: Any) -> bool:
-        return isinstance(value, (list, tuple))
+    def schema(self, inner: Inner) -> dict[str, Any]:
+        return {"type": "array", "items": inner(self.item)}
 
 
-@frozen
-class Fixed(Shape):
+class Fixed(Shape, frozen=True):
     """A tuple with a shape for each place."""
 
+    types, container, counted = (list, tuple), tuple, ("Items",)
     items: tuple[Shape, ...] = ()
 
     @property
-    def container(self) -> type:
-        return tuple
+    def expected(self) -> str:
+        return f"a list of {len(self.items)}"
 
     @property
     def parts(self) -> tuple[Shape, ...]:
@@ -135,14 +178,15 @@ class Fixed(Shape):
     def part(self, place: Any) -> Shape:
         return self.items[place] if place < len(self.items) else Anything()
 
-    def accepts(self, value: Any) -> bool:
-        return isinstance(value, (list, tuple))
+    def schema(self, inner: Inner) -> dict[str, Any]:
+        items = [inner(item) for item in self.items]
+        return {"type": "array", "prefixItems": items, "items": False, "minItems": len(items)}
 
 
-@frozen
-class Table(Shape):
+class Table(Shape, frozen=True):
     """A mapping from text."""
 
+    types, counted = (Mapping,), ("Properties",)
     key: Shape = Scalar()
     item: Shape = Anything()
 
@@ -150,35 +194,57 @@ class Table(Shape):
     def parts(self) -> tuple[Shape, ...]:
         return (self.item,)
 
-    def accepts(self, value: Any) -> bool:
-        return isinstance(value, Mapping)
+    @property
+    def names_components(self) -> bool:
+        """Return whether it maps names to components; `use` cannot be such a name."""
+        return any(isinstance(part, Ref) for part in (self.item, *self.item.parts))
+
+    def schema(self, inner: Inner) -> dict[str, Any]:
+        schema = {"type": "object", "additionalProperties": inner(self.item)}
+        names = inner(self.key)
+        if self.names_components:
+            names |= {"not": {"const": "use"}}
+        return schema if names == {"type": "string"} else schema | {"propertyNames": names}
 
 
-@frozen
-class Record(Shape):
+class Record(Shape, frozen=True):
     """A nested attrs class."""
 
+    counted = ("Properties",)
     cls: type = object
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, (dict, self.cls))
 
+    def schema(self, inner: Inner) -> dict[str, Any]:
+        return inner(self.cls)
 
-@frozen
-class Ref(Shape):
+
+class Ref(Shape, frozen=True):
     """A component of a kind: the name of a defined one, or an inline `{use: ...}`."""
 
     kind: str = ""
 
+    @property
+    def expected(self) -> str:
+        return f"the name of {article(self.kind)}, or {{use: ...}}"
+
     def accepts(self, value: Any) -> bool:
         return isinstance(value, (str, dict)) or has(type(value))
 
+    def schema(self, inner: Inner) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string"}, {"$ref": pointer(self.kind)}]}
 
-@frozen
-class Variants(Shape):
+
+class Variants(Shape, frozen=True):
     """Alternative shapes."""
 
     members: tuple[Shape, ...] = ()
+
+    @property
+    def expected(self) -> str:
+        words = [member.expected for member in self.members]
+        return " or ".join(sorted(words, key=lambda word: word == "null"))
 
     @property
     def parts(self) -> tuple[Shape, ...]:
@@ -190,16 +256,21 @@ class Variants(Shape):
     def narrowed(self, value: Any) -> Shape:
         return next((m.narrowed(value) for m in self.members if m.accepts(value)), Anything())
 
-
-def names_components(shape: Shape) -> bool:
-    """Return whether it maps names to components; `use` cannot be such a name."""
-    return isinstance(shape, Table) and any(
-        isinstance(part, Ref) for part in (shape.item, *shape.item.parts)
-    )
+    def schema(self, inner: Inner) -> dict[str, Any]:
+        return {"anyOf": [inner(member) for member in self.members]}
 
 
-@frozen
-class Setting:
+def pointer(key: str) -> str:
+    """Return the reference to a definition of the JSON Schema."""
+    return f"#/$defs/{key.replace('~', '~0').replace('/', '~1')}"
+
+
+def refers(shape: Shape) -> bool:
+    """Return whether components are wired in here."""
+    return isinstance(shape, Ref) or any(map(refers, shape.parts))
+
+
+class Setting(Struct, frozen=True):
     """A public field of an attrs class, as a config sees it.
 
     Args:
@@ -240,40 +311,23 @@ class Shaper:
             UnsupportedError: a field cannot be a setting.
         """
         if (cls, wired) not in self._settings:
-            self._settings[cls, wired] = tuple(self._read(cls, wired))
+            try:
+                hints = _hints(cls)
+            except Exception as exc:
+                raise UnsupportedError(
+                    f"{cls.__qualname__}: an annotation cannot be resolved: {exc} "
+                    "(a name imported under TYPE_CHECKING only?)"
+                ) from exc
+            self._settings[cls, wired] = tuple(
+                self._setting(cls, attribute, hints, wired)
+                for attribute in fields(cls)
+                if attribute.init and not attribute.name.startswith("_")
+            )
         return self._settings[cls, wired]
 
-    def _read(self, cls: type, wired: bool) -> list[Setting]:
-        try:
-            hints = _hints(cls)
-        except Exception as exc:
-            raise UnsupportedError(
-                f"{cls.__qualname__}: an annotation cannot be resolved: {exc} "
-                "(a name imported under TYPE_CHECKING only?)"
-            ) from exc
-        helps = _argument_helps(cls)
-        settings = []
-        for attribute in fields(cls):
-            if not attribute.init or (attribute.name.startswith("_")):
-                continue
-            shape = self._shape_of_field(cls, attribute, hints, wired)
-            text = attribute.metadata.get("help") or helps.get(attribute.name) or _described(shape)
-            settings.append(
-                Setting(
-                    attribute.name,
-                    attribute.alias or attribute.name,
-                    shape,
-                    attribute.default,
-                    text,
-                    bool(attribute.metadata.get("learnable")),
-                    bool(attribute.metadata.get("secret")),
-                )
-            )
-        return settings
-
-    def _shape_of_field(
+    def _setting(
         self, cls: type, attribute: Attribute[Any], hints: Mapping[str, Any], wired: bool
-    ) -> Shape:
+    ) -> Setting:
         where = f"{cls.__qualname__}.{attribute.name}"
         if attribute.name == "use" and wired:
             raise UnsupportedError(f"{where}: a setting cannot be called 'use'")
@@ -283,11 +337,21 @@ class Shaper:
             shape = self.shape(hints[attribute.name], wired)
         except UnsupportedError as exc:
             raise UnsupportedError(f"{where}: {exc}") from None
-        if refers(shape) and not _empty_default(attribute.default):
+        if refers(shape) and not _empty(attribute.default):
             raise UnsupportedError(
                 f"{where}: a component that is wired in can have no default but None or empty"
             )
-        return shape
+        metadata = attribute.metadata
+        described = next((str(m.description) for m in shape.limits if m.description), "")
+        return Setting(
+            attribute.name,
+            attribute.alias or attribute.name,
+            shape,
+            attribute.default,
+            metadata.get("help") or _argument_helps(cls).get(attribute.name) or described,
+            bool(metadata.get("learnable")),
+            bool(metadata.get("secret")),
+        )
 
     def shape(self, hint: Any, wired: bool = False) -> Shape:
         """Return the shape of an annotation.
@@ -298,20 +362,20 @@ class Shaper:
         origin, args = get_origin(hint), get_args(hint)
         if origin is Annotated:
             base = self.shape(args[0], wired)
-            limits = tuple(meta for meta in args[1:] if _is_limit(meta))
-            return _with_limits(base, limits) if limits else base
+            limits = tuple(meta for meta in args[1:] if isinstance(meta, Meta))
+            return replace(base, limits=(*base.limits, *limits))
         if hint is Any or hint is object:
             return Anything()
-        if hint in (bool, int, float, str, Path):
-            return Scalar(type=hint)
-        if hint is None or hint is type(None):
-            return Scalar(type=type(None))
+        if hint is None:
+            return Scalar(type(None))
+        if isinstance(hint, type) and hint in _SCALARS:
+            return Scalar(hint)
         if isinstance(hint, typing.NewType):
             return self.shape(hint.__supertype__, wired)
         if hasattr(hint, "__value__") and type(hint).__name__ == "TypeAliasType":
             return self.shape(hint.__value__, wired)
         if origin is Literal:
-            return Choice(values=args)
+            return Choice(args)
         if origin in (Union, types.UnionType):
             return self._union(args, wired)
         if origin is not None or hint in (list, tuple, dict):
@@ -322,28 +386,28 @@ class Shaper:
         members = tuple(self.shape(arg, wired) for arg in args)
         if sum(isinstance(m, (Record, Table, Ref, Anything)) for m in members) > 1:
             raise UnsupportedError("two alternatives could both be written as a mapping")
-        if refers(Variants(members=members)):
+        if any(map(refers, members)):
             if any(m.accepts("") for m in members if isinstance(m, (Choice, Scalar))):
                 raise UnsupportedError("text could be a value or the name of a component")
             if sum(isinstance(m, (Items, Fixed)) for m in members) > 1:
                 raise UnsupportedError("two alternatives could both be written as a list")
-        return Variants(members=members)
+        return Variants(members)
 
     def _container(self, origin: Any, args: tuple[Any, ...], wired: bool) -> Shape:
         if origin is tuple and args and not (len(args) == 2 and args[1] is Ellipsis):
-            return Fixed(items=tuple(self.shape(arg, wired) for arg in args))
+            return Fixed(tuple(self.shape(arg, wired) for arg in args))
         if origin in (list, tuple, Sequence):
             item = self.shape(args[0], wired) if args else Anything()
-            return Items(container=list if origin is list else tuple, item=item)
+            return Items(list if origin is list else tuple, item)
         if origin in (dict, Mapping):
-            key, item = args or (str, Any)
-            key_shape = self.shape(key)
-            texts = isinstance(key_shape, Choice) and all(
-                isinstance(v, str) for v in key_shape.values
-            )
-            if not texts and not (isinstance(key_shape, Scalar) and key_shape.type is str):
+            key, item = (self.shape(arg, wired) for arg in args or (str, Any))
+            if isinstance(key, Choice):
+                texts = all(isinstance(v, str) for v in key.values)
+            else:
+                texts = isinstance(key, Scalar) and key.type is str
+            if not texts:
                 raise UnsupportedError("the keys of a mapping must be str")
-            return Table(key=key_shape, item=self.shape(item, wired))
+            return Table(key, item)
         raise UnsupportedError(f"{_name(origin)} cannot stand in a config")
 
     def _class(self, hint: Any, wired: bool) -> Shape:
@@ -353,37 +417,18 @@ class Shaper:
                 raise UnsupportedError(
                     f"a {kind} can be wired into a component's own fields only, not deeper"
                 )
-            return Ref(kind=kind)
+            return Ref(kind)
         if isinstance(hint, type) and issubclass(hint, enum.Enum):
-            return Choice(values=tuple(member.value for member in hint), enum=hint)
+            return Choice(tuple(member.value for member in hint), hint)
         if isinstance(hint, type) and has(hint):
-            return Record(cls=hint)
+            return Record(hint)
         raise UnsupportedError(f"{_name(hint)} cannot stand in a config")
 
 
-def refers(shape: Shape) -> bool:
-    """Return whether components are wired in here."""
-    return isinstance(shape, Ref) or any(map(refers, shape.parts))
-
-
-def _empty_default(default: Any) -> bool:
+def _empty(default: Any) -> bool:
     if isinstance(default, Factory):  # type: ignore[arg-type]
         return default.factory in (list, tuple, dict)
     return default is NOTHING or default is None or default in ((), [], {})
-
-
-def _is_limit(meta: Any) -> bool:
-    return type(meta).__name__ == "Meta" and type(meta).__module__.startswith("msgspec")
-
-
-def _with_limits(shape: Shape, limits: tuple[Any, ...]) -> Shape:
-    from attrs import evolve
-
-    return evolve(shape, limits=(*shape.limits, *limits))
-
-
-def _described(shape: Shape) -> str:
-    return next((str(m.description) for m in shape.limits if m.description), "")
 
 
 def _name(hint: Any) -> str:

@@ -6,14 +6,13 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from orchestrion._config.documents import MAX_BYTES, from_plain, read_toml
+from orchestrion._config.documents import MAX_BYTES, read_toml
 from orchestrion._config.environment import expand
-from orchestrion._config.nodes import Node, Problems, Source, parse_path, replaced
+from orchestrion._config.nodes import Node, Problems, Source, parse_path, replaced, walk
 from orchestrion._config.yaml import read_yaml
 
-__all__ = ["merge", "override", "read_tree", "tree_of"]
+__all__ = ["merge", "override", "read_tree"]
 
 _MAX_INCLUDES = 64
 _OPEN_ALREADY = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
@@ -30,9 +29,12 @@ class _Reader:
         self.files = 0
 
     def read(self, path: Path, above: tuple[Path, ...], by: Node | None = None) -> Node | None:
+        """Return a file merged over what it includes; `by` includes it, `above` are around it."""
         source = Source(str(path), path.parent)
-        text = self._text(path, by)
-        if text is None:
+        text, problem = _text(path, by is not None)
+        if problem:
+            place = Node(None, source) if by is None else by
+            self.problems.add(place, "" if by is None else "include", problem)
             return None
         reader = read_toml if path.suffix.lower() == ".toml" else read_yaml
         root = reader(text, source, self.problems)
@@ -45,34 +47,6 @@ class _Reader:
         # Variables in names of files are not expanded: a message may show these names.
         include = root.value.pop("include", None)
         expand(root, self.environment, self.problems)
-        return self._include(root, include, path, (*above, _identity(path)))
-
-    def _text(self, path: Path, by: Node | None) -> str | None:
-        place = by if by is not None else Node(None, Source(str(path), path.parent))
-        name = "include" if by is not None else ""
-        if problem := _no_file(path, by is not None):
-            self.problems.add(place, name, f"{path} {problem}")
-            return None
-        try:
-            with open(path, "rb") as file:
-                data = file.read(MAX_BYTES + 1)
-            if len(data) > MAX_BYTES:
-                self.problems.add(place, name, f"{path} is larger than {MAX_BYTES >> 20} MiB")
-                return None
-            return data.decode("utf-8-sig")
-        except FileNotFoundError:
-            self.problems.add(place, name, f"there is no file {path}")
-        except UnicodeDecodeError as exc:
-            self.problems.add(place, name, f"{path} is not UTF-8 (byte {exc.start})")
-        except (OSError, ValueError) as exc:
-            reason = getattr(exc, "strerror", None) or exc
-            self.problems.add(place, name, f"{path} cannot be read: {reason}")
-        return None
-
-    def _include(
-        self, root: Node, include: Node | None, path: Path, above: tuple[Path, ...]
-    ) -> Node:
-        """Return `root` merged over the files it includes; later files win over earlier ones."""
         if include is None:
             return root
         if not isinstance(include.value, list):
@@ -80,36 +54,51 @@ class _Reader:
             return root
         below: Node | None = None
         for item in include.value:
-            if not isinstance(item.value, str) or not item.value or "\0" in item.value:
-                self.problems.add(item, "include", "expected the name of a file")
-                continue
-            file = path.parent / item.value
-            self.files += 1
-            if _identity(file) in above:
-                chain = " -> ".join(p.name for p in (*above, _identity(file)))
-                self.problems.add(item, "include", f"files include each other: {chain}")
-            elif self.files > _MAX_INCLUDES:
-                self.problems.add(item, "include", f"more than {_MAX_INCLUDES} files")
-            elif (included := self.read(file, above, item)) is not None:
+            included = self._include(item, path, (*above, _identity(path)))
+            if included is not None:  # later files win over earlier ones
                 below = included if below is None else merge(below, included)
         return root if below is None else merge(below, root)
 
+    def _include(self, item: Node, path: Path, above: tuple[Path, ...]) -> Node | None:
+        if not isinstance(item.value, str) or not item.value or "\0" in item.value:
+            self.problems.add(item, "include", "expected the name of a file")
+            return None
+        file = path.parent / item.value
+        self.files += 1
+        if _identity(file) in above:
+            chain = " -> ".join(p.name for p in (*above, _identity(file)))
+            self.problems.add(item, "include", f"files include each other: {chain}")
+        elif self.files > _MAX_INCLUDES:
+            self.problems.add(item, "include", f"more than {_MAX_INCLUDES} files")
+        else:
+            return self.read(file, above, item)
+        return None
 
-def _no_file(path: Path, included: bool) -> str:
-    """Return why a path cannot be read, or ""; opening a pipe may wait forever."""
-    if not included and str(path) in _OPEN_ALREADY:
-        return ""
+
+def _text(path: Path, included: bool) -> tuple[str, str]:
+    """Return the text of a file and "", or "" and why it cannot be read."""
     try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):
-        return ""  # opening it says more
-    if stat.S_ISDIR(mode):
-        return "cannot be read: it is a folder"
-    return "" if stat.S_ISREG(mode) else "cannot be read: it is a pipe or device"
+        if included or str(path) not in _OPEN_ALREADY:
+            mode = os.stat(path).st_mode
+            if stat.S_ISDIR(mode):
+                return "", f"{path} cannot be read: it is a folder"
+            if not stat.S_ISREG(mode):  # opening a pipe may wait forever
+                return "", f"{path} cannot be read: it is a pipe or device"
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            return "", f"{path} is larger than {MAX_BYTES >> 20} MiB"
+        return data.decode("utf-8-sig"), ""
+    except FileNotFoundError:
+        return "", f"there is no file {path}"
+    except UnicodeDecodeError as exc:
+        return "", f"{path} is not UTF-8 (byte {exc.start})"
+    except (OSError, ValueError) as exc:
+        return "", f"{path} cannot be read: {getattr(exc, 'strerror', None) or exc}"
 
 
 def _identity(path: Path) -> Path:
-    return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path))  # Path.resolve raises where links form a circle
 
 
 def merge(below: Node, above: Node) -> Node:
@@ -146,29 +135,10 @@ def override(
             if node is None:
                 continue
             expand(node, environment, problems)
+            for _, inner in walk(node):
+                inner.line = None  # within an override a line says nothing
             try:
-                root = replaced(root, segments, _unlined(node))
+                root = replaced(root, segments, node)
             except ValueError as exc:
                 problems.add(place, "", str(exc))
     return root
-
-
-def _unlined(node: Node) -> Node:
-    """Remove the lines: within an override they say nothing."""
-    node.line = None
-    if isinstance(node.value, dict):
-        for child in node.value.values():
-            _unlined(child)
-    elif isinstance(node.value, list):
-        for child in node.value:
-            _unlined(child)
-    return node
-
-
-def tree_of(data: Mapping[str, Any], name: str, directory: Path) -> Node:
-    """Return plain data as a tree, as if a file of this name held it.
-
-    Raises:
-        ValueError: a value cannot stand in a config.
-    """
-    return from_plain(dict(data), Source(name, directory))

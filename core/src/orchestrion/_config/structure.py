@@ -8,16 +8,20 @@ errors would have to be translated one by one into ours.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from attrs import NOTHING, Factory, fields_dict, frozen
+from attrs import NOTHING, Factory, fields_dict
 
-from orchestrion._config.nodes import BROKEN, Node, Problems, at_index, at_key, walk
+from orchestrion._config.documents import scalar
+from orchestrion._config.nodes import BROKEN, FAILED, Node, Problems, at_key, walk
 from orchestrion._config.shapes import (
+    Anything,
     Choice,
     Fixed,
+    Items,
     Record,
     Ref,
     Scalar,
@@ -27,47 +31,33 @@ from orchestrion._config.shapes import (
     Table,
     UnsupportedError,
     Variants,
-    names_components,
 )
-from orchestrion._config.wording import expected, got, habit, violations
 from orchestrion._interrupts import from_outside
-from orchestrion._suggest import did_you_mean
+from orchestrion._suggest import did_you_mean, shown
 
-__all__ = ["FAILED", "MASK", "Structurer"]
+__all__ = ["MASK", "Structurer", "got", "named"]
 
-
-class _Failed:
-    def __repr__(self) -> str:
-        return "FAILED"
-
-
-FAILED: Final = _Failed()
-"""Stands for a value that could not be converted; the problem is noted."""
 
 MASK: Final = "<masked>"
 """Replaces a secret that was written into the config itself when the config is stored."""
-
-Refer = Callable[[str, Node, str], Any]
-"""Resolves (kind, node, path) to a component's settings, or `FAILED`."""
 
 
 def _refuse(kind: str, node: Node, path: str) -> Any:
     raise UnsupportedError(f"{path}: no {kind} can be wired in here")
 
 
-@frozen
-class Structurer:
+class Structurer(NamedTuple):
     """Converts values and notes every problem on the way.
 
     Args:
         shaper: reads the shapes of nested classes.
         problems: collects the problems.
-        refer: resolves references to components.
+        refer: resolves (kind, node, path) to the component wired in there, or `FAILED`.
     """
 
     shaper: Shaper
     problems: Problems
-    refer: Refer = _refuse
+    refer: Callable[[str, Node, str], Any] = _refuse
 
     # ------------------------------------------------------------------ values
 
@@ -76,75 +66,64 @@ class Structurer:
         if node.value is BROKEN:
             return FAILED
         result = self._value(shape, node, path, secret)
-        if result is not FAILED and not self._within(shape, node, path, secret):
+        if result is FAILED:
             return FAILED
-        return result
+        unmet = [text for meta in shape.limits for text in _violations(meta, node.value)]
+        for text in unmet:
+            self.problems.add(node, path, f"must {text}, got {got(node, secret)}")
+        return FAILED if unmet else result
 
     def _value(self, shape: Shape, node: Node, path: str, secret: bool) -> Any:
+        result: Any = FAILED
         if isinstance(shape, Variants):
-            return self._variants(shape, node, path, secret)
-        if not shape.accepts(node.value):
-            return self._wrong(shape, node, path, secret)
-        if isinstance(shape, Record):
+            # If only one alternative is possible, its problems say more than those of the whole.
+            possible = [member for member in shape.members if member.accepts(node.value)]
+            if len(possible) == 1:
+                return self.value(possible[0], node, path, secret)
+            for member in possible:
+                trial = Structurer(self.shaper, Problems(), self.refer)
+                result = trial.value(member, node, path, secret)
+                if result is not FAILED and not trial.problems.found:
+                    return result
+            result = FAILED
+        elif not shape.accepts(node.value):
+            pass
+        elif isinstance(shape, Record):
             return self.record(shape.cls, node, path)
-        if isinstance(shape, Ref):
+        elif isinstance(shape, Ref):
             return self.refer(shape.kind, node, path)
-        if isinstance(node.value, dict):
+        elif isinstance(node.value, dict):
             return self._table(shape, node, path, secret)
-        if isinstance(node.value, list):
-            if isinstance(shape, Fixed) and len(node.value) != len(shape.items):
-                return self._wrong(shape, node, path, secret)
+        elif not isinstance(node.value, list):
+            result = _scalar(shape, node)
+        elif not isinstance(shape, Fixed) or len(node.value) == len(shape.items):
             items = [
-                self.value(shape.part(i), child, at_index(path, i), secret)
-                for i, child in enumerate(node.value)
+                self.value(shape.part(index), child, where, secret)
+                for index, (where, child) in enumerate(node.children(path))
             ]
             return FAILED if FAILED in items else shape.container(items)
-        result = _scalar(shape, node)
-        return self._wrong(shape, node, path, secret) if result is FAILED else result
-
-    def _wrong(self, shape: Shape, node: Node, path: str, secret: bool) -> Any:
-        hint = "" if secret or node.raw is not None else habit(shape, node.value)
-        self.problems.add(node, path, f"expected {expected(shape)}, got {got(node, secret)}{hint}")
-        return FAILED
+        if result is FAILED:
+            hint = "" if secret or node.raw is not None else _habit(shape, node.value)
+            text = f"expected {shape.expected}, got {got(node, secret)}{hint}"
+            self.problems.add(node, path, text)
+        return result
 
     def _table(self, shape: Shape, node: Node, path: str, secret: bool) -> Any:
-        if names_components(shape) and "use" in node.value:
+        if isinstance(shape, Table) and shape.names_components and "use" in node.value:
             text = "expected names, each with a component; 'use' cannot be a name"
             self.problems.add(node, path, text)
             return FAILED
         result = {}
+        failed = False
         for key, child in node.value.items():
-            where, name = at_key(path, key), key
+            name, where = key, at_key(path, key)
             if isinstance(shape, Table):
                 name = self.value(shape.key, Node(key, child.source, child.line), where)
-            if name is FAILED:
-                result[key] = FAILED
-            else:
-                result[name] = self.value(shape.part(key), child, where, secret)
-        return FAILED if FAILED in result.values() else result
-
-    def _variants(self, shape: Variants, node: Node, path: str, secret: bool) -> Any:
-        """Return the value by the first alternative that fits, or note what is wrong.
-
-        If only one alternative is possible, its problems say more than those of the whole.
-        """
-        possible = [member for member in shape.members if member.accepts(node.value)]
-        if len(possible) == 1:
-            return self.value(possible[0], node, path, secret)
-        for member in possible:
-            trial = Structurer(self.shaper, Problems(), self.refer)
-            result = trial.value(member, node, path, secret)
-            if result is not FAILED and not trial.problems.found:
-                return result
-        return self._wrong(shape, node, path, secret)
-
-    # ------------------------------------------------------------------ constraints
-
-    def _within(self, shape: Shape, node: Node, path: str, secret: bool) -> bool:
-        messages = [text for meta in shape.limits for text in violations(meta, node.value)]
-        for text in messages:
-            self.problems.add(node, path, f"must {text}, got {got(node, secret)}")
-        return not messages
+            value: Any = FAILED
+            if name is not FAILED:
+                result[name] = value = self.value(shape.part(key), child, where, secret)
+            failed = failed or value is FAILED
+        return FAILED if failed else result
 
     # ------------------------------------------------------------------ attrs classes
 
@@ -163,20 +142,23 @@ class Structurer:
         for key, child in node.value.items():
             if key in skip:
                 continue
-            if key not in settings:
+            where = at_key(path, key)
+            value: Any = FAILED
+            if key in settings:
+                value = self._setting(settings[key], child, where)
+            else:
                 # Also those that are given: an override may mean what the file has.
                 close = did_you_mean(key, (*settings, *skip))
-                known = "" if close else _known(settings)
-                self.problems.add(child, at_key(path, key), f"unknown key{close}{known}")
+                known = ", ".join(settings)
+                known = f" (known: {known})" if settings else " (there are no settings here)"
+                self.problems.add(child, where, f"unknown key{close or known}")
+            if value is FAILED:
                 failed = True
-                continue
-            value = self._setting(settings[key], child, at_key(path, key))
-            failed = failed or value is FAILED
-            if value is not FAILED:
+            else:
                 values[key] = value
         for setting in settings.values():
             if setting.required and setting.key not in node.value and setting.key not in skip:
-                text = f"{setting.key!r} is missing: expected {expected(setting.shape)}"
+                text = f"{setting.key!r} is missing: expected {setting.shape.expected}"
                 self.problems.add(node, path, text)
                 failed = True
         if failed:
@@ -221,8 +203,7 @@ class Structurer:
                 object.__setattr__(stand_in, attribute.name, value)
         failed = False
         for key, value in values.items():
-            setting = settings[key]
-            attribute = attributes[setting.name]
+            attribute = attributes[settings[key].name]
             if attribute.validator is None:
                 continue
             try:
@@ -231,28 +212,10 @@ class Structurer:
                 continue  # it compares with a field that is not valid
             except Exception as exc:
                 child = node.value.get(key, node)
-                hidden = setting.secret or child.raw is not None
+                hidden = settings[key].secret or child.raw is not None
                 self.problems.add(child, at_key(path, key), _message(exc, hidden))
                 failed = True
         return failed
-
-
-def _known(settings: Mapping[str, Setting]) -> str:
-    return f" (known: {', '.join(settings)})" if settings else " (there are no settings here)"
-
-
-def _message(exc: BaseException, hidden: bool) -> str:
-    """Return the message of an exception, without any text that may be a secret."""
-    if hidden:
-        return f"not accepted ({type(exc).__name__}; not shown, since it may hold a secret)"
-    # attrs' validators raise with (message, attribute, ...) as arguments.
-    text = str(exc.args[0]) if exc.args else ""
-    text = " ".join(text.split())
-    return (
-        text
-        if isinstance(exc, (ValueError, TypeError)) and text
-        else f"{type(exc).__name__}: {text}"
-    )
 
 
 def _scalar(shape: Shape, node: Node) -> Any:
@@ -264,15 +227,90 @@ def _scalar(shape: Shape, node: Node) -> Any:
         return value if shape.enum is None else shape.enum(value)
     if isinstance(value, float) and not math.isfinite(value):
         return FAILED
-    kind = shape.type if isinstance(shape, Scalar) else None
-    if kind is Path:
-        return _path(value, node) if value and "\0" not in value else FAILED
-    return float(value) if kind is float else value
-
-
-def _path(text: str, node: Node) -> Any:
-    """Return a path, taken from the folder of the file that names it."""
-    try:
-        return (node.source.directory / Path(text).expanduser()).resolve()
+    if not isinstance(shape, Scalar) or shape.type not in (Path, float):
+        return value
+    if shape.type is float:
+        return float(value)
+    try:  # a path is taken from the folder of the file that names it
+        return (node.source.directory / Path(value).expanduser()).resolve() if value else FAILED
     except (OSError, RuntimeError, ValueError):
         return FAILED
+
+
+def _violations(meta: Any, value: Any) -> list[str]:
+    """Return the demands of a msgspec `Meta` that a value does not meet.
+
+    As in JSON Schema, a constraint on numbers is not applied to text, and so on.
+    """
+    checks: list[tuple[str, Any, Callable[[Any], bool]]] = []
+    unit = ""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        checks = [
+            ("be at least {}", meta.ge, lambda limit: value >= limit),
+            ("be greater than {}", meta.gt, lambda limit: value > limit),
+            ("be at most {}", meta.le, lambda limit: value <= limit),
+            ("be less than {}", meta.lt, lambda limit: value < limit),
+            ("be a multiple of {}", meta.multiple_of, lambda limit: (value / limit).is_integer()),
+        ]
+    elif isinstance(value, (str, list, dict)):
+        unit = "characters" if isinstance(value, str) else "elements"
+        checks = [
+            ("have at least {} " + unit, meta.min_length, lambda limit: len(value) >= limit),
+            ("have at most {} " + unit, meta.max_length, lambda limit: len(value) <= limit),
+        ]
+        if isinstance(value, str):
+            checks.insert(
+                0, ("match {}", meta.pattern, lambda limit: bool(re.search(limit, value)))
+            )
+    return [text.format(limit) for text, limit, ok in checks if limit is not None and not ok(limit)]
+
+
+# ------------------------------------------------------------------------------ messages
+
+
+def named(node: Node) -> str:
+    """Return a name in quotes; one from the environment as it was written."""
+    return repr(node.raw if node.raw is not None else node.value)
+
+
+def got(node: Node, secret: bool = False) -> str:
+    """Return a value as a message may show it: without anything that may be a secret."""
+    if node.raw is not None:
+        return f"{node.raw!r} (text from the environment)"
+    return "a secret" if secret and node.value is not None else shown(node.value)
+
+
+def _habit(shape: Shape, value: Any) -> str:
+    """Return how to correct a common mistake, or ""."""
+    if isinstance(shape, Choice):
+        texts = [v for v in shape.values if isinstance(v, str)]
+        return did_you_mean(value, texts) if isinstance(value, str) else ""
+    shapes = shape.members if isinstance(shape, Variants) else (shape,)
+    kinds = {s.type for s in shapes if isinstance(s, Scalar)}
+    if isinstance(value, float) and not math.isfinite(value):
+        plain = any(isinstance(s, Anything) for s in shapes)
+        return "; it must be finite" if plain or float in kinds else ""
+    if isinstance(value, str):
+        if bool in kinds and value.lower() in ("yes", "no", "on", "off", "y", "n"):
+            return "; in YAML 1.2 that is a word"
+        try:
+            meant = scalar(value)
+        except ValueError:
+            return ""
+        if meant is not None and not isinstance(meant, str) and type(meant) in kinds | {int}:
+            return "; leave out the quotes" if kinds & {bool, int, float} else ""
+        if any(isinstance(s, Items) for s in shapes):
+            return f"; for one element, write [{value}]" if len(value) < 40 else ""
+    elif str in kinds and isinstance(value, (bool, int, float)):
+        return "; put it in quotes"
+    return ""
+
+
+def _message(exc: BaseException, hidden: bool) -> str:
+    """Return the message of an exception, without any text that may be a secret."""
+    if hidden:
+        return f"not accepted ({type(exc).__name__}; not shown, since it may hold a secret)"
+    # attrs' validators raise with (message, attribute, ...) as arguments.
+    text = " ".join(str(exc.args[0]).split()) if exc.args else ""
+    plain = text and isinstance(exc, (ValueError, TypeError))
+    return text if plain else f"{type(exc).__name__}: {text}"

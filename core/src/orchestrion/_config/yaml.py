@@ -29,16 +29,11 @@ __all__ = ["read_yaml", "to_yaml"]
 _TAG = "tag:yaml.org,2002:"
 _NO_TAG = "?"
 _SCALAR_TAGS = {_NO_TAG, *(_TAG + name for name in ("str", "int", "float", "bool", "null"))}
-_ENV = "${env:"
 _ENV_HINT = '; a value with ${env:NAME} must stand in quotes: "${env:NAME}"'
 
 
 class _Stop(Exception):
-    """The document cannot be read any further."""
-
-    def __init__(self, line: int, message: str) -> None:
-        super().__init__(message)
-        self.line = line
+    """The document cannot be read any further: (line, message)."""
 
 
 class _ExplicitTags(VersionedResolver):
@@ -53,32 +48,29 @@ def read_yaml(text: str, source: Source, problems: Problems) -> Node | None:
     yaml = YAML(typ="safe", pure=True)
     yaml.Resolver, yaml.max_depth = _ExplicitTags, MAX_DEPTH
     yaml.composer.warn_double_anchors = False  # YAML allows it: the nearest one above counts
+    line: int | None = None
     try:
         documents = list(yaml.compose_all(text))
-        if len(documents) > 1:
-            line = _line(documents[1]) if documents[1] is not None else None
-            message = "a config is one YAML document, this is the second"
-            problems.add(Node(None, source, line), "", message)
-            return None
         if not documents:
             return Node(None, source, 1)
-        return _Converter(source, problems).node(documents[0])
+        if len(documents) == 1:
+            return _Converter(source, problems).node(documents[0])
+        line = _line(documents[1]) if documents[1] is not None else None
+        message = "a config is one YAML document, this is the second"
     except _Stop as exc:
-        problems.add(Node(None, source, exc.line), "", str(exc))
+        line, message = exc.args
     except MarkedYAMLError as exc:
-        _add_syntax_problem(exc, text, source, problems)
+        line, message = _syntax_problem(exc, text)
     except (YAMLError, ValueError, RecursionError) as exc:
-        reason = (str(exc).splitlines() or [type(exc).__name__])[0]
-        problems.add(Node(None, source), "", f"not valid YAML: {reason}")
+        message = f"not valid YAML: {(str(exc).splitlines() or [type(exc).__name__])[0]}"
     # The parser has odd corners, in which it raises whatever its own code runs into.
     except (TypeError, AttributeError, IndexError, KeyError, AssertionError) as exc:
-        problems.add(Node(None, source), "", f"not valid YAML ({type(exc).__name__} in the parser)")
+        message = f"not valid YAML ({type(exc).__name__} in the parser)"
+    problems.add(Node(None, source, line), "", message)
     return None
 
 
-def _add_syntax_problem(
-    exc: MarkedYAMLError, text: str, source: Source, problems: Problems
-) -> None:
+def _syntax_problem(exc: MarkedYAMLError, text: str) -> tuple[int | None, str]:
     mark = exc.problem_mark or exc.context_mark
     line = mark.line + 1 if mark is not None else None
     if isinstance(exc, MaxDepthExceededError):
@@ -87,9 +79,9 @@ def _add_syntax_problem(
         message = f"not valid YAML: {exc.problem or exc.context}"
         if exc.context and exc.problem:
             message += f" ({exc.context})"
-    if line and _ENV in "".join(text.splitlines()[max(0, line - 2) : line]):
+    if line and "${env:" in "".join(text.splitlines()[max(0, line - 2) : line]):
         message += _ENV_HINT
-    problems.add(Node(None, source, line), "", message)
+    return line, message
 
 
 def _line(node: Any) -> int:
@@ -152,8 +144,7 @@ class _Converter:
         for node in merged:
             if not isinstance(node.value, dict):
                 self.problems.add(node, "", "'<<' merges mappings only")
-                continue
-            for key, value in node.value.items():
+            for key, value in node.names.items():
                 values.setdefault(key, value)
         return values
 
@@ -182,7 +173,7 @@ class _Converter:
 # ------------------------------------------------------------------------------ writing
 
 _WIDTH = 88
-_WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
+_WORDS = r"[A-Za-z_][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*"
 
 
 class _Representer(SafeRepresenter):
@@ -195,7 +186,7 @@ class _Representer(SafeRepresenter):
 
     def represent_str(self, data: str) -> Any:
         # Only what is plain beyond doubt: ruamel writes `:0` so that nobody can read it again.
-        bare = _WORDS.fullmatch(data) and isinstance(scalar(data), str)
+        bare = re.fullmatch(_WORDS, data) and isinstance(scalar(data), str)
         style = None if bare else "|" if _is_block(data) else '"'
         return self.represent_scalar(f"{_TAG}str", data, style=style)
 

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 
 import msgspec
 from attrs import define, frozen
+from msgspec.structs import astuple
 
 from orchestrion._engine.budget import Budget, inside
 from orchestrion._engine.checks import check_paid
@@ -203,12 +204,9 @@ class Attempts:
         """Log once for each service that a call spent more than was reserved for it."""
         if service in self._over_reserve or reserve == NO_USAGE:
             return
-        if (
-            actual.calls <= reserve.calls
-            and actual.input_tokens <= reserve.input_tokens
-            and actual.output_tokens <= reserve.output_tokens
-            and not actual.usd > reserve.usd * _ROUNDING
-        ):
+        spent, reserved = astuple(actual)[:4], astuple(reserve)[:4]
+        # An unknown price (NaN) is never more.
+        if not any(used > limit * _ROUNDING for used, limit in zip(spent, reserved, strict=True)):
             return
         self._over_reserve.add(service)
         logging.getLogger("orchestrion").warning(
@@ -216,14 +214,8 @@ class Attempts:
             "dollars, more than the %d, %d, %d and %g that were reserved for it; all of it is "
             "booked, but such calls can exceed the budget by the difference",
             service,
-            actual.calls,
-            actual.input_tokens,
-            actual.output_tokens,
-            actual.usd,
-            reserve.calls,
-            reserve.input_tokens,
-            reserve.output_tokens,
-            reserve.usd,
+            *spent,
+            *reserved,
         )
 
     async def _in_time(self, call: Call) -> Answer:

@@ -40,10 +40,6 @@ class DecisionBatcher:
         except Exception as error:
             raise_named(self.place, "prepare()", error)
 
-    def now(self, situation: Situation, key: Key) -> Decision:
-        """Return one decision at once, alone in its batch."""
-        return self._ask([situation], [key])[0]
-
     def soon(self, situation: Situation, key: Key) -> asyncio.Future[Decision]:
         """Return one decision, taken together with those of all episodes that are ready."""
         loop = asyncio.get_running_loop()
@@ -62,7 +58,7 @@ class DecisionBatcher:
             return
         try:
             situations, keys, _ = zip(*waiting, strict=True)
-            decisions = self._ask(list(situations), list(keys))
+            decisions = self.ask(list(situations), list(keys))
         except Exception as error:
             for _, _, answer in waiting:
                 answer.set_exception(error)
@@ -70,7 +66,12 @@ class DecisionBatcher:
         for (_, _, answer), decision in zip(waiting, decisions, strict=True):
             answer.set_result(decision)
 
-    def _ask(self, situations: list[Situation], keys: list[Key]) -> list[Decision]:
+    def ask(self, situations: list[Situation], keys: list[Key]) -> list[Decision]:
+        """Return decisions at once.
+
+        Raises:
+            RunError: the policy raised an error, or returned another number of decisions.
+        """
         try:
             decisions = list(self.policy.decide(situations, keys))
         except BaseException as error:

@@ -51,7 +51,7 @@ def _task(engine: Engine) -> tuple[str, float | None]:
 
 _CALLERS: dict[CodeType, Callable[[dict[str, Any]], tuple[str, float | None]]] = {
     act.__code__: _agent,
-    DecisionBatcher._ask.__code__: lambda names: (names["self"].place, None),
+    DecisionBatcher.ask.__code__: lambda names: (names["self"].place, None),
     Engine._result.__code__: lambda names: (names["who"], names["self"].timeout),
     Engine.first_step.__code__: lambda names: _task(names["self"]),
     Loop._step.__code__: lambda names: _task(names["self"].engine),

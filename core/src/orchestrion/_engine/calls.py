@@ -1,225 +1,126 @@
-"""The one call path: everything that costs something goes through it.
-
-    journal -> caches -> attempts (see `attempts`) -> journal
-
-`CallPath` makes calls and records them. `ReplayPath` (see `replaying`) overrides what a replay
-takes from the record: answers, which turns were late, and the completion order.
-"""
+"""What an activation works with: its handle for calls, and the engine behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
 
-import msgspec
-
-from orchestrion._engine.attempts import Attempts, Call, RetrySettings
-from orchestrion._engine.budget import Budget
-from orchestrion._engine.completion import CompletionOrder, LiveOrder
-from orchestrion._engine.recording import (
-    AnswerCache,
-    Batch,
-    Facts,
-    Failure,
-    Journal,
-    JournalWriter,
-    Recorded,
-    SharedCache,
-    answer_of,
-    place_of,
-)
-from orchestrion._engine.reuse import Reuse, digest
-from orchestrion._errors import CallError, RunError
+from orchestrion._engine.attempts import RetrySettings
+from orchestrion._engine.callpath import CallPath
+from orchestrion._engine.deadline import Deadlines, resume
+from orchestrion._engine.recording import Recorded
+from orchestrion._engine.reuse import digest
+from orchestrion._engine.team import Seat, Team, seats_of
+from orchestrion._errors import RunError
 from orchestrion._interfaces import Agent, Answer, Policy, Request, View
 from orchestrion._keys import Key
-from orchestrion._records import JSON, NO_USAGE, Trajectory, Usage
+from orchestrion._records import JSON, NO_USAGE, Episode, Trajectory, Turn, Usage
 
-if TYPE_CHECKING:
-    from orchestrion._engine.episode import Engine
-
-__all__ = [
-    "ActivationCalls",
-    "CallPath",
-    "Failure",
-    "Journal",
-    "Recorded",
-    "RetrySettings",
-    "named",
-]
+__all__ = ["ActivationCalls", "CallPath", "Host", "Observers", "Recorded", "RetrySettings"]
 
 
-def named(scope: str, request: Request) -> tuple[str, str]:
-    """Return a request's digest, and the name in the journal of a call that makes it."""
-    request_digest = digest(request.service, request.version, request.content, request.sample)
-    return request_digest, f"{scope}:{request_digest}"
+class Observers(Protocol):
+    """Callbacks for what happens in episodes; None means nobody listens."""
+
+    @property
+    def turn_finished(self) -> Callable[[str, Turn], None] | None: ...
+    @property
+    def episode_finished(self) -> Callable[[Episode], None] | None: ...
 
 
-class CallPath:
-    """Makes and records the calls of a run: journal, caches, budget, limits, retries.
+class _Silent:
+    turn_finished: Callable[[str, Turn], None] | None = None
+    episode_finished: Callable[[Episode], None] | None = None
+
+
+class Host(ABC):
+    """What calls, activations and loops use of the engine that runs them.
 
     Args:
-        budget: the run's; by default nothing is capped.
-        journal: by default nothing is recorded.
-        cache: keeps answers for requests with a true `Request.cache`; by default in memory only.
-        retry: see `RetrySettings`.
-        shared: answers of earlier runs, for requests whose `Request.cache` is not False.
+        team: opened components.
+        calls: the run's call path.
+        timeout: time limit of one activation in seconds; None means no limit.
+        observers: called after each turn and episode.
     """
 
     def __init__(
         self,
-        budget: Budget | None = None,
-        journal: Journal | None = None,
-        cache: AnswerCache | None = None,
-        retry: RetrySettings | None = None,
-        shared: SharedCache | None = None,
+        team: Team,
+        calls: CallPath | None = None,
+        timeout: float | None = None,
+        observers: Observers | None = None,
     ) -> None:
-        self.budget = budget or Budget()
-        self.reuse = Reuse()
-        self._journal = JournalWriter(journal)
-        self._attempts = Attempts(self.budget, self._journal, retry or RetrySettings())
-        self._cache, self._shared = cache, shared
-        self._to_share = None if shared is None else Batch(shared.put_many)
-        self._answers = Reuse()
-        self._in_flight = Reuse(0)  # keeps no results: the journal does
+        self.team = team
+        self.calls = calls or CallPath()
+        self.timeout = self.calls.time_limit(timeout)
+        self.observers: Observers = observers or _Silent()
+        self.identities: dict[int, str] = {}
+        """For each opened agent, by its `id`, a text that stands for it and its settings."""
+        self.places: dict[int, str] = {}
+        """For each opened component, by its `id`, how messages name it."""
+        self.learnable: Callable[[], Mapping[str, JSON]] = dict
+        """Returns the learnable settings of what is open, by config path."""
+        self.problems: int | None = None
+        """How many problems of each split are used, the first ones; None means all."""
+        self.stage = ""
+        """The part of the run, for reports."""
+        self.viewer: Callable[[str, str], None] | None = None
+        """Called with an agent's label and each piece of text it says, for people who watch."""
+        self.active = 0
+        """Episodes under way, nested teams included."""
+        self.failed_turns: dict[str, int] = {}
+        """How often each agent failed with which error, by "agent: error"."""
+        self.cut_off: dict[str, str] = {}
+        """The agents that an episode had started when it was cancelled, by its name."""
+        self._executor = ThreadPoolExecutor(256, "orchestrion-agent")
+        self._deadlines = Deadlines()
 
-    @property
-    def retried(self) -> int:
-        """Attempts that came after a failed one."""
-        return self._attempts.retried
+    def close(self) -> None:
+        """Release the worker threads."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def waits(self) -> dict[str, float]:
-        """Return the seconds that calls waited for the limits of each service."""
-        limiters = sorted(self._attempts.limiters.items())
-        return {name: limiter.waited for name, limiter in limiters}
+    def place(self, component: object, kind: str) -> str:
+        """Return how messages name a component: its place in the config if it has one."""
+        return self.places.get(id(component)) or f"{kind} {type(component).__name__}"
 
-    async def drain(self) -> None:
-        """Return when all rows are durable or have failed, however the run ended."""
-        await self._journal.drain()
-        if self._to_share is not None:
-            await self._to_share.drain()
+    def name_of(self, seat: Seat) -> str:
+        """Return how messages name an agent: its place in the config, else its name."""
+        return self.places.get(id(seat.agent)) or f"agent {seat.name!r}"
 
-    async def run(
+    async def rest(
+        self, seconds: float | None, work: Coroutine[Any, Any, Any], waits_for: Any, who: str
+    ) -> Any:
+        """Return the result of started work, see `Deadline.within`; None means no time limit."""
+        if seconds is None:
+            return await resume(work, waits_for)
+        return await self._deadlines[seconds].within(work, waits_for, who)
+
+    def seats(self, agents: Mapping[str, Agent], identities: Mapping[str, str]) -> dict[str, Seat]:
+        """Return seats whose plain `act` functions run in this engine's worker threads."""
+        return seats_of(agents, self._executor, identities)
+
+    def count_failure(self, who: str, message: str) -> None:
+        """Count a failure of an agent, verifier or reward function."""
+        label = f"{who}: {message}"
+        self.failed_turns[label] = self.failed_turns.get(label, 0) + 1
+
+    @abstractmethod
+    async def nested(
         self,
-        scope: str,
-        request: Request,
-        do: Callable[[], Awaitable[Answer]],
-        reserve: Usage,
-        who: str = "",
-        stage: str = "",
-        made: list[str] | None = None,
-    ) -> Answer:
-        """Return the answer of a call, recorded or new.
+        caller: ActivationCalls,
+        view: View,
+        key: Key,
+        members: Mapping[str, Agent],
+        policy: Policy,
+        turns: int | None,
+    ) -> tuple[Trajectory, str]:
+        """Run a nested team; return its trajectory, and why its policy failed, else "".
 
-        Args:
-            scope: names the call's place in the run, the same in every repetition. Two calls may
-                share it (episodes that are compared have common keys): equal requests are then one
-                call, and different ones are told apart by what they ask.
-            request, do, reserve: see `Calls.run`.
-            who, stage: the caller and the part of the run, for reports.
-            made: the name of the call is appended to it.
-
-        Raises:
-            CallError: the call failed for good.
-            BudgetError: the budget does not cover it.
+        It shares the call path, the worker threads, and the time limit of the turn it runs in,
+        which `caller` is the handle of.
         """
-        request_digest, name = named(scope, request)
-        if made is not None:
-            made.append(name)
-        recorded = self._journal.get(name)
-        if recorded is not None:
-            return answer_of(recorded)
-        facts = Facts(request.service, who, stage)
-        call = Call(name, request_digest, request, do, reserve, facts)
-        answer: Answer = await self._in_flight.get(name, partial(self._answer, call))
-        return answer
-
-    async def _answer(self, call: Call) -> Answer:
-        """Return the answer of a call that is not on record yet; record it, or its failure."""
-        try:
-            if call.request.cache:
-                return await self._from_run(call)
-            return await self._from_earlier_runs(call)
-        except CallError as error:
-            answer = [str(error), error.fault, error.retry_after]
-            facts = call.facts._replace(attempts=call.failures)
-            row = Recorded(f"{call.name}/failed", call.digest, answer, NO_USAGE, "failed", facts)
-            await self._journal.add(row._replace(pieces=self._journal.pieces(call.request)))
-            raise
-
-    async def _from_run(self, call: Call) -> Answer:
-        """Return the answer of an equal call of this run; without one, `_from_earlier_runs`."""
-        is_new = False
-
-        async def ask() -> Answer:
-            nonlocal is_new
-            known = self._cache.get(call.digest) if self._cache is not None else None
-            if known is not None:
-                return Answer(known.answer, known.usage)
-            is_new = True
-            answer = await self._from_earlier_runs(call)
-            if self._cache is not None:
-                self._cache.put(Recorded(call.digest, call.digest, answer.data, answer.usage))
-            return answer
-
-        answer: Answer = await self._answers.get(call.digest, ask)
-        if not is_new:
-            await self._record_cached(call, answer)
-        return answer
-
-    async def _from_earlier_runs(self, call: Call) -> Answer:
-        """Return the answer of an equal call of another run; without one, make the call."""
-        if call.request.cache is False or self._shared is None or self._to_share is None:
-            return await self._attempts.answer(call)
-        known = self._shared.get(call.digest)
-        if known is not None:
-            answer = answer_of(known)
-            await self._record_cached(call, answer)
-            return answer
-        answer = await self._attempts.answer(call)
-        facts = Facts(estimated=answer.estimated)
-        row = Recorded(call.digest, call.digest, answer.data, answer.usage, facts=facts)
-        await self._to_share.add(row)
-        return answer
-
-    async def _record_cached(self, call: Call, answer: Answer) -> None:
-        facts = call.facts._replace(estimated=answer.estimated, attempts=0)
-        row = Recorded(call.name, call.digest, answer.data, answer.usage, "cached", facts)
-        await self._journal.add(row._replace(pieces=self._journal.pieces(call.request)))
-
-    def time_limit(self, seconds: float | None) -> float | None:
-        """Return the limit to enforce where `seconds` is configured; a replay returns None."""
-        return seconds
-
-    def late(self, episode: str, key: Key) -> Failure | None:
-        """Return the record of a turn or judgement that must be late again; None in a live run."""
-        return None
-
-    async def record_late(self, episode: str, key: Key, failure: Failure, facts: Facts) -> None:
-        """Record that a turn or judgement exceeded its time limit, for a replay.
-
-        Its calls count as spent by their own rows.
-        """
-        answer = [failure.message, list(msgspec.structs.astuple(failure.usage)), list(failure.made)]
-        place = f"{place_of(episode, key)}/late"
-        await self._journal.add(Recorded(place, "late", answer, NO_USAGE, "late", facts))
-
-    def completion_order(self, episode: str, key: Key) -> CompletionOrder:
-        """Return what decides the completion order of a loop."""
-        return LiveOrder(self._journal, episode, key)
-
-    async def state(self, usage: Usage, who: str, stage: str) -> None:
-        """Book the usage that a turn reports beside its calls; durable when this returns.
-
-        Raises:
-            BudgetError: a cap is exceeded.
-        """
-        if self.budget.charge(usage):
-            # One row for all turns of an agent in a stage: what is recorded again adds up.
-            place = f"stated:{stage}:{who}"
-            facts = Facts(who=who, stage=stage)
-            await self._journal.add(Recorded(place, "stated", None, usage, "stated", facts))
-        self.budget.check()
 
 
 class ActivationCalls:
@@ -229,11 +130,11 @@ class ActivationCalls:
     people who watch, `episode` the name that nested teams get. Handles may share the list `made`.
     """
 
-    __slots__ = ("_engine", "_episode", "_key", "_label", "_next", "_scope", "made", "used", "who")
+    __slots__ = ("_engine", "_key", "_next", "_scope", "episode", "label", "made", "used", "who")
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Host,
         key: Key,
         scope: str | None = None,
         who: str = "",
@@ -242,7 +143,7 @@ class ActivationCalls:
         made: list[str] | None = None,
     ) -> None:
         self._engine, self._key, self._scope = engine, key, scope
-        self.who, self._label, self._episode = who, label, episode
+        self.who, self.label, self.episode = who, label, episode
         self._next = 0
         self.used = NO_USAGE
         """Usage of all calls through this handle so far."""
@@ -257,7 +158,7 @@ class ActivationCalls:
     def show(self, text: str) -> None:
         """See `Calls.show`."""
         if self._engine.viewer is not None:
-            self._engine.viewer(self._label or self.who, text)
+            self._engine.viewer(self.label or self.who, text)
 
     async def run(
         self,
@@ -289,9 +190,7 @@ class ActivationCalls:
         turns: int | None = None,
     ) -> Trajectory:
         """See `Calls.team`."""
-        trajectory, error = await self._engine.nested(
-            view, key, members, policy, turns, self.who, self._label, self._episode
-        )
+        trajectory, error = await self._engine.nested(self, view, key, members, policy, turns)
         for turn in trajectory.turns:
             self.used = self.used + turn.usage
         if error:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 from attrs import evolve
 
 from orchestrion._engine.activation import Setting
 from orchestrion._engine.batch import DecisionBatcher
-from orchestrion._engine.calls import ActivationCalls, CallPath
+from orchestrion._engine.calls import ActivationCalls, CallPath, Host, Observers
 from orchestrion._engine.checks import check_step, judged
-from orchestrion._engine.deadline import Deadlines, exited, resume
+from orchestrion._engine.deadline import exited
 from orchestrion._engine.loop import EpisodeLimits, Loop
 from orchestrion._engine.recording import Facts, Failure
-from orchestrion._engine.team import Seat, Team, member_of, seats_of
+from orchestrion._engine.team import Team, member_of
 from orchestrion._guards import FATAL, describe, raise_named
 from orchestrion._interfaces import Agent, Branch, Policy, View
 from orchestrion._interrupts import from_outside
 from orchestrion._keys import Key
 from orchestrion._records import (
-    JSON,
     Activation,
     Decision,
     Episode,
@@ -30,28 +28,13 @@ from orchestrion._records import (
     Status,
     Step,
     Trajectory,
-    Turn,
     replace,
 )
 
 __all__ = ["Engine", "EpisodeLimits", "Observers"]
 
 
-class Observers(Protocol):
-    """Callbacks for what happens in episodes; None means nobody listens."""
-
-    @property
-    def turn_finished(self) -> Callable[[str, Turn], None] | None: ...
-    @property
-    def episode_finished(self) -> Callable[[Episode], None] | None: ...
-
-
-class _Silent:
-    turn_finished: Callable[[str, Turn], None] | None = None
-    episode_finished: Callable[[Episode], None] | None = None
-
-
-class Engine:
+class Engine(Host):
     """Run episodes of one team; the module `orchestrion._interfaces` has the loop in words.
 
     Args:
@@ -70,36 +53,9 @@ class Engine:
         timeout: float | None = None,
         observers: Observers | None = None,
     ) -> None:
-        self.team = team
-        self.calls = calls or CallPath()
+        super().__init__(team, calls, timeout, observers)
         self.limits = limits or EpisodeLimits()
-        self.timeout = self.calls.time_limit(timeout)
-        self.observers: Observers = observers or _Silent()
-        self.identities: dict[int, str] = {}
-        """For each opened agent, by its `id`, a text that stands for it and its settings."""
-        self.places: dict[int, str] = {}
-        """For each opened component, by its `id`, how messages name it."""
-        self.learnable: Callable[[], Mapping[str, JSON]] = dict
-        """Returns the learnable settings of what is open, by config path."""
-        self.problems: int | None = None
-        """How many problems of each split are used, the first ones; None means all."""
-        self.stage = ""
-        """The part of the run, for reports."""
-        self.viewer: Callable[[str, str], None] | None = None
-        """Called with an agent's label and each piece of text it says, for people who watch."""
-        self.active = 0
-        """Episodes under way, nested teams included."""
-        self.failed_turns: dict[str, int] = {}
-        """How often each agent failed with which error, by "agent: error"."""
-        self.cut_off: dict[str, str] = {}
-        """The agents that an episode had started when it was cancelled, by its name."""
-        self._executor = ThreadPoolExecutor(256, "orchestrion-agent")
         self._batchers: dict[int, DecisionBatcher] = {}
-        self._deadlines = Deadlines()
-
-    def close(self) -> None:
-        """Release the worker threads."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def batcher(self, policy: Policy) -> DecisionBatcher:
         """Return the batcher of a policy; all its episodes share it."""
@@ -108,22 +64,6 @@ class Engine:
             batcher = DecisionBatcher(policy, self.place(policy, "policy"))
             self._batchers[id(policy)] = batcher
         return batcher
-
-    def place(self, component: object, kind: str) -> str:
-        """Return how messages name a component: its place in the config if it has one."""
-        return self.places.get(id(component)) or f"{kind} {type(component).__name__}"
-
-    def name_of(self, seat: Seat) -> str:
-        """Return how messages name an agent: its place in the config, else its name."""
-        return self.places.get(id(seat.agent)) or f"agent {seat.name!r}"
-
-    async def rest(
-        self, seconds: float | None, work: Coroutine[Any, Any, Any], waits_for: Any, who: str
-    ) -> Any:
-        """Return the result of started work, see `Deadline.within`; None means no time limit."""
-        if seconds is None:
-            return await resume(work, waits_for)
-        return await self._deadlines[seconds].within(work, waits_for, who)
 
     async def run(
         self,
@@ -274,21 +214,14 @@ class Engine:
 
     async def nested(
         self,
+        caller: ActivationCalls,
         view: View,
         key: Key,
         members: Mapping[str, Agent],
         policy: Policy,
         turns: int | None,
-        who: str = "",
-        label: str | None = None,
-        episode: str = "",
     ) -> tuple[Trajectory, str]:
-        """Run a nested team; return its trajectory, and why its policy failed, else "".
-
-        It shares the call path, the worker threads, and the time limit of the turn it runs in.
-        `who` and `label` name that turn in reports and for people who watch; `episode` is the name
-        of the episode it belongs to.
-        """
+        """See `Host.nested`."""
         # Components of the config have an identity; agents made by an agent go by their names.
         identities = {name: self.identities.get(id(agent), name) for name, agent in members.items()}
         setting = Setting(
@@ -297,10 +230,10 @@ class Engine:
             key,
             self.seats(members, identities),
             tuple(member_of(name, agent) for name, agent in members.items()),
-            episode,
+            caller.episode,
             given=view.turns,
-            who=f"{who or view.agent}/",
-            label=f"{label} > " if label else "",
+            who=f"{caller.who or view.agent}/",
+            label=f"{caller.label} > " if caller.label else "",
         )
         limits = evolve(self.limits, turns=turns or self.limits.turns)
         step = Step(None, view.observation)
@@ -311,12 +244,3 @@ class Engine:
         finally:
             self.active -= 1
         return loop.trajectory, loop.error
-
-    def seats(self, agents: Mapping[str, Agent], identities: Mapping[str, str]) -> dict[str, Seat]:
-        """Return seats whose plain `act` functions run in this engine's worker threads."""
-        return seats_of(agents, self._executor, identities)
-
-    def count_failure(self, who: str, message: str) -> None:
-        """Count a failure of an agent, verifier or reward function."""
-        label = f"{who}: {message}"
-        self.failed_turns[label] = self.failed_turns.get(label, 0) + 1

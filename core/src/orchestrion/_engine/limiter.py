@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from math import ceil
 
 from orchestrion._interfaces import CallLimits
@@ -69,29 +70,26 @@ class ServiceLimiter:
         """Calls in flight."""
         return self._active
 
-    def slot(self, tokens: int) -> _Slot:
-        """Hold a slot of the service while the block runs; `tokens` is the expected size."""
-        return _Slot(self, tokens)
+    @asynccontextmanager
+    async def slot(self, tokens: int) -> AsyncIterator[None]:
+        """Hold a slot of the service while the block runs, once limits and rates allow it.
 
-    async def enter(self, tokens: int) -> None:
-        """Wait for a slot, and until the rate allows to use it."""
-        if self._limit is None and not self._paced:
+        `tokens` is the expected size of the call.
+        """
+        is_limited, start = self._limit is not None or self._paced, self._clock()
+        if is_limited:
+            await self._enter()
+        else:
             self._active += 1
-            return
-        start = self._clock()
-        await self._enter()
         try:
-            await self._pace(tokens)
-        except BaseException:
-            self.leave()
-            raise
-        self.waited += self._clock() - start
-
-    def leave(self) -> None:
-        """Give a slot back."""
-        self._active -= 1
-        if self._waiting:
-            self._wake()
+            if is_limited:
+                await self._pace(tokens)
+                self.waited += self._clock() - start
+            yield
+        finally:
+            self._active -= 1
+            if self._waiting:
+                self._wake()
 
     async def _enter(self) -> None:
         if not self._waiting and (self._limit is None or self._active < int(self._limit)):
@@ -152,18 +150,3 @@ class ServiceLimiter:
             if self._cap is not None:
                 self._limit = min(self._limit, float(self._cap))
             self._wake()
-
-
-class _Slot:
-    """A slot of a service, held by a block."""
-
-    __slots__ = ("_limiter", "_tokens")
-
-    def __init__(self, limiter: ServiceLimiter, tokens: int) -> None:
-        self._limiter, self._tokens = limiter, tokens
-
-    async def __aenter__(self) -> None:
-        await self._limiter.enter(self._tokens)
-
-    async def __aexit__(self, *_: object) -> None:
-        self._limiter.leave()

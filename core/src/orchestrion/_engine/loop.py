@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from attrs import define, field, frozen
 
 from orchestrion._engine.activation import Setting, take_turn
 from orchestrion._engine.batch import DecisionBatcher
-from orchestrion._engine.calls import ActivationCalls
+from orchestrion._engine.calls import ActivationCalls, Host
 from orchestrion._engine.checks import check_decision, check_step, why_empty
 from orchestrion._engine.completion import Running
 from orchestrion._errors import CallError, RunError
@@ -24,12 +25,6 @@ from orchestrion._records import (
     Trajectory,
     Turn,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from typing import Any
-
-    from orchestrion._engine.episode import Engine
 
 __all__ = ["EpisodeLimits", "Loop"]
 
@@ -89,7 +84,7 @@ class Loop:
         self._turn_finished = None if self.nested else engine.observers.turn_finished
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> Host:
         """The engine that runs it."""
         return self.setting.engine
 
@@ -150,9 +145,10 @@ class Loop:
             if batcher.prepares and not await self._prepare(batcher, situation):
                 return
             key = setting.key.child("decide", len(self.decisions))
-            # With one episode under way, no other decision can be ready.
-            alone = engine.active <= 1
-            decision = batcher.now(situation, key) if alone else await batcher.soon(situation, key)
+            if engine.active <= 1:  # no decision of another episode can be ready
+                [decision] = batcher.ask([situation], [key])
+            else:
+                decision = await batcher.soon(situation, key)
             check_decision(decision, batcher.place)
             self.decisions.append(decision)
             if decision.stop:

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
+from attrs import define, evolve, field
 
-from orchestrion._engine.calls import CallPath
-from orchestrion._engine.episode import Engine, EpisodeLimits, Observers
+from orchestrion._engine.calls import CallPath, Observers
+from orchestrion._engine.episode import Engine, EpisodeLimits
 from orchestrion._engine.team import Team, member_of
 from orchestrion._errors import OrchestrionError, RunError
 from orchestrion._guards import calling, in_one_line, place_of
@@ -82,7 +82,7 @@ class Opened:
             {_name(config, path): self.runtimes[path] for path in paths},
             {_name(config, path): _identity(config, path) for path in paths},
         )
-        engine.team = attrs.evolve(team, seats=seats)
+        engine.team = evolve(team, seats=seats)
         engine.places = {
             id(runtime): place_of(config, path) for path, runtime in self.runtimes.items()
         }
@@ -136,40 +136,31 @@ async def open_components(
         await opener.ensure(baseline.policy, team)
         if baseline.trainer is not None:
             await opener.ensure(baseline.trainer, team)
+    # A component that another one refers to was opened with it.
+    wired = {
+        path
+        for entry in config.components.values()
+        for refs in entry.refs.values()
+        for path in refs
+    }
     for path in config.components:
-        if not opener.is_nested(path):
+        if path not in wired:
             await opener.ensure(path, roster)
     return Opened(config, opener.runtimes)
 
 
+@define(eq=False)
 class _Opener:
-    def __init__(
-        self,
-        config: Config,
-        stack: AsyncExitStack,
-        key: Key,
-        directory: Path | None,
-        previous: Opened | None,
-        note: Callable[[str, str, str], None] | None,
-        live: bool,
-        trial: bool,
-    ) -> None:
-        self.config, self.stack, self.key, self.directory = config, stack, key, directory
-        self.live, self.trial = live, trial
-        self.previous = previous
-        self.note = note or (lambda path, name, text: None)
-        self.runtimes: dict[str, Any] = {}
-        self.changed: set[str] = set()
-        self._nested = {
-            path
-            for entry in config.components.values()
-            for refs in entry.refs.values()
-            for path in refs
-        }
-
-    def is_nested(self, path: str) -> bool:
-        """Return whether another component refers to this one, and therefore opens it."""
-        return path in self._nested
+    config: Config
+    stack: AsyncExitStack
+    key: Key
+    directory: Path | None
+    previous: Opened | None
+    note: Callable[[str, str, str], None] | None
+    live: bool
+    trial: bool
+    runtimes: dict[str, Any] = field(factory=dict, init=False)
+    changed: set[str] = field(factory=set, init=False)
 
     async def ensure(self, path: str, roster: tuple[Member, ...]) -> Any:
         """Return the runtime at a path; open it, and first what it refers to, if it is not open."""
@@ -219,7 +210,7 @@ class _Opener:
             },
             turns=self.config.limits.turns,
             directory=self.directory,
-            note=partial(self.note, path),
+            note=partial(self.note or _ignore, path),
             live=self.live,
             trial=self.trial,
             environment=self.config.environment,
@@ -233,6 +224,10 @@ class _Opener:
             if from_outside(error):
                 raise
             raise RunError(f"{place} cannot be opened: {in_one_line(error)}") from error
+
+
+def _ignore(path: str, name: str, text: str) -> None:
+    """Take no notice."""
 
 
 class _Closing:

@@ -21,7 +21,6 @@ __all__ = [
     "JournalWriter",
     "Kind",
     "Recorded",
-    "SharedCache",
     "answer_of",
     "cut",
     "ended",
@@ -117,13 +116,6 @@ class AnswerCache(Protocol):
 
     def get(self, key: str) -> Recorded | None: ...
     def put(self, row: Recorded) -> None: ...
-
-
-class SharedCache(Protocol):
-    """Keeps answers for several runs, by request digest."""
-
-    def get(self, key: str) -> Recorded | None: ...
-    def put_many(self, rows: list[Recorded]) -> None: ...
 
 
 class Batch:

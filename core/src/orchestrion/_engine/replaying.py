@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from orchestrion._engine.calls import CallPath, named
+from orchestrion._engine.callpath import CallPath, named
 from orchestrion._engine.completion import CompletionOrder, Ended, Running, order_place
 from orchestrion._engine.recording import Failure, Journal, answer_of, place_of
 from orchestrion._errors import CallError, ReplayError

@@ -17,8 +17,6 @@ import orchestrion
 from orchestrion._errors import UsageError
 from orchestrion._suggest import article
 
-__all__ = ["KINDS", "Package", "render", "write"]
-
 KINDS: Final = ("agent", "task", "policy", "reward", "trainer")
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -79,34 +77,34 @@ class Package:
 
     @property
     def distribution(self) -> str:
-        """What pip installs."""
+        """Return the name that pip installs."""
         return f"orchestrion-{self.name}"
 
     @property
     def qualified(self) -> str:
-        """The component's name in configs, which no other distribution can supply."""
+        """Return the component's name in configs, which no other distribution can supply."""
         return f"{self.distribution}:{self.name}"
 
     @property
     def module(self) -> str:
-        """The module of the component."""
+        """Return the module of the component."""
         return self.name.replace("-", "_")
 
     @property
     def package(self) -> str:
-        """What Python imports."""
+        """Return the name that Python imports."""
         return f"orchestrion_{self.module}"
 
     @property
     def cls(self) -> str:
-        """The component's class."""
+        """Return the component's class."""
         name = "".join(word.capitalize() for word in self.name.split("-"))
         taken = name in orchestrion.__all__ or name in _IMPORTED or keyword.iskeyword(name)
         return name + self.kind.capitalize() if taken else name
 
 
 def render(package: Package) -> dict[str, str]:
-    """The files of a package, by path."""
+    """Return the files of a package, by path."""
     fill = _filler(package)
     kind, source = package.kind, f"src/{package.package}"
     return {
@@ -170,7 +168,7 @@ def _extra(package: Package) -> str:
 
 
 def _hooks(package: Package) -> str:
-    """The hook of the component itself, and those of what the example needs besides."""
+    """Return the hook of the component, and those of what the example needs besides."""
     supplied = {package.kind: (package.name, package.module, package.cls, _SUMMARIES[package.kind])}
     for kind, cls in _EXAMPLES.items():
         if kind != package.kind:

@@ -22,20 +22,8 @@ from orchestrion._store.files import write_atomic
 from orchestrion._store.safetensors import pack, unpack
 from orchestrion._store.serial import dumps, loads
 
-__all__ = [
-    "Checkpoint",
-    "Refusal",
-    "checkpoint_name",
-    "checkpoint_paths",
-    "decode_checkpoint",
-    "encode_checkpoint",
-    "newest_checkpoint",
-    "prune_checkpoints",
-    "read_checkpoint",
-    "write_checkpoint",
-]
-
 FORMAT = 1
+_PLAIN = ("stage", "iteration", "seed", "config", "roster", "versions", "threads")
 _NAME = re.compile(r"(\d{2,})-(\d{6,})\.safetensors")
 
 
@@ -75,22 +63,13 @@ class Refusal:
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> list[bytes]:
-    """A checkpoint as the bytes of its file, in parts."""
+    """Return the bytes of a checkpoint's file, in parts."""
     arrays = {
         f"{_quote(path)}/{name}": array
         for path, saved in checkpoint.components.items()
         for name, array in saved.arrays.items()
     }
-    meta = {
-        "format": FORMAT,
-        "stage": checkpoint.stage,
-        "iteration": checkpoint.iteration,
-        "seed": checkpoint.seed,
-        "config": checkpoint.config,
-        "roster": list(checkpoint.roster),
-        "versions": dict(checkpoint.versions),
-        "threads": checkpoint.threads,
-    }
+    meta = {"format": FORMAT} | {name: getattr(checkpoint, name) for name in _PLAIN}
     # In the order given: an overlay's or a table's order may matter to the one who loads it.
     data = {path: saved.data for path, saved in sorted(checkpoint.components.items())}
     return pack(
@@ -104,7 +83,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> list[bytes]:
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """The inverse of `encode_checkpoint`.
+    """Return the checkpoint that `encode_checkpoint` wrote.
 
     Raises:
         CheckpointError: with the reason, if it is damaged or of another format.
@@ -128,20 +107,14 @@ def _checkpoint(packed: Mapping[str, Array], metadata: Mapping[str, str]) -> Che
         arrays.setdefault(_unquote(path), {})[rest] = array
     components = loads(metadata["components"])
     return Checkpoint(
-        stage=meta["stage"],
-        iteration=meta["iteration"],
         components={path: Saved(arrays.get(path, {}), item) for path, item in components.items()},
         overlay=loads(metadata["overlay"]),
-        seed=meta["seed"],
-        config=meta["config"],
-        roster=tuple(meta["roster"]),
-        versions=meta["versions"],
-        threads=meta["threads"],
+        **{name: meta[name] for name in _PLAIN} | {"roster": tuple(meta["roster"])},
     )
 
 
 def _quote(path: str) -> str:
-    """A config path without slashes: the first slash of an array's name ends it."""
+    """Escape the slashes of a config path: the first slash of an array's name ends it."""
     return path.replace("%", "%25").replace("/", "%2F")
 
 
@@ -153,18 +126,18 @@ def _unquote(path: str) -> str:
 
 
 def checkpoint_name(stage: int, iteration: int) -> str:
-    """The file name of a checkpoint; sorts by stage and iteration."""
+    """Return the file name of a checkpoint; sorts by stage and iteration."""
     return f"{stage:02d}-{iteration:06d}.safetensors"
 
 
 def checkpoint_paths(folder: Path) -> list[Path]:
-    """All checkpoint files of a folder, oldest first, valid or not."""
-    found = [
+    """Return all checkpoint files of a folder, oldest first, valid or not."""
+    numbered = [
         (int(match[1]), int(match[2]), path)
         for path in (folder.iterdir() if folder.is_dir() else ())
         if (match := _NAME.fullmatch(path.name))
     ]
-    return [path for _, _, path in sorted(found)]
+    return [path for _, _, path in sorted(numbered)]
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> tuple[Path, str]:
@@ -213,7 +186,7 @@ def read_checkpoint(path: Path, digest: str | None = None) -> Checkpoint:
 def newest_checkpoint(
     candidates: Iterable[tuple[Path, str | None]],
 ) -> tuple[Path | None, Checkpoint | None, list[Refusal]]:
-    """The first valid one of (path, expected SHA-256) pairs given newest first, and all refused."""
+    """Return the first valid one of (path, SHA-256) pairs given newest first, and all refused."""
     refused: list[Refusal] = []
     for path, digest in candidates:
         try:

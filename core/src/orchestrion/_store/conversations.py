@@ -14,14 +14,12 @@ from orchestrion._records import JSON, Trajectory, Turn, Usage
 from orchestrion._secrets import hidden_bytes
 from orchestrion._store.database import Database, text_digest
 
-__all__ = ["StoredCall", "Texts", "drop_texts", "read_all_calls", "read_calls", "turns_with_names"]
-
 _DIGEST = 16
 _REMEMBERED = 50_000
 _PAGE = 256
 
 
-@frozen
+@frozen(kw_only=True)
 class StoredCall:
     """A call of a model, a tool or a person, as it was recorded.
 
@@ -88,7 +86,7 @@ class Texts:
         return rows, new
 
     def committed(self, new: dict[bytes, bytes]) -> None:
-        """What was written is on disk."""
+        """Remember the digests in `new`, which are on disk now."""
         if len(self._known) > _REMEMBERED:
             self._known.clear()
         self._known.update(new)
@@ -101,7 +99,7 @@ def drop_texts(database: Database, connection: sqlite3.Connection) -> None:
 
 
 def read_calls(database: Database, names: Sequence[str]) -> list[StoredCall]:
-    """The calls of these names, in this order; one that left no record is left out.
+    """Return the calls with these names, in this order, without those that left no record.
 
     Raises:
         StoreError: something of them is not what was written.
@@ -119,7 +117,7 @@ def read_calls(database: Database, names: Sequence[str]) -> list[StoredCall]:
 
 
 def read_all_calls(database: Database, who: str | None) -> Iterator[StoredCall]:
-    """All calls that were answered or failed, in the order of their records."""
+    """Yield all calls that were answered or failed, in the order of their records."""
     last = 0
     where = "rowid > ? AND kind IN ('answer', 'cached', 'failed')" + (
         "" if who is None else " AND who = ?"
@@ -141,8 +139,16 @@ def _call(database: Database, name: str, row: dict[str, Any]) -> StoredCall:
     call = recorded(row)
     answer = call.answer[0] if row["kind"] == "failed" and call.answer else call.answer
     return StoredCall(
-        *(name, row["service"], row["who"], row["stage"], row["kind"]),
-        *(_asked(database, row["pieces"]), answer, call.usage, row["seconds"], row["attempts"]),
+        name=name,
+        service=row["service"],
+        who=row["who"],
+        stage=row["stage"],
+        kind=row["kind"],
+        asked=_asked(database, row["pieces"]),
+        answer=answer,
+        usage=call.usage,
+        seconds=row["seconds"],
+        attempts=row["attempts"],
     )
 
 
@@ -159,7 +165,7 @@ def _asked(database: Database, pieces: bytes | None) -> JSON:
 
 
 def turns_with_names(trajectory: Trajectory, before: str = "") -> Iterator[tuple[str, Turn]]:
-    """All turns with the place and agent of each, nested teams after the turn they are in."""
+    """Yield all turns with place and agent; those of a nested team after the turn they are in."""
     for turn in trajectory.turns:
         name = f"{before}{turn.index} {turn.agent}"
         yield name, turn

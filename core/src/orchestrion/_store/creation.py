@@ -12,13 +12,11 @@ from pathlib import Path
 
 from orchestrion._errors import StoreError, UsageError
 from orchestrion._records import JSON
-from orchestrion._store.database import NAME, Database, mark
+from orchestrion._store.database import NAME, Database
 from orchestrion._store.faults import fault_point
 from orchestrion._store.files import explain, make_folder, sync_folder, write_atomic
 from orchestrion._store.lock import RunLock
 from orchestrion._store.serial import dumps
-
-__all__ = ["create_folder"]
 
 _ABANDONED = 60.0
 """Seconds after which a draft that nobody holds is one whose maker was killed."""
@@ -67,10 +65,8 @@ def _draft(draft: Path, config_text: str, state: Mapping[str, JSON]) -> None:
         database = Database.create(draft / NAME)
         try:
             with database.transaction("create") as connection:
-                rows = [(key, dumps(value)) for key, value in state.items()]
-                connection.executemany(
-                    database.insertion("state"), [(*row, mark(*row)) for row in rows]
-                )
+                rows = [{"key": key, "value": dumps(value)} for key, value in state.items()]
+                database.insert(connection, "state", rows)
         finally:
             database.close()
         sync_folder(draft)

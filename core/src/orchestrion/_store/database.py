@@ -5,7 +5,7 @@ also while a run writes to it.
 
 Every row carries a checksum of its other columns in `mark` (`number`, which SQLite gives, is left
 out); problems, and texts that calls asked, are named by their own digest. What a disk changed
-behind our back is an error where it is read. `Database.verify` also finds pages
+is an error where it is read. `Database.verify` also finds pages
 that are gone or broken; rows that somebody deletes with SQL are not noticed.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import blake2b
@@ -27,8 +27,6 @@ import msgspec
 from orchestrion._errors import StoreError
 from orchestrion._store.faults import fault_point
 from orchestrion._store.files import explain
-
-__all__ = ["NAME", "SCHEMA", "Database", "mark", "problem_digest", "text_digest"]
 
 NAME: Final = "run.db"
 SCHEMA: Final = 4
@@ -145,7 +143,7 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 
 
 def mark(*values: str | float | bytes | None) -> int:
-    """The checksum of a row's values: CRC-32, which notices every single flipped bit.
+    """Return the checksum of a row's values: CRC-32, which notices every single flipped bit.
 
     Each value must have the type of its column, as SQLite will give it back: a float where that
     is REAL, and no -0.0.
@@ -154,12 +152,12 @@ def mark(*values: str | float | bytes | None) -> int:
 
 
 def problem_digest(record: bytes) -> str:
-    """The name of a problem's record in the table of problems."""
+    """Return the name of a problem's record in the table of problems."""
     return blake2b(record, digest_size=16).hexdigest()
 
 
 def text_digest(text: bytes) -> bytes:
-    """The name of a text in the table of texts."""
+    """Return the name of a text in the table of texts."""
     return blake2b(text, digest_size=16).digest()
 
 
@@ -236,7 +234,7 @@ class Database:
 
     @classmethod
     def create(cls, path: Path) -> Database:
-        """A new file with all tables, opened for writing."""
+        """Make a new file with all tables, and open it for writing."""
         try:
             connection = _open(f"{path.absolute().as_uri()}?mode=rwc")
             try:
@@ -263,7 +261,7 @@ class Database:
 
     @contextmanager
     def transaction(self, point: str, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
-        """All that is written inside is committed together, or not at all.
+        """Commit all that is written inside together, or nothing of it.
 
         Args:
             point: prefix of the fault points passed.
@@ -286,12 +284,12 @@ class Database:
             fault_point(f"{point}.committed")
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         with self.lock, self._errors():
             return self._connection.execute(sql, values).fetchall()
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> Any:
-        """The first row of a query, or None."""
+        """Return the first row of a query, or None."""
         with self.lock, self._errors():
             return self._connection.execute(sql, values).fetchone()
 
@@ -306,19 +304,30 @@ class Database:
 
     # ------------------------------------------------------------------ checksums
 
-    def insertion(self, table: str) -> str:
-        """The INSERT of a row whose values come in the order of its columns, and then its mark."""
-        names = (*self._columns[table], "mark")
-        return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    def insert(
+        self,
+        connection: sqlite3.Connection,
+        table: str,
+        rows: Iterable[Mapping[str, Any]],
+        conflict: str = "",
+    ) -> None:
+        """Write rows, given by column, with their marks; `conflict` says what follows VALUES."""
+        names = self._columns[table]
+        values = ([row[name] for name in names] for row in rows)
+        connection.executemany(
+            f"INSERT INTO {table} ({', '.join(names)}, mark) VALUES ({'?, ' * len(names)}?) "
+            f"{conflict}",
+            ((*row, mark(*row)) for row in values),
+        )
 
     def change(self, table: str, **values: str) -> str:
-        """The UPDATE, without its WHERE, that sets columns to SQL expressions, and marks."""
+        """Return the UPDATE, without WHERE, that sets columns to SQL expressions, and the mark."""
         sets = "".join(f"{name} = {value}, " for name, value in values.items())
         marked = ", ".join(values.get(name, name) for name in self._columns[table])
         return f"UPDATE {table} SET {sets}mark = mark({marked})"
 
     def rows(self, table: str, rest: str = "", values: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """Rows by column, each as it was written.
+        """Return rows as dictionaries, each checked against its mark.
 
         Args:
             table: the table.
@@ -335,7 +344,7 @@ class Database:
         return [dict(zip(names, row, strict=False)) for row in read]
 
     def columns(self, table: str) -> tuple[str, ...]:
-        """The columns that a mark is of, in order."""
+        """Return the columns that a mark covers, in order."""
         return self._columns[table]
 
     def check(self, table: str, row: Sequence[Any]) -> None:
@@ -344,7 +353,7 @@ class Database:
             raise self.damage(f"a row of {table} is not what was written: {str(row[:2])[:80]}")
 
     def damage(self, what: str) -> StoreError:
-        """The error to raise about content that was changed behind our back."""
+        """Return the error to raise about content that something else changed."""
         return StoreError(
             f"{self.path}: is damaged: {what}; copy the run's folder back from a backup, or "
             "start a new run"
@@ -415,7 +424,7 @@ def _tables() -> str:
 
 @cache
 def _layout() -> list[tuple[str, str | None]]:
-    """What `_LAYOUT` finds in a new file."""
+    """Return what `_LAYOUT` selects in a new file."""
     connection = sqlite3.connect(":memory:")
     try:
         connection.executescript(_tables())
@@ -425,16 +434,16 @@ def _layout() -> list[tuple[str, str | None]]:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file a path names; None if it names none."""
+    """Return device and number of the file at a path; None if there is none."""
     try:
-        found = os.stat(path)
+        stat = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return stat.st_dev, stat.st_ino
 
 
 def _with_wal(uri: str) -> sqlite3.Connection | None:
-    """A connection with write-ahead logging, or None where there is no memory to share for it."""
+    """Open with write-ahead logging; None where processes cannot share memory for it."""
     connection = _open(f"{uri}?mode=rw")
     try:
         connection.execute("PRAGMA journal_mode=WAL")
@@ -449,7 +458,7 @@ def _with_wal(uri: str) -> sqlite3.Connection | None:
 
 
 def _on_network(path: Path) -> bool:
-    """Whether the folder is on a network file system, as far as the system tells."""
+    """Return whether the folder is on a network file system, as far as the system says."""
     with suppress(OSError):
         mounts = [line.split() for line in _MOUNTS.read_text().splitlines()]
         folder = path.resolve().parent

@@ -20,16 +20,6 @@ from orchestrion._report import LEARNED, Verdict, enumerated, paired
 from orchestrion._statistics import mean
 from orchestrion._store.reader import Iteration, RunReader
 
-__all__ = [
-    "NOTE",
-    "WARNING",
-    "Finding",
-    "as_document",
-    "diagnose",
-    "stopped_at_once",
-    "warning_level",
-]
-
 NOTE, WARNING = 1, 2
 
 MOSTLY = 0.75
@@ -65,12 +55,15 @@ class Finding:
 
 
 def diagnose(store: RunReader) -> list[Finding]:
-    """Return the findings on a run as far as it came, warnings first; none if all is well."""
+    """Return the findings on a run as far as it came, warnings first; none if all is well.
+
+    A smoke run has none: it is known to be too small to learn.
+    """
     iterations = store.iterations()
-    if not iterations:
+    if not iterations or (store.manifest or {}).get("smoke"):
         return []
     evaluations = store.load_evaluations()
-    last_stage = [one for one in iterations if one.stage == iterations[-1].stage]
+    last_stage = [iteration for iteration in iterations if iteration.stage == iterations[-1].stage]
     curve = _Curve(last_stage)
     findings = [
         *_given_up(evaluations),
@@ -106,7 +99,7 @@ def stopped_at_once(evaluations: Mapping[str, Any]) -> list[str]:
 
 
 def _given_up(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
-    """Kinds that what was learned ends at once, unless that pays and nothing else pays more."""
+    """Find kinds that the learned policy ends at once, unless that pays best."""
     kinds = _kinds(evaluations, LEARNED)
     others = [_kinds(evaluations, name) for name in evaluations if name != LEARNED]
 
@@ -145,7 +138,7 @@ def _names(kinds: Sequence[str]) -> str:
 
 def _never_tried(store: RunReader, iterations: Sequence[Iteration]) -> Iterator[Finding]:
     if never := store.never_tried():
-        count = sum(one.episodes for one in iterations)
+        count = sum(iteration.episodes for iteration in iterations)
         yield Finding(
             "never_tried",
             NOTE,
@@ -156,8 +149,12 @@ def _never_tried(store: RunReader, iterations: Sequence[Iteration]) -> Iterator[
 
 
 def _settled_early(iterations: Sequence[Iteration]) -> Iterator[Finding]:
-    """Entropy that was gone early, where the reward has not risen since."""
-    rows = [(one.metrics["entropy"], one.reward) for one in iterations if "entropy" in one.metrics]
+    """Find an entropy that was gone early, where the reward has not risen since."""
+    rows = [
+        (iteration.metrics["entropy"], iteration.reward)
+        for iteration in iterations
+        if "entropy" in iteration.metrics
+    ]
     if len(rows) < 8 or not rows[0][0] > 0:
         return
     place = next((i for i, row in enumerate(rows) if row[0] < SETTLED * rows[0][0]), len(rows))
@@ -199,9 +196,9 @@ class _Curve:
     """The mean reward of each iteration of a stage."""
 
     def __init__(self, iterations: Sequence[Iteration]) -> None:
-        known = [one for one in iterations if one.reward is not None]
-        self.rewards = [one.reward for one in known if one.reward is not None]
-        self.episodes = sum(one.episodes for one in known)
+        known = [iteration for iteration in iterations if iteration.reward is not None]
+        self.rewards = [iteration.reward for iteration in known if iteration.reward is not None]
+        self.episodes = sum(iteration.episodes for iteration in known)
         self.noise = _noise(self.rewards)
 
     def rise(self, reached: float | None) -> tuple[float, float] | None:
@@ -219,7 +216,7 @@ class _Curve:
         return max(end, end if reached is None else reached) - mean(self.rewards[:width]), error
 
     def still_rising(self) -> Iterator[Finding]:
-        """A rise in the last third, by its slope, and how many more episodes would help."""
+        """Find a rise in the last third, and say how many more episodes would help."""
         third = len(self.rewards) // 3
         rise = self.rise(None)
         if third < 5 or rise is None:
@@ -250,7 +247,7 @@ class _Curve:
 def _not_ahead(
     store: RunReader, evaluations: Mapping[str, Any], curve: _Curve
 ) -> Iterator[Finding]:
-    """Baselines that are not behind, and training that did not get beyond where it began."""
+    """Find baselines that are not behind, and training that did not raise the reward."""
     judged = {
         name: results["outcomes"]
         for name, results in evaluations.items()
@@ -309,7 +306,7 @@ def _not_ahead(
 
 
 def _noise(values: Sequence[float]) -> float:
-    """Standard deviation of one value around a slow trend, from successive differences.
+    """Return the standard deviation around a slow trend, from successive differences.
 
     Von Neumann et al. 1941: half the mean square of the differences.
     """
@@ -331,6 +328,6 @@ def _slope(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _rounded(count: float) -> int:
-    """Two digits: an estimate is no more exact."""
+    """Round to two digits: an estimate is no more exact."""
     unit: int = 10 ** max(0, math.floor(math.log10(max(count, 1))) - 1)
     return max(1, round(count / unit) * unit)

@@ -11,11 +11,9 @@ from attrs import frozen
 from orchestrion._errors import StoreError
 from orchestrion._records import Episode, Problem, Usage
 from orchestrion._secrets import hidden
-from orchestrion._store.database import Database, mark, problem_digest
-from orchestrion._store.journal import real, usage_columns, usage_of
+from orchestrion._store.database import Database, problem_digest
+from orchestrion._store.journal import USAGE, real, usage_columns, usage_of
 from orchestrion._store.serial import encode, episode_fields, parse, structure
-
-__all__ = ["Retention", "StoredEpisode", "insert_episodes", "read_episodes", "strip_turns"]
 
 Retention = Literal["all", "turns", "episodes", "none"]
 """What a run keeps besides metrics, checkpoints and evaluations:
@@ -80,15 +78,20 @@ def insert_episodes(
             problems[seen[1]] = (seen[1], _text(problem.id), text.decode())
         return seen[1]
 
-    def rows() -> Iterator[tuple[object, ...]]:
-        for episode in episodes:
-            row = (
-                *(_text(episode.id), seq, source, *_columns(episode)),
-                *(digest_of(episode.problem), _record(episode, retention)),
-            )
-            yield (*row, mark(*row))
-
-    connection.executemany(database.insertion("episodes"), rows())
+    database.insert(
+        connection,
+        "episodes",
+        (
+            {
+                **_row(episode),
+                "seq": seq,
+                "source": source,
+                "public": digest_of(episode.problem),
+                "record": _record(episode, retention),
+            }
+            for episode in episodes
+        ),
+    )
     connection.executemany(
         "INSERT OR IGNORE INTO problems (digest, id, record) VALUES (?, ?, ?)",
         [row for digest, row in problems.items() if digest not in known],
@@ -96,21 +99,22 @@ def insert_episodes(
     return known | problems.keys()
 
 
-def _columns(episode: Episode) -> tuple[str | float | None, ...]:
-    return (
-        _text(episode.problem.id),
-        _text(episode.problem.category),
-        str(episode.status),
-        int(episode.success),
-        None if episode.scores is None else real(episode.scores.value),
-        None if episode.reward is None else real(episode.reward.total),
-        len(episode.trajectory),
-        *usage_columns(episode.usage),
-    )
+def _row(episode: Episode) -> dict[str, str | float | None]:
+    return {
+        "id": _text(episode.id),
+        "problem": _text(episode.problem.id),
+        "category": _text(episode.problem.category),
+        "status": str(episode.status),
+        "success": int(episode.success),
+        "score": None if episode.scores is None else real(episode.scores.value),
+        "reward": None if episode.reward is None else real(episode.reward.total),
+        "turns": len(episode.trajectory),
+        **dict(zip(USAGE, usage_columns(episode.usage), strict=True)),
+    }
 
 
 def _text(value: str) -> str:
-    """Text for a database column, which takes no lone surrogates; the record keeps them."""
+    """Replace lone surrogates, which no database column takes; the record keeps them."""
     value = hidden(value)
     return value if value.isascii() else value.encode(errors="replace").decode()
 
@@ -135,7 +139,7 @@ def strip_turns(database: Database, connection: sqlite3.Connection) -> None:
 
 
 def read_episodes(database: Database, filters: Mapping[str, Any]) -> Iterator[StoredEpisode]:
-    """Stored episodes in the order they were written, a page in memory at a time.
+    """Yield stored episodes in the order they were written, a page in memory at a time.
 
     Args:
         database: where from.
@@ -154,11 +158,10 @@ def read_episodes(database: Database, filters: Mapping[str, Any]) -> Iterator[St
             row["iteration"],
             episode,
             row["turns"],
-            usage_of([row[name] for name in _USAGE]),
+            usage_of([row[name] for name in USAGE]),
         )
 
 
-_USAGE = ("calls", "input_tokens", "output_tokens", "usd", "cost")
 _BESIDE = (
     *("i.stage", "i.iteration", "p.record AS public"),
     "json_array(json_extract(e.record, '$.scores.parts'), json_extract(e.record, '$.reward.parts'))"
@@ -169,7 +172,7 @@ _BESIDE = (
 def read_rows(
     database: Database, filters: Mapping[str, Any] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Stored episodes as they lie in the database, in the order they were written.
+    """Yield stored episodes as rows of the database, in the order they were written.
 
     Raises:
         StoreError: one of them, or its problem, is not what was written.

@@ -17,8 +17,6 @@ from orchestrion._errors import StoreError
 from orchestrion._secrets import hidden
 from orchestrion._store.files import make_folder, write_atomic
 
-__all__ = ["keep_evaluation", "read_evaluation"]
-
 FOLDER = "evaluations"
 
 
@@ -51,7 +49,7 @@ def keep_evaluation(directory: Path, document: Mapping[str, Any]) -> Path:
 
 
 def read_evaluation(path: Path) -> dict[str, Any]:
-    """The document of a file written by `keep_evaluation`, or printed by `eval --json`.
+    """Return the document of a file that `keep_evaluation` wrote, or `eval --json` printed.
 
     Raises:
         StoreError: it is none, or is not what was written.

@@ -54,8 +54,6 @@ from orchestrion._store.files import make_folder, write_atomic
 from orchestrion._store.reader import Iteration, RunReader
 from orchestrion._store.serial import encode
 
-__all__ = ["export_run", "summarize"]
-
 
 def export_run(
     store: RunReader, folder: Path | None = None, conversations: bool = False
@@ -162,19 +160,19 @@ def _learned(store: RunReader) -> JSON:
 
 
 def summarize(store: RunReader) -> dict[str, JSON]:
-    """What `summary.json` holds."""
+    """Return what `summary.json` holds."""
     iterations, evaluations = store.iterations(), store.load_evaluations()
-    named = [one for one in iterations if one.checkpoint is not None]
+    named = [iteration for iteration in iterations if iteration.checkpoint is not None]
     return {
         "status": store.status,
         "manifest": store.manifest,
         "iterations": len(iterations),
         "episodes": {
-            "count": sum(one.episodes for one in iterations),
-            "successes": sum(one.successes for one in iterations),
-            "unrewarded": sum(one.unrewarded for one in iterations),
-            "by_status": _sums(one.statuses for one in iterations),
-            "turns_by_agent": _sums(one.agents for one in iterations),
+            "count": sum(iteration.episodes for iteration in iterations),
+            "successes": sum(iteration.successes for iteration in iterations),
+            "unrewarded": sum(iteration.unrewarded for iteration in iterations),
+            "by_status": _sums(iteration.statuses for iteration in iterations),
+            "turns_by_agent": _sums(iteration.agents for iteration in iterations),
             "never_tried": store.never_tried(),
         },
         "reward": _reward(iterations),
@@ -191,13 +189,15 @@ def summarize(store: RunReader) -> dict[str, JSON]:
 
 def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
-    for one in counts:
-        total.update(one)
+    for count in counts:
+        total.update(count)
     return dict(sorted(total.items()))
 
 
 def _reward(iterations: list[Iteration]) -> JSON:
-    means = [(one.reward, one.episodes - one.unrewarded) for one in iterations]
+    means = [
+        (iteration.reward, iteration.episodes - iteration.unrewarded) for iteration in iterations
+    ]
     known = [(mean, count) for mean, count in means if mean is not None]
     return {
         "mean": _mean(known),
@@ -213,7 +213,7 @@ def _mean(weighted: list[tuple[float, int]]) -> float | None:
 
 
 def _stage(iterations: list[Iteration], stage: int) -> JSON:
-    own = [one for one in iterations if one.stage == stage]
+    own = [iteration for iteration in iterations if iteration.stage == stage]
     return {
         "stage": stage,
         "iterations": len(own),
@@ -230,6 +230,6 @@ def _execution(store: RunReader, iterations: list[Iteration]) -> dict[str, Any]:
         "created": store.created,
         "finished": store.finished,
         "seconds": store.seconds,
-        "seconds_by_iteration": [one.seconds for one in iterations],
+        "seconds_by_iteration": [iteration.seconds for iteration in iterations],
         "spend": spend,
     }

@@ -14,34 +14,18 @@ import errno
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
-from typing import NoReturn
-
-__all__ = ["fault_point"]
 
 
-def _kill() -> NoReturn:
-    # SIGKILL cannot be caught: no handler, no `finally`, no flush runs after this line.
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("unreachable")
-
-
-def _stop() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def _raise(number: int) -> Callable[[], NoReturn]:
-    def fail() -> NoReturn:
-        raise OSError(number, os.strerror(number))
-
-    return fail
+def _raise(number: int) -> None:
+    raise OSError(number, os.strerror(number))
 
 
 _ACTIONS: dict[str, Callable[[], None]] = {
-    "kill": _kill,
-    "stop": _stop,
-    "enospc": _raise(errno.ENOSPC),
-    "eio": _raise(errno.EIO),
+    # SIGKILL cannot be caught: no handler, no `finally`, no flush runs after it.
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "enospc": lambda: _raise(errno.ENOSPC),
+    "eio": lambda: _raise(errno.EIO),
 }
 
 
@@ -60,29 +44,15 @@ class _Injector:
                 self._action()
 
 
-class _Recorder:
-    """Writes the name of every point passed to a file, so that a test can enumerate them."""
-
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
-
-    def __call__(self, name: str) -> None:
-        with self._path.open("a") as log:
-            log.write(f"{name}\n")
-
-
 def _from_environment() -> Callable[[str], None] | None:
-    if spec := os.environ.get("ORCHESTRION_FAULT"):
-        return _Injector(spec)
-    if path := os.environ.get("ORCHESTRION_FAULT_LOG"):
-        return _Recorder(path)
-    return None
+    spec = os.environ.get("ORCHESTRION_FAULT")
+    return _Injector(spec) if spec else None
 
 
 _active = _from_environment()
 
 
 def fault_point(name: str) -> None:
-    """A place where a crash must leave a consistent state behind."""
+    """Mark a place at which a crash must leave a consistent state behind."""
     if _active is not None:
         _active(name)

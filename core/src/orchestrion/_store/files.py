@@ -11,8 +11,6 @@ from pathlib import Path
 from orchestrion._errors import StoreError
 from orchestrion._store.faults import fault_point
 
-__all__ = ["explain", "make_folder", "remove_stale", "sync_folder", "write_atomic"]
-
 _ADVICE = {
     errno.ENOSPC: "the disk is full; make room",
     errno.EDQUOT: "your disk quota is used up; make room",
@@ -25,7 +23,7 @@ _ADVICE = {
 
 
 def explain(error: OSError, path: Path) -> str:
-    """What went wrong with a file, and what to do about it."""
+    """Return what went wrong with a file, and what to do about it."""
     advice = _ADVICE.get(error.errno or 0, (error.strerror or str(error)).lower())
     return f"{path}: {advice}. What was stored before is intact; the run can be resumed"
 

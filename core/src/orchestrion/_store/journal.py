@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Any
 from orchestrion._errors import StoreError
 from orchestrion._records import NO_USAGE, Usage
 from orchestrion._store.conversations import Texts
-from orchestrion._store.database import Database, mark
+from orchestrion._store.database import Database
 from orchestrion._store.serial import dumps, loads
 
 if TYPE_CHECKING:
     from orchestrion._engine.recording import Recorded
 
-__all__ = ["AnswerStore", "CallJournal", "real", "recorded", "usage_columns", "usage_of"]
-
-_USAGE = "calls, input_tokens, output_tokens, usd, cost"
+USAGE = ("calls", "input_tokens", "output_tokens", "usd", "cost")
+"""The columns of a usage, in the order of `usage_columns`."""
 
 
 def real(value: float) -> float | None:
-    """A number for a database column of floats, as it will come back; NaN is NULL."""
+    """Return a number as a column of floats gives it back: NaN is NULL."""
     return None if math.isnan(value) else float(value) + 0.0
 
 
 def usage_columns(usage: Usage) -> tuple[int, int, int, float | None, float | None]:
-    """A usage as database columns; a price that is not known (NaN) is NULL."""
+    """Return a usage as database columns; a price that is not known (NaN) is NULL."""
     return (
         int(usage.calls),
         int(usage.input_tokens),
@@ -37,7 +36,7 @@ def usage_columns(usage: Usage) -> tuple[int, int, int, float | None, float | No
 
 
 def usage_of(row: Sequence[float | None]) -> Usage:
-    """The inverse of `usage_columns`."""
+    """Return the usage in database columns."""
     calls, input_tokens, output_tokens, usd, cost = row
     return Usage(
         int(calls or 0),
@@ -49,10 +48,10 @@ def usage_of(row: Sequence[float | None]) -> Usage:
 
 
 def recorded(row: Mapping[str, Any]) -> Recorded:
-    """A call as it was given to the journal; its answer is None if it was dropped."""
+    """Return the call in a row of the journal; its answer is None if it was dropped."""
     from orchestrion._engine.recording import Facts, Recorded
 
-    usage = usage_of([row[name] for name in _USAGE.split(", ")])
+    usage = usage_of([row[name] for name in USAGE])
     facts = Facts(estimated=bool(row.get("estimated")))
     answer = None if row["answer"] is None else loads(row["answer"])
     if row.get("kind") == "cached" and answer is not None:
@@ -83,18 +82,11 @@ class CallJournal:
         self.keeps_requests = keeps_requests
         self._texts = Texts()
         self._reader, self._writer, self._seq = reader, writer, seq
-        # Nobody else writes, so that what was never written need not be looked for.
-        self._written = None if writer is None else _Names()
-        if self._written is not None:
-            for (key,) in reader.all("SELECT key FROM calls"):
-                self._written.add(key)
 
     keeps_attempts = True
 
     def get(self, key: str) -> Recorded | None:
-        """The call recorded under a key, if its answer is still kept."""
-        if self._written is not None and key not in self._written:
-            return None
+        """Return the call recorded under a key, if its answer is still kept."""
         for row in self._reader.rows("calls", "WHERE key = ? AND answer IS NOT NULL", (key,)):
             return recorded(row)
         return None
@@ -105,23 +97,21 @@ class CallJournal:
         A key that is recorded again keeps what was spent before: both were paid. Attempts that
         begin need only outlive the process.
         """
-        if self._writer is None:
-            raise StoreError("this run is open for reading only")
+        writer = _writable(self._writer)
         over = [(row.ends,) for row in rows if row.ends]
         durable = any(row.kind != "started" for row in rows)
-        with self._writer.transaction("journal", durable=durable) as connection:
+        with writer.transaction("journal", durable=durable) as connection:
             seq = self._seq()
             written = [row for row in rows if row.key]
             pieces, new = self._texts.put(
                 connection, (() if row.kind == "started" else row.pieces for row in written)
             )
-            values = [_values(row, seq, asked) for row, asked in zip(written, pieces, strict=True)]
-            if self._written is not None:
-                for row in rows:
-                    if row.kind != "started":
-                        self._written.add(row.key)
-            connection.executemany(
-                f"{self._writer.insertion('calls')} ON CONFLICT (key) DO UPDATE SET mark = NULL,"
+            values = [_row(call, seq, asked) for call, asked in zip(written, pieces, strict=True)]
+            writer.insert(
+                connection,
+                "calls",
+                values,
+                conflict="ON CONFLICT (key) DO UPDATE SET mark = NULL,"
                 " request = excluded.request, kind = excluded.kind, answer = excluded.answer,"
                 " seq = excluded.seq, service = excluded.service, who = excluded.who,"
                 " stage = excluded.stage, seconds = excluded.seconds,"
@@ -132,32 +122,28 @@ class CallJournal:
                 " output_tokens = output_tokens + excluded.output_tokens,"
                 " usd = coalesce(usd, 0) + coalesce(excluded.usd, 0),"
                 " cost = coalesce(cost, 0) + coalesce(excluded.cost, 0)",
-                [(*row, mark(*row)) for row in values],
             )
             connection.executemany(
-                f"{self._writer.change('calls')} WHERE key = ? AND mark IS NULL",
-                [row[:1] for row in values],
+                f"{writer.change('calls')} WHERE key = ? AND mark IS NULL",
+                [(call.key,) for call in written],
             )
             # After them: an attempt may have begun and ended since the last commit.
             connection.executemany("DELETE FROM calls WHERE key = ?", over)
         self._texts.committed(new)
 
     def settle_lost(self) -> None:
-        """What was under way when the last writer was killed may have been paid: keep it booked."""
-        if self._writer is None:
-            raise StoreError("this run is open for reading only")
+        """Keep booked what was under way when the last writer was killed: it may have been paid."""
+        writer = _writable(self._writer)
         if self._reader.one("SELECT 1 FROM calls WHERE kind = 'started' LIMIT 1") is None:
             return
-        with self._writer.transaction("lost") as connection:
+        with writer.transaction("lost") as connection:
             connection.execute(
-                self._writer.change(
-                    "calls", kind="'lost'", estimated="1", key="key || '!lost' || rowid"
-                )
+                writer.change("calls", kind="'lost'", estimated="1", key="key || '!lost' || rowid")
                 + " WHERE kind = 'started'"
             )
 
     def forgotten(self) -> int:
-        """How many calls there are whose answers were not kept."""
+        """Return how many calls have no answer any more."""
         (count,) = self._reader.one(
             "SELECT count(*) FROM calls WHERE answer IS NULL"
             " AND kind IN ('answer', 'cached', 'failed', 'arrival', 'late')"
@@ -165,7 +151,7 @@ class CallJournal:
         return int(count)
 
     def spend(self, kind: str | None = None) -> Usage:
-        """What all rows took, or those of one kind; calls with no known price count as free."""
+        """Return what all rows took, or those of one kind; an unknown price counts as 0."""
         row = self._reader.one(
             "SELECT coalesce(sum(calls), 0), coalesce(sum(input_tokens), 0),"
             " coalesce(sum(output_tokens), 0), coalesce(sum(usd), 0.0), coalesce(sum(cost), 0.0)"
@@ -179,42 +165,32 @@ class CallJournal:
         return int(count)
 
 
-class _Names:
-    """Tests whether a name may have been added: no false negatives, few false positives, 2 MiB.
-
-    A Bloom filter: three bits stand for a name, in a table of 2 ** 24.
-    """
-
-    def __init__(self) -> None:
-        self._table = bytearray(1 << 21)
-
-    def add(self, name: str) -> None:
-        table, bits = self._table, hash(name)
-        for _ in range(3):
-            table[bits >> 3 & 0x1FFFFF] |= 1 << (bits & 7)
-            bits >>= 20
-
-    def __contains__(self, name: str) -> bool:
-        table, bits = self._table, hash(name)
-        for _ in range(3):
-            if not table[bits >> 3 & 0x1FFFFF] & 1 << (bits & 7):
-                return False
-            bits >>= 20
-        return True
+def _writable(writer: Database | None) -> Database:
+    if writer is None:
+        raise StoreError("this run is open for reading only")
+    return writer
 
 
-def _values(
-    row: Recorded, seq: int, pieces: bytes | None
-) -> tuple[str | float | bytes | None, ...]:
-    facts, spent = row.facts, usage_columns(row.usage)
-    answer = None if row.kind == "started" else row.text or dumps(row.answer)
-    if row.kind == "cached":
-        answer, spent = dumps([row.answer, spent]), usage_columns(NO_USAGE)
-    return (
-        *(row.key, row.request, row.kind, answer, *spent, seq, facts.service),
-        *(facts.who, facts.stage, None if facts.seconds is None else real(facts.seconds)),
-        *(facts.attempts, int(facts.estimated), pieces),
-    )
+def _row(call: Recorded, seq: int, pieces: bytes | None) -> dict[str, str | float | bytes | None]:
+    facts, spent = call.facts, usage_columns(call.usage)
+    answer = None if call.kind == "started" else call.text or dumps(call.answer)
+    if call.kind == "cached":
+        answer, spent = dumps([call.answer, spent]), usage_columns(NO_USAGE)
+    return {
+        "key": call.key,
+        "request": call.request,
+        "kind": call.kind,
+        "answer": answer,
+        "seq": seq,
+        "service": facts.service,
+        "who": facts.who,
+        "stage": facts.stage,
+        "seconds": None if facts.seconds is None else real(facts.seconds),
+        "attempts": facts.attempts,
+        "estimated": int(facts.estimated),
+        "pieces": pieces,
+        **dict(zip(USAGE, spent, strict=True)),
+    }
 
 
 class AnswerStore:
@@ -224,16 +200,20 @@ class AnswerStore:
         self._reader, self._writer = reader, writer
 
     def get(self, key: str) -> Recorded | None:
-        """The answer kept for a request."""
+        """Return the answer kept for a request."""
         for row in self._reader.rows("cache", "WHERE key = ?", (key,)):
             return recorded(row)
         return None
 
     def put(self, row: Recorded) -> None:
         """Keep an answer; a lost one costs another call and nothing else."""
-        if self._writer is None:
-            raise StoreError("this run is open for reading only")
-        values = (row.key, row.request, dumps(row.answer), *usage_columns(row.usage))
-        with self._writer.transaction("cache", durable=False) as connection:
+        writer = _writable(self._writer)
+        entry: dict[str, Any] = {
+            "key": row.key,
+            "request": row.request,
+            "answer": dumps(row.answer),
+            **dict(zip(USAGE, usage_columns(row.usage), strict=True)),
+        }
+        with writer.transaction("cache", durable=False) as connection:
             connection.execute("DELETE FROM cache WHERE key = ?", (row.key,))
-            connection.execute(self._writer.insertion("cache"), (*values, mark(*values)))
+            writer.insert(connection, "cache", [entry])

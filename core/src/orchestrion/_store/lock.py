@@ -20,8 +20,6 @@ try:
 except ImportError:  # pragma: no cover - systems without flock fall back on process ids
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Holder", "RunLock", "lock_holder"]
-
 NAME = "run.lock"
 _held: set[int] = set()
 
@@ -37,12 +35,12 @@ class Holder:
 
     @classmethod
     def this(cls) -> Holder:
-        """The current process."""
+        """Return the current process."""
         pid = os.getpid()
         return cls(pid, _started(pid), _boot(), socket.gethostname())
 
     def alive(self) -> bool:
-        """Whether that process still runs; assumed of one on another host."""
+        """Return whether that process still runs; one on another host is taken to."""
         if self.host != socket.gethostname():
             return True
         if self.boot != _boot():
@@ -70,7 +68,7 @@ def _started(pid: int) -> str:
 
 
 def lock_holder(directory: Path) -> Holder | None:
-    """Who holds the lock of a run folder, without touching it; None if nobody alive does."""
+    """Return who holds the lock of a run folder, without touching it; None if nobody does."""
     holder = _read(directory / NAME)
     return holder if holder is not None and holder.alive() else None
 
@@ -143,7 +141,7 @@ class RunLock:
 
 
 def _close_inherited() -> None:
-    """A forked child shares the lock; it must not keep it when its parent is gone."""
+    """Give the lock up in a forked child: it must not outlive its holder there."""
     for descriptor in _held:
         with suppress(OSError):
             os.close(descriptor)

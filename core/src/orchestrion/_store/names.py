@@ -7,24 +7,33 @@ import re
 from difflib import get_close_matches
 from pathlib import Path
 
-from orchestrion._errors import UsageError
+from orchestrion._errors import StoreError, UsageError
 from orchestrion._store.database import NAME
-
-__all__ = ["RUNS", "find_run", "is_run", "next_directory", "run_directories"]
 
 RUNS = Path("runs")
 _NUMBERED = re.compile(r"(.+)-(\d+)")
 
 
 def is_run(directory: Path) -> bool:
-    """Whether a folder holds a run. One that does holds all of it: see `RunStore.create`."""
+    """Return whether a folder holds a run; one that does holds all of it."""
     return (directory / NAME).is_file()
 
 
+def run_at(directory: Path) -> Path:
+    """Return the absolute path of a run's folder.
+
+    Raises:
+        StoreError: it holds no run.
+    """
+    if not is_run(directory):
+        raise StoreError(f"{directory}: holds no run; `orchestrion runs list` shows all runs")
+    return directory.absolute()
+
+
 def run_directories(root: Path = RUNS) -> list[Path]:
-    """All runs of a folder, by name and number."""
-    found = [path for path in root.iterdir() if is_run(path)] if root.is_dir() else []
-    return sorted((p for p in found if not p.name.startswith(".")), key=_order)
+    """Return all runs of a folder, by name and number."""
+    paths = [path for path in root.iterdir() if is_run(path)] if root.is_dir() else []
+    return sorted((p for p in paths if not p.name.startswith(".")), key=_order)
 
 
 def _order(path: Path) -> tuple[str, int, str]:
@@ -33,23 +42,23 @@ def _order(path: Path) -> tuple[str, int, str]:
 
 
 def next_directory(name: str, root: Path = RUNS) -> Path:
-    """The folder for a new run: the name with the first number above all in use.
+    """Return the folder for a new run: the name with the first number above all in use.
 
     Args:
         name: the run's name, or the stem of its config file.
         root: the folder of all runs.
     """
     stem = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
-    taken = [
+    numbers = [
         int(match[2])
         for path in (root.iterdir() if root.is_dir() else ())
         if (match := _NUMBERED.fullmatch(path.name)) and match[1] == stem
     ]
-    return root / f"{stem}-{max(taken, default=0) + 1}"
+    return root / f"{stem}-{max(numbers, default=0) + 1}"
 
 
 def find_run(name_or_path: str | os.PathLike[str], root: Path = RUNS) -> Path:
-    """The folder of a run.
+    """Return the folder of a run.
 
     Args:
         name_or_path: a path; a name in `root`; or a name without its number, which means the

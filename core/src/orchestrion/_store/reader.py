@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 from attrs import frozen
 
-from orchestrion._errors import CheckpointError, StoreError
+from orchestrion._errors import CheckpointError
 from orchestrion._interfaces import Metrics
 from orchestrion._records import JSON, NO_USAGE, Usage
 from orchestrion._store.checkpoint import Checkpoint, Refusal, newest_checkpoint
@@ -19,12 +19,8 @@ from orchestrion._store.database import NAME, Database
 from orchestrion._store.episodes import Retention, StoredEpisode, read_episodes, read_rows
 from orchestrion._store.journal import AnswerStore, CallJournal, usage_columns, usage_of
 from orchestrion._store.lock import lock_holder
-from orchestrion._store.names import is_run
+from orchestrion._store.names import run_at
 from orchestrion._store.serial import loads, parse
-
-__all__ = ["Event", "Iteration", "Restored", "RunReader", "RunStatus"]
-
-T = TypeVar("T")
 
 RunStatus = Literal["running", "completed", "failed", "budget", "cancelled", "interrupted"]
 """`interrupted` is shown for a run that says it is running while no process writes to it."""
@@ -67,9 +63,9 @@ class Restored:
     dropped: int
 
     def notes(self) -> list[str]:
-        """What a person should know: checkpoints that were passed over."""
+        """Return what a person should know: checkpoints that were not used."""
         used = self.path.name if self.path is not None else "none"
-        return [f"{one.reason}; {used} is used instead" for one in self.refused]
+        return [f"{refusal.reason}; {used} is used instead" for refusal in self.refused]
 
 
 @frozen
@@ -97,9 +93,7 @@ class RunReader:
     cache: AnswerStore
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory.absolute()
-        if not is_run(self.directory):
-            raise StoreError(f"{directory}: holds no run; `orchestrion runs list` shows all runs")
+        self.directory = run_at(directory)
         self._reader = Database(self.directory / NAME, writable=False)
         self.journal = CallJournal(self._reader)
         self.cache = AnswerStore(self._reader)
@@ -123,40 +117,32 @@ class RunReader:
 
     def _state(self, key: str, default: Any = None) -> Any:
         for row in self._reader.rows("state", "WHERE key = ?", (key,)):
-            return self._decoded(f"state {key!r}", loads, row["value"])
+            return loads(row["value"])
         return default
-
-    def _decoded(self, what: str, decode: Callable[[str], T], text: str) -> T:
-        try:
-            return decode(text)
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise StoreError(
-                f"{self.directory / NAME}: is damaged: {what} cannot be read ({error})"
-            ) from error
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of checkpoints."""
+        """Return the folder of checkpoints."""
         return self.directory / "checkpoints"
 
     @property
     def exports(self) -> Path:
-        """The folder of exports."""
+        """Return the folder of exports."""
         return self.directory / "exports"
 
     @property
     def config_text(self) -> str:
-        """The resolved config, as YAML."""
+        """Return the resolved config, as YAML."""
         return str(self._state("config", ""))
 
     @property
     def manifest(self) -> JSON:
-        """What `create` was given, and under `opened` what components noted."""
+        """Return what `create` was given, and under `opened` what components noted."""
         return self._state("manifest")
 
     @property
     def status(self) -> RunStatus:
-        """How the run stands."""
+        """Return how the run stands."""
         status: RunStatus = self._state("status", "running")
         if status == "running" and lock_holder(self.directory) is None:
             return "interrupted"
@@ -164,43 +150,43 @@ class RunReader:
 
     @property
     def created(self) -> float:
-        """When the run was created (Unix time)."""
-        return self._decoded("state 'created'", float, self._state("created", 0.0))
+        """Return when the run was created (Unix time)."""
+        return float(self._state("created", 0.0))
 
     @property
     def finished(self) -> float | None:
-        """When it ended last (Unix time)."""
+        """Return when it ended last (Unix time)."""
         return self._state("finished")  # type: ignore[no-any-return]
 
     @property
     def seconds(self) -> float:
-        """How long it worked, all parts together."""
-        return self._decoded("state 'seconds'", float, self._state("seconds", 0.0))
+        """Return how long it worked, in all its parts together."""
+        return float(self._state("seconds", 0.0))
 
     @property
     def retention(self) -> Retention:
-        """What is kept of episodes and calls."""
+        """Return what is kept of episodes and calls."""
         return self._state("retention", "all")  # type: ignore[no-any-return]
 
     @property
     def keep(self) -> int:
-        """How many checkpoints are kept."""
+        """Return how many checkpoints are kept."""
         return int(self._state("keep", 3))
 
     @property
     def detail(self) -> str:
-        """The sentence given with the status."""
+        """Return the sentence given with the status."""
         return str(self._state("detail", ""))
 
     def spend(self) -> Usage:
-        """What was paid so far: the sum over the journal, unfinished iterations included.
+        """Return what was paid so far, in unfinished iterations too: the sum over the journal.
 
         To it comes what turns stated beside their calls, as far as the budget counted it.
         """
         return self.journal.spend() + self._stated_unrecorded()
 
     def call_rows(self) -> list[tuple[Any, ...]]:
-        """What the journal says of each call and attempt, without its answer.
+        """Return what the journal says of each call and attempt, without its answer.
 
         Service, who, stage, kind, seconds, attempts, estimated; then the columns of the usage.
         """
@@ -211,17 +197,17 @@ class RunReader:
         )
 
     def stated(self) -> Usage:
-        """What turns stated that they took beside their calls, as far as the budget counted it."""
+        """Return what turns reported beside their calls, as far as the budget counted it."""
         return self.journal.spend("stated") + self._stated_unrecorded()
 
     def _stated_unrecorded(self) -> Usage:
-        """What turns stated that neither costs money nor counts against a cap."""
+        """Return what turns reported that neither costs money nor counts against a cap."""
         return usage_of(self._state("stated", usage_columns(NO_USAGE)))
 
     def events(self) -> list[Event]:
-        """All events, oldest first."""
+        """Return all events, oldest first."""
         return [
-            Event(row["at"], row["kind"], self._decoded("an event", loads, row["data"]))
+            Event(row["at"], row["kind"], loads(row["data"]))
             for row in self._reader.rows("events", "ORDER BY number")
         ]
 
@@ -231,33 +217,28 @@ class RunReader:
         return int(self._reader.one("SELECT coalesce(max(seq), 0) FROM iterations")[0])
 
     def iterations(self, stage: int | None = None) -> list[Iteration]:
-        """All committed iterations, or those of one stage, in order."""
-        rest = "" if stage is None else "WHERE stage = ? "
-        values = () if stage is None else (stage,)
-        return [
-            self._iteration(row)
-            for row in self._reader.rows("iterations", f"{rest}ORDER BY seq", values)
-        ]
-
-    def _iteration(self, row: dict[str, Any]) -> Iteration:
-        name = f"iteration {row['stage']}/{row['iteration']}"
-        metrics = self._decoded(f"metrics of {name}", _metrics, row["metrics"])
-        counts = self._decoded(f"counts of {name}", parse, row["counts"])
-        others = {k: v for k, v in row.items() if k not in ("seq", "counts", "metrics")}
-        return Iteration(metrics=metrics, statuses=counts[0], agents=counts[1], **others)
+        """Return all committed iterations, or those of one stage, in order."""
+        iterations = []
+        for row in self._reader.rows("iterations", "ORDER BY seq"):
+            del row["seq"]
+            row["metrics"] = _metrics(row["metrics"])
+            row["statuses"], row["agents"] = parse(row.pop("counts"))
+            if stage in (None, row["stage"]):
+                iterations.append(Iteration(**row))
+        return iterations
 
     def last_iteration(self) -> tuple[int, int] | None:
-        """Stage and iteration committed last; None before the first."""
+        """Return the stage and the iteration committed last; None before the first."""
         return self._reader.one(  # type: ignore[no-any-return]
             "SELECT stage, iteration FROM iterations ORDER BY seq DESC LIMIT 1"
         )
 
     def latest(self) -> Restored:
-        """The newest valid checkpoint, without changing anything."""
+        """Return the newest valid checkpoint, without changing anything."""
         return self._newest()[1]
 
     def usable(self) -> Restored:
-        """As `latest`, for those who cannot do without what was learned.
+        """Return the newest valid checkpoint, for callers that cannot do without it.
 
         Raises:
             CheckpointError: checkpoints were written, but none of them is valid any more.
@@ -295,7 +276,7 @@ class RunReader:
         problem: str | None = None,
         id: str | None = None,
     ) -> Iterator[StoredEpisode]:
-        """Stored episodes, in the order they were written; each argument narrows them."""
+        """Yield stored episodes, in the order they were written; each argument narrows them."""
         wanted = {
             "e.source": source,
             "i.stage": stage,
@@ -308,7 +289,7 @@ class RunReader:
         return read_episodes(self._reader, wanted)
 
     def episode_rows(self) -> Iterator[Mapping[str, Any]]:
-        """All stored episodes as they lie in the database, for exports; nothing is decoded.
+        """Yield all stored episodes as rows of the database, for exports; nothing is decoded.
 
         Columns of the table `episodes`, and `stage`, `iteration`, `public` (the problem's JSON),
         `outcome` (JSON: the parts of the scores, and those of the reward).
@@ -316,15 +297,15 @@ class RunReader:
         return read_rows(self._reader)
 
     def part_names(self, record: Literal["scores", "reward"]) -> list[str]:
-        """Names of all parts that scores or rewards have, sorted."""
-        found = self._reader.all(
+        """Return names of all parts that scores or rewards have, sorted."""
+        rows = self._reader.all(
             "SELECT DISTINCT part.key FROM episodes e, json_each(e.record, ?) part ORDER BY 1",
             (f"$.{record}.parts",),
         )
-        return [name for (name,) in found]
+        return [name for (name,) in rows]
 
     def calls(self, names: Sequence[str]) -> list[StoredCall]:
-        """What calls asked and what they were answered.
+        """Return what calls asked and what they were answered.
 
         Args:
             names: as `Output.calls` and `Episode.calls` have them. One that left no record is
@@ -333,7 +314,7 @@ class RunReader:
         return read_calls(self._reader, names)
 
     def all_calls(self, who: str | None = None) -> Iterator[StoredCall]:
-        """All calls that were answered or failed, in the order of their records.
+        """Yield all calls that were answered or failed, in the order of their records.
 
         Args:
             who: only those on behalf of this agent, or of "verifier", "reward" or "trainer".
@@ -341,7 +322,7 @@ class RunReader:
         return read_all_calls(self._reader, who)
 
     def never_tried(self) -> list[str] | None:
-        """The agents that had no turn in training, in the order of the team.
+        """Return the agents that had no turn in training, in the order of the team.
 
         None if that is not known: nothing was trained.
         """
@@ -352,9 +333,9 @@ class RunReader:
         return [name for name in checkpoint.roster if name not in tried]
 
     def load_evaluations(self) -> dict[str, JSON]:
-        """Results of all finished evaluations by name, in the order they were finished."""
+        """Return the results of all finished evaluations by name, oldest first."""
         return {
-            row["name"]: self._decoded(f"evaluation {row['name']!r}", loads, row["results"])
+            row["name"]: loads(row["results"])
             for row in self._reader.rows("evaluations", "ORDER BY rowid")
         }
 

@@ -17,7 +17,8 @@ import math
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self, get_args
 
@@ -26,23 +27,17 @@ from orchestrion._interfaces import Metrics
 from orchestrion._records import JSON, NO_USAGE, TRAINING, Episode, Usage
 from orchestrion._secrets import hidden
 from orchestrion._store import episodes as rows
-from orchestrion._store.checkpoint import (
-    Checkpoint,
-    prune_checkpoints,
-    write_checkpoint,
-)
+from orchestrion._store.checkpoint import Checkpoint, prune_checkpoints, write_checkpoint
 from orchestrion._store.conversations import drop_texts
 from orchestrion._store.creation import create_folder
-from orchestrion._store.database import NAME, Database, mark
+from orchestrion._store.database import NAME, Database
 from orchestrion._store.episodes import Retention
 from orchestrion._store.files import remove_stale
 from orchestrion._store.journal import AnswerStore, CallJournal, real, usage_columns
 from orchestrion._store.lock import RunLock
-from orchestrion._store.names import is_run, next_directory
+from orchestrion._store.names import next_directory, run_at
 from orchestrion._store.reader import Restored, RunReader, RunStatus
 from orchestrion._store.serial import dumps, encode
-
-__all__ = ["RunStore", "changed_versions"]
 
 
 class RunStore(RunReader):
@@ -52,9 +47,7 @@ class RunStore(RunReader):
     """
 
     def __init__(self, directory: Path) -> None:
-        directory = directory.absolute()
-        if not is_run(directory):
-            raise StoreError(f"{directory}: holds no run; `orchestrion runs list` shows all runs")
+        directory = run_at(directory)
         self._lock = RunLock(directory)
         try:
             self._writer = Database(directory / NAME, writable=True)
@@ -86,7 +79,7 @@ class RunStore(RunReader):
         retention: Retention = "all",
         keep: int = 3,
     ) -> Self:
-        """A new run, open for writing. The folder appears complete, or not at all.
+        """Create a run and open it for writing. The folder appears complete, or not at all.
 
         Args:
             directory: where; must not exist, or be empty.
@@ -122,7 +115,7 @@ class RunStore(RunReader):
         retention: Retention = "all",
         keep: int = 3,
     ) -> Self:
-        """A new run in `root/NAME-NUMBER`, with the next free number."""
+        """Create a run in `root/NAME-NUMBER`, with the next free number."""
         while True:
             directory = next_directory(name, root)
             try:
@@ -134,7 +127,7 @@ class RunStore(RunReader):
 
     @classmethod
     def open(cls, directory: Path) -> Self:
-        """An existing run, to go on with it.
+        """Open an existing run, to go on with it.
 
         Raises:
             StoreError: there is none, another process writes to it, it has another schema, or it
@@ -173,22 +166,15 @@ class RunStore(RunReader):
             seconds: are added to its time.
             stated: is added to what turns stated.
         """
-        with self._writer.lock:
-            total, usage = self._seconds + seconds, self._stated + stated
-            with self._writer.transaction("status") as connection:
-                for key, value in (
-                    ("status", status),
-                    ("detail", detail),
-                    ("finished", None if status == "running" else time.time()),
-                    ("seconds", total),
-                    ("stated", usage_columns(usage)),
-                ):
-                    self._set_state(connection, key, value)
-                if status == "completed" and self._retention != "all":
-                    connection.execute(
-                        self._writer.change("calls", answer="NULL") + " WHERE answer IS NOT NULL"
-                    )
-            self._seconds, self._stated = total, usage
+        with self._transaction("status", seconds, stated) as connection:
+            self._set_state(connection, "status", status)
+            self._set_state(connection, "detail", detail)
+            finished = None if status == "running" else time.time()
+            self._set_state(connection, "finished", finished)
+            if status == "completed" and self._retention != "all":
+                connection.execute(
+                    self._writer.change("calls", answer="NULL") + " WHERE answer IS NOT NULL"
+                )
 
     def note(self, path: str, name: str, text: str) -> None:
         """Put in the manifest what a component noted when it was opened."""
@@ -219,7 +205,8 @@ class RunStore(RunReader):
     def record_event(self, kind: str, data: JSON = None) -> None:
         """Note something worth telling."""
         with self._writer.transaction("event", durable=False) as connection:
-            self._put(connection, "events", time.time(), kind, dumps(data))
+            event = {"at": time.time(), "kind": kind, "data": dumps(data)}
+            self._writer.insert(connection, "events", [event])
 
     # ------------------------------------------------------------------ iterations
 
@@ -254,48 +241,50 @@ class RunStore(RunReader):
         # The lock is held until what is known in memory is what was committed, and no other thread
         # may prune the checkpoint's file before it is named.
         with self._writer.lock:
-            return self._commit(stage, iteration, episodes, metrics, checkpoint, seconds, stated)
+            self._writer.check_place()
+            path = digest = None
+            if checkpoint is not None:
+                path, digest = write_checkpoint(self.checkpoints, checkpoint)
+            seq = self._next
+            with self._transaction("commit", seconds, stated) as connection:
+                again = connection.execute(
+                    "SELECT seq FROM iterations WHERE stage = ? AND iteration = ?",
+                    (stage, iteration),
+                ).fetchone()
+                if again is not None:
+                    seq = again[0]
+                    _drop_from(connection, seq)
+                known = self._insert(connection, episodes, seq, TRAINING)
+                row = {
+                    "seq": seq,
+                    "stage": stage,
+                    "iteration": iteration,
+                    "metrics": encode(_numbers(metrics)).decode(),
+                    "checkpoint": path.name if path is not None else None,
+                    "digest": digest,
+                    "seconds": real(seconds),
+                    **_summary(episodes),
+                }
+                self._writer.insert(connection, "iterations", [row])
+                names = self._forget_old_checkpoints(connection, self._keep)
+                if self._retention != "all":
+                    self._drop_answers(connection)
+            self._next, self._problems = seq + 1, known
+            prune_checkpoints(self.checkpoints, names)
+            return path
 
-    def _commit(
-        self,
-        stage: int,
-        iteration: int,
-        episodes: Sequence[Episode],
-        metrics: Metrics,
-        checkpoint: Checkpoint | None,
-        seconds: float,
-        stated: Usage,
-    ) -> Path | None:
-        self._writer.check_place()
-        path = digest = None
-        if checkpoint is not None:
-            path, digest = write_checkpoint(self.checkpoints, checkpoint)
-        seq, total, usage = self._next, self._seconds + seconds, self._stated + stated
-        with self._writer.transaction("commit") as connection:
-            again = connection.execute(
-                "SELECT seq FROM iterations WHERE stage = ? AND iteration = ?", (stage, iteration)
-            ).fetchone()
-            if again is not None:
-                seq = again[0]
-                _drop_from(connection, seq)
-            known = self._insert(connection, episodes, seq, TRAINING)
-            self._put(
-                connection,
-                "iterations",
-                *(seq, stage, iteration, encode(_numbers(metrics)).decode()),
-                *_summary(episodes),
-                *(path.name if path is not None else None, digest),
-                *(real(seconds), _counts(episodes)),
-            )
-            self._set_state(connection, "seconds", total)
-            self._set_state(connection, "stated", usage_columns(usage))
-            names = self._forget_old_checkpoints(connection, self._keep)
-            if self._retention != "all":
-                self._drop_answers(connection)
-        self._next, self._problems = seq + 1, known
-        self._seconds, self._stated = total, usage
-        prune_checkpoints(self.checkpoints, names)
-        return path
+    @contextmanager
+    def _transaction(
+        self, point: str, seconds: float, stated: Usage
+    ) -> Iterator[sqlite3.Connection]:
+        """Commit what is written inside, and what the run took meanwhile."""
+        with self._writer.lock:
+            total, usage = self._seconds + seconds, self._stated + stated
+            with self._writer.transaction(point) as connection:
+                yield connection
+                self._set_state(connection, "seconds", total)
+                self._set_state(connection, "stated", usage_columns(usage))
+            self._seconds, self._stated = total, usage
 
     def _insert(
         self, connection: sqlite3.Connection, episodes: Sequence[Episode], seq: int, source: str
@@ -352,16 +341,13 @@ class RunStore(RunReader):
         if name == TRAINING:
             raise UsageError(f"an evaluation cannot be called {name!r}: episodes of training are")
         with self._writer.lock:
-            total, usage = self._seconds + seconds, self._stated + stated
-            with self._writer.transaction("evaluation") as connection:
+            with self._transaction("evaluation", seconds, stated) as connection:
                 connection.execute("DELETE FROM episodes WHERE source = ?", (name,))
                 connection.execute("DELETE FROM evaluations WHERE name = ?", (name,))
                 known = self._insert(connection, episodes, self._next - 1, name)
-                self._put(connection, "evaluations", name, self._next - 1, dumps(results))
-                self._set_state(connection, "seconds", total)
-                self._set_state(connection, "stated", usage_columns(usage))
+                row = {"name": name, "seq": self._next - 1, "results": dumps(results)}
+                self._writer.insert(connection, "evaluations", [row])
             self._problems = known
-            self._seconds, self._stated = total, usage
 
     def shrink(self, retention: Retention | None = None, keep: int | None = None) -> None:
         """Drop what a lower retention or fewer checkpoints do without, and free the room."""
@@ -387,29 +373,26 @@ class RunStore(RunReader):
             prune_checkpoints(self.checkpoints, names)
             self._writer.compact()
 
-    # ------------------------------------------------------------------ marked rows
-
-    def _put(self, connection: sqlite3.Connection, table: str, *row: str | float | None) -> None:
-        connection.execute(self._writer.insertion(table), (*row, mark(*row)))
+    # ------------------------------------------------------------------ parts of a transaction
 
     def _set_state(self, connection: sqlite3.Connection, key: str, value: JSON) -> None:
         connection.execute("DELETE FROM state WHERE key = ?", (key,))
-        self._put(connection, "state", key, dumps(value))
+        self._writer.insert(connection, "state", [{"key": key, "value": dumps(value)}])
 
     def _forget_old_checkpoints(self, connection: sqlite3.Connection, keep: int) -> list[str]:
         """Take back the names of all but the newest; returns the names that stay."""
-        found = connection.execute(
+        kept = connection.execute(
             "SELECT checkpoint, seq FROM iterations WHERE checkpoint IS NOT NULL"
             " ORDER BY seq DESC LIMIT ?",
             (max(keep, 1),),
         ).fetchall()
-        if found:
+        if kept:
             connection.execute(
                 self._writer.change("iterations", checkpoint="NULL", digest="NULL")
                 + " WHERE checkpoint IS NOT NULL AND seq < ?",
-                (found[-1][1],),
+                (kept[-1][1],),
             )
-        return [name for name, _ in found]
+        return [name for name, _ in kept]
 
     def _drop_answers(self, connection: sqlite3.Connection) -> None:
         """Drop recorded answers that no resume needs: those up to the oldest kept checkpoint."""
@@ -420,7 +403,7 @@ class RunStore(RunReader):
 
 
 def changed_versions(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What differs between two records of versions, e.g. "repair 0.1 -> 0.2"."""
+    """Return what differs between two records of versions, e.g. "repair 0.1 -> 0.2"."""
     return [
         f"{name} {before.get(name, 'none')} -> {now.get(name, 'none')}"
         for name in dict.fromkeys([*before, *now])
@@ -433,22 +416,19 @@ def _drop_from(connection: sqlite3.Connection, seq: int) -> None:
         connection.execute(f"DELETE FROM {table} WHERE seq >= ?", (seq,))
 
 
-def _counts(episodes: Sequence[Episode]) -> str:
-    """Episodes by status and turns by agent, as JSON."""
+def _summary(episodes: Sequence[Episode]) -> dict[str, str | float | None]:
+    """Return the columns of an iteration that sum its episodes up."""
+    totals = [episode.reward.total for episode in episodes if episode.reward is not None]
     statuses = Counter(str(episode.status) for episode in episodes)
     agents = Counter(turn.agent for episode in episodes for turn in episode.turns)
-    return encode([dict(sorted(statuses.items())), dict(sorted(agents.items()))]).decode()
-
-
-def _summary(episodes: Sequence[Episode]) -> tuple[int, int, int, float | None]:
-    """How many episodes, successes and missing rewards there are, and the mean reward."""
-    totals = [episode.reward.total for episode in episodes if episode.reward is not None]
-    return (
-        len(episodes),
-        sum(episode.success for episode in episodes),
-        len(episodes) - len(totals),
-        real(math.fsum(totals) / len(totals)) if totals else None,
-    )
+    counts = [dict(sorted(statuses.items())), dict(sorted(agents.items()))]
+    return {
+        "episodes": len(episodes),
+        "successes": sum(episode.success for episode in episodes),
+        "unrewarded": len(episodes) - len(totals),
+        "reward": real(math.fsum(totals) / len(totals)) if totals else None,
+        "counts": encode(counts).decode(),
+    }
 
 
 def _numbers(metrics: Metrics) -> dict[str, float]:

@@ -18,8 +18,6 @@ from typing import Any
 from orchestrion._errors import CheckpointError
 from orchestrion._records import Array
 
-__all__ = ["ITEM_BYTES", "pack", "unpack"]
-
 ITEM_BYTES = {
     **dict.fromkeys(("F64", "I64", "U64"), 8),
     **dict.fromkeys(("F32", "I32", "U32"), 4),
@@ -36,7 +34,7 @@ _MAX_HEADER = 100_000_000
 
 
 def pack(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> list[bytes]:
-    """Arrays and text as one safetensors file, in parts to be written one after another.
+    """Return arrays and text as one safetensors file, in parts to write one after another.
 
     Raises:
         CheckpointError: an array's bytes do not fit its type and shape.
@@ -67,7 +65,7 @@ def pack(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> list[bytes
 
 
 def unpack(data: bytes) -> tuple[dict[str, Array], dict[str, str]]:
-    """The inverse of `pack`.
+    """Return the arrays and the text that `pack` wrote.
 
     Raises:
         CheckpointError: with the reason, if so much as one bit differs from what was written.

@@ -25,15 +25,13 @@ from orchestrion._errors import StoreError
 from orchestrion._records import JSON, Decision, Episode, Observation, Trajectory, Turn
 from orchestrion._secrets import hidden, hidden_bytes
 
-__all__ = ["as_data", "decode", "dumps", "encode", "episode_fields", "loads", "parse", "structure"]
-
 T = TypeVar("T")
 
 # ------------------------------------------------------------------------------------ writing
 
 
 def encode(value: object) -> bytes:
-    """A record, a list or tuple of records, or plain data, as one line of JSON.
+    """Return a record, a list or tuple of records, or plain data, as one line of JSON.
 
     Sets are sorted; dictionaries keep their order.
 
@@ -92,7 +90,7 @@ def _observation(observation: Observation) -> dict[str, Any]:
 
 
 def episode_fields(episode: Episode) -> dict[str, Any]:
-    """An episode taken apart, as `encode` writes it; the caller may change or drop fields."""
+    """Return an episode as fields that `encode` writes; the caller may change or drop some."""
     fields = asdict(episode)
     fields["trajectory"] = episode.turns
     fields["decisions"] = [_decision(decision) for decision in episode.decisions]
@@ -102,7 +100,7 @@ def episode_fields(episode: Episode) -> dict[str, Any]:
 
 
 def _builtin(value: object) -> object:
-    """What msgspec does not know: trajectories, and data of agents that is nearly JSON."""
+    """Convert what msgspec does not know: trajectories, and data of agents that is nearly JSON."""
     if isinstance(value, Trajectory):
         return value.turns
     if isinstance(value, Mapping):
@@ -129,7 +127,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_builtin)
 
 
 def dumps(data: JSON, *, sort: bool = False) -> str:
-    """Plain JSON data as text that `loads` turns into equal data, with lists for tuples.
+    """Return plain JSON data as text; `loads` gives equal data, with lists for tuples.
 
     Args:
         data: None, bool, int, float, str, lists, tuples, dictionaries with text keys.
@@ -159,12 +157,12 @@ def _check(data: JSON, path: str) -> None:
 
 
 def loads(text: str | bytes) -> JSON:
-    """The inverse of `dumps`."""
+    """Return the data that `dumps` wrote."""
     return json.loads(text)
 
 
 def parse(text: str | bytes) -> JSON:
-    """The plain data in what `encode` wrote."""
+    """Return the plain data in what `encode` wrote."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -173,7 +171,7 @@ def parse(text: str | bytes) -> JSON:
 
 
 def decode(text: str | bytes, kind: type[T]) -> T:
-    """The record of type `kind` that `encode` wrote."""
+    """Return the record of type `kind` that `encode` wrote."""
     return structure(parse(text), kind)
 
 

@@ -24,8 +24,6 @@ from orchestrion._store.serial import dumps
 if TYPE_CHECKING:
     from orchestrion._engine.recording import Recorded
 
-__all__ = ["SharedAnswers", "cache_folder"]
-
 _NAME = "answers-1.db"
 """With the version of what it holds: another one begins anew, beside it."""
 _COLUMNS = "key, request, answer, calls, input_tokens, output_tokens, usd, cost, estimated"
@@ -39,7 +37,7 @@ CREATE TABLE IF NOT EXISTS answers (
 
 
 def cache_folder(name: str, environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder that `run.cache` means: "shared" is the platform's own for caches."""
+    """Return the folder that `run.cache` names; "shared" is the platform's own for caches."""
     if name != "shared":
         return Path(name).expanduser()
     home = Path("~").expanduser()
@@ -98,7 +96,7 @@ class SharedAnswers:
         self._reader = self._writer = None
 
     def get(self, key: str) -> Recorded | None:
-        """The answer to a request, by its digest."""
+        """Return the answer to a request, by its digest."""
         reader = self._reader
         if reader is None:
             return None
@@ -130,7 +128,7 @@ class SharedAnswers:
             writer.execute("BEGIN IMMEDIATE")
             writer.executemany(
                 f"INSERT OR REPLACE INTO answers ({_COLUMNS}, mark) VALUES ({'?, ' * 9}?)",
-                [(*one, mark(*one)) for one in values],
+                [(*row, mark(*row)) for row in values],
             )
             writer.execute("COMMIT")
         except sqlite3.Error as error:
@@ -139,7 +137,7 @@ class SharedAnswers:
             self._give_up(error)
 
     def _give_up(self, error: sqlite3.Error) -> None:
-        """A run does not end because its cache does."""
+        """Stop using the cache, with a warning: a run does not end because its cache does."""
         logging.getLogger(__name__).warning(
             "run.cache: %s is not used any more: %s", self._name, error
         )

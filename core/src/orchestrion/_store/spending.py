@@ -12,8 +12,6 @@ from orchestrion._records import NO_USAGE, Usage
 from orchestrion._store.journal import usage_of
 from orchestrion._store.reader import RunReader
 
-__all__ = ["QUANTILES", "Row", "Spent", "rows_of", "spent_by"]
-
 QUANTILES = (0.5, 0.9, 0.99)
 
 UNSURE = {
@@ -46,7 +44,7 @@ class Spent:
     `answered`, `cached` and `failed` count calls; `retried` attempts that came on top of the first;
     `unpriced` rows whose price is not known, which count as free; `booked` holds, by kind, what
     was booked for attempts without an answer, and is in `usage`; `estimated` is the part of
-    `usage` that no service told.
+    `usage` that no service reported.
     """
 
     answered: int = 0
@@ -60,7 +58,7 @@ class Spent:
     seconds: list[float] = field(factory=list)
 
     def add(self, row: Row) -> None:
-        """One more."""
+        """Add a row."""
         usage = row.usage
         if math.isnan(usage.usd) or math.isnan(usage.cost):
             self.unpriced += math.isnan(usage.usd)
@@ -84,7 +82,7 @@ class Spent:
             self.seconds.append(row.seconds)
 
     def latencies(self) -> dict[float, float]:
-        """Quantiles of the seconds that answered calls took; empty where none is known."""
+        """Return quantiles of the seconds that answered calls took; empty where none is known."""
         ordered = sorted(self.seconds)
         last = len(ordered) - 1
         # The smallest value that at least such a share does not exceed.
@@ -94,7 +92,7 @@ class Spent:
 
 
 def rows_of(run: RunReader) -> list[Row]:
-    """All calls of a run, in the order of their first record."""
+    """Return all calls of a run, in the order of their first record."""
     return [
         Row(service, who, stage, kind, usage_of(usage), seconds, attempts, bool(estimated))
         for service, who, stage, kind, seconds, attempts, estimated, *usage in run.call_rows()
@@ -102,8 +100,8 @@ def rows_of(run: RunReader) -> list[Row]:
 
 
 def spent_by(rows: Sequence[Row], name: Callable[[Row], Any]) -> dict[Any, Spent]:
-    """Sums by whatever `name` says of a row, in the order it comes up."""
-    found: dict[Any, Spent] = {}
+    """Return sums by what `name` gives for a row, in the order of the rows."""
+    sums: dict[Any, Spent] = {}
     for row in rows:
-        found.setdefault(name(row), Spent()).add(row)
-    return found
+        sums.setdefault(name(row), Spent()).add(row)
+    return sums

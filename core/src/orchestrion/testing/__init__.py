@@ -1,9 +1,9 @@
-"""For people who write plugins and test them: fakes, strategies, and the conformance kit.
+"""For people who write plugins and test them: fakes and the conformance kit.
 
     from orchestrion.testing import parametrize_with_checks   # pytest
     orchestrion check my-plugin                                # the same checks, without pytest
 
-The kit and the strategies need the extra `orchestrion[testing]`.
+The first needs pytest, which the extra `orchestrion[testing]` installs.
 """
 
 from __future__ import annotations

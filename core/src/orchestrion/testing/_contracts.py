@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrion._engine.activation import content_of
 from orchestrion._engine.checks import booked
@@ -16,18 +16,21 @@ from orchestrion._errors import CallError, OrchestrionError
 from orchestrion._interfaces import Member, View
 from orchestrion._keys import Key
 from orchestrion._records import Output, Step, Trajectory, Turn, replace
-from orchestrion.testing._bench import CLAIMS, NEUTRAL, Bench, bench, on_bench
-from orchestrion.testing._draws import check_draws
-from orchestrion.testing._pace import check_pace
+from orchestrion.testing._learning_contracts import (
+    keeps_state,
+    policy_keeps_what_it_learned,
+    trainer_draws,
+    trainer_goes_on,
+    trainer_trains,
+)
 from orchestrion.testing._policy_contracts import (
     policy_decides,
     policy_draws,
     policy_is_pure,
     policy_is_quick,
 )
-from orchestrion.testing._probes import offline, snapshot, unchanged
 from orchestrion.testing._reward_contracts import reward_believes_nobody, reward_scores
-from orchestrion.testing._state_contracts import keeps_state, policy_keeps_what_it_learned
+from orchestrion.testing._stage import CLAIMS, NEUTRAL, Bench, Subject, bench, on_bench
 from orchestrion.testing._task_contracts import (
     task_believes_nobody,
     task_hides,
@@ -35,15 +38,7 @@ from orchestrion.testing._task_contracts import (
     task_steps,
     task_verifies,
 )
-from orchestrion.testing._trainer_contracts import (
-    trainer_draws,
-    trainer_goes_on,
-    trainer_has_iterations,
-    trainer_trains,
-)
-
-if TYPE_CHECKING:
-    from orchestrion.testing._kit import Subject
+from orchestrion.testing._watch import check_draws, check_pace, offline, snapshot, unchanged
 
 __all__ = ["METHODS", "of_kind"]
 
@@ -247,17 +242,6 @@ async def _agent_believes_nobody(bench: Bench) -> int:
     return tried
 
 
-@on_bench
-async def _agent_options(bench: Bench) -> int:
-    options = list(getattr(bench.tested, "options", ()))
-    texts = all(isinstance(option, str) and option for option in options)
-    assert texts, f"options must be texts that are not empty: {options}"
-    assert len(set(options)) == len(options), f"options are repeated: {options}"
-    again = list(getattr(bench.tested, "options", ()))
-    assert again == options, f"options change: {options}, then {again}"
-    return len(options)
-
-
 # ---------------------------------------------------------------------------- models
 
 _REQUEST = {"messages": [{"role": "user", "content": "say something"}]}
@@ -302,7 +286,6 @@ _KINDS: Mapping[str, Mapping[str, Callable[[Subject], int]]] = {
         "is as pure as it says": _agent_is_pure,
         "never blocks the event loop": _agent_is_quick,
         "believes nobody": _agent_believes_nobody,
-        "has distinct options": _agent_options,
         "loads what it saved": keeps_state,
     },
     "model": {
@@ -331,7 +314,6 @@ _KINDS: Mapping[str, Mapping[str, Callable[[Subject], int]]] = {
         "keeps what it learned": policy_keeps_what_it_learned,
     },
     "trainer": {
-        "has iterations": trainer_has_iterations,
         "trains alike for equal seeds": trainer_trains,
         "draws from the session's key": trainer_draws,
         "loads what it saved": keeps_state,

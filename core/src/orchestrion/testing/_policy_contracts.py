@@ -20,10 +20,8 @@ from orchestrion._records import (
     Trajectory,
     Turn,
 )
-from orchestrion.testing._bench import Bench, on_bench
-from orchestrion.testing._draws import check_draws
-from orchestrion.testing._pace import check_pace
-from orchestrion.testing._probes import offline, snapshot, unchanged
+from orchestrion.testing._stage import Bench, on_bench
+from orchestrion.testing._watch import check_draws, check_pace, offline, snapshot, unchanged
 
 __all__ = [
     "chosen",
@@ -87,7 +85,7 @@ def decide(
 
 def chosen(decisions: Any) -> list[Any]:
     """Return what can be compared of decisions."""
-    return [snapshot((one.start, one.stop, one.wait, one.logp)) for one in decisions]
+    return [snapshot((each.start, each.stop, each.wait, each.logp)) for each in decisions]
 
 
 @on_bench

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Sequence
-from math import isfinite
-from typing import TYPE_CHECKING, Any
-
-from hypothesis import strategies as st
+from collections.abc import Iterator
+from itertools import product
 
 from orchestrion._engine.checks import judged
 from orchestrion._keys import Key
@@ -18,58 +14,63 @@ from orchestrion._records import (
     Problem,
     Reward,
     Scores,
+    Status,
     Trajectory,
     Turn,
     Usage,
 )
-from orchestrion.testing._bench import CLAIMS, SUCCESS, bench, for_examples
-from orchestrion.testing._draws import drawing
-from orchestrion.testing._pace import check_pace
-from orchestrion.testing._probes import offline, snapshot, unchanged
-
-if TYPE_CHECKING:
-    from orchestrion.testing._kit import Subject
+from orchestrion.testing._stage import CLAIMS, SUCCESS, Bench, bench, on_bench
+from orchestrion.testing._watch import check_pace, drawing, offline, snapshot, unchanged
 
 __all__ = ["reward_believes_nobody", "reward_scores"]
 
 
-def reward_scores(subject: Subject) -> int:
-    """Rewards are finite, repeatable, and independent of the order of episodes."""
-    from orchestrion.testing._strategies import record
-
-    cost = st.floats(0, 1e6)
-    usage = record(Usage, usd=cost, cost=cost)
-    turns = st.lists(record(Turn, output=record(Output, usage=usage)), max_size=3)
-    episodes = record(
-        Episode,
-        trajectory=turns.map(Trajectory),
-        scores=st.none() | record(Scores, value=st.floats(0, 1)),
-        reward=st.none(),
-    )
-    tried: list[tuple[Episode, Any]] = []
-
-    def check(episode: Episode) -> None:
+@on_bench
+async def reward_scores(bench_: Bench) -> int:
+    """Rewards are valid, repeatable, and independent of the order of episodes."""
+    episodes, rewards = list(_episodes()), []
+    for episode in episodes:
         with unchanged(episode, "score() changes the episode it is given"):
             with offline("score()"), drawing() as draws:
-                first, second = asyncio.run(_rewards(subject, [episode, episode]))
+                first, second = [await _reward(bench_, episode) for _ in range(2)]
             draws.check_own("score()")
         if first is not None:
-            assert isfinite(first.total), f"the reward of {episode} is {first.total}"
-            assert first.turns is None or len(first.turns) == len(episode.turns), (
-                "Reward.turns must have one number for each turn"
-            )
             _check_reward(episode, first)
         assert snapshot(first) == snapshot(second), "the same episode got two different rewards"
-        tried.append((episode, snapshot(first)))
-
-    for_examples(episodes, check)
-    # All of them by one reward function in the reverse order: it must keep no state.
-    backward = asyncio.run(_rewards(subject, [episode for episode, _ in reversed(tried)]))
-    assert [snapshot(reward) for reward in backward][::-1] == [reward for _, reward in tried], (
+        rewards.append(snapshot(first))
+    # All of them by another reward function in the reverse order: it must keep no state.
+    async with bench(bench_.subject) as other:
+        backward = [snapshot(await _reward(other, episode)) for episode in episodes[::-1]]
+    assert backward[::-1] == rewards, (
         "the reward of an episode depends on the episodes before it; keep no state between them"
     )
-    asyncio.run(_check_reward_pace(subject, tried[0][0]))
-    return len(tried)
+    await check_pace(
+        "score()", lambda: _reward(bench_, episodes[0]), "await, or use asyncio.to_thread"
+    )
+    return len(episodes)
+
+
+_CONTENTS = ("", "an answer", "lines\nand \ud800, which models produce")
+
+
+def _episodes() -> Iterator[Episode]:
+    """Yield episodes of every status, score and length, cheap and expensive ones."""
+    scores = (None, Scores(0.0), Scores(0.5, parts={"style": 1.0}), Scores(1.0, True))
+    cases = product(scores, (0.0, 1.0, 1e6), (0, 1, 3))
+    for n, (score, cost, count) in enumerate(cases):
+        turns = [
+            Turn(
+                i,
+                "abc"[i],
+                "x" if i else None,
+                Output(_CONTENTS[(n + i) % 3], {"n": [n, i]}, Usage(n, i, 10 * n, cost, cost)),
+                ("completed", "failed", "cancelled")[(n + i) % 3],
+            )
+            for i in range(count)
+        ]
+        problem = Problem(f"p{n % 5}", "a problem", {"words": ["p", n]}, "kit", hidden="secret")
+        status = list(Status)[n % len(Status)]
+        yield Episode(f"e{n}", problem, Trajectory(turns), status=status, scores=score)
 
 
 def _check_reward(episode: Episode, reward: Reward) -> None:
@@ -80,21 +81,13 @@ def _check_reward(episode: Episode, reward: Reward) -> None:
         raise AssertionError(f"score() returned an invalid reward: {error}") from None
 
 
-async def _rewards(subject: Subject, episodes: Sequence[Episode]) -> list[Reward | None]:
-    async with bench(subject) as tried:
-        return [await tried.tested.score(episode, tried.calls(Key(1))) for episode in episodes]
+async def _reward(bench_: Bench, episode: Episode) -> Reward | None:
+    reward: Reward | None = await bench_.tested.score(episode, bench_.calls(Key(1)))
+    return reward
 
 
-async def _check_reward_pace(subject: Subject, episode: Episode) -> None:
-    async with bench(subject) as tried:
-        await check_pace(
-            "score()",
-            lambda: tried.tested.score(episode, tried.calls(Key(1))),
-            "await, or use asyncio.to_thread",
-        )
-
-
-def reward_believes_nobody(subject: Subject) -> int:
+@on_bench
+async def reward_believes_nobody(bench_: Bench) -> int:
     """A claim of success must not pay where the verifier found none."""
     episodes = []
     for claim in CLAIMS:
@@ -105,7 +98,7 @@ def reward_believes_nobody(subject: Subject) -> int:
             trajectory = Trajectory([Turn(0, "a", output=output)])
             problem = Problem("p", "a problem", category="kit")
             episodes.append(Episode("e", problem, trajectory, scores=Scores(0.0, False)))
-    rewards = asyncio.run(_rewards(subject, episodes))
+    rewards = [await _reward(bench_, episode) for episode in episodes]
     for claim, plain, claimed in zip(CLAIMS, rewards[::2], rewards[1::2], strict=True):
         if plain is not None and claimed is not None:
             assert claimed.total <= plain.total + 1e-9, (

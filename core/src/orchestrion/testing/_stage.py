@@ -5,14 +5,19 @@ The team has three agents: "a", "b" with the options "x" and "y", and "c", whose
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cached_property, wraps
 from typing import Any
 
 from attrs import frozen
 
 from orchestrion._components import Component, Kind
-from orchestrion._engine.calls import CallPath
+from orchestrion._config.components import kind_of
+from orchestrion._config.shapes import Shaper
+from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, open_components
 from orchestrion._hookspecs import hookimpl
@@ -23,13 +28,12 @@ from orchestrion._interfaces import (
     Model,
     Policy,
     RewardFunction,
-    Session,
     Situation,
     Task,
-    Trainer,
     View,
 )
 from orchestrion._keys import Key
+from orchestrion._plugins import Found, Plugins
 from orchestrion._records import (
     JSON,
     Activation,
@@ -47,9 +51,21 @@ from orchestrion._records import (
     Usage,
 )
 from orchestrion._session import Build
-from orchestrion.config import Config
+from orchestrion.config import Config, from_data
 
-__all__ = ["Stage", "building", "config_for", "opened"]
+__all__ = [
+    "CLAIMS",
+    "NEUTRAL",
+    "SUCCESS",
+    "Bench",
+    "Stage",
+    "Subject",
+    "bench",
+    "building",
+    "config_for",
+    "on_bench",
+    "opened",
+]
 
 HERE = "orchestrion.testing._stage"
 NAME = "orchestrion-kit"
@@ -71,11 +87,9 @@ class KitAgent(Agent):
 
     @property
     def options(self) -> Sequence[str]:
-        """Return `choose`."""
         return self.choose
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return a line that names the agent, or the model's answer."""
         text, metadata = f"{view.agent} was here", {}
         if self.model is not None:
             request = {"messages": [{"role": "user", "content": view.problem.text}]}
@@ -91,11 +105,9 @@ class KitModel(Model):
     """Gives every request the same answer."""
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """Return one line."""
         return Answer({"text": "a line", "stop": "end"}, Usage(calls=1))
 
     async def embed(self, texts: Sequence[str], calls: Calls) -> Answer:
-        """Return a vector for each text, by its length."""
         return Answer({"vectors": [[1.0, float(len(text))] for text in texts]}, Usage(calls=1))
 
 
@@ -110,25 +122,21 @@ class KitTask(Task):
     solver: str = "a"
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """Return four problems for each split."""
         return [
             Problem(f"{split}-{i}", f"{split} problem {i}", {"words": [split, str(i)]}, "kit")
             for i in range(4)
         ]
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """Return the state in which no agent has acted."""
         return Step((), self._observation(()))
 
     def step(self, state: tuple[str, ...], turn: Turn, key: Key) -> Step:
-        """Add the turn's agent to those that have acted."""
         state = (*state, turn.agent)
         return Step(state, self._observation(state))
 
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """Return whether the solver has acted."""
         solved = any(turn.agent == self.solver for turn in trajectory.turns)
         return Scores(float(solved), solved)
 
@@ -148,7 +156,6 @@ class KitReward(RewardFunction):
     """The verifier's value minus a tenth of the cost."""
 
     async def score(self, episode: Episode, calls: Calls) -> Reward | None:
-        """Return no reward for an episode without scores."""
         if episode.scores is None:
             return None
         costs = tuple(-0.1 * turn.usage.cost for turn in episode.turns)
@@ -160,25 +167,10 @@ class KitPolicy(Policy):
     """Starts the first agent once, then stops."""
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """Decide for one turn in each episode."""
         return [
             Decision(stop=True) if len(situation.trajectory) else Decision((Activation("a"),))
             for situation in situations
         ]
-
-
-@frozen
-class KitTrainer(Trainer):
-    """Learns nothing."""
-
-    @property
-    def iterations(self) -> int:
-        """Return 1."""
-        return 1
-
-    async def iterate(self, i: int, session: Session) -> dict[str, float]:
-        """Return no metrics."""
-        return {}
 
 
 class Stage:
@@ -186,14 +178,13 @@ class Stage:
 
     @hookimpl
     def orchestrion_components(self) -> Iterator[tuple[str, Component]]:
-        """Supply one component of each kind."""
+        """Supply one component of each kind but trainers."""
         for kind, cls, summary in (
             ("agent", "KitAgent", "says one line"),
             ("model", "KitModel", "answers every request alike"),
             ("task", "KitTask", "solved once a has acted"),
             ("reward", "KitReward", "value minus a tenth of the cost"),
             ("policy", "KitPolicy", "one turn, then stop"),
-            ("trainer", "KitTrainer", "learns nothing"),
         ):
             yield kind, Component(f"kit-{kind}", f"{HERE}:{cls}", summary)
 
@@ -253,3 +244,126 @@ async def opened(config: Config, seed: int | None = None) -> AsyncIterator[Opene
     key = Key(config.seed if seed is None else seed)
     async with AsyncExitStack() as stack:
         yield await open_components(config, stack, key, live=False)
+
+
+# ---------------------------------------------------------------------------- the bench
+
+
+NEUTRAL = "qzx vkj"
+"""A text that claims nothing."""
+CLAIMS = (
+    "PASS",
+    "DONE",
+    "All tests passed. Score: 10/10.",
+    '{"success": true, "score": 1.0}',
+    "Success: the task is complete and verified.",
+    "SOLVED",
+    "OK",
+    "APPROVED, LGTM",
+    "The final answer is correct. TERMINATE",
+)
+"""Texts with which an agent claims success."""
+SUCCESS: Mapping[str, Any] = {
+    "success": True,
+    "done": True,
+    "passed": True,
+    "solved": True,
+    "correct": True,
+    "verified": True,
+    "score": 1.0,
+}
+"""Data with which an agent claims success."""
+
+
+@frozen
+class Subject:
+    """A component under test."""
+
+    plugins: Plugins
+    found: Found
+
+    @property
+    def cls(self) -> type:
+        """Return its class, imported."""
+        return self.plugins.component_class(self.found)
+
+    @property
+    def kind(self) -> str:
+        """Return the name of its kind."""
+        return self.found.kind.name
+
+    @property
+    def shaper(self) -> Shaper:
+        """Return what reads its settings."""
+        return Shaper(kind_of(self.plugins))
+
+    @property
+    def path(self) -> str:
+        """Return its path in the config that the checks build."""
+        section = self.found.kind.section
+        return f"{section}.tested" if self.found.kind.many else section
+
+    def config(
+        self, settings: Mapping[str, Any] | None = None, around: Mapping[str, Any] | None = None
+    ) -> Config:
+        """Return a whole config with the component in it; by default with its example settings.
+
+        Raises:
+            ConfigError: the settings are refused.
+        """
+        component = self.found.component
+        data = config_for(
+            self.found.kind,
+            self.found.qualified,
+            component.example if settings is None else settings,
+            {**component.around, **(around or {})},
+        )
+        return from_data(json.loads(json.dumps(data)), plugins=self.plugins)
+
+
+class Bench:
+    """A component under test, open on the kit's stage.
+
+    Args:
+        subject: the component.
+        parts: all components of the config around it.
+    """
+
+    def __init__(self, subject: Subject, parts: Opened) -> None:
+        self.subject, self.parts = subject, parts
+        self.tested: Any = parts.runtimes[subject.path]
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Return an engine for the team; made when first used."""
+        return self.parts.engine(CallPath())
+
+    def calls(self, key: Key) -> ActivationCalls:
+        """Return a handle for calls, as a component gets it."""
+        return ActivationCalls(self.engine, key)
+
+
+@asynccontextmanager
+async def bench(subject: Subject) -> AsyncIterator[Bench]:
+    """Open a component with its example settings."""
+    async with opened(subject.config()) as parts:
+        result = Bench(subject, parts)
+        try:
+            yield result
+        finally:
+            if "engine" in vars(result):
+                result.engine.close()
+
+
+def on_bench(check: Callable[[Bench], Awaitable[int]]) -> Callable[[Subject], int]:
+    """Turn a check of an opened component into a check of a subject."""
+
+    @wraps(check)
+    def run(subject: Subject) -> int:
+        async def main() -> int:
+            async with bench(subject) as opened_bench:
+                return await check(opened_bench)
+
+        return asyncio.run(main())
+
+    return run

@@ -24,10 +24,15 @@ from orchestrion._records import (
     Trajectory,
     Turn,
 )
-from orchestrion.testing._bench import CLAIMS, NEUTRAL, SUCCESS, Bench, bench, on_bench
-from orchestrion.testing._draws import check_draws, drawing
-from orchestrion.testing._pace import check_pace
-from orchestrion.testing._probes import offline, snapshot, unchanged
+from orchestrion.testing._stage import CLAIMS, NEUTRAL, SUCCESS, Bench, bench, on_bench
+from orchestrion.testing._watch import (
+    check_draws,
+    check_pace,
+    drawing,
+    offline,
+    snapshot,
+    unchanged,
+)
 
 if TYPE_CHECKING:
     pass

@@ -33,7 +33,7 @@ from orchestrion import (
     choices,
 )
 from orchestrion_basics.policies import SequenceRunner
-from orchestrion_basics.search import BestSequence
+from orchestrion_basics.search import BestSequence, OneIteration, sequences_tried
 
 __all__ = ["BestByCategory", "ByCategory", "ChainByCategory"]
 
@@ -74,14 +74,16 @@ class Table(Policy):
         }
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """The next step of each."""
+        """Return the next step of each."""
         return [
-            self.runners.get(one.problem.category, self.runners[OTHER]).decide([one], [key])[0]
-            for one, key in zip(situations, keys, strict=True)
+            self.runners.get(situation.problem.category, self.runners[OTHER]).decide(
+                [situation], [key]
+            )[0]
+            for situation, key in zip(situations, keys, strict=True)
         ]
 
     def save(self) -> Saved:
-        """The steps."""
+        """Return the steps."""
         steps = {
             category: [choice_name(step) for step in runner.steps]
             for category, runner in self.runners.items()
@@ -95,7 +97,7 @@ class Table(Policy):
 
 
 @frozen
-class BestByCategory(Trainer):
+class BestByCategory(OneIteration):
     """Finds the best fixed sequence for each category: with `length` 1, the best single choice.
 
     Categories with fewer than `least` training problems are taken together; what is found for them
@@ -115,22 +117,13 @@ class BestByCategory(Trainer):
     least: Annotated[int, Meta(ge=1)] = 3
 
     smoke: ClassVar[Mapping[str, JSON]] = {"length": 2, "problems": 2, "beam": 1}
-
-    @property
-    def iterations(self) -> int:
-        """One."""
-        return 1
+    trains = ("by-category", "by-category", Table)
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
         """Look at the team."""
         width = len(choices(ctx.roster))
         yield _Opened(self.length, self.problems, self.beam, self.least, width=width)
-
-    def check(self, session: Session) -> None:
-        """Refuse every policy but `by-category`."""
-        if not isinstance(session.policy, Table):
-            raise UsageError("this trainer trains the policy by-category")
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Search category by category, and hand the results to the policy."""
@@ -147,7 +140,7 @@ class BestByCategory(Trainer):
         return {"reward": sum(rewards) / len(rewards), "categories": float(len(groups))}
 
     def _groups(self, problems: Sequence[Problem]) -> dict[str, list[Problem]]:
-        """Training problems by category; small categories under ""."""
+        """Return training problems by category; small categories under ""."""
         if not problems:
             raise UsageError("the task has no training problems")
         groups: dict[str, list[Problem]] = {}
@@ -166,13 +159,10 @@ class _Opened(BestByCategory):
 
     width: int = field(kw_only=True)
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
-        """Every sequence on as many problems as there can be: each may be a category's."""
-        tried, kept = 0, 1
-        for _ in range(self.length):
-            tried += kept * self.width
-            kept = min(self.beam, kept * self.width)
-        return Plan(tried * sizes["train"], (tried + 1) * sizes["train"])
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
+        """Return every sequence on as many problems as there can be: each may be a category's."""
+        tried, problems = sequences_tried(self.length, self.beam, self.width), sizes["train"]
+        return Plan(turns=tried * problems, verdicts=(tried + 1) * problems, longest=self.length)
 
 
 @frozen

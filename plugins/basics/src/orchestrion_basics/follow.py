@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from attrs import frozen
 from orchestrion import (
     Activation,
     Decision,
+    Key,
     OpenContext,
     Policy,
     Situation,
@@ -21,7 +22,7 @@ from orchestrion import (
     is_blocked,
     parse_choice,
 )
-from orchestrion import Key as Key
+from orchestrion_basics.policies import OneByOne
 
 __all__ = ["Follow"]
 
@@ -48,23 +49,22 @@ class Follow:
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
         """Check the names against the team."""
         fallback = None if self.fallback == "stop" else parse_choice(self.fallback, ctx.roster)
-        router = next((one for one in choices(ctx.roster) if one.agent == self.router), None)
+        router = next(
+            (choice for choice in choices(ctx.roster) if choice.agent == self.router), None
+        )
         if router is None:
             raise UsageError(f"{ctx.path}.router: no agent {self.router!r} in the team")
-        known = {choice_name(one): one for one in choices(ctx.roster)}
+        known = {choice_name(choice): choice for choice in choices(ctx.roster)}
         yield _Following(router, fallback, known)
 
 
 @frozen
-class _Following(Policy):
+class _Following(OneByOne):
     router: Activation
     fallback: Activation | None
     known: dict[str, Activation]
 
-    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        return [self._one(situation) for situation in situations]
-
-    def _one(self, situation: Situation) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         last = situation.trajectory.last
         choice: Activation | None = self.router
         if last is not None and last.agent == self.router.agent:
@@ -72,9 +72,9 @@ class _Following(Policy):
             if wanted == "stop":
                 return STOP
             choice = self.known.get(wanted)
-        for one in (choice, self.fallback):
-            if one is not None and not is_blocked(one, situation.observation):
-                return Decision((one,))
+        for candidate in (choice, self.fallback):
+            if candidate is not None and not is_blocked(candidate, situation.observation):
+                return Decision((candidate,))
         return STOP
 
     def _wanted(self, turn: Turn) -> str:

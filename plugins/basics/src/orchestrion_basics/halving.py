@@ -11,8 +11,7 @@ that is left as many episodes, and the worse half goes. Deviations:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from math import ceil, log2
 from random import Random
 from typing import Annotated, ClassVar
@@ -26,19 +25,15 @@ from orchestrion import (
     Key,
     Meta,
     Metrics,
-    OpenContext,
     Plan,
     Problem,
     Session,
     Split,
-    Trainer,
-    UsageError,
     choices,
     is_blocked,
 )
-from orchestrion_basics.order import draw_problems
 from orchestrion_basics.policies import SequenceRunner
-from orchestrion_basics.search import ended
+from orchestrion_basics.search import OneIteration, draw_problems, ended
 
 __all__ = ["Halving"]
 
@@ -47,7 +42,7 @@ FIRST = 2
 
 
 @frozen
-class Halving(Trainer):
+class Halving(OneIteration):
     """Finds a good fixed sequence with a given number of episodes.
 
     Args:
@@ -59,25 +54,12 @@ class Halving(Trainer):
     length: Annotated[int, Meta(ge=1)] = 4
 
     smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 8}
+    trains = ("halving", "sequence", SequenceRunner)
 
-    @property
-    def iterations(self) -> int:
-        """One."""
-        return 1
-
-    @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Nothing to open."""
-        yield self
-
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
-        """Every episode has as many turns as the longest sequence."""
-        return Plan(self.episodes * self.length, self.episodes)
-
-    def check(self, session: Session) -> None:
-        """Refuse every policy but `sequence`."""
-        if not isinstance(session.policy, SequenceRunner):
-            raise UsageError("the trainer halving trains the policy sequence")
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
+        """Return as many turns for each episode as the longest sequence has."""
+        turns = self.episodes * self.length
+        return Plan(turns=turns, verdicts=self.episodes, longest=self.length)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Halve until one sequence is left, and hand it to the policy `sequence`."""
@@ -101,27 +83,27 @@ class Halving(Trainer):
         return {"reward": _mean(rewards[arms[0]]), "length": float(len(arms[0]))}
 
     def _arms(self, session: Session) -> tuple[int, list[tuple[Activation, ...]]]:
-        """How many rounds there are, and the sequences of the first."""
+        """Return how many rounds there are, and the sequences of the first."""
         known = choices(session.roster)
         enders = {member.name for member in session.roster if member.ends}
-        work = [one for one in known if one.agent not in enders]
-        arms: dict[tuple[Activation, ...], None] = {(one,): None for one in known}
+        work = [choice for choice in known if choice.agent not in enders]
+        arms: dict[tuple[Activation, ...], None] = {(choice,): None for choice in known}
         random = session.key.child("arms").random()
-        most = max(2, self.episodes // FIRST)
-        while ceil(log2(most)) * FIRST * most > self.episodes and most > 2:
-            most -= 1
-        for _ in range(20 * most):  # a small team has few sequences
-            if len(arms) >= most:
+        limit = max(2, self.episodes // FIRST)
+        while ceil(log2(limit)) * FIRST * limit > self.episodes and limit > 2:
+            limit -= 1
+        for _ in range(20 * limit):  # a small team has few sequences
+            if len(arms) >= limit:
                 break
             arms.setdefault(_sequence(random, work or known, known, self.length))
-        chosen = list(arms)[:most]
+        chosen = list(arms)[:limit]
         return max(1, ceil(log2(len(chosen)))), chosen
 
 
 def _sequence(
     random: Random, work: Sequence[Activation], known: Sequence[Activation], length: int
 ) -> tuple[Activation, ...]:
-    """A sequence of any length; only its last step may be of an agent that ends episodes."""
+    """Return a sequence of any length; only its last step may be of an agent that ends episodes."""
     steps = [random.choice(work) for _ in range(random.randint(1, length) - 1)]
     return (*steps, random.choice(known))
 

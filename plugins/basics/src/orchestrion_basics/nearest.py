@@ -39,13 +39,13 @@ from orchestrion import (
     Session,
     Situation,
     Split,
-    Trainer,
     UsageError,
     choice_name,
     choices,
     is_blocked,
 )
-from orchestrion_basics.order import draw_problems
+from orchestrion_basics.policies import OneByOne
+from orchestrion_basics.search import OneIteration, draw_problems
 
 __all__ = ["Nearest", "NearestTrainer"]
 
@@ -78,7 +78,7 @@ class Nearest:
         yield Neighbours([*known, None] if stop else known, self.neighbours)
 
 
-class Neighbours(Policy):
+class Neighbours(OneByOne):
     """The table at work: `seen` [n, d], `made` [n] places in `choices`, `rewards` [n]."""
 
     def __init__(self, known: Sequence[Activation | None], neighbours: int) -> None:
@@ -99,11 +99,7 @@ class Neighbours(Policy):
             if len(seen)
         ]
 
-    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """The choice of the highest value; in training, one at random now and then."""
-        return [self._one(one, key) for one, key in zip(situations, keys, strict=True)]
-
-    def _one(self, situation: Situation, key: Key) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         observation = situation.observation
         allowed = [
             place
@@ -141,22 +137,22 @@ class Neighbours(Policy):
         return [*shown, *(counts[name] for name in map(_name, self.choices))]
 
     def _values(self, seen: Sequence[float]) -> list[float]:
-        """Mean reward of the nearest situations, by choice; -inf for what was never chosen."""
+        """Return the mean reward of the nearest situations by choice; -inf if there are none."""
         import numpy as np
 
         here = np.asarray(seen) * self._scale
         values = []
-        for there, rewards in self._by_choice:
+        for seen_before, rewards in self._by_choice:
             if not len(rewards):
                 values.append(float("-inf"))
                 continue
-            distances = ((there - here) ** 2).sum(axis=1)
+            distances = ((seen_before - here) ** 2).sum(axis=1)
             nearest = np.argsort(distances, kind="stable")[: self.neighbours]
             values.append(float(rewards[nearest].mean()))
         return values
 
     def save(self) -> Saved:
-        """The table."""
+        """Return the table."""
         return Saved(
             {
                 "seen": Array("F64", self.seen.shape, self.seen.astype("<f8").tobytes()),
@@ -179,7 +175,7 @@ class Neighbours(Policy):
 
 
 @frozen
-class NearestTrainer(Trainer):
+class NearestTrainer(OneIteration):
     """Plays episodes, at random at first, and keeps what was seen, chosen and paid.
 
     Args:
@@ -189,25 +185,11 @@ class NearestTrainer(Trainer):
     episodes: Annotated[int, Meta(ge=4)] = 256
 
     smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 8}
+    trains = ("nearest", "nearest", Neighbours)
 
-    @property
-    def iterations(self) -> int:
-        """One."""
-        return 1
-
-    @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Nothing to open."""
-        yield self
-
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """As many episodes as set, each as long as it may be."""
-        return None if turns is None else Plan(self.episodes * turns, self.episodes, forked=False)
-
-    def check(self, session: Session) -> None:
-        """Refuse every policy but `nearest`."""
-        if not isinstance(session.policy, Neighbours):
-            raise UsageError("the trainer nearest trains the policy nearest")
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
+        """Return as many episodes as set, each as long as it may be."""
+        return Plan(self.episodes)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Play round by round, each with what the ones before have shown."""
@@ -221,7 +203,9 @@ class NearestTrainer(Trainer):
             episodes += await session.rollout(jobs[first:last])
             policy.set_table(*_table(episodes))
         policy.exploring = 0.0
-        rewards = [one.reward.total for one in episodes[first:] if one.reward is not None]
+        rewards = [
+            episode.reward.total for episode in episodes[first:] if episode.reward is not None
+        ]
         return {
             "reward": sum(rewards) / max(1, len(rewards)),
             "situations": float(len(policy.made)),

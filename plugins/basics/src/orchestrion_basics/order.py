@@ -31,14 +31,14 @@ from orchestrion import (
     Session,
     Situation,
     Split,
-    Trainer,
     UsageError,
     choice_name,
     choices,
     is_blocked,
-    laps,
     parse_choice,
 )
+from orchestrion_basics.policies import OneByOne
+from orchestrion_basics.search import OneIteration, draw_problems
 
 __all__ = ["LearnedOrder", "Order"]
 
@@ -67,14 +67,14 @@ class Order:
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
         """Look at the team."""
         finish = parse_choice(self.finish, ctx.roster) if self.finish else None
-        tools = [one for one in choices(ctx.roster) if one != finish]
+        tools = [choice for choice in choices(ctx.roster) if choice != finish]
         if not tools:
             raise UsageError(f"{ctx.path}: there is no agent to order")
         yield OrderTable(tools, finish)
 
 
 @define
-class OrderTable(Policy):
+class OrderTable(OneByOne):
     """The table at work. `helped` and `cost` are per choice and times called before."""
 
     tools: Sequence[Activation]
@@ -84,25 +84,21 @@ class OrderTable(Policy):
     patience: int = 1
     """Turns after which it gives up."""
 
-    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """The next choice of each."""
-        return [self._one(situation) for situation in situations]
-
-    def _one(self, situation: Situation) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         observation = situation.observation
         progress = observation.progress if observation is not None else None
         called: Counter[str] = Counter()
         for turn in situation.trajectory.backward():
             called[choice_name(Activation(turn.agent, turn.option))] += 1
-        allowed = [one for one in self.tools if not is_blocked(one, observation)]
+        allowed = [tool for tool in self.tools if not is_blocked(tool, observation)]
         done = progress is not None and progress >= DONE
         if done or not allowed or len(situation.trajectory) >= self.patience:
             return STOP if self.finish is None else Decision((self.finish,))
         # max() takes the first of equals, so ties go by roster order.
-        return Decision((max(allowed, key=lambda one: self.worth(one, called)),))
+        return Decision((max(allowed, key=lambda tool: self.worth(tool, called)),))
 
     def worth(self, choice: Activation, called: Mapping[str, int]) -> float:
-        """Expected help per cost of the next call."""
+        """Return expected help per cost of the next call."""
         name = choice_name(choice)
         helped, cost = self.helped.get(name, []), self.cost.get(name, [])
         if not helped:
@@ -111,7 +107,7 @@ class OrderTable(Policy):
         return helped[nth] / (cost[nth] + 1e-3)
 
     def save(self) -> Saved:
-        """The table and the patience."""
+        """Return the table and the patience."""
         return Saved(data={"helped": self.helped, "cost": self.cost, "patience": self.patience})
 
     def load(self, saved: Saved) -> None:
@@ -130,7 +126,7 @@ class _Tally:
 
 
 @frozen
-class LearnedOrder(Trainer):
+class LearnedOrder(OneIteration):
     """Explores at random, fills the table of the policy `order`, then learns when to give up.
 
     Args:
@@ -142,21 +138,11 @@ class LearnedOrder(Trainer):
     depth: Annotated[int, Meta(ge=1)] = 4
 
     smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 5}
+    trains = ("learned-order", "order", OrderTable)
 
-    @property
-    def iterations(self) -> int:
-        """One."""
-        return 1
-
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """As many episodes to choose the patience as to explore."""
-        episodes = self.episodes + max(self.episodes, PATIENCES)
-        return None if turns is None else Plan(episodes * turns, episodes, forked=False)
-
-    def check(self, session: Session) -> None:
-        """Refuse every policy but `order`."""
-        if not isinstance(session.policy, OrderTable):
-            raise UsageError("the trainer learned-order trains the policy order")
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
+        """Return as many episodes to choose the patience as to explore."""
+        return Plan(self.episodes + max(self.episodes, PATIENCES))
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Explore, tabulate, choose the patience."""
@@ -184,7 +170,9 @@ class LearnedOrder(Trainer):
             table.patience = patience
             jobs = [Job(p, k) for p, k in draw_problems(session, "patience", each)]
             rewards = [
-                one.reward.total for one in await session.rollout(jobs) if one.reward is not None
+                episode.reward.total
+                for episode in await session.rollout(jobs)
+                if episode.reward is not None
             ]
             score = sum(rewards) / len(rewards) if rewards else float("-inf")
             # Equal scores go to the shorter patience.
@@ -194,7 +182,7 @@ class LearnedOrder(Trainer):
 
 
 @frozen
-class _Exploring(Policy):
+class _Exploring(OneByOne):
     """Any tool, uniformly, until progress is complete or by a constant hazard.
 
     The record of its decisions is the progress they were taken at.
@@ -202,10 +190,7 @@ class _Exploring(Policy):
 
     tools: Sequence[Activation]
 
-    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        return [self._one(one, key) for one, key in zip(situations, keys, strict=True)]
-
-    def _one(self, situation: Situation, key: Key) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         observation = situation.observation
         progress = observation.progress if observation is not None else None
         if progress is not None and progress >= DONE:
@@ -213,19 +198,10 @@ class _Exploring(Policy):
         # A constant hazard, so that the table also learns from short episodes.
         if len(situation.trajectory) and key.child("stop").uniform() < HAZARD:
             return STOP
-        allowed = [one for one in self.tools if not is_blocked(one, observation)]
+        allowed = [tool for tool in self.tools if not is_blocked(tool, observation)]
         if not allowed:
             return STOP
         return Decision((allowed[int(key.uniform() * len(allowed))],), record=progress)
-
-
-def draw_problems(session: Session, purpose: str, count: int) -> list[tuple[Any, Key]]:
-    """`count` training problems with a key each, drawn with replacement after each lap."""
-    problems = list(session.problems("train"))
-    if not problems:
-        raise UsageError("the task has no training problems")
-    order = laps(len(problems), session.key, 0, count, purpose)
-    return [(problems[index], session.key.child(purpose, i)) for i, index in enumerate(order)]
 
 
 def tabulate(
@@ -251,7 +227,7 @@ def tabulate(
 
 
 def helped_by(episode: Episode) -> list[float]:
-    """How much each turn helped: the rise of progress, else whether the episode was solved."""
+    """Return how much each turn helped: the rise of progress, else 1 for a solved episode."""
     before = [episode.decisions[turn.decision].record for turn in episode.turns]
     last = episode.observation.progress if episode.observation is not None else None
     levels = [*before, last]

@@ -11,81 +11,68 @@ HERE = "orchestrion_basics"
 
 @hookimpl
 def orchestrion_rewards() -> Iterator[Component]:
-    yield Component(
-        "outcome-minus-cost",
-        f"{HERE}.rewards:OutcomeMinusCost",
-        "the verified outcome minus a weighted sum of what the turns cost",
-    )
-    yield Component(
-        "exact-outcome", f"{HERE}.rewards:ExactOutcome", "1 if the verifier says solved, else 0"
-    )
+    for name, path, summary in (
+        (
+            "outcome-minus-cost",
+            "rewards:OutcomeMinusCost",
+            "the verified outcome minus a weighted sum of what the turns cost",
+        ),
+        ("exact-outcome", "rewards:ExactOutcome", "1 if the verifier says solved, else 0"),
+    ):
+        yield Component(name, f"{HERE}.{path}", summary)
 
 
 @hookimpl
 def orchestrion_policies() -> Iterator[Component]:
-    yield Component("random", f"{HERE}.policies:Random", "any agent and option, uniformly")
-    yield Component("hinted", f"{HERE}.policies:Hinted", "the choice the task's hints say most for")
-    yield Component("round-robin", f"{HERE}.policies:RoundRobin", "every agent in turn")
-    yield Component("sequence", f"{HERE}.policies:Sequence", "a fixed list of steps, then stop")
-    yield Component(
-        "follow",
-        f"{HERE}.follow:Follow",
-        "goes where a router agent's output says",
-        example={"router": "a"},
-    )
-    yield Component(
-        "order", f"{HERE}.order:Order", "the best order learned without looking at the problem"
-    )
-    yield Component(
-        "by-category",
-        f"{HERE}.by_category:ByCategory",
-        "a fixed list of steps for each category of problems",
-    )
-    yield Component(
-        "nearest",
-        f"{HERE}.nearest:Nearest",
-        "what paid best where things looked most alike",
-    )
+    for name, path, summary in (
+        ("random", "policies:Random", "any agent and option, uniformly"),
+        ("hinted", "policies:Hinted", "the choice the task's hints say most for"),
+        ("round-robin", "policies:RoundRobin", "every agent in turn"),
+        ("sequence", "policies:Sequence", "a fixed list of steps, then stop"),
+        ("follow", "follow:Follow", "goes where a router agent's output says"),
+        ("order", "order:Order", "the best order learned without looking at the problem"),
+        (
+            "by-category",
+            "by_category:ByCategory",
+            "a fixed list of steps for each category of problems",
+        ),
+        ("nearest", "nearest:Nearest", "what paid best where things looked most alike"),
+    ):
+        example = {"router": "a"} if name == "follow" else {}
+        yield Component(name, f"{HERE}.{path}", summary, example=example)
 
 
 @hookimpl
 def orchestrion_trainers() -> Iterator[Component]:
-    yield Component(
-        "best-sequence",
-        f"{HERE}.search:BestSequence",
-        "finds the best fixed sequence by search",
-        around={"policy": {"use": "sequence"}},
-    )
-    yield Component(
-        "learned-order",
-        f"{HERE}.order:LearnedOrder",
-        "fills the table of the policy order",
-        around={"policy": {"use": "order"}},
-    )
-    yield Component(
-        "by-category",
-        f"{HERE}.by_category:BestByCategory",
-        "finds the best choice, or two, for each category of problems",
-        around={"policy": {"use": "by-category"}},
-    )
-    yield Component(
-        "chain-by-category",
-        f"{HERE}.by_category:ChainByCategory",
-        "finds the best fixed sequence for each category of problems",
-        around={"policy": {"use": "by-category"}},
-    )
-    yield Component(
-        "halving",
-        f"{HERE}.halving:Halving",
-        "finds a good fixed sequence by successive halving, with few episodes",
-        around={"policy": {"use": "sequence"}},
-    )
-    yield Component(
-        "nearest",
-        f"{HERE}.nearest:NearestTrainer",
-        "fills the table of the policy nearest",
-        around={"policy": {"use": "nearest"}},
-    )
+    for name, path, policy, summary in (
+        (
+            "best-sequence",
+            "search:BestSequence",
+            "sequence",
+            "finds the best fixed sequence by search",
+        ),
+        ("learned-order", "order:LearnedOrder", "order", "fills the table of the policy order"),
+        (
+            "by-category",
+            "by_category:BestByCategory",
+            "by-category",
+            "finds the best choice, or two, for each category of problems",
+        ),
+        (
+            "chain-by-category",
+            "by_category:ChainByCategory",
+            "by-category",
+            "finds the best fixed sequence for each category of problems",
+        ),
+        (
+            "halving",
+            "halving:Halving",
+            "sequence",
+            "finds a good fixed sequence by successive halving, with few episodes",
+        ),
+        ("nearest", "nearest:NearestTrainer", "nearest", "fills the table of the policy nearest"),
+    ):
+        yield Component(name, f"{HERE}.{path}", summary, around={"policy": {"use": policy}})
 
 
 @hookimpl

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from collections.abc import Sequence as Many
 from contextlib import asynccontextmanager
 from math import log
@@ -25,9 +25,20 @@ from orchestrion import (
     replace,
 )
 
-__all__ = ["Hinted", "Random", "RoundRobin", "Sequence"]
+__all__ = ["Hinted", "OneByOne", "Random", "RoundRobin", "Sequence"]
 
 STOP = Decision(stop=True)
+
+
+class OneByOne(Policy):
+    """A policy that decides on one situation at a time."""
+
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
+        """Return the decision for a situation; see `Policy.decide`."""
+        raise NotImplementedError
+
+    def decide(self, situations: Many[Situation], keys: Many[Key]) -> Many[Decision]:
+        return [self.decide_one(*pair) for pair in zip(situations, keys, strict=True)]
 
 
 @frozen
@@ -45,7 +56,7 @@ class Random:
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
         """Look at the team."""
-        starts = [Decision((one,)) for one in choices(ctx.roster)]
+        starts = [Decision((choice,)) for choice in choices(ctx.roster)]
         stop = self.stop
         if stop is None:
             stop = not any(member.ends for member in ctx.roster)
@@ -53,17 +64,18 @@ class Random:
 
 
 @frozen
-class _RandomChoice(Policy):
+class _RandomChoice(OneByOne):
     decisions: list[Decision]
 
-    def decide(self, situations: Many[Situation], keys: Many[Key]) -> Many[Decision]:
-        return [self._one(situation, key) for situation, key in zip(situations, keys, strict=True)]
-
-    def _one(self, situation: Situation, key: Key) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         allowed = self.decisions
         if situation.observation is not None and situation.observation.blocked:
             seen = situation.observation
-            allowed = [one for one in allowed if one.stop or not is_blocked(one.start[0], seen)]
+            allowed = [
+                decision
+                for decision in allowed
+                if decision.stop or not is_blocked(decision.start[0], seen)
+            ]
         if not allowed:
             return STOP
         # Stated, so that what was decided can be used to judge other policies.
@@ -81,25 +93,24 @@ class Hinted:
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
         """Look at the team."""
-        yield _HintedChoice({choice_name(one): Decision((one,)) for one in choices(ctx.roster)})
+        yield _HintedChoice(
+            {choice_name(choice): Decision((choice,)) for choice in choices(ctx.roster)}
+        )
 
 
 @frozen
-class _HintedChoice(Policy):
+class _HintedChoice(OneByOne):
     decisions: dict[str, Decision]
 
-    def decide(self, situations: Many[Situation], keys: Many[Key]) -> Many[Decision]:
-        return [self._one(situation) for situation in situations]
-
-    def _one(self, situation: Situation) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         seen = situation.observation
         if seen is None:
             return STOP
-        best, most = STOP, -1.0
+        best, highest = STOP, -1.0
         for name, decision in self.decisions.items():
             hint = seen.hints.get(name)
-            if hint and hint[0] > most and not is_blocked(decision.start[0], seen):
-                best, most = decision, hint[0]
+            if hint and hint[0] > highest and not is_blocked(decision.start[0], seen):
+                best, highest = decision, hint[0]
         return best
 
 
@@ -110,17 +121,16 @@ class RoundRobin:
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
         """Look at the team."""
-        yield _Rotation([[Decision((one,)) for one in choices([member])] for member in ctx.roster])
+        yield _Rotation(
+            [[Decision((choice,)) for choice in choices([member])] for member in ctx.roster]
+        )
 
 
 @frozen
-class _Rotation(Policy):
+class _Rotation(OneByOne):
     decisions: list[list[Decision]]
 
-    def decide(self, situations: Many[Situation], keys: Many[Key]) -> Many[Decision]:
-        return [self._one(situation) for situation in situations]
-
-    def _one(self, situation: Situation) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         lap, seat = divmod(len(situation.trajectory), len(self.decisions))
         for shift in range(len(self.decisions)):
             options = self.decisions[(seat + shift) % len(self.decisions)]
@@ -150,7 +160,7 @@ class Sequence:
         yield SequenceRunner(self.steps, self.repeat, ctx)
 
 
-class SequenceRunner(Policy):
+class SequenceRunner(OneByOne):
     """Runs a list of steps that can be exchanged: `steps` is its learned state."""
 
     def __init__(self, steps: Many[str], repeat: bool, ctx: OpenContext) -> None:
@@ -162,11 +172,7 @@ class SequenceRunner(Policy):
         self.steps = tuple(steps)
         self._decisions = [Decision((step,)) for step in self.steps]
 
-    def decide(self, situations: Many[Situation], keys: Many[Key]) -> Many[Decision]:
-        """The next step of each."""
-        return [self._one(situation) for situation in situations]
-
-    def _one(self, situation: Situation) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         if not self._decisions:
             return STOP
         done = len(situation.trajectory)
@@ -197,15 +203,13 @@ class SequenceRunner(Policy):
             return self._decisions[place % len(self._decisions)]
         return self._decisions[place] if place < len(self._decisions) else None
 
-    def route(self, turns: int | None) -> Many[Collection[str]] | None:
-        """The agents of its steps, one a turn."""
-        names = [(step.agent,) for step in self.steps]
-        if not self._repeat:
-            return names
-        return None if turns is None else [names[n % len(names)] for n in range(turns) if names]
+    @property
+    def longest(self) -> int | None:
+        """Return the number of steps; None if they repeat."""
+        return None if self._repeat and self.steps else len(self.steps)
 
     def save(self) -> Saved:
-        """The steps."""
+        """Return the steps."""
         return Saved(data={"steps": [choice_name(step) for step in self.steps]})
 
     def load(self, saved: Saved) -> None:

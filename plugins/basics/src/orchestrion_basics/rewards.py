@@ -43,7 +43,7 @@ class OutcomeMinusCost(RewardFunction):
     ceiling = no_calls
 
     async def score(self, episode: Episode, calls: Calls) -> Reward | None:
-        """The reward; missing where the verifier gave no scores."""
+        """Return the reward; missing where the verifier gave no scores."""
         if episode.scores is None:
             return None
         outcome = episode.scores.value if episode.status is Status.COMPLETED else 0.0
@@ -73,5 +73,5 @@ class ExactOutcome(RewardFunction):
     ceiling = no_calls
 
     async def score(self, episode: Episode, calls: Calls) -> Reward | None:
-        """The reward; missing where the verifier gave no scores."""
+        """Return the reward; missing where the verifier gave no scores."""
         return None if episode.scores is None else Reward(float(episode.success))

@@ -22,6 +22,7 @@ from orchestrion import (
     Metrics,
     OpenContext,
     Plan,
+    Policy,
     Problem,
     Session,
     Split,
@@ -29,14 +30,50 @@ from orchestrion import (
     UsageError,
     choices,
     is_blocked,
+    laps,
 )
 from orchestrion_basics.policies import SequenceRunner
 
-__all__ = ["BestSequence", "ended"]
+__all__ = ["BestSequence", "OneIteration", "draw_problems", "ended", "sequences_tried"]
+
+
+class OneIteration(Trainer):
+    """A trainer that is done after one iteration, and trains one kind of policy."""
+
+    trains: ClassVar[tuple[str, str, type[Policy]]]
+    """The names of the trainer and of the policy, and the policy's runtime."""
+
+    @property
+    def iterations(self) -> int:
+        return 1
+
+    def check(self, session: Session) -> None:
+        """Raise UsageError for another policy."""
+        trainer, name, policy = self.trains
+        if not isinstance(session.policy, policy):
+            raise UsageError(f"the trainer {trainer} trains the policy {name}")
+
+
+def draw_problems(session: Session, purpose: str, count: int) -> list[tuple[Problem, Key]]:
+    """Return `count` training problems with a key each, drawn with replacement after each lap."""
+    problems = list(session.problems("train"))
+    if not problems:
+        raise UsageError("the task has no training problems")
+    order = laps(len(problems), session.key, 0, count, purpose)
+    return [(problems[index], session.key.child(purpose, i)) for i, index in enumerate(order)]
+
+
+def sequences_tried(length: int, beam: int, width: int) -> int:
+    """Return how many sequences a beam search tries at most with `width` choices a step."""
+    tried, kept = 0, 1
+    for _ in range(length):
+        tried += kept * width
+        kept = min(beam, kept * width)
+    return tried
 
 
 @frozen
-class BestSequence(Trainer):
+class BestSequence(OneIteration):
     """Finds the fixed sequence with the highest mean reward on training problems.
 
     Args:
@@ -53,22 +90,13 @@ class BestSequence(Trainer):
     distinct: Annotated[int, Meta(ge=1)] | None = None
 
     smoke: ClassVar[Mapping[str, JSON]] = {"length": 3, "problems": 5, "beam": 2}
-
-    @property
-    def iterations(self) -> int:
-        """One."""
-        return 1
+    trains = ("best-sequence", "sequence", SequenceRunner)
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
         """Look at the team."""
         width = len(choices(ctx.roster))
         yield _Searching(self.length, self.problems, self.beam, self.distinct, width=width)
-
-    def check(self, session: Session) -> None:
-        """Refuse every policy but `sequence`."""
-        if not isinstance(session.policy, SequenceRunner):
-            raise UsageError("the trainer best-sequence trains the policy sequence")
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Search, and hand the result to the policy `sequence`."""
@@ -104,11 +132,11 @@ class BestSequence(Trainer):
                 )
             )
             # sorted() is stable: equal rewards keep roster order.
-            ranked = sorted(grown, key=lambda one: -one.promise)
+            ranked = sorted(grown, key=lambda candidate: -candidate.promise)
             beam = ranked[: self.beam]
             if not beam:
                 break
-            best = max([best, *ranked], key=lambda one: one.reward)
+            best = max([best, *ranked], key=lambda candidate: candidate.reward)
         return best
 
     def _start(self, session: Session, problems: Sequence[Problem], key: Key) -> Candidate:
@@ -150,13 +178,11 @@ class _Searching(BestSequence):
 
     width: int = field(kw_only=True)
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
-        """Every sequence that can be tried, on every problem."""
-        problems, kept, tried = min(self.problems, sizes["train"]), 1, 0
-        for _ in range(self.length):
-            tried += kept * self.width
-            kept = min(self.beam, kept * self.width)
-        return Plan(tried * problems, (tried + 1) * problems)
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
+        """Return every sequence that can be tried, on every problem."""
+        problems = min(self.problems, sizes["train"])
+        tried = sequences_tried(self.length, self.beam, self.width)
+        return Plan(turns=tried * problems, verdicts=(tried + 1) * problems, longest=self.length)
 
 
 @frozen
@@ -178,10 +204,10 @@ class Candidate:
 async def _valued(session: Session, candidate: Candidate) -> Candidate:
     import asyncio
 
-    episodes = await asyncio.gather(*(session.finish(one) for one in candidate.branches))
-    rewards = [one.reward.total for one in episodes if one.reward is not None]
+    episodes = await asyncio.gather(*(session.finish(episode) for episode in candidate.branches))
+    rewards = [episode.reward.total for episode in episodes if episode.reward is not None]
     reward = sum(rewards) / len(rewards) if rewards else float("-inf")
-    partial = [one.scores.value for one in episodes if one.scores is not None]
+    partial = [episode.scores.value for episode in episodes if episode.scores is not None]
     over = all(
         branch.step.done
         or (branch.trajectory.last is not None and branch.trajectory.last.output.final)

@@ -78,5 +78,5 @@ class _Opened(Agent):
         )
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """What all inner turns take at most; None if a member does not say."""
+        """Return what all inner turns take at most; None if a member does not say."""
         return team_ceiling(self.members, self.team.policy, self.team.turns, tokens)

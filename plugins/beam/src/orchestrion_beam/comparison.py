@@ -110,7 +110,7 @@ class ComparisonSettings(SearchSettings):
         usage = ceiling_of(value, 0)
         calls_each = 1 if usage is None else usage.calls
         # The last attempt may begin just before as many calls are made as the search made.
-        calls = search.activations + self.samples_per_search * calls_each
+        calls = search.turns + self.samples_per_search * calls_each
         attempt_turns = _most_turns(calls) + self.turns
         has_team_attempts = "best-of-n" in wanted or "self-consistency" in wanted
         for _ in range(("single" in wanted) + has_team_attempts):
@@ -131,11 +131,11 @@ class ComparisonSettings(SearchSettings):
                 activations += longest
                 verdicts += 1
         return Plan(
-            activations,
-            verdicts,
-            estimates * value.scores + final_scores,
-            turns=longest,
+            turns=activations,
+            verdicts=verdicts,
+            scores=estimates * value.scores + final_scores,
             readings=((value, estimates),),
+            longest=longest,
         )
 
 

@@ -216,8 +216,7 @@ class Improver(Protocol):
     * `check(session)` raises `UsageError` for a team or task that it cannot improve.
     * `start(session)` returns an overlay to adopt before the first iteration, e.g. what an earlier
       run learned.
-    * `plan(i, sizes, turns)`, as trainers have it, returns the most that call `i` of `improve`
-      uses.
+    * `plan(i, sizes)`, as trainers have it, returns the most that call `i` of `improve` uses.
     """
 
     async def improve(

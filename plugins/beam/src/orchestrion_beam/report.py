@@ -136,6 +136,8 @@ def _interval(value: Mapping[str, Any], sign: str = "") -> str:
 
 def as_text(report: Mapping[str, Any]) -> str:
     """Return the report as a table and sentences."""
+    from orchestrion.cli import table
+
     rows = [("", "reward", "solved", "calls", "attempts", "beam ahead by")]
     for contender in report["contenders"]:
         has_reward = contender["reward"]["mean"] is not None
@@ -150,12 +152,7 @@ def as_text(report: Mapping[str, Any]) -> str:
                 _interval(ahead, sign="+") if ahead and ahead["mean"] is not None else "",
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return "\n".join([*lines, "", *report["sentences"], ""])
+    return "\n".join([table(rows), "", *report["sentences"], ""])
 
 
 # ----------------------------------------------------------------------------------- as files

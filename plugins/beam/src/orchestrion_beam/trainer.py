@@ -266,19 +266,19 @@ class BeamTrainer(Trainer):
 
     # ----------------------------------------------------------------------------------- bound
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan | None:
         """Return the most that iteration `i` uses; None if an improver gives no bound."""
         settings = self.settings
         if i >= settings.rounds:
             search = self._plan_search(credited=0)
-            problem = _sum(search, settings.plan_baselines(self.estimator, search))
+            problem = search + settings.plan_baselines(self.estimator, search)
             return _times(problem, self._comparison_size(sizes["validation"]))
         searches = _times(self._plan_search(self._credited), settings.problems)
         if settings.improver is None or (i + 1) % settings.improve_every:
             return searches
         plan = getattr(settings.improver, "plan", None)
-        improvement = None if plan is None else plan(i // settings.improve_every, sizes, turns)
-        return None if improvement is None else _sum(searches, improvement)
+        improvement = None if plan is None else plan(i // settings.improve_every, sizes)
+        return None if improvement is None else searches + improvement
 
     def _plan_search(self, credited: int) -> Plan:
         """Return the most that one search uses, with judging its finalists."""
@@ -287,11 +287,11 @@ class BeamTrainer(Trainer):
         forks = min(credited, settings.beam_width)
         rolled = samples * settings.at_once * (1 + settings.lookahead)
         return Plan(
-            activations=rolled + forks * turns * (turns - 1) // 2,
+            turns=rolled + forks * turns * (turns - 1) // 2,
             verdicts=settings.beam_width,
             scores=samples * (self.estimator.scores + settings.early_stop) + forks * turns,
-            turns=turns,
             readings=((self.estimator, samples),),
+            longest=turns,
         )
 
     # ----------------------------------------------------------------------------------- state
@@ -352,19 +352,8 @@ def _metrics(searches: Sequence[JudgedSearch]) -> dict[str, float]:
 def _times(plan: Plan, count: int) -> Plan:
     return evolve(
         plan,
-        activations=plan.activations * count,
+        turns=plan.turns * count,
         verdicts=plan.verdicts * count,
         scores=plan.scores * count,
         readings=tuple((reader, times * count) for reader, times in plan.readings),
-    )
-
-
-def _sum(first: Plan, second: Plan) -> Plan:
-    return Plan(
-        first.activations + second.activations,
-        first.verdicts + second.verdicts,
-        first.scores + second.scores,
-        first.usage + second.usage,
-        turns=max(first.turns, second.turns),
-        readings=(*first.readings, *second.readings),
     )

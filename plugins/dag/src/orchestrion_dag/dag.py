@@ -7,7 +7,7 @@ machine for each running episode is a cache of it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -114,25 +114,6 @@ def _agents(plan: Plan) -> set[str]:
     return agents
 
 
-def _route(plan: Plan, sure: bool) -> list[Collection[str]]:
-    """Return for each turn that a graph can have who may take it; "" if it may be left out.
-
-    Args:
-        plan: of the graph.
-        sure: whether the graph runs in every episode.
-    """
-    simple = all(step.simple and step.join == "all" for step in plan.steps)
-    sure = sure and simple and not any(link.test or link.otherwise for link in plan.first)
-    turns: list[Collection[str]] = []
-    for step in plan.steps:
-        if step.body is not None:
-            for n in range(step.times):
-                turns += _route(step.body, sure and (n == 0 or step.until is None))
-        for n, (agent, _) in enumerate(step.tries):
-            turns.append((agent,) if sure and n == 0 else (agent, ""))
-    return turns
-
-
 class DagPolicy(Policy):
     """Runs a plan in any number of episodes at once."""
 
@@ -147,9 +128,10 @@ class DagPolicy(Policy):
         """Return in each situation all activations that may start."""
         return [self._decide(situation) for situation in situations]
 
-    def route(self, turns: int | None) -> Sequence[Collection[str]] | None:
-        """Return who may take each turn; "" if a condition or failure may leave it out."""
-        return _route(self.plan, True)
+    @property
+    def longest(self) -> int:
+        """Return the most turns of an episode, with all retries and repetitions."""
+        return self.plan.size
 
     def _decide(self, situation: Situation) -> Decision:
         machine = self._machine(situation)

@@ -1,8 +1,9 @@
-"""Orders and cycles of a graph, and which of its nodes can run at all."""
+"""The order of a graph, and which of its nodes can run at all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from graphlib import TopologicalSorter
 from itertools import islice, product
 
 from orchestrion_dag.conditions import (
@@ -21,7 +22,6 @@ from orchestrion_dag.graph import START, Edge, Wiring
 
 __all__ = [
     "can_run",
-    "find_cycle",
     "is_sequence",
     "leads_to",
     "outgoing",
@@ -42,37 +42,14 @@ def outgoing(edges: Iterable[Edge]) -> dict[str, list[Edge]]:
 def topological(wiring: Wiring) -> list[str]:
     """Return the nodes with every source before its targets, otherwise in order of first mention.
 
-    Nodes on a cycle, and all that follow from them, are left out.
+    Raises:
+        CycleError: there is a cycle; its second argument has the first node again at the end.
     """
-    after = outgoing(wiring.edges)
-    waits = dict.fromkeys(wiring.nodes, 0)
+    sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(wiring.nodes, ()))
     for edge in wiring.edges:
-        waits[edge.target] += edge.source != START
-    ready = [name for name, count in waits.items() if not count]
-    for name in ready:  # grows while it is read
-        for edge in after.get(name, ()):
-            waits[edge.target] -= 1
-            if not waits[edge.target]:
-                ready.append(edge.target)
-    return ready
-
-
-def find_cycle(wiring: Wiring, sorted_nodes: Iterable[str]) -> list[str]:
-    """Return a cycle with its first node again at the end; empty if there is none."""
-    left = set(wiring.nodes).difference(sorted_nodes)
-    if not left:
-        return []
-    # Every remaining node has a remaining source, so going back must come to a node twice.
-    before = {edge.target: edge.source for edge in wiring.edges if edge.source in left}
-    trail: list[str] = []
-    name = next(name for name in wiring.nodes if name in left and name in before)
-    while name not in trail:
-        trail.append(name)
-        name = before[name]
-    cycle = trail[trail.index(name) :][::-1]
-    first = min(cycle, key=list(wiring.nodes).index)
-    at = cycle.index(first)
-    return [*cycle[at:], *cycle[:at], first]
+        if edge.source != START:
+            sorter.add(edge.target, edge.source)
+    return list(sorter.static_order())
 
 
 def leads_to(wiring: Wiring, goals: Iterable[str]) -> set[str]:

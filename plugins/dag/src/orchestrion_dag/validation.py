@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from graphlib import CycleError
 
 from orchestrion import Member, choice_name, choices, did_you_mean
 from orchestrion_dag.contents import RESERVED, Checker
 from orchestrion_dag.graph import START, Graph, Node, Wiring, wire
-from orchestrion_dag.order import can_run, find_cycle, leads_to, outgoing, topological
+from orchestrion_dag.order import can_run, leads_to, outgoing, topological
 
 __all__ = ["check_roster", "problems_of", "validate"]
 
@@ -46,8 +47,12 @@ def problems_of(wiring: Wiring) -> list[str]:
         return problems
     for name, node in wiring.nodes.items():
         problems += [f"nodes.{name}.{text}" for text in _settings(node)]
-    order = topological(wiring)
-    if cycle := find_cycle(wiring, order):
+    try:
+        order = topological(wiring)
+    except CycleError as error:
+        nodes = error.args[1][:-1]
+        first = nodes.index(min(nodes, key=list(wiring.nodes).index))
+        cycle = [*nodes[first:], *nodes[: first + 1]]
         problems.append(
             f"edges: {' -> '.join(cycle)} is a cycle; to repeat something, make it the body of a "
             "node with `until` and `max`"

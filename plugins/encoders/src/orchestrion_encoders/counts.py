@@ -42,7 +42,7 @@ class Counts(Encoder):
         return self.history
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
-        """Context alone [n, w]; choices have no numbers of their own."""
+        """Return context alone [n, w]; choices have no numbers of their own."""
         import numpy as np
 
         places = {

@@ -102,13 +102,13 @@ class _Embedded(Encoder):
             self._width = len(vector)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """Each text is at most all there is to read."""
+        """Return each text is at most all there is to read."""
         embed = getattr(self._settings.model, "embedding_ceiling", None)
         usage = ceiling_of(self._settings.model, tokens) if embed is None else embed(tokens)
         return None if usage is None else usage + usage
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
-        """Context alone [n, texts x width]."""
+        """Return context alone [n, texts x width]."""
         import numpy as np
 
         rows = []

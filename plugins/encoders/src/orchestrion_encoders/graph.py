@@ -30,7 +30,7 @@ class Graph(Encoder):
     observes: ClassVar[bool] = False
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
-        """Context alone [n, 12]."""
+        """Return context alone [n, 12]."""
         import numpy as np
 
         team = len({choice.agent for choice in choices if choice is not None})

@@ -31,7 +31,7 @@ def _place(token: str, width: int) -> tuple[int, float]:
 
 @lru_cache(REMEMBERED)
 def hashed_words(text: str, width: int, ngrams: int = 1) -> Floats:
-    """A text as a signed bag of its runs of 1 to `ngrams` words [width], of length 1.
+    """Return a text as a signed bag of its runs of 1 to `ngrams` words [width], of length 1.
 
     Not to be changed: equal texts share one array.
     """
@@ -50,7 +50,7 @@ def hashed_words(text: str, width: int, ngrams: int = 1) -> Floats:
 
 @lru_cache(REMEMBERED)
 def hashed_numbers(text: str, width: int) -> Floats:
-    """The numbers that a text states of words, each at the place of its word [width].
+    """Return the numbers that a text states of words, each at the place of its word [width].
 
     Numbers up to 1 stay as they are, larger ones grow with their logarithm. Not to be changed.
     """
@@ -64,7 +64,7 @@ def hashed_numbers(text: str, width: int) -> Floats:
 
 
 def unstated(text: str) -> str:
-    """A text without the words it states numbers of, and without numbers.
+    """Return a text without the words it states numbers of, and without numbers.
 
     As words they would tell similar agents apart by what is the least alike in them.
     """

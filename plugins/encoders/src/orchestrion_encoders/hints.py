@@ -30,7 +30,7 @@ class Hints(Encoder):
     observes: ClassVar[bool] = True
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
-        """Numbers of choices alone [n, k, v]; the context has none."""
+        """Return numbers of choices alone [n, k, v]."""
         import numpy as np
 
         names = ["stop" if choice is None else choice_name(choice) for choice in choices]
@@ -48,10 +48,10 @@ class Hints(Encoder):
         empty = (0.0,) * width
         rows, priors = [], []
         for hints in shown:
-            told = [hints.get(name) for name in names]
-            firsts = [hint[0] for hint in told if hint]
+            given = [hints.get(name) for name in names]
+            firsts = [hint[0] for hint in given if hint]
             mean = sum(firsts) / len(firsts) if firsts else 0.0
-            priors.append([hint[0] if hint else mean for hint in told])
-            rows.append([(*hint, 1.0) if hint else (*empty, 0.0) for hint in told])
+            priors.append([hint[0] if hint else mean for hint in given])
+            rows.append([(*hint, 1.0) if hint else (*empty, 0.0) for hint in given])
         numbers = np.array(rows, np.float64).reshape(len(rows), len(names), width + 1)
         return Encoded(nothing, numbers if self.told else numbers[:, :, :-1], np.array(priors))

@@ -67,7 +67,7 @@ class _Reading(Encoder):
         return self.settings.who == "place"
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
-        """Sequences alone: n arrays [turns, u]."""
+        """Return sequences alone: n arrays [turns, u]."""
         import numpy as np
 
         s = self.settings
@@ -110,7 +110,7 @@ class _Reading(Encoder):
         )
 
     def network(self, inputs: int, generator: torch.Generator) -> tuple[torch.nn.Module, int]:
-        """What reads sequences [n, t, inputs] of `lengths` [n] to [n, width], and that width."""
+        """Return the reader of sequences [n, t, inputs] with `lengths` [n], and its width."""
         from orchestrion_encoders.tensors import reader
 
         s = self.settings

@@ -82,7 +82,7 @@ class Encoded:
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Encoded:
-        """The inverse of `rows`, of at least one situation."""
+        """Return the inverse of `rows`, of at least one situation."""
         import numpy as np
 
         context, choices, prior, turns = zip(*rows, strict=True)
@@ -113,7 +113,7 @@ class Encoder(Protocol):
     """
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
-        """The situations as finite numbers.
+        """Return the situations as finite numbers.
 
         Raises:
             RunError: a situation shows more, less or other than the ones before.
@@ -130,7 +130,7 @@ class Encoder(Protocol):
         return
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """The most that one `prepare` takes; see `Policy.ceiling`."""
+        """Return the most that one `prepare` takes; see `Policy.ceiling`."""
         return Usage()
 
     def learn(self, episodes: Sequence[Episode]) -> None:
@@ -143,22 +143,22 @@ class Encoder(Protocol):
 
 
 def observes(encoder: Encoder) -> bool:
-    """Whether its numbers depend on the observation alone."""
+    """Return whether its numbers depend on the observation alone."""
     return bool(getattr(encoder, "observes", False))
 
 
 def places(encoder: Encoder) -> bool:
-    """Whether numbers in its context belong to certain choices."""
+    """Return whether numbers in its context belong to certain choices."""
     return bool(getattr(encoder, "places", False))
 
 
 def describes(encoder: Encoder) -> bool:
-    """Whether its numbers of a choice tell what that does."""
+    """Return whether its numbers of a choice tell what that does."""
     return bool(getattr(encoder, "describes", False))
 
 
 def join(parts: Sequence[Encoded]) -> Encoded:
-    """The numbers of several encoders of the same situations, side by side; priors are added.
+    """Return the numbers of several encoders side by side; priors are added.
 
     Raises:
         RunError: more than one of them gives sequences of turns.

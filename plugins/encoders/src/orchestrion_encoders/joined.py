@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import attrs
-import numpy as np
-from numpy.typing import NDArray
 
 from orchestrion import (
     Calls,
@@ -29,13 +27,15 @@ from orchestrion_encoders.interfaces import (
     places,
 )
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # numpy, too, is imported when it is first used: `validate` needs none
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
     from torch import nn
 
-__all__ = ["Allowing", "Joined", "Reading", "refuse_other_team"]
+    Floats = NDArray[np.float64]
 
-Floats = NDArray[np.float64]
+__all__ = ["Allowing", "Joined", "Reading", "refuse_other_team"]
 
 REMEMBERED = 4096
 """How many sets of blocked choices are kept looked at."""
@@ -64,11 +64,13 @@ class Joined:
         self.free = self.shared and not any(map(places, encoders))
 
     def familiar(self, context: Floats) -> Floats:
-        """The numbers of situations [n, w] that may come again; the same array if all may."""
+        """Return the numbers of situations [n, w] that may recur; the same array if all may."""
         assert self.shapes is not None
         unique = [bool(getattr(encoder, "unique", False)) for encoder in self.encoders]
         if not any(unique):
             return context
+        import numpy as np
+
         widths = [shape[0] for shape in self.shapes]
         result: Floats = context[:, ~np.repeat(unique, widths)]
         return result
@@ -76,11 +78,11 @@ class Joined:
     @property
     def settings(self) -> list[str]:
         """What the encoders are, so that a checkpoint of others is told."""
-        found = [getattr(encoder, "settings", encoder) for encoder in self.encoders]
-        return [repr(s) if attrs.has(type(s)) else type(s).__name__ for s in found]
+        settings = [getattr(encoder, "settings", encoder) for encoder in self.encoders]
+        return [repr(s) if attrs.has(type(s)) else type(s).__name__ for s in settings]
 
     def reader(self, generator: torch.Generator) -> tuple[nn.Module | None, int]:
-        """The network that reads the turns, if an encoder gives them, and the width it gives."""
+        """Return the network that reads the turns, if an encoder gives them, and its width."""
         assert self.shapes is not None
         for encoder, (_, _, turn) in zip(self.encoders, self.shapes, strict=True):
             if turn:
@@ -89,11 +91,13 @@ class Joined:
         return None, 0
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
-        """The situations as numbers, of the widths that the first ones had.
+        """Return the situations as numbers, of the widths that the first ones had.
 
         Raises:
             RunError: a situation shows more or less than others, or numbers that are not finite.
         """
+        import numpy as np
+
         parts = [encoder.encode(situations, choices) for encoder in self.encoders]
         shapes = [_shape(part) for part in parts]
         if self.shapes is None:
@@ -107,10 +111,12 @@ class Joined:
         return encoded
 
     def _fitted(self, part: Encoded, expected: list[int], encoder: Encoder) -> Encoded:
-        """A part of the expected widths: zeros where a task says nothing of any choice.
+        """Return a part of the expected widths: zeros where a task says nothing of any choice.
 
         What it says of choices after it first said nothing is left out.
         """
+        import numpy as np
+
         shape, (n, k) = _shape(part), part.choices.shape[:2]
         if expected[1] == 0 and [shape[0], shape[2]] == [expected[0], expected[2]]:
             return Encoded(part.context, np.zeros((n, k, 0)), None, part.turns)
@@ -164,7 +170,7 @@ class Reading(Policy):
                 encoder.learn(episodes)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """What all encoders take before one decision at most."""
+        """Return what all encoders take before one decision at most."""
         usages = [e.ceiling(tokens) for e in self.encoders if getattr(e, "prepares", False)]
         known = [usage for usage in usages if usage is not None]
         return sum(known, Usage()) if len(known) == len(usages) else None
@@ -181,10 +187,12 @@ class Allowing:
         self._masks: dict[frozenset[str], NDArray[np.bool_]] = {}
 
     def __call__(self, observation: Observation | None) -> NDArray[np.bool_]:
-        """The mask of what may be chosen [k]. Not to be changed: equal ones are shared."""
+        """Return the mask of what may be chosen [k]. Not to be changed: equal ones are shared."""
         blocked = frozenset() if observation is None else observation.blocked
         mask = self._masks.get(blocked)
         if mask is None:
+            import numpy as np
+
             if len(self._masks) >= REMEMBERED:
                 self._masks.clear()
             free = [names is None or not blocked & names for names in self._names]

@@ -98,7 +98,7 @@ class Described(Encoder):
         return not self.settings.history
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
-        """Numbers of choices alone [n, k, v]; the context has none."""
+        """Return numbers of choices alone [n, k, v]."""
         import numpy as np
 
         fixed = np.array([self._describe(choice) for choice in choices])
@@ -172,7 +172,7 @@ class Described(Encoder):
         self._fixed.clear()
 
     def save(self) -> Saved:
-        """The record, by agent."""
+        """Return the record, by agent."""
         sums = {name: _sums(record) for name, record in sorted(self.records.items())}
         return Saved(data={"agents": sums, "all": _sums(self.total), "squares": self.squares})
 

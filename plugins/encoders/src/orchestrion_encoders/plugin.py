@@ -32,5 +32,5 @@ def orchestrion_components() -> Iterator[tuple[str, Component]]:
         example = {}
         if name == "embedding":
             around["models"], example = {"m": {"use": "kit-model"}}, {"model": "m"}
-        found = Component(name, f"{HERE}.{path}", summary, example=example, around=around)
-        yield "encoder", found
+        component = Component(name, f"{HERE}.{path}", summary, example=example, around=around)
+        yield "encoder", component

@@ -41,7 +41,7 @@ class Inputs(NamedTuple):
     lengths: Any = None
 
     def take(self, rows: Tensor) -> Inputs:
-        """The situations of these numbers."""
+        """Return the situations of these numbers."""
         return Inputs(*(None if part is None else part[rows] for part in self))
 
     @property
@@ -54,7 +54,7 @@ class Inputs(NamedTuple):
 
 
 def tensors(encoded: Encoded, dtype: torch.dtype) -> Inputs:
-    """What a network is fed, of what encoders give."""
+    """Return what a network is fed, of what encoders give."""
 
     def tensor(array: Floats | None) -> Tensor | None:
         return None if array is None else torch.tensor(array, dtype=dtype)
@@ -64,7 +64,7 @@ def tensors(encoded: Encoded, dtype: torch.dtype) -> Inputs:
 
 
 def padded(turns: Sequence[Floats], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Sequences [t, u] as one tensor [m, longest, u], and their lengths [m]."""
+    """Return sequences [t, u] as one tensor [m, longest, u], and their lengths [m]."""
     lengths = torch.tensor([len(rows) for rows in turns])
     width = turns[0].shape[1] if len(turns) else 0
     result = torch.zeros(len(turns), int(lengths.max()) if len(turns) else 0, width, dtype=dtype)
@@ -74,7 +74,7 @@ def padded(turns: Sequence[Floats], dtype: torch.dtype) -> tuple[Tensor, Tensor]
 
 
 def generator_of(key: Key) -> torch.Generator:
-    """A generator of its own for a key; torch's global one is never touched."""
+    """Return a generator of its own for a key; torch's global one is never touched."""
     return torch.Generator().manual_seed(key.integer() % 2**63)
 
 
@@ -90,13 +90,13 @@ def serial() -> Iterator[None]:
 
 
 def pack(tensor: Tensor) -> Array:
-    """A tensor as it goes into a checkpoint: single precision, little-endian."""
+    """Return a tensor as it goes into a checkpoint: single precision, little-endian."""
     data = tensor.detach().float().contiguous().numpy().astype("<f4")
     return Array("F32", tuple(data.shape), data.tobytes())
 
 
 def unpack(saved: Saved, name: str, like: Tensor, path: str) -> Tensor:
-    """The saved array of this name, of the shape of `like`.
+    """Return the saved array of this name, of the shape of `like`.
 
     Raises:
         CheckpointError: it is missing, or has another type or shape.
@@ -116,7 +116,7 @@ class Network(nn.Module):
     """A module whose weights are saved by name."""
 
     def save(self, prefix: str = "") -> dict[str, Array]:
-        """Its weights."""
+        """Return its weights."""
         return {prefix + name: pack(weight) for name, weight in self.named_parameters()}
 
     def load(self, saved: Saved, path: str, prefix: str = "") -> None:
@@ -165,7 +165,7 @@ class Adam:
 def reader(
     kind: Literal["gru", "transformer"], inputs: int, width: int, generator: torch.Generator
 ) -> nn.Module:
-    """A module from sequences [n, t, inputs] and lengths [n] to [n, width], 0 for an empty one."""
+    """Return a module from sequences [n, t, inputs] and lengths [n] to [n, width]; 0 if empty."""
     with torch.random.fork_rng([]):  # its own first weights come from the global generator
         module: nn.Module = _Gru(inputs, width) if kind == "gru" else _Transformer(inputs, width)
     for parameter in module.parameters():
@@ -216,6 +216,6 @@ class _Transformer(nn.Module):
 
 
 def _last(states: Tensor, lengths: Tensor) -> Tensor:
-    """The state after the last turn [n, width]; 0 where there was none."""
+    """Return the state after the last turn [n, width]; 0 where there was none."""
     last: Tensor = states[torch.arange(len(states)), (lengths - 1).clamp(min=0)]
     return last * (lengths > 0).unsqueeze(1)

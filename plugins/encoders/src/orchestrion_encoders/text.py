@@ -30,7 +30,7 @@ class Text(Encoder):
     unique: ClassVar[bool] = True
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
-        """Context alone [n, problem + turns]."""
+        """Return context alone [n, problem + turns]."""
         import numpy as np
 
         from orchestrion_encoders.hashing import hashed_words

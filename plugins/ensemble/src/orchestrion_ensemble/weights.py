@@ -8,8 +8,6 @@ truth.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -46,24 +44,19 @@ def _softmax(scores: Floats) -> Floats:
     return np.asarray(raw / raw.sum(axis=-1, keepdims=True))
 
 
-def bma_weights(likelihoods: ArrayLike, prior: Sequence[float] | None = None) -> Floats:
-    """Return weights by Bayesian model averaging: w_k proportional to prior_k * prod_i p_k(y_i).
+def bma_weights(likelihoods: ArrayLike) -> Floats:
+    """Return weights by Bayesian model averaging: w_k proportional to prod_i p_k(y_i).
 
     Hoeting et al. 1999, eq. 2, with the predictive probabilities of held-out points as evidence.
-    It is selection: with more points all weight goes to one member. With an equal prior and
-    leave-one-out probabilities it is pseudo-BMA: w_k proportional to exp(elpd_k), elpd_k the sum
-    over points of log p_k(y_i | all others) (Yao et al. 2018, section 3.4).
+    All members are equal before. It is selection: with more points all weight goes to one member.
+    With leave-one-out probabilities it is pseudo-BMA: w_k proportional to exp(elpd_k), elpd_k the
+    sum over points of log p_k(y_i | all others) (Yao et al. 2018, section 3.4).
 
     Raises:
         ValueError: the arrays are malformed, or every member gave some point probability 0.
     """
     values = _checked(likelihoods)
-    start = np.ones(values.shape[1]) if prior is None else np.asarray(prior, dtype=np.float64)
-    if start.shape != (values.shape[1],) or not np.isfinite(start).all() or (start < 0).any():
-        raise ValueError(f"a prior has one number for each member, not negative, got {prior}")
-    if not start.any():
-        raise ValueError("the prior is zero for every member")
-    return _softmax(_logs(values).sum(axis=0) + _logs(start))
+    return _softmax(_logs(values).sum(axis=0))
 
 
 def pseudo_bma_plus_weights(likelihoods: ArrayLike, seed: int, draws: int = 1000) -> Floats:

@@ -57,14 +57,12 @@ def front_table(report: Mapping[str, JSON]) -> str:
 
     Below the table stands by how much that graph is ahead of each baseline.
     """
+    from orchestrion.cli import table
+
     held_out = f"held out ({report['held_out']['problems']})"
     rows = [("", "", "cost", "search", "fresh", held_out, "graph")]
     rows += [_row(member) for member in (*report["front"], *report["baselines"])]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    lines = [table(rows)]
     for baseline in report["baselines"]:
         if baseline["behind"] is not None and baseline["behind"]["mean"] is not None:
             lines.append(f"ahead of {baseline['name']} by {_interval(baseline['behind'])}")

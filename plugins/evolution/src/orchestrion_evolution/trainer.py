@@ -235,27 +235,26 @@ class Evolver(Trainer):
         """Return on how many fresh draws a finalist is measured."""
         return self.settings.fresh or 4 * self.settings.problems
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """Return an upper bound: samples that are known already do not run again."""
         s = self.settings
-        nodes = s.slots if turns is None else min(s.slots, turns)
         if i < s.searches:
             if s.strategy == "successive-halving":
                 episodes = 0 if i else s.problems * s.evaluations  # of all rungs together
             else:
                 episodes = s.problems * min(s.batch, s.evaluations - i * s.batch)
-            return Plan(episodes * nodes, episodes, forked=False)
+            return Plan(turns=episodes * s.slots, verdicts=episodes)
         rivals = len(s.baselines)
         held_out = min(s.held_out, sizes["validation"])
         episodes = (s.finalists + rivals + 2) * self.fresh_samples
         episodes += (s.finalists + rivals) * held_out
         episodes += s.evaluations * s.problems if "random" in s.baselines else 0
         single = len(self.space.choices) * s.problems if rivals else 0
-        activations = episodes * nodes + single
+        turns = episodes * s.slots + single
         if s.votes:
-            activations += (self.fresh_samples + held_out) * (MOST_VOTERS + 1)
-            activations += self.fresh_samples * 3
-        return Plan(activations, episodes + single, forked=False)
+            turns += (self.fresh_samples + held_out) * (MOST_VOTERS + 1)
+            turns += self.fresh_samples * 3
+        return Plan(turns=turns, verdicts=episodes + single)
 
     def check(self, session: Session) -> None:
         """Refuse what cannot be searched.

@@ -277,18 +277,18 @@ class HabitImprover(Improver):
     def _roles(self, session: Session) -> list[str]:
         return roles_with(session, SETTING, self.path, self.settings.agents, self.team)
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """Return the most that one round uses; None if turns or the model have no bound."""
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan | None:
+        """Return the most that one round uses; None if the model has no bound."""
         settings, roles = self.settings, len(self.settings.agents or self.team)
         questions = most_asked(settings.model, settings.reads, 2 * roles)
-        if turns is None or questions is None:
+        if questions is None:
             return None
         # A trial has two sides, each run for it alone at most. All proposals may win, and all
         # winners but the first are tried again beside the others.
         proposals = roles * settings.proposals
         pairs = most_pairs(settings.pairs, sizes) * (2 * proposals + settings.again)
         pairs += most_pairs(settings.elsewhere, sizes) * proposals
-        return Plan(2 * pairs * turns, 2 * pairs, 0, questions, forked=False)
+        return Plan(2 * pairs, usage=questions)
 
     def start(self, session: Session) -> Overlay:
         """Return what agents are told before the first round; empty without `begin_with`.

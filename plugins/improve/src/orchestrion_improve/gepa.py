@@ -346,21 +346,21 @@ class GepaImprover(Improver):
         settings = self.settings
         return roles_with(session, settings.setting, self.path, settings.agents, self.team)
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """Return the most that one round uses; None if turns or the model have no bound."""
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan | None:
+        """Return the most that one round uses; None if the model has no bound."""
         settings, roles = self.settings, len(self.settings.agents or self.team)
         # Each step plays a minibatch; a merge may follow it, and ask about every agent.
         steps = ceil(settings.evaluations / settings.minibatch) + 1
         characters = (EPISODE_CHARACTERS + HEADING_CHARACTERS) * settings.minibatch
         questions = 2 * steps * (1 + roles)
         questions_usage = most_asked(settings.model, characters + 2 * settings.longest, questions)
-        if turns is None or questions_usage is None:
+        if questions_usage is None:
             return None
         # The last step may begin just before the end, and the first candidate is scored before.
         whole = settings.instances * settings.draws
         episodes = settings.evaluations + 2 * settings.minibatch + 2 * whole
         episodes += 2 * settings.finalists * most_pairs(settings.pairs, sizes)
-        return Plan(episodes * turns, episodes, 0, questions_usage, forked=False)
+        return Plan(episodes, usage=questions_usage)
 
     async def improve(
         self, round: int, groups: Sequence[Group], problems: Sequence[Problem], session: Session

@@ -7,6 +7,11 @@ from collections.abc import Iterator
 from orchestrion import Component, hookimpl
 
 HERE = "orchestrion_improve"
+ORCHESTRION_REMOVED = {
+    f"trainer {name}": f"{name} is an improver: write `trainer: {{use: improve, improver: "
+    f"{{use: {name}, ...}}}}`, with `iterations` and the other settings of `improve` beside `use`"
+    for name in ("behaviours", "gepa")
+}
 _PROBLEMS = {"use": "practice", "train": 8, "validation": 24, "test": 4}
 _AROUND = {
     "task": _PROBLEMS,

@@ -102,28 +102,17 @@ class ImproveTrainer(Trainer):
     def _is_due(self, i: int) -> bool:
         return i + 1 == self.iterations or (i + 1) % self.settings.every == 0
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """Return the most that an iteration uses; None if turns or the improver have no bound."""
-        if turns is None:
-            return None
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan | None:
+        """Return the most that an iteration uses; None if the improver gives no bound."""
         settings = self.settings
         episodes = min(settings.problems, sizes["train"]) * settings.samples
         if i + 1 == self.iterations:
             episodes += 2 * DRAWS * int(sizes["validation"] * settings.held_out)
-        own = Plan(episodes * turns, episodes, forked=False)
         if not self._is_due(i):
-            return own
+            return Plan(episodes)
         plan = getattr(settings.improver, "plan", None)
-        more: Plan | None = None if plan is None else plan(i // settings.every, sizes, turns)
-        if more is None:
-            return None
-        return Plan(
-            own.activations + more.activations,
-            own.verdicts + more.verdicts,
-            more.scores,
-            more.usage,
-            forked=False,
-        )
+        improvement: Plan | None = None if plan is None else plan(i // settings.every, sizes)
+        return None if improvement is None else Plan(episodes) + improvement
 
     def check(self, session: Session) -> None:
         """Refuse a task without problems, or a team that the improver cannot improve.

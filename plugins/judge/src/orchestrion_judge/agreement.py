@@ -1,10 +1,10 @@
-"""How far two judgements of the same work agree, with intervals, and what else explains one.
+"""Agreement of two judgements of the same work, with intervals.
 
-Work on one problem is not independent, so intervals are over problems: for correlations a cluster
-bootstrap (Field and Welsh 2007), for the AUC the variance for clustered data (Obuchowski 1997,
-Biometrics 53, 567-578). With a single problem they are over episodes, and say so.
+Episodes of one problem are not independent, so intervals are over problems: for correlations a
+cluster bootstrap (Field and Welsh 2007), for the AUC the variance for clustered data (Obuchowski
+1997, Biometrics 53, 567-578). With a single problem they are over episodes, and state so.
 
-Ranks are given once, over all episodes; a resample of problems is then six sums for each problem.
+Ranks are computed once, over all episodes; a resample of problems then needs six sums per problem.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _WIDTH = 1.959964
 
 @frozen
 class Measured:
-    """A number with a 95 % interval; NaN where it is not defined, e.g. of equal values.
+    """A number with a 95 % interval; NaN if it is not defined, e.g. for equal values.
 
     Args:
         value: the estimate.
         low: lower end.
         high: upper end.
-        count: episodes.
-        over: what the interval is over, problems or episodes.
+        count: number of episodes.
+        over: the unit of the interval, problems or episodes.
     """
 
     value: float = math.nan
@@ -43,23 +43,23 @@ class Measured:
     over: str = "problems"
 
     def excludes(self, number: float) -> bool:
-        """Whether the interval is known, and the number is not in it."""
+        """Return whether the interval is known and does not contain the number."""
         return self.low > number or self.high < number
 
     @property
     def known(self) -> bool:
-        """Whether there is an estimate with an interval."""
+        """Whether estimate and interval are defined."""
         return not (math.isnan(self.value) or math.isnan(self.low))
 
     def as_json(self) -> JSON:
-        """For reports; null for what is not known."""
+        """Return the numbers for reports; null for unknown ones."""
         numbers = {"value": self.value, "low": self.low, "high": self.high}
         plain = {name: None if math.isnan(one) else one for name, one in numbers.items()}
         return {**plain, "episodes": self.count, "over": self.over}
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 1; equal values share the mean of theirs."""
+    """Return ranks from 1; equal values get their mean rank."""
     order = sorted(range(len(values)), key=values.__getitem__)
     out = [0.0] * len(values)
     place = 1
@@ -74,7 +74,7 @@ def ranks(values: Sequence[float]) -> list[float]:
 def rank_correlation(
     x: Sequence[float], y: Sequence[float], clusters: Sequence[str], key: Key
 ) -> Measured:
-    """Spearman's correlation."""
+    """Return Spearman's correlation."""
     return _bootstrapped((x, y), clusters, key, _plain)
 
 
@@ -85,12 +85,12 @@ def partial(
     clusters: Sequence[str],
     key: Key,
 ) -> Measured:
-    """Spearman's correlation of x and y with what `given` explains of both taken out."""
+    """Return the partial Spearman correlation of x and y given a third variable."""
     return _bootstrapped((x, y, given), clusters, key, _partial)
 
 
 def auc(score: Sequence[float], good: Sequence[bool], clusters: Sequence[str]) -> Measured:
-    """How often the score puts a good one above a bad one; ties count half."""
+    """Return how often a good episode has a higher score than a bad one; ties count half."""
     count, goods = len(score), sum(good)
     bads = count - goods
     if not goods or not bads:
@@ -102,7 +102,7 @@ def auc(score: Sequence[float], good: Sequence[bool], clusters: Sequence[str]) -
         for side in (True, False)
         for own in [ranks([score[i] for i in range(count) if good[i] is side])]
     }
-    # The share of the other side that each one beats (for the bad: that it is beaten by).
+    # For a good episode the share of bad ones below it, for a bad one of good ones above it.
     beats = [
         (everybody[i] - among[True][i]) / bads
         if good[i]
@@ -124,7 +124,7 @@ def _auc_variance(
     goods: int,
     bads: int,
 ) -> float:
-    """Obuchowski's variance; NaN with fewer than two clusters on a side."""
+    """Return Obuchowski's variance; NaN with fewer than two clusters on a side."""
     sums: dict[str, list[float]] = {}
     for beat, side, name in zip(beats, good, names, strict=True):
         own = sums.setdefault(name, [0.0, 0.0, 0, 0])
@@ -141,22 +141,22 @@ def _auc_variance(
 
 
 def average(values: Sequence[float], clusters: Sequence[str], key: Key) -> Measured:
-    """The mean over problems of their means."""
+    """Return the mean over problems of their means."""
     names, over = _units(clusters)
     by_name: dict[str, list[float]] = {}
     for value, name in zip(values, names, strict=True):
         by_name.setdefault(name, []).append(value)
-    found: Estimate = estimate([sum(own) / len(own) for own in by_name.values()], key)
-    if found.count < 2:
-        return Measured(found.mean, count=len(values), over=over)
-    return Measured(found.mean, found.low, found.high, len(values), over)
+    result: Estimate = estimate([sum(own) / len(own) for own in by_name.values()], key)
+    if result.count < 2:
+        return Measured(result.mean, count=len(values), over=over)
+    return Measured(result.mean, result.low, result.high, len(values), over)
 
 
 # ------------------------------------------------------------------------- the bootstrap
 
 
 def _units(clusters: Sequence[str]) -> tuple[Sequence[str], str]:
-    """What is resampled: problems, or episodes where there is one problem only."""
+    """Return the units of resampling: problems, or episodes if there is only one problem."""
     if len(set(clusters)) > 1:
         return clusters, "problems"
     return [str(i) for i in range(len(clusters))], "episodes"

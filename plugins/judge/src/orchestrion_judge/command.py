@@ -1,4 +1,4 @@
-"""`orchestrion judge`: answers for a run. `orchestrion judge-report`: what its judges are worth."""
+"""Commands: `judge` answers the questions of a run, `judge-report` rates its judges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrion.cli import answer, emit, json_option, note, table
 
 if TYPE_CHECKING:
     from orchestrion_judge.agreement import Measured
-    from orchestrion_judge.questions import Question, Questions
+    from orchestrion_judge.human import Question, Questions
     from orchestrion_judge.report import JudgeReport
 
 __all__ = ["judge", "judge_report"]
@@ -21,12 +21,12 @@ __all__ = ["judge", "judge_report"]
 
 @click.command("judge")
 @click.argument("target", metavar="RUN|FOLDER")
-@click.option("--list", "only_list", is_flag=True, help="Show what waits, and ask nothing.")
+@click.option("--list", "only_list", is_flag=True, help="Show the open questions, and ask none.")
 @json_option
 def judge(target: str, only_list: bool, as_json: bool) -> None:
-    """Answer the questions that the reward human has left in RUN, or in a FOLDER of its own.
+    """Answer the questions that the reward human left in RUN, or in its FOLDER.
 
-    One line for each: a score, or nothing to skip it. The end of input leaves the rest waiting.
+    Type one line for each: a score, or nothing to skip it. The rest stays open at the end of input.
     """
     questions = _questions(target)
     waiting = questions.waiting()
@@ -44,7 +44,7 @@ def judge(target: str, only_list: bool, as_json: bool) -> None:
 
 def _questions(target: str) -> Questions:
     from orchestrion.runs import run_directory
-    from orchestrion_judge.questions import FOLDER, Questions
+    from orchestrion_judge.human import FOLDER, Questions
 
     if Path(target).is_dir() and not (Path(target) / "run.db").exists():
         return Questions(Path(target))
@@ -55,7 +55,7 @@ def _questions(target: str) -> Questions:
 
 
 def _ask(questions: Questions, waiting: list[Question]) -> int:
-    """Ask them in order; returns how many were answered or skipped."""
+    """Ask in order; return how many were answered or skipped."""
     for number, one in enumerate(waiting):
         answer("\n".join(one.lines))
         found = _answer(one)
@@ -66,8 +66,8 @@ def _ask(questions: Questions, waiting: list[Question]) -> int:
 
 
 def _answer(question: Question) -> dict[str, JSON] | None:
-    """What the person says; None at the end of input."""
-    from orchestrion_judge.questions import read_score
+    """Read the answer; None at the end of input."""
+    from orchestrion_judge.human import read_score
 
     while line := sys.stdin.readline():
         if not line.strip():
@@ -84,7 +84,7 @@ def _answer(question: Question) -> dict[str, JSON] | None:
 @click.option("--source", help="Only training (train), or one evaluation by its name.")
 @json_option
 def judge_report(run: str, source: str | None, as_json: bool) -> None:
-    """How far the judge of RUN can be trusted: what is missing, bias, agreement with the verifier.
+    """Show how reliable the judge of RUN is: missing rewards, bias, agreement with the verifier.
 
     Intervals are 95 %, over problems. `exports/judge.json` in the run's folder holds the same.
     """
@@ -100,7 +100,7 @@ def judge_report(run: str, source: str | None, as_json: bool) -> None:
         emit({"run": str(directory), "judges": [one.as_json() for one in reports]})
         return
     if not reports:
-        raise UsageError(f"{directory}: no reward in it is a judgement")
+        raise UsageError(f"{directory}: the run has no judgements")
     for report in reports:
         click.echo(_text(report))
 
@@ -108,7 +108,7 @@ def judge_report(run: str, source: str | None, as_json: bool) -> None:
 def _text(report: JudgeReport) -> str:
     counts = [
         f"judged {report.judged}",
-        f"not to be judged {report.unjudged}",
+        f"not judged {report.unjudged}",
         f"missing {sum(report.missing.values())}",
         f"asked again {report.again}",
     ]

@@ -1,13 +1,25 @@
-"""A person as a reward: asked on the terminal, or by a question that waits in a folder."""
+"""The reward `human`: a person is asked on the terminal, or by questions that wait in a folder.
+
+A question is a file `NAME.question.json`, its answer `NAME.answer.json` beside it, where NAME is a
+hash of the question. An answer is {"score": 7} or {"skipped": true}.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+import os
+import select
+import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TextIO
 
+import msgspec
 from attrs import define, frozen
 
 from orchestrion import (
@@ -26,13 +38,203 @@ from orchestrion import (
     UsageError,
     no_calls,
 )
-from orchestrion_judge.prompt import Block, encodable
-from orchestrion_judge.questions import FOLDER, Question, Questions, read_score
+from orchestrion_judge.prompt import Block, Showing, encodable, unjudged
 from orchestrion_judge.rubric import Scale
-from orchestrion_judge.showing import Showing, unjudged
-from orchestrion_judge.terminal import ask_line, is_terminal, say
 
-__all__ = ["Human", "HumanReward"]
+__all__ = ["FOLDER", "Human", "HumanReward", "Question", "Questions", "read_score"]
+
+_LOOK = 0.1
+"""Seconds between two checks whether a reader is cancelled."""
+
+
+def is_terminal() -> bool:
+    """Return whether standard input is a terminal."""
+    try:
+        return sys.stdin is not None and sys.stdin.isatty()
+    except ValueError:  # it is closed
+        return False
+
+
+class LineReader:
+    """Reads lines of a stream; it keeps the rest of a read, so use one reader per stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._rest = b""
+        try:
+            self._file: int | None = stream.fileno()
+        except (OSError, ValueError, AttributeError, io.UnsupportedOperation):
+            self._file = None
+
+    def line(self, stop: threading.Event) -> str | None:
+        """Return the next line; None at the end of input, or once `stop` is set."""
+        if self._file is None:
+            return self._stream.readline() or None
+        while b"\n" not in self._rest:
+            if stop.is_set():
+                return None
+            ready, _, _ = select.select([self._file], [], [], _LOOK)
+            if not ready:
+                continue
+            read = os.read(self._file, 65536)
+            if not read:
+                break
+            self._rest += read
+        line, end, self._rest = self._rest.partition(b"\n")
+        return (line + end).decode(errors="replace") or None
+
+
+_readers: dict[int, tuple[TextIO, LineReader]] = {}
+
+
+def _reader() -> LineReader:
+    stream = sys.stdin
+    known = _readers.get(id(stream))
+    if known is None or known[0] is not stream:
+        known = _readers[id(stream)] = (stream, LineReader(stream))
+    return known[1]
+
+
+async def ask_line() -> str | None:
+    """Return the next line of standard input; None at its end. Cancelling it ends its thread."""
+    stop = threading.Event()
+    reading = asyncio.create_task(asyncio.to_thread(_reader().line, stop))
+    try:
+        return await asyncio.shield(reading)
+    except asyncio.CancelledError:
+        stop.set()
+        await reading
+        raise
+
+
+def say(text: str) -> None:
+    """Print a text to standard error, without control characters."""
+    from orchestrion.cli import note
+
+    note(text)
+
+
+FOLDER = "questions"
+"""The folder of questions inside a run's folder."""
+
+_QUESTION, _ANSWER = ".question.json", ".answer.json"
+
+
+@frozen
+class Question:
+    """A question to a person.
+
+    Args:
+        text: the question.
+        scale: of the answer.
+        material: titles and texts, in order.
+    """
+
+    text: str
+    scale: Scale
+    material: tuple[tuple[str, str], ...]
+
+    @property
+    def data(self) -> dict[str, JSON]:
+        """The question as JSON; it is hashed and stored."""
+        scale = {"low": self.scale.low, "high": self.scale.high, "step": self.scale.step}
+        return {"question": self.text, "scale": scale, "material": [*map(list, self.material)]}
+
+    @property
+    def name(self) -> str:
+        """The hash of the question."""
+        return blake2b(_bytes(self.data), digest_size=8).hexdigest()
+
+    @property
+    def lines(self) -> list[str]:
+        """The question as a person reads it."""
+        shown = [f"--- {title}\n{text}" for title, text in self.material]
+        return [*shown, f"--- {self.text} ({self.scale.in_words}; empty to skip)"]
+
+
+def read_score(text: str, scale: Scale) -> float | None:
+    """Return the typed text as a score; None if it is not on the scale."""
+    try:
+        score = float(text.strip())
+    except ValueError:
+        return None
+    return score if scale.has(score) else None
+
+
+@frozen
+class Questions:
+    """The questions in a folder, which may not exist yet."""
+
+    folder: Path
+
+    def ask(self, question: Question) -> None:
+        """Write a question."""
+        self._write(question.name + _QUESTION, question.data)
+
+    def answer(self, question: Question, answer: JSON) -> None:
+        """Write the answer to a question."""
+        self._write(question.name + _ANSWER, answer)
+
+    def answer_to(self, question: Question) -> dict[str, JSON] | None:
+        """Return the answer; None if there is none yet.
+
+        Raises:
+            RunError: the file does not hold an answer.
+        """
+        path = self.folder / (question.name + _ANSWER)
+        if not path.exists():
+            return None
+        answer = _read(path)
+        if answer == {"skipped": True}:
+            return answer
+        score = answer.get("score")
+        if set(answer) == {"score"} and type(score) in (int, float):
+            score = read_score(str(score), question.scale)
+            if score is not None:
+                return {"score": score}
+        raise RunError(
+            f'{path}: must be {{"skipped": true}} or {{"score": N}} with a score on its scale, '
+            f"{question.scale.in_words}; correct or remove it, then resume"
+        )
+
+    def waiting(self) -> list[Question]:
+        """Return the questions without an answer, by name."""
+        waiting = []
+        for path in sorted(self.folder.glob(f"*{_QUESTION}")):
+            question = _question(path)
+            if self.answer_to(question) is None:
+                waiting.append(question)
+        return waiting
+
+    def _write(self, name: str, data: JSON) -> None:
+        from orchestrion.runs import make_folder, write_atomic
+
+        write_atomic(make_folder(self.folder) / name, [_bytes(data)])
+
+
+def _question(path: Path) -> Question:
+    data = _read(path)
+    try:
+        scale = Scale(**data["scale"])
+        material = tuple((str(title), str(text)) for title, text in data["material"])
+        return Question(str(data["question"]), scale, material)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{path}: is not a question ({error})") from None
+
+
+def _read(path: Path) -> dict[str, JSON]:
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: cannot be read ({error})") from None
+    if not isinstance(data, dict):
+        raise RunError(f"{path}: is not a JSON object")
+    return data
+
+
+def _bytes(data: JSON) -> bytes:
+    return msgspec.json.encode(data, order="deterministic")
+
 
 _LONG = 30 * 24 * 3600.0
 _SKIPPED: dict[str, JSON] = {"skipped": True}
@@ -40,24 +242,24 @@ _SKIPPED: dict[str, JSON] = {"skipped": True}
 
 @frozen(kw_only=True)
 class Human(Showing):
-    """A person's judgement, as a share of the scale, 0 to 1.
+    """A person's judgement as a share of the scale, 0 to 1.
 
-    Answers are recorded like calls: a resumed run, and one that meets the same work again, does
-    not ask again. A question that is skipped gives no reward. An episode that was not completed,
-    or said nothing, has 0 and nobody is asked.
+    Answers are recorded like calls: a resumed run, or one with the same work again, does not ask
+    again. A skipped question gives no reward. An episode that was not completed, or has no content,
+    gets 0 without a question.
 
     Args:
-        question: what the person is asked.
-        scale: what answers there are.
-        ask: on the terminal, by a question in a folder that `orchestrion judge RUN` answers, or
-            (auto) on the terminal if there is one.
-        pending: what a question in the folder does to the run: it pauses, to be resumed once there
-            are answers, or goes on without this reward.
-        gather: how many seconds without a new question a run goes on before it pauses.
-        folder: where questions and answers are kept; the run's own by default. Runs that share one
-            share answers.
-        tries: lines that are no score before a question counts as skipped.
-        unfinished: what a run that was stopped is worth: 0, or what the person says.
+        question: the text of the question.
+        scale: the possible scores.
+        ask: `terminal` asks there; `queue` leaves the question in a folder, where
+            `orchestrion judge RUN` answers it; `auto` uses the terminal if there is one.
+        pending: what the run does with an open question in the folder: pause until it is answered
+            and the run resumed, or go on without this reward.
+        gather: seconds without a new question after which the run pauses.
+        folder: of questions and answers; the run's own by default. Runs with a common folder share
+            answers.
+        tries: unreadable lines after which a question counts as skipped.
+        unfinished: the reward of a stopped episode: 0, or the judgement.
     """
 
     question: str = "How good is this work?"
@@ -73,10 +275,10 @@ class Human(Showing):
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[HumanReward]:
-        """Find out whether there is somebody to ask.
+        """Choose between terminal and folder, and yield the reward.
 
         Raises:
-            UsageError: there is not, and no folder in which a question could wait.
+            UsageError: there is neither.
         """
         terminal = self.ask == "terminal" or (self.ask == "auto" and is_terminal())
         folder = self.folder
@@ -88,8 +290,8 @@ class Human(Showing):
             ctx.note("asks", f"by questions in {folder}")
         elif self.pending == "pause" and ctx.live:
             raise UsageError(
-                f"{ctx.path} ({ctx.path} asks a person): there is no terminal to ask on, and no "
-                "run folder in which a question could wait; set `folder`, or `pending: missing`"
+                f"{ctx.path} asks a person, but there is neither a terminal nor a run folder for "
+                "questions; set `folder`, or `pending: missing`"
             )
         yield HumanReward(self, ctx.path, terminal, None if folder is None else Questions(folder))
 
@@ -107,10 +309,10 @@ class HumanReward(RewardFunction):
     ceiling = no_calls
 
     async def score(self, episode: Episode, calls: Calls) -> Reward | None:
-        """The person's judgement; missing if it was skipped.
+        """Return the person's judgement; None if the question was skipped.
 
         Raises:
-            BudgetError: questions wait, and the run is to wait for them.
+            BudgetError: questions are open, and the run pauses for them.
         """
         settings = self.settings
         work = settings.shown(episode.problem, episode.trajectory, episode.observation)
@@ -126,7 +328,7 @@ class HumanReward(RewardFunction):
         return Reward(value, parts=parts)
 
     def _request(self, question: Question) -> Request:
-        # What is still pending must not answer for a later question of equal content.
+        # "Pending" must not be reused as the answer to an equal question later.
         settled = self.terminal or self.settings.pending == "pause"
         limits = CallLimits(concurrency=1) if self.terminal else CallLimits()
         service = f"human:{self.path}"
@@ -146,8 +348,8 @@ class HumanReward(RewardFunction):
             typed = await ask_line()
             if typed is None:
                 raise RunError(
-                    "there is nobody to ask: the terminal gave no more input; set `ask: queue` to "
-                    "let questions wait"
+                    "the terminal has no more input; set `ask: queue` to leave questions in a "
+                    "folder"
                 )
             if not typed.strip():
                 break
@@ -172,7 +374,7 @@ class HumanReward(RewardFunction):
         )
 
     async def _gathered(self) -> None:
-        """Wait until no more questions come: many can be answered at a time."""
+        """Wait until no more questions come, so that they are answered together."""
         seen = -1
         while seen != self._asked:
             seen = self._asked

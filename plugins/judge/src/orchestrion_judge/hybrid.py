@@ -1,4 +1,4 @@
-"""A cheap score for everything, a judgement for what deserves one."""
+"""The reward `hybrid`: a cheap score for all episodes, and a judgement of the better ones."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["Hybrid"]
 
 @frozen(kw_only=True)
 class Hybrid(RewardFunction):
-    """A cheap score C and a judgement J of finished episodes, together.
+    """The weighted sum of a cheap score C and a judgement J.
 
-        R = (1 - w) C + w J    if the judge is asked, which is where C >= judge_from
+        R = (1 - w) C + w J    if C >= judge_from; then the judge is asked
         R = (1 - w) C          otherwise
 
-    The bar is a number and not a share of the episodes: these finish in any order, and a reward
-    must not depend on which came first. A missing score of either makes the reward missing. Partial
-    trajectories are never judged here: while a beam search is under way, its `value` values them.
+    The threshold is a number and not a share of the episodes, as a reward must not depend on their
+    completion order. If one of the two is missing, the reward is missing. Partial trajectories are
+    not judged here: in a beam search, its `value` values them.
 
     Args:
-        judge: gives J, e.g. `llm-judge` or `human`.
-        cheap: gives C; by default it is what the verifier says, 0 for a run that was stopped.
-        judge_from: the cheap score from which on the judge is asked; by default always.
+        judge: computes J, e.g. `llm-judge` or `human`.
+        cheap: computes C; by default the verifier's score, 0 for a stopped episode.
+        judge_from: the threshold of the cheap score; by default the judge is always asked.
         weight: w, the share of the judgement.
     """
 
@@ -35,7 +35,7 @@ class Hybrid(RewardFunction):
     weight: Annotated[float, Meta(gt=0, le=1)] = 0.5
 
     async def score(self, episode: Episode, calls: Calls) -> Reward | None:
-        """The cheap score, and the judgement if that is high enough."""
+        """Return the weighted sum; None if one of the scores is missing."""
         cheap = await self._cheap(episode, calls)
         if cheap is None:
             return None
@@ -54,14 +54,14 @@ class Hybrid(RewardFunction):
         return Reward(episode.scores.value if episode.status == "completed" else 0.0)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """The most both take together."""
+        """Return a bound of both together."""
         cheap = Usage() if self.cheap is None else ceiling_of(self.cheap, tokens)
         judge = ceiling_of(self.judge, tokens)
         return None if cheap is None or judge is None else cheap + judge
 
 
 def _mixed(rewards: list[tuple[float, Reward]], cheap: Reward, asked: float) -> Reward:
-    """The weighted sum: of totals, of turns and of agents."""
+    """Return the weighted sum of totals, turns and agents."""
     parts = {name: value for _, one in rewards for name, value in one.parts.items()}
     turns = [
         [weight * number for number in one.turns]

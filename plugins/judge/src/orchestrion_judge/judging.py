@@ -1,41 +1,45 @@
-"""One judgement: several samples, perhaps in both orders, each read strictly or not at all."""
+"""Judgement by a model: several samples, in one or both orders, each of them read strictly."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean, median
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from attrs import define, frozen
+from attrs import Attribute, define, field, frozen
 
-from orchestrion import JSON, Answer, Calls, Key, Model, Usage, ceiling_of, times
-from orchestrion_judge.prompt import Block, Prompt, instructions, prompt, schema
-from orchestrion_judge.rubric import Rubric
-from orchestrion_judge.showing import Shown
+from orchestrion import JSON, Answer, Calls, Key, Meta, Model, Usage, ceiling_of, supports, times
+from orchestrion_judge.prompt import Block, Prompt, Showing, Shown, instructions, prompt, schema
+from orchestrion_judge.rubric import Rubric, ShippedRubric, read_rubric, shipped
 from orchestrion_judge.verdict import UnusableError, parse_verdict
 
-__all__ = ["Combine", "Judge", "Judgement", "Orders"]
+__all__ = ["Judge", "Judgement", "Judging"]
 
 Combine = Literal["median", "mean"]
 Orders = Literal["given", "both"]
 _PROBLEM = 600
-"""Bytes of what is said to be wrong with an answer, at most."""
+"""The maximum of bytes that describe what is wrong with an answer."""
+
+
+_FENCE = 2 * (64 + 80)
+"""The maximum of bytes of the two lines around a turn, for agent names of up to 80 bytes."""
 
 
 @frozen
 class Judgement:
-    """What the samples say together.
+    """The combined result of all samples.
 
     Args:
-        value: the rubric's value, 0 to 1; None where too few samples could be used.
+        value: the rubric's value, 0 to 1; None if too few samples could be read.
         scores: of each criterion, on its own scale.
-        by_order: the value in the given order, and in the reverse one if that was asked for.
+        by_order: the value in the given order and, with `orders: both`, in the reverse one.
         spread: the largest value of a sample minus the smallest.
-        again: how many questions were asked again.
-        problems: what was wrong with each answer that could not be used.
-        usage: what it took.
+        again: the number of questions that were asked again.
+        problems: what was wrong with each answer that could not be read.
+        usage: of all calls.
     """
 
     value: float | None
@@ -49,7 +53,7 @@ class Judgement:
 
 @define
 class _Sample:
-    """One question on its way to a verdict."""
+    """One question and, in the end, its scores."""
 
     prompt: Prompt
     order: int
@@ -59,116 +63,176 @@ class _Sample:
     open: bool = True
 
 
-@frozen
-class Judge:
-    """Asks a model, and takes only what it can read.
+@frozen(kw_only=True)
+class Judging(Showing):
+    """Settings of components that let a model judge.
 
     Args:
-        model: who judges.
-        rubric: by what.
-        key: what marks and samples are named by, with the content.
-        samples: questions in each order.
-        combine: samples of one order; orders are averaged.
-        orders: the given one, or also its reverse.
-        needed: how many samples of an order must be usable.
-        retries: how often an unusable answer is asked for again.
-        sampling: `temperature`, if set.
-        structured: whether the model is given the answer's schema.
-        unfinished: whether work is judged that is not done yet.
+        model: the judge; better not a model that takes part in the work.
+        rubric: a shipped one, or one written here.
+        rubric_file: a file with a rubric, instead.
+        samples: independent judgements of one piece of work.
+        combine: how the samples of one order are combined; orders are averaged.
+        orders: with `both`, everything is judged again in the reverse order. That doubles the
+            calls, cancels position bias, and reports it.
+        needed: how many samples of an order must be readable; all by default.
+        retries: how often an answer that cannot be read is requested again.
+        temperature: of sampling; the model's own by default.
+        structured: give the model a schema of the answer; set false for models that take none.
     """
 
     model: Model
-    rubric: Rubric
-    key: Key
-    samples: int = 1
+    rubric: ShippedRubric | Rubric = "answer"
+    rubric_file: Path | None = None
+    samples: Annotated[int, Meta(ge=1, le=100)] = 1
     combine: Combine = "median"
     orders: Orders = "given"
-    needed: int = 1
-    retries: int = 1
-    sampling: Mapping[str, JSON] = {}
-    structured: bool = True
-    unfinished: bool = False
+    needed: Annotated[int, Meta(ge=1)] | None = field(default=None)
+    retries: Annotated[int, Meta(ge=0, le=5)] = 1
+    temperature: Annotated[float, Meta(ge=0)] | None = None
+    structured: bool = field(default=True)
 
-    async def judge(self, shown: Shown, calls: Calls) -> Judgement:
-        """The judgement of a piece of work.
+    @structured.validator
+    def _check_structured(self, attribute: Attribute[Any], value: bool) -> None:
+        if value and not supports(self.model, "schema"):
+            raise ValueError("this model cannot be held to a schema; set `structured: false`")
 
-        Equal work has equal keys, so that a model with a cache is asked once for it.
+    @needed.validator
+    def _check_needed(self, attribute: Attribute[Any], value: int | None) -> None:
+        if value is not None and value > self.samples:
+            raise ValueError(f"needed is {value}, but there are {self.samples} samples")
+
+    @property
+    def criteria(self) -> Rubric:
+        """The rubric that is judged by.
 
         Raises:
-            CallError: the model could not be asked.
+            UsageError: its file cannot be read or is wrong.
+        """
+        if self.rubric_file is not None:
+            return read_rubric(self.rubric_file)
+        return self.rubric if isinstance(self.rubric, Rubric) else shipped(self.rubric)
+
+    def judge(self, key: Key, unfinished: bool = False) -> Judge:
+        """Return the judge with these settings; `unfinished` work is judged by its prospects."""
+        return Judge(self, self.criteria, key, unfinished)
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """Return a bound of one judgement of work and problem with so many tokens."""
+        # A reference is part of the problem's data, which `tokens` need not cover.
+        fences = self.last_turns * _FENCE if self.show == "transcript" else 0
+        return None if self.reference else self.judge(Key()).ceiling(tokens + fences)
+
+
+@frozen
+class Judge:
+    """Asks a model, and accepts only answers that it can read.
+
+    Args:
+        settings: model, samples, orders and the like.
+        rubric: what the work is judged by.
+        key: derives marks and samples, with the content.
+        unfinished: whether the work is not finished yet.
+    """
+
+    settings: Judging
+    rubric: Rubric
+    key: Key
+    unfinished: bool = False
+
+    @property
+    def _orders(self) -> int:
+        return 2 if self.settings.orders == "both" else 1
+
+    async def judge(self, shown: Shown, calls: Calls) -> Judgement:
+        """Return the judgement of a piece of work.
+
+        Equal work has equal keys, so that a model with a cache is called once for it.
+
+        Raises:
+            CallError: a call failed.
         """
         samples = self._samples(shown)
         problems: list[str] = []
         usage, again = Usage(), 0
-        for attempt in range(self.retries + 1):
-            waiting = [one for one in samples if one.open]
+        for attempt in range(self.settings.retries + 1):
+            waiting = [sample for sample in samples if sample.open]
             again += len(waiting) if attempt else 0
-            # All of a round before the next one: calls are numbered in the order they are made,
-            # which must not depend on who answers first.
-            for one, answer in zip(waiting, await self._ask(waiting, attempt, calls), strict=True):
+            # A round ends before the next begins: calls are numbered in the order they are made,
+            # which must not depend on the completion order.
+            answers = await self._ask(waiting, attempt, calls)
+            for sample, answer in zip(waiting, answers, strict=True):
                 usage += answer.usage
-                if problem := self._read(one, answer):
+                if problem := self._read(sample, answer):
                     problems.append(problem)
         return self._together(samples, again, tuple(problems), usage)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """The most one judgement takes of material with so many tokens; None if that is not known.
+        """Return a bound of one judgement of material with so many tokens; None if there is none.
 
-        Bytes count as tokens, which they are at most.
+        Bytes count as tokens: a text has no more tokens than bytes.
         """
-        asked = tokens + sum(len(text.encode()) for text in self._around())
-        first = ceiling_of(self.model, asked)
+        tokens += sum(len(text.encode()) for text in self._around())
+        first = ceiling_of(self.settings.model, tokens)
         if first is None:
             return None
-        reminded = asked + first.output_tokens + len(_reminder("", "").encode()) + _PROBLEM
-        again = ceiling_of(self.model, reminded)
+        tokens += first.output_tokens + len(_reminder("", "").encode()) + _PROBLEM
+        again = ceiling_of(self.settings.model, tokens)
         if again is None:
             return None
-        questions = self.samples * (1 + (self.orders == "both"))
-        return times(first + times(again, self.retries), questions)
+        return times(
+            first + times(again, self.settings.retries), self.settings.samples * self._orders
+        )
 
     def _around(self) -> Iterator[str]:
-        """Everything a model reads with the material, except fences of turns."""
+        """What a model reads beside the material, except fences of turns."""
         empty = prompt(self.rubric, [Block("work"), *[Block("problem")] * 2], self.key)
         yield from (instructions(self.rubric, self.unfinished), empty.user)
-        if self.structured:
+        if self.settings.structured:
             yield json.dumps(schema(self.rubric))
 
     def _samples(self, shown: Shown) -> list[_Sample]:
-        found = []
-        for order in range(1 + (self.orders == "both")):
-            one = prompt(self.rubric, shown.blocks, self.key, self.unfinished, flip=order == 1)
+        samples = []
+        for order in range(self._orders):
+            question = prompt(self.rubric, shown.blocks, self.key, self.unfinished, flip=order == 1)
             # The mark stands for the content.
-            key = self.key.child("judgement", one.mark)
-            found += [_Sample(one, order, key.child(n), one.messages) for n in range(self.samples)]
-        return found
+            key = self.key.child("judgement", question.mark)
+            samples += [
+                _Sample(question, order, key.child(n), question.messages)
+                for n in range(self.settings.samples)
+            ]
+        return samples
 
     async def _ask(self, waiting: Sequence[_Sample], attempt: int, calls: Calls) -> list[Answer]:
-        request = {**self.sampling, **({"schema": schema(self.rubric)} if self.structured else {})}
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(
-                    _completed(
-                        self.model,
-                        {**request, "messages": one.messages},
-                        one.key.child(attempt),
-                        calls,
-                    )
+        settings = self.settings
+        request: dict[str, JSON] = {}
+        if settings.temperature is not None:
+            request["temperature"] = settings.temperature
+        if settings.structured:
+            request["schema"] = schema(self.rubric)
+        # An error does not cancel the other samples: all end before it is raised.
+        results = await asyncio.gather(
+            *(
+                settings.model.complete(
+                    {**request, "messages": sample.messages}, sample.key.child(attempt), calls
                 )
-                for one in waiting
-            ]
-        results = [task.result() for task in tasks]
+                for sample in waiting
+            ),
+            return_exceptions=True,
+        )
+        answers = []
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        return [result for result in results if isinstance(result, Answer)]
+            answers.append(result)
+        return answers
 
     def _read(self, sample: _Sample, answer: Answer) -> str:
-        """Take a sample's verdict, or say what is wrong with it."""
+        """Read a sample's verdict; return what is wrong with it, or an empty text."""
         data = answer.data
         text, stop = data["text"], data.get("stop", "end")
         if stop == "refused":
-            sample.open = False  # asking again would be nagging
+            sample.open = False  # it would refuse again
             return "the model refused"
         try:
             if stop == "length":
@@ -190,32 +254,23 @@ class Judge:
     def _together(
         self, samples: Sequence[_Sample], again: int, problems: tuple[str, ...], usage: Usage
     ) -> Judgement:
-        orders: list[list[dict[str, float]]] = [[] for _ in range(1 + (self.orders == "both"))]
-        for one in samples:
-            if one.scores is not None:
-                orders[one.order].append(one.scores)
-        if any(len(found) < self.needed for found in orders):
+        orders: list[list[dict[str, float]]] = [[] for _ in range(self._orders)]
+        for sample in samples:
+            if sample.scores is not None:
+                orders[sample.order].append(sample.scores)
+        needed = self.settings.needed or self.settings.samples
+        if any(len(usable) < needed for usable in orders):
             return Judgement(None, {}, (), 0.0, again, problems, usage)
-        combine = median if self.combine == "median" else fmean
-        by_order = [[self.rubric.value(scores) for scores in found] for found in orders]
-        values = [value for found in by_order for value in found]
-        names = [one.name for one in self.rubric.criteria]
-        combined = tuple(float(combine(found)) for found in by_order)
+        combine = median if self.settings.combine == "median" else fmean
+        by_order = [[self.rubric.value(scores) for scores in usable] for usable in orders]
+        values = [value for order in by_order for value in order]
+        combined = tuple(float(combine(order)) for order in by_order)
         scores = {
-            name: fmean(combine([one[name] for one in found]) for found in orders) for name in names
+            c.name: fmean(combine([scores[c.name] for scores in usable]) for usable in orders)
+            for c in self.rubric.criteria
         }
         spread = max(values) - min(values)
         return Judgement(fmean(combined), scores, combined, spread, again, problems, usage)
-
-
-async def _completed(
-    model: Model, request: Mapping[str, JSON], key: Key, calls: Calls
-) -> Answer | Exception:
-    """An answer, or why there is none: as a value, so that the others are not cancelled."""
-    try:
-        return await model.complete(request, key, calls)
-    except Exception as error:
-        return error
 
 
 def _reminder(problem: str, mark: str) -> str:

@@ -54,7 +54,7 @@ def orchestrion_components() -> Iterator[tuple[str, Component]]:
         "value",
         Component(
             "reward",
-            f"{HERE}.reward_value:RewardValue",
+            f"{HERE}.value:RewardValue",
             "what a reward function says of an unfinished trajectory",
             example={"reward": {"use": "kit-reward"}},
             around={"trainer": _SEARCH},

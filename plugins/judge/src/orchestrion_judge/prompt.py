@@ -1,31 +1,43 @@
-"""How work is put before a judge: as data, behind a fence that it cannot write itself.
+"""What a judge is shown, and how: as data, behind a fence that the judged work cannot forge.
 
-The mark of a fence is a hash of everything it encloses, under the judge's own key. Whoever wants
-to forge one would have to write a text that contains its own hash. An answer has to repeat the
-mark, so that a verdict copied out of the judged text is none.
+The mark of a fence is a hash of everything it encloses, under the judge's own key: to forge it, a
+text would have to contain its own hash. An answer has to repeat the mark, so that a verdict copied
+out of the judged text is not accepted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from typing import Annotated, Literal
 
 from attrs import frozen
 
-from orchestrion import JSON, Key
+from orchestrion import (
+    JSON,
+    Episode,
+    Key,
+    Meta,
+    Observation,
+    Problem,
+    Reward,
+    Status,
+    Trajectory,
+    Turn,
+)
 from orchestrion_judge.rubric import Criterion, Rubric
 
-__all__ = ["Block", "Prompt", "encodable", "instructions", "prompt", "schema"]
+__all__ = ["Block", "Showing", "Shown", "encodable", "prompt", "schema", "unjudged"]
 
 
 @frozen
 class Block:
-    """One piece of material: a text, or further blocks.
+    """A piece of material: a text, or further blocks.
 
     Args:
-        title: what it is, in words of this plugin's or the config's, never of the judged.
-        text: what was written.
-        parts: blocks inside it, instead of a text.
+        title: comes from this plugin or the config, never from the judged work.
+        text: the material.
+        parts: inner blocks instead of a text.
     """
 
     title: str
@@ -34,17 +46,17 @@ class Block:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All that it encloses, titles included."""
+        """All texts in it, titles included."""
         return (self.title, self.text, *(text for part in self.parts for text in part.texts))
 
     def reversed(self) -> Block:
-        """The same with its parts in reverse."""
+        """Return the block with its parts in reverse order."""
         return Block(self.title, self.text, tuple(part.reversed() for part in self.parts[::-1]))
 
 
 @frozen
 class Prompt:
-    """What a judge is asked, and the mark that its answer must repeat."""
+    """A question to a judge, and the mark that its answer must repeat."""
 
     system: str
     user: str
@@ -52,7 +64,7 @@ class Prompt:
 
     @property
     def messages(self) -> list[JSON]:
-        """As a model takes them."""
+        """The messages of a request."""
         return [
             {"role": "system", "content": self.system},
             {"role": "user", "content": self.user},
@@ -62,7 +74,7 @@ class Prompt:
 def prompt(
     rubric: Rubric, blocks: Sequence[Block], key: Key, unfinished: bool = False, flip: bool = False
 ) -> Prompt:
-    """The question to a judge; with `flip`, with everything in the reverse order."""
+    """Return the question to a judge; `flip` reverses the order of everything."""
     if flip:
         rubric = Rubric(rubric.criteria[::-1], rubric.name, rubric.description)
         blocks = [block.reversed() for block in blocks[::-1]]
@@ -80,7 +92,7 @@ def _mark(blocks: Sequence[Block], key: Key) -> str:
     texts = [encodable(text) for block in blocks for text in block.texts]
     attempt = 0
     while True:
-        # Lengths go first, so that no other division into texts has the same hash.
+        # Lengths are hashed too, so that no other division into texts has the same hash.
         head = f"{attempt} {[len(text) for text in texts]}".encode()
         mark = blake2b(head + "".join(texts).encode(), key=key.digest, digest_size=8).hexdigest()
         if not any(mark in text.lower() for text in texts):
@@ -94,12 +106,12 @@ def _fenced(block: Block, mark: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """Text that every encoder takes: half of a surrogate pair becomes a question mark."""
+    """Return text that can be encoded: half of a surrogate pair becomes a question mark."""
     return text.encode(errors="replace").decode()
 
 
 def instructions(rubric: Rubric, unfinished: bool = False) -> str:
-    """What the judge is told; the same for every piece of work, so that services may keep it."""
+    """Return the system text; it is the same for all work, so that services can cache it."""
     what = rubric.description or "How good the work is."
     if unfinished:
         what += (
@@ -138,7 +150,7 @@ def _example(criterion: Criterion) -> str:
 
 
 def schema(rubric: Rubric) -> Mapping[str, JSON]:
-    """The JSON Schema of an answer; the same for every piece of work."""
+    """Return the JSON Schema of an answer; it is the same for all work."""
     scores = {one.name: _score_schema(one) for one in rubric.criteria}
     return _object(
         {
@@ -168,3 +180,87 @@ def _score_schema(criterion: Criterion) -> dict[str, JSON]:
     if values and all(value.is_integer() for value in values):
         return {"type": "integer", "enum": [int(value) for value in values], **about}
     return {"type": "number", **({"enum": list(values)} if values else {}), **about}
+
+
+Show = Literal["answer", "transcript", "observation"]
+
+
+@frozen
+class Shown:
+    """The material for a judge.
+
+    Args:
+        blocks: the problem, the reference if there is one, and the work.
+        length: characters of the work; 0 if there is nothing to judge.
+    """
+
+    blocks: tuple[Block, ...]
+    length: int
+
+
+@frozen(kw_only=True)
+class Showing:
+    """Settings of components that let somebody judge.
+
+    Args:
+        show: the last content, the whole transcript, or the environment's observation.
+        names: show the names of agents; else they are "agent 1", "agent 2", ...
+        reference: the key of a good answer in the problem's data, if there is one.
+        last_turns: the number of last turns that a transcript shows; the judge is told of a cut.
+    """
+
+    show: Show = "answer"
+    names: bool = False
+    reference: str = ""
+    last_turns: Annotated[int, Meta(ge=1)] = 50
+
+    def shown(
+        self, problem: Problem, trajectory: Trajectory, observation: Observation | None
+    ) -> Shown:
+        """Return the public part of the problem and the work, without failed and empty turns."""
+        turns = [one for one in trajectory.turns if _says_something(one)]
+        if self.show == "transcript":
+            parts = _parts(turns, self.names)[-self.last_turns :]
+            work = Block(_title(len(turns) - self.last_turns), parts=parts)
+            length = sum(len(turn.output.content) for turn in turns[-self.last_turns :])
+        else:
+            text = _text(turns, observation, self.show)
+            work, length = Block("work", text), len(text.strip())
+        before = [Block("problem", problem.text)]
+        data = problem.data
+        if self.reference and isinstance(data, dict) and isinstance(data.get(self.reference), str):
+            before.append(Block("reference", data[self.reference]))
+        return Shown((*before, work), length)
+
+
+def unjudged(episode: Episode, work: Shown, unfinished: Literal["zero", "judge"]) -> Reward | None:
+    """Return the reward of an episode that needs no judgement; None if it needs one."""
+    if episode.status is not Status.COMPLETED and unfinished == "zero":
+        return Reward(0.0, parts={"unfinished": 1.0})
+    return None if work.length else Reward(0.0, parts={"empty": 1.0})
+
+
+def _title(missing: int) -> str:
+    return f"work, without its first {missing} turns" if missing > 0 else "work"
+
+
+def _text(turns: Sequence[Turn], observation: Observation | None, show: Show) -> str:
+    if show == "observation":
+        return observation.text if observation is not None else ""
+    return turns[-1].output.content if turns else ""
+
+
+def _says_something(turn: Turn) -> bool:
+    return turn.status == "completed" and bool(turn.output.content.strip())
+
+
+def _parts(turns: Sequence[Turn], names: bool) -> tuple[Block, ...]:
+    speakers = list(dict.fromkeys(turn.agent for turn in turns))
+    return tuple(
+        Block(f"turn {number} by {_name(turn.agent, speakers, names)}", turn.output.content)
+        for number, turn in enumerate(turns, 1)
+    )
+
+
+def _name(agent: str, speakers: Sequence[str], names: bool) -> str:
+    return agent if names else f"agent {speakers.index(agent) + 1}"

@@ -1,4 +1,4 @@
-"""What a run's judgements are worth: missing ones, bias, and agreement with the verifier."""
+"""Report on a run's judgements: missing ones, bias, and agreement with the verifier."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ __all__ = ["JudgeReport", "report_of", "report_of_run", "write_report"]
 
 KEY = Key(0).child("judge-report")
 WORTH_A_WORD = 0.02
-"""A shift of the value by less is no bias that matters, however sure it is."""
+"""A smaller shift of the value is not reported as bias, however certain it is."""
 
 
 @frozen
 class JudgeReport:
-    """What is known of one judge, a model or a person.
+    """Statistics of one judge, a model or a person.
 
     Args:
-        judge: the part of the reward it is about, `judge` or `human`.
-        judged: episodes it judged.
-        unjudged: episodes that needed no judgement: stopped, empty, or below a hybrid's bar.
-        missing: episodes without a reward, by reason.
-        mean: of its values.
+        judge: the part of the reward, `judge` or `human`.
+        judged: number of judged episodes.
+        unjudged: episodes that needed no judgement: stopped, empty, or below a hybrid's threshold.
+        missing: numbers of episodes without a reward, by reason.
+        mean: of the judge's values.
         again: questions that were asked again.
-        unusable: answers that could not be used.
+        unusable: answers that could not be read.
         spread: mean of the largest minus the smallest sample of an episode, if there are several.
-        verifier: whether the verifier tells episodes apart, so that something can be compared.
-        agreement: rank correlation of its value with the verifier's score.
-        tells_success: how often it puts a solved episode above one that is not (AUC).
-        length: rank correlation of its value with the length of what it saw.
-        length_given_verifier: the same with what the verifier's score explains taken out.
-        position: mean difference of its value in the given order and the reverse.
+        verifier: whether the verifier's scores differ, so that a comparison is possible.
+        agreement: rank correlation of value and verifier's score.
+        tells_success: how often a solved episode has a higher value than an unsolved one (AUC).
+        length: rank correlation of value and length of the work.
+        length_given_verifier: the same, given the verifier's score.
+        position: mean difference of the values in the given and the reverse order.
         flips: mean size of that difference.
     """
 
@@ -62,7 +62,7 @@ class JudgeReport:
 
     @property
     def findings(self) -> list[str]:
-        """What a person should know, in sentences; nothing that the intervals do not support."""
+        """Sentences for a person; only what the intervals support."""
         return [*self._missing(), *self._agreement(), *self._length(), *self._position()]
 
     def _missing(self) -> list[str]:
@@ -103,7 +103,7 @@ class JudgeReport:
         return [f"position bias: the {order} order is judged better, by {abs(found.value):.2f}"]
 
     def as_json(self) -> JSON:
-        """For `--json` and the export."""
+        """Return the report for `--json` and the export."""
         numbers = "agreement tells_success length length_given_verifier position flips".split()
         plain = "judge judged unjudged missing mean again unusable spread verifier".split()
         return {
@@ -114,7 +114,7 @@ class JudgeReport:
 
 
 def report_of(episodes: Iterable[Episode], judge: str = "judge") -> JudgeReport:
-    """What the parts of these episodes' rewards say of a judge."""
+    """Return the report on a judge from the parts of these episodes' rewards."""
     judged, unjudged = [], 0
     missing: dict[str, int] = {}
     for one in episodes:
@@ -131,13 +131,13 @@ def report_of(episodes: Iterable[Episode], judge: str = "judge") -> JudgeReport:
 
 @frozen
 class _Columns:
-    """The numbers of the judged episodes, one a place."""
+    """The numbers of the judged episodes, in order."""
 
     judge: str
     episodes: Sequence[Episode]
 
     def part(self, name: str = "") -> list[float]:
-        """Of each episode that has it, in order."""
+        """Return a part of the rewards of the episodes that have it."""
         name = f"{self.judge}.{name}" if name else self.judge
         parts = [one.reward.parts for one in self.episodes if one.reward is not None]
         return [found[name] for found in parts if name in found]
@@ -180,9 +180,9 @@ class _Columns:
 
 
 def report_of_run(store: RunReader, source: str | None = None) -> list[JudgeReport]:
-    """A report for each judge whose word is in a run's stored rewards."""
+    """Return a report for each judge in a run's stored rewards."""
     names = store.part_names("reward")
-    # Where every reward is missing, no part tells who was to judge.
+    # If every reward is missing, no part names the judge.
     judges = [name for name in ("judge", "human") if name in names] or ["judge"]
     episodes = [one.episode for one in store.episodes(source=source)]
     reports = [report_of(episodes, judge) for judge in judges]
@@ -190,7 +190,7 @@ def report_of_run(store: RunReader, source: str | None = None) -> list[JudgeRepo
 
 
 def write_report(directory: Path) -> None:
-    """`exports/judge.json` in a run's folder, if somebody judged."""
+    """Write `exports/judge.json` in a run's folder, if there are judgements."""
     import json
 
     from orchestrion.runs import RunReader, make_folder, write_atomic

@@ -1,4 +1,4 @@
-"""What a judge goes by: criteria with weights and scales, as data."""
+"""Rubrics: criteria with weights and scales, as data."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ SHIPPED: tuple[ShippedRubric, ...] = ("answer", "code-review", "research-report"
 
 @frozen
 class Scale:
-    """What scores a criterion can have.
+    """The possible scores of a criterion.
 
     Args:
-        low: the worst.
-        high: the best.
-        step: scores are `low` and whole steps above it; 0 allows every number between.
+        low: the worst score.
+        high: the best score.
+        step: scores are `low` plus whole steps; 0 allows every number between.
         written: how a judge writes a score: a number, or text such as "8.5/10", whose second
             number must be `high`.
     """
 
-    # As floats however they were given: what is made of them is hashed.
+    # Converted to floats, as they are hashed.
     low: float = field(default=1.0, converter=float)
     high: float = field(default=5.0, converter=float)
     step: Annotated[float, Meta(ge=0)] = field(default=1.0, converter=float)
@@ -43,31 +43,31 @@ class Scale:
     @step.validator
     def _check_step(self, attribute: Attribute[float], value: float) -> None:
         if value and not self._on_step(self.high, value):
-            raise ValueError(f"from {self.low:g} to {self.high:g} is no whole number of steps")
+            raise ValueError(f"from {self.low:g} to {self.high:g} is not a whole number of steps")
 
     def _on_step(self, score: float, step: float) -> bool:
         steps = (score - self.low) / step
         return abs(steps - round(steps)) < 1e-9
 
     def has(self, score: float) -> bool:
-        """Whether a score is one of this scale. Nothing is rounded or clamped."""
+        """Return whether a score is on this scale; nothing is rounded or clamped."""
         inside = self.low <= score <= self.high
         return inside and (not self.step or self._on_step(score, self.step))
 
     def share(self, score: float) -> float:
-        """A score as a share of the scale, 0 to 1."""
+        """Return a score as a share of the scale, 0 to 1."""
         return (score - self.low) / (self.high - self.low)
 
     @property
     def values(self) -> tuple[float, ...]:
-        """All scores there are, if they are few; nothing otherwise."""
+        """All possible scores if there are at most 100 steps; else none."""
         if not self.step or (count := round((self.high - self.low) / self.step)) > 100:
             return ()
         return tuple(self.low + i * self.step for i in range(count + 1))
 
     @property
     def in_words(self) -> str:
-        """As a judge is told."""
+        """The scale as a judge reads it."""
         between = f"from {self.low:g} to {self.high:g}"
         if self.step == 1 and float(self.low).is_integer():
             kind = "integer"
@@ -85,13 +85,13 @@ class Scale:
 
 @frozen
 class Criterion:
-    """One thing that is judged.
+    """A criterion of a rubric.
 
     Args:
-        name: a word; what the judge's answer calls it.
-        description: what it means, best with what the ends of the scale stand for.
-        weight: its share in the reward, against the other criteria.
-        scale: what scores it can have.
+        name: a word; the key in the judge's answer.
+        description: what it means; it should say what the ends of the scale stand for.
+        weight: in the reward, relative to the other criteria.
+        scale: its possible scores.
     """
 
     name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,40}$")]
@@ -105,8 +105,8 @@ class Rubric:
     """Criteria to judge by.
 
     Args:
-        criteria: at least one; their names differ.
-        name: what it is called.
+        criteria: at least one, with different names.
+        name: of the rubric.
         description: what is judged, in a sentence.
     """
 
@@ -122,7 +122,7 @@ class Rubric:
             raise ValueError(f"criteria must have different names; twice: {', '.join(twice)}")
 
     def value(self, scores: dict[str, float]) -> float:
-        """The weighted mean of the scores as shares of their scales, 0 to 1."""
+        """Return the weighted mean of the scores as shares of their scales, 0 to 1."""
         total = sum(one.weight for one in self.criteria)
         weighted = (one.weight * one.scale.share(scores[one.name]) for one in self.criteria)
         return min(sum(weighted) / total, 1.0)  # rounding may carry full marks past 1
@@ -130,7 +130,7 @@ class Rubric:
 
 @cache
 def shipped(name: ShippedRubric) -> Rubric:
-    """A rubric that comes with this distribution."""
+    """Return a rubric of this distribution."""
     path = files("orchestrion_judge") / "rubrics" / f"{name}.yaml"
     from orchestrion.config import text_as
 
@@ -142,7 +142,7 @@ def read_rubric(path: Path) -> Rubric:
 
     Raises:
         UsageError: it cannot be read.
-        ConfigError: everything in it that is wrong, with its line.
+        ConfigError: its content is wrong; each error has its line.
     """
     from orchestrion.config import read_as
 

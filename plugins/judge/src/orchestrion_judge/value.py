@@ -1,4 +1,4 @@
-"""A judge as an estimator of what unfinished trajectories are worth, for beam search."""
+"""The values `judge` and `reward`: estimates for unfinished trajectories in a beam search."""
 
 from __future__ import annotations
 
@@ -8,27 +8,35 @@ from contextlib import asynccontextmanager
 from attrs import frozen
 from orchestrion_beam.interfaces import Valued, ValueEstimator
 
-from orchestrion import Branch, Key, OpenContext, Session, Usage
-from orchestrion_judge.judging import Judge
-from orchestrion_judge.llm_judge import Judging
-from orchestrion_judge.showing import Show
+from orchestrion import (
+    Branch,
+    Episode,
+    Key,
+    OpenContext,
+    RewardFunction,
+    RunError,
+    Session,
+    Usage,
+    ceiling_of,
+)
+from orchestrion_judge.judging import Judge, Judging
+from orchestrion_judge.prompt import Show
 
-__all__ = ["JudgeValue"]
+__all__ = ["JudgeValue", "RewardValue"]
 
 
 @frozen(kw_only=True)
 class JudgeValue(Judging):
-    """What a model expects of a trajectory that is not finished yet, 0 to 1, by a rubric.
+    """A model's judgement of an unfinished trajectory's prospects, 0 to 1, by a rubric.
 
-    A trajectory in which nothing was said yet is not judged, and neither it nor one whose
-    judgement cannot be read has a value.
+    A trajectory without content has no value, and neither has one whose judgement cannot be read.
     """
 
     show: Show = "transcript"
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[OpenedValue]:
-        """Read the rubric."""
+        """Read the rubric and yield the estimator."""
         yield OpenedValue(self, self.judge(ctx.key, unfinished=True))
 
 
@@ -46,7 +54,7 @@ class OpenedValue(ValueEstimator):
 
     @property
     def scores(self) -> int:
-        """None: it looks for itself."""
+        """0: it needs no score of the verifier."""
         return 0
 
     async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
@@ -60,5 +68,51 @@ class OpenedValue(ValueEstimator):
         return Valued(judgement.value, judgement.usage)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """The most one estimate takes."""
+        """Return a bound of one estimate."""
         return self.settings.ceiling(tokens)
+
+
+@frozen(kw_only=True)
+class RewardValue(ValueEstimator):
+    """The reward that a trajectory would get if it ended here, by its partial score.
+
+    So a cheap reward can lead the search while the run's own, e.g. `llm-judge`, decides at the end.
+
+    Args:
+        reward: gives values from 0 to 1.
+    """
+
+    reward: RewardFunction
+
+    @property
+    def label(self) -> str:
+        """Its name."""
+        return "reward"
+
+    async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
+        """See `ValueEstimator.estimate`.
+
+        Raises:
+            RunError: the reward is not from 0 to 1.
+        """
+        episode = Episode(
+            f"value/{key.hex()}",
+            branch.problem.public(),
+            branch.trajectory,
+            scores=await session.score(branch),
+            observation=branch.step.observation,
+        )
+        reward = await self.reward.score(episode, session.calls(key))
+        if reward is None:
+            return Valued(None)
+        if not 0 <= reward.total <= 1:
+            kind = type(self.reward).__name__
+            raise RunError(
+                f"{kind} gave a trajectory {reward.total:g}; a value is from 0 to 1, so use a "
+                "reward without bonuses and costs"
+            )
+        return Valued(reward.total)
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """Return a bound of one estimate, beside the verifier's partial score."""
+        return ceiling_of(self.reward, tokens)

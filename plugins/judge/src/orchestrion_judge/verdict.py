@@ -1,4 +1,4 @@
-"""A judge's answer, read strictly: what is not exactly as asked for is no verdict."""
+"""Read a judge's answer strictly: an answer that is not exactly as requested is not a verdict."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _LONGEST = 100_000
 
 
 class UnusableError(Exception):
-    """The answer is no verdict; says why."""
+    """Raised for an answer that is not a verdict; its text says why."""
 
 
 def parse_verdict(text: str, rubric: Rubric, mark: str) -> dict[str, float]:
-    """The score of every criterion.
+    """Return the score of every criterion.
 
     Raises:
-        UnusableError: something is missing, extra, repeated, outside its scale, of another type, or
-            the mark is not the one that was asked for.
+        UnusableError: something is missing, extra, repeated, outside its scale or of a wrong type,
+            or the mark is a different one.
     """
     answer = _read(text)
     _has_exactly(answer, ("mark", "reason", "scores"), "the answer")
@@ -53,11 +53,11 @@ def _read(text: str) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
-    """An object whose keys are all different: which of two scores counts is not ours to guess."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise UnusableError("a key stands in it twice")
-    return found
+    """Refuse repeated keys: it is undefined which of two scores counts."""
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise UnusableError("it has a key twice")
+    return result
 
 
 def _no_number(name: str) -> JSON:

@@ -1,7 +1,7 @@
-"""Language models behind APIs, for Orchestrion; see the README for the models themselves.
+"""Language models behind APIs; see the README.
 
-Public for other plugins: the models, what tokens cost, and the parts of a client of another
-service. Names are imported on first use, so that listing plugins imports no HTTP library.
+Public for other plugins: the models, prices of tokens, and parts for clients of other services.
+Names are imported on first use, so that listing plugins imports no HTTP library.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from orchestrion import names_on_first_use
 
 if TYPE_CHECKING:
-    from orchestrion_llm.anthropic import AnthropicModel as AnthropicModel
     from orchestrion_llm.faults import Place as Place
     from orchestrion_llm.faults import described as described
     from orchestrion_llm.faults import of_answer as of_answer
-    from orchestrion_llm.openai import OpenAIModel as OpenAIModel
+    from orchestrion_llm.models import AnthropicModel as AnthropicModel
+    from orchestrion_llm.models import OpenAIModel as OpenAIModel
     from orchestrion_llm.prices import Price as Price
     from orchestrion_llm.prices import Tokens as Tokens
     from orchestrion_llm.prices import known_price as known_price
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
-        "orchestrion_llm.anthropic": "AnthropicModel",
         "orchestrion_llm.faults": "Place described of_answer",
-        "orchestrion_llm.openai": "OpenAIModel",
+        "orchestrion_llm.models": "AnthropicModel OpenAIModel",
         "orchestrion_llm.prices": "Price Tokens known_price",
         "orchestrion_llm.settings": "Limits",
         "orchestrion_llm.transport": "EncodedError TooLongError http_client",

@@ -63,7 +63,7 @@ class _Message(msgspec.Struct):
 
     @property
     def text(self) -> str | None:
-        """Its text; None where it has no content. Pieces of other kinds are thinking."""
+        """Its text; None without content. Pieces of other types are thinking."""
         if self.content is None or isinstance(self.content, str):
             return self.content
         return "".join(one.text or "" for one in self.content if one.type == "text")
@@ -77,10 +77,177 @@ class _Choice(msgspec.Struct):
 
 
 class _Completion(msgspec.Struct):
-    choices: list[_Choice] = wire.no_field()
+    choices: list[_Choice] = []
     model: str = ""
     usage: Any = None
     error: wire.ErrorBody | None = None
+
+
+def _turns(said: Sequence[Said]) -> list[JSON]:
+    """Messages; images of tools follow their results, which must be texts here."""
+    turns: list[JSON] = []
+    shown: list[JSON] = []
+    for one in said:
+        if one.role != "tool" and shown:
+            turns.append({"role": "user", "content": shown})
+            shown = []
+        turns.append(_turn(one))
+        if one.role == "tool" and one.media:
+            shown += [{"type": "text", "text": f"Shown by the tool call {one.tool_call_id}:"}]
+            shown += map(_part, one.media)
+    return [*turns, {"role": "user", "content": shown}] if shown else turns
+
+
+def _turn(one: Said) -> JSON:
+    if one.role == "tool":
+        return {"role": "tool", "tool_call_id": one.tool_call_id, "content": one.text}
+    if one.raw is not None:
+        return one.raw
+    content = list(map(_part, one.parts)) if one.media else one.text
+    turn: dict[str, JSON] = {"role": one.role, "content": content}
+    if one.tool_calls:
+        turn["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in one.tool_calls
+        ]
+    return turn
+
+
+def _part(part: Part) -> JSON:
+    if part.kind == "text":
+        return {"type": "text", "text": part.text}
+    if part.kind == "image":
+        return {"type": "image_url", "image_url": {"url": data_url(part)}}
+    if part.url:
+        raise CallError("Chat Completions takes files as base64 only, not by url", "permanent")
+    return {"type": "file", "file": {"filename": part.name, "file_data": data_url(part)}}
+
+
+def _kept(message: Mapping[str, Any]) -> JSON:
+    """A message that must be sent back unchanged; None for plain ones.
+
+    Some services need their reasoning back, and sign calls (`extra_content`).
+    """
+    more = {name for name, value in message.items() if name not in _PLAIN and value}
+    calls = message.get("tool_calls") or ()
+    signed = any(set(call) - _PLAIN_CALL for call in calls)
+    if not more and not signed and not isinstance(message.get("content"), list):
+        return None
+    kept = {name: message[name] for name in message if name in more}
+    kept |= {"role": "assistant", "content": message.get("content")}
+    if calls:
+        kept["tool_calls"] = [{k: v for k, v in call.items() if k != "index"} for call in calls]
+    return kept
+
+
+def _result(
+    message: _Message, reason: str | None, model: str, usage: Any, raw: JSON
+) -> wire.Result:
+    if reason is None:
+        raise wire.missing("finish reason")
+    calls = [
+        ToolCall(one.id or "", one.function.name or "", one.function.arguments or "{}")
+        for one in message.tool_calls or ()
+        if one.function is not None
+    ]
+    stop, unknown = wire.stop_of(reason, _STOPS)
+    text = message.text
+    if message.refusal:
+        text, stop = text or message.refusal, "refused"
+    if text is None and not calls and stop == "end" and not unknown:
+        raise wire.missing("content")
+    text = text or ""
+    stop = wire.settled(text, stop, calls)
+    return wire.Result(text, stop, model, calls, _tokens(usage), unknown, raw)
+
+
+def _tokens(told: Any) -> Tokens | None:
+    usage = wire.stated(told, _Usage)
+    if usage is None:
+        return None
+    return wire.counted(
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.prompt_tokens_details,
+        usage.total_tokens,
+    )
+
+
+class _Collector(wire.Collector):
+    """See `Collector`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._message: dict[str, Any] = {}
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._reason: str | None = None
+        self._model = ""
+        self._usage: Any = None
+
+    def event(self, name: str, data: bytes) -> str:
+        """See `Collector.event`."""
+        if data == b"[DONE]":
+            self.whole = self.ended
+            return ""
+        part = wire.decoded(data, _Completion)
+        if part.error is not None:
+            raise part.error.raised()
+        self._model = part.model or self._model
+        self._usage = part.usage or self._usage
+        text = ""
+        written = wire.decoded(data, dict).get("choices", ())
+        for choice, raw in zip(part.choices, written, strict=True):
+            if choice.index == 0:
+                self._reason = choice.finish_reason or self._reason
+                self._add(raw.get("delta") or {})
+                text += (choice.delta and choice.delta.text) or ""
+        self.pieces.append(text)
+        return text
+
+    def _add(self, delta: dict[str, Any]) -> None:
+        """Add a piece of the message."""
+        calls = delta.pop("tool_calls", None) or ()
+        _joined(self._message, delta)
+        for piece in calls:
+            call = self._calls.setdefault(piece.get("index", 0), {})
+            function = piece.pop("function", None)
+            # Some services repeat these in every piece; only arguments grow.
+            call |= {k: v for k, v in piece.items() if v and not call.get(k)}
+            if function is not None:
+                known = call.setdefault("function", {"name": "", "arguments": ""})
+                known["name"] = known["name"] or function.get("name") or ""
+                known["arguments"] += function.get("arguments") or ""
+
+    @property
+    def ended(self) -> bool:
+        """See `Collector.ended`."""
+        return self._reason is not None
+
+    def result(self) -> wire.Result:
+        """See `Collector.result`."""
+        whole = dict(self._message)
+        if self._calls:
+            whole["tool_calls"] = [self._calls[i] for i in sorted(self._calls)]
+        message = msgspec.convert(whole, _Message)
+        return _result(message, self._reason, self._model, self._usage, _kept(whole))
+
+
+def _joined(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:
+    """Add a piece to a message: texts and lists grow, other values are replaced."""
+    for name, value in piece.items():
+        old = whole.get(name)
+        if value is None or name == "role":
+            continue
+        if isinstance(value, str) and isinstance(old, list):
+            value = [{"type": "text", "text": value}]
+        if isinstance(value, list) and isinstance(old, str):
+            old = [{"type": "text", "text": old}] if old else []
+        grows = isinstance(value, str | list) and isinstance(old, type(value))
+        whole[name] = old + value if grows else value
 
 
 class ChatWire:
@@ -88,6 +255,7 @@ class ChatWire:
 
     path = "/chat/completions"
     embeddings: str | None = "/embeddings"
+    collector: type[wire.Collector] = _Collector
     streaming: Mapping[str, JSON] = {"stream": True, "stream_options": {"include_usage": True}}
 
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
@@ -140,180 +308,3 @@ class ChatWire:
             whole.usage,
             _kept(written["message"]),
         )
-
-    def collector(self) -> _Collector:
-        """See `Wire.collector`."""
-        return _Collector()
-
-
-def _turns(said: Sequence[Said]) -> list[JSON]:
-    """Messages; what tools showed follows their results, which are texts here."""
-    turns: list[JSON] = []
-    shown: list[JSON] = []
-    for one in said:
-        if one.role != "tool" and shown:
-            turns.append({"role": "user", "content": shown})
-            shown = []
-        turns.append(_turn(one))
-        if one.role == "tool" and one.media:
-            shown += [{"type": "text", "text": f"Shown by the tool call {one.tool_call_id}:"}]
-            shown += map(_part, one.media)
-    return [*turns, {"role": "user", "content": shown}] if shown else turns
-
-
-def _turn(one: Said) -> JSON:
-    if one.role == "tool":
-        return {"role": "tool", "tool_call_id": one.tool_call_id, "content": one.text}
-    if one.raw is not None:
-        return one.raw
-    content = list(map(_part, one.parts)) if one.media else one.text
-    turn: dict[str, JSON] = {"role": one.role, "content": content}
-    if one.tool_calls:
-        turn["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in one.tool_calls
-        ]
-    return turn
-
-
-def _part(part: Part) -> JSON:
-    if part.kind == "text":
-        return {"type": "text", "text": part.text}
-    if part.kind == "image":
-        return {"type": "image_url", "image_url": {"url": data_url(part)}}
-    if part.url:
-        raise CallError("Chat Completions takes files as base64 only, not by url", "permanent")
-    return {"type": "file", "file": {"filename": part.name, "file_data": data_url(part)}}
-
-
-def _kept(message: Mapping[str, Any]) -> JSON:
-    """A message that has to be sent back as it is; None where we have all of it.
-
-    Some services want their reasoning back, and sign calls (`extra_content`).
-    """
-    more = {name for name, value in message.items() if name not in _PLAIN and value}
-    calls = message.get("tool_calls") or ()
-    signed = any(set(call) - _PLAIN_CALL for call in calls)
-    if not more and not signed and not isinstance(message.get("content"), list):
-        return None
-    kept = {name: message[name] for name in message if name in more}
-    kept |= {"role": "assistant", "content": message.get("content")}
-    if calls:
-        kept["tool_calls"] = [{k: v for k, v in call.items() if k != "index"} for call in calls]
-    return kept
-
-
-def _result(
-    message: _Message, reason: str | None, model: str, usage: Any, raw: JSON
-) -> wire.Result:
-    if reason is None:
-        raise wire.missing("finish reason")
-    calls = [
-        ToolCall(one.id or "", one.function.name or "", one.function.arguments or "{}")
-        for one in message.tool_calls or ()
-        if one.function is not None
-    ]
-    stop, unknown = wire.stop_of(reason, _STOPS)
-    text = message.text
-    if message.refusal:
-        text, stop = text or message.refusal, "refused"
-    if text is None and not calls and stop == "end" and not unknown:
-        raise wire.missing("content")
-    text = text or ""
-    stop = wire.settled(text, stop, calls)
-    return wire.Result(text, stop, model, calls, _tokens(usage), unknown, raw)
-
-
-def _tokens(told: Any) -> Tokens | None:
-    usage = wire.stated(told, _Usage)
-    if usage is None:
-        return None
-    return wire.counted(
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        usage.prompt_tokens_details,
-        usage.total_tokens,
-    )
-
-
-class _Collector:
-    """See `Collector`."""
-
-    def __init__(self) -> None:
-        self._text: list[str] = []
-        self._message: dict[str, Any] = {}
-        self._calls: dict[int, dict[str, Any]] = {}
-        self._reason: str | None = None
-        self._model = ""
-        self._usage: Any = None
-        self.whole = False
-
-    def event(self, name: str, data: bytes) -> str:
-        """See `Collector.event`."""
-        if data == b"[DONE]":
-            self.whole = self.ended
-            return ""
-        part = wire.decoded(data, _Completion)
-        if part.error is not None:
-            raise part.error.raised()
-        self._model = part.model or self._model
-        self._usage = part.usage or self._usage
-        text = ""
-        written = wire.decoded(data, dict).get("choices", ())
-        for choice, raw in zip(part.choices, written, strict=True):
-            if choice.index == 0:
-                self._reason = choice.finish_reason or self._reason
-                self._add(raw.get("delta") or {})
-                text += (choice.delta and choice.delta.text) or ""
-        self._text.append(text)
-        return text
-
-    def _add(self, delta: dict[str, Any]) -> None:
-        """Put a piece of the message, as it is written, to what came before."""
-        calls = delta.pop("tool_calls", None) or ()
-        _joined(self._message, delta)
-        for piece in calls:
-            call = self._calls.setdefault(piece.get("index", 0), {})
-            function = piece.pop("function", None)
-            # Some repeat these in every piece; only arguments grow.
-            call |= {k: v for k, v in piece.items() if v and not call.get(k)}
-            if function is not None:
-                known = call.setdefault("function", {"name": "", "arguments": ""})
-                known["name"] = known["name"] or function.get("name") or ""
-                known["arguments"] += function.get("arguments") or ""
-
-    @property
-    def ended(self) -> bool:
-        """See `Collector.ended`."""
-        return self._reason is not None
-
-    @property
-    def text(self) -> str:
-        """See `Collector.text`."""
-        return "".join(self._text)
-
-    def result(self) -> wire.Result:
-        """See `Collector.result`."""
-        whole = dict(self._message)
-        if self._calls:
-            whole["tool_calls"] = [self._calls[i] for i in sorted(self._calls)]
-        message = msgspec.convert(whole, _Message)
-        return _result(message, self._reason, self._model, self._usage, _kept(whole))
-
-
-def _joined(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:
-    """Add a piece of a message to the whole: texts and lists grow, anything else is replaced."""
-    for name, value in piece.items():
-        old = whole.get(name)
-        if value is None or name == "role":
-            continue
-        if isinstance(value, str) and isinstance(old, list):
-            value = [{"type": "text", "text": value}]
-        if isinstance(value, list) and isinstance(old, str):
-            old = [{"type": "text", "text": old}] if old else []
-        grows = isinstance(value, str | list) and isinstance(old, type(value))
-        whole[name] = old + value if grows else value

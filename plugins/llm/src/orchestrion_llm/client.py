@@ -1,8 +1,9 @@
-"""One open connection to a service, through its vendor's SDK: one attempt of a call at a time.
+"""An open connection to a service through its vendor's SDK, which makes one attempt at a call.
 
-The SDK supplies authentication, headers, addresses and errors; its retries are off. What it does
-not do is done here: redirects are refused, bodies are capped, streams must end properly, and
-whatever comes back is checked before use. Imported when a model is opened, never before.
+The SDK supplies authentication, headers, addresses and errors; its retries are off. The rest is
+done here: redirects are refused, bodies are capped, streams must end properly, and answers are
+checked before use. `check` tries key and model by free requests before a run. This module is
+imported when a model is opened, never before.
 """
 
 from __future__ import annotations
@@ -11,22 +12,23 @@ import codecs
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import httpx2
+import msgspec
 from attrs import frozen
 
-from orchestrion import Answer, CallError, Usage, hidden
+from orchestrion import Answer, CallError, Usage, UsageError, did_you_mean, hidden
 from orchestrion_llm import faults
-from orchestrion_llm.embeddings import embedded
 from orchestrion_llm.faults import Place
 from orchestrion_llm.prices import Price, Tokens, usage_of
 from orchestrion_llm.transport import EncodedError, TooLongError, http_client, timeouts
-from orchestrion_llm.wire import Collector, MalformedError, Result, ServiceError, Wire
+from orchestrion_llm.wire import Collector, MalformedError, Result, ServiceError, Wire, embedded
 
 if TYPE_CHECKING:
     from orchestrion_llm.settings import ApiSettings
 
-__all__ = ["Client", "Sdk", "anthropic_sdk", "openai_sdk"]
+__all__ = ["Client", "Sdk", "check", "open_sdk"]
 
 _LOOK = 15.0
 _PARTIAL = 120
@@ -35,56 +37,44 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 @frozen
 class Sdk:
-    """A vendor's client, and the errors it raises."""
+    """A vendor's client, and the errors that it raises."""
 
     client: Any
     status_error: type[Exception]
-    timeout_error: type[Exception]
     connection_error: type[Exception]
 
 
-def anthropic_sdk(key: str, base_url: str, headers: Mapping[str, str], timeout: float) -> Sdk:
-    """Anthropic's SDK, told all it would otherwise look for in the environment."""
-    import anthropic
+def open_sdk(
+    vendor: str, key: str, base_url: str, headers: Mapping[str, str], timeout: float
+) -> Sdk:
+    """Return the SDK of "anthropic" or "openai"; nothing is read from the environment."""
+    settings: dict[str, Any] = {
+        "api_key": key,
+        "base_url": base_url,
+        "max_retries": 0,
+        "timeout": timeouts(timeout),
+        "default_headers": dict(headers),
+        "http_client": http_client(base_url, timeout),
+    }
+    if vendor == "anthropic":
+        import anthropic
 
-    client = anthropic.AsyncAnthropic(
-        api_key=key,
-        base_url=base_url,
-        max_retries=0,
-        timeout=timeouts(timeout),
-        default_headers=dict(headers),
-        http_client=http_client(base_url, timeout),
-        open_telemetry=False,
-    )
-    return Sdk(
-        client, anthropic.APIStatusError, anthropic.APITimeoutError, anthropic.APIConnectionError
-    )
-
-
-def openai_sdk(key: str, base_url: str, headers: Mapping[str, str], timeout: float) -> Sdk:
-    """OpenAI's SDK, told all it would otherwise look for in the environment."""
+        client = anthropic.AsyncAnthropic(**settings, open_telemetry=False)
+        return Sdk(client, anthropic.APIStatusError, anthropic.APIConnectionError)
     import openai
 
-    client = openai.AsyncOpenAI(
-        api_key=key,
-        base_url=base_url,
-        max_retries=0,
-        timeout=timeouts(timeout),
-        default_headers=dict(headers),
-        http_client=http_client(base_url, timeout),
-    )
-    return Sdk(client, openai.APIStatusError, openai.APITimeoutError, openai.APIConnectionError)
+    return Sdk(openai.AsyncOpenAI(**settings), openai.APIStatusError, openai.APIConnectionError)
 
 
 class Client:
-    """Attempts calls of one model.
+    """Makes attempts at calls of one model.
 
     Args:
         sdk: the vendor's client.
         wire: the API to speak.
-        place: whom messages speak of.
-        price: what tokens cost, if that is known.
-        settings: for how long it waits.
+        place: what error messages name.
+        price: of tokens, if known.
+        settings: the timeouts.
     """
 
     def __init__(
@@ -100,17 +90,18 @@ class Client:
     async def attempt(
         self, content: bytes, name: str, reserve: Usage, show: Callable[[str], None] | None
     ) -> Answer:
-        """One attempt of a call.
+        """Make one attempt at a call.
 
         Args:
             content: the body.
-            name: equal in all attempts of one call, and in no other call.
-            reserve: what the attempt may take; booked where it may have and does not say.
-            show: given the text as it comes; without it nothing is streamed.
+            name: the same for all attempts at one call, and different for other calls.
+            reserve: the bound of the attempt; booked if the attempt may have cost something and
+                the service does not say what.
+            show: receives the text as it comes; without it nothing is streamed.
 
         Raises:
-            CallError: with its class of fault. No other error is its cause: theirs hold headers
-                and bodies.
+            CallError: with its kind of fault. It has no cause: errors of the SDK hold headers and
+                bodies.
             TimeoutError: nothing came, or no more.
         """
         failure: CallError | TimeoutError | None = None
@@ -126,13 +117,13 @@ class Client:
         if failure is None:
             return self._answer(result, reserve)
         if isinstance(failure, CallError) and faults.is_refusal(failure):
-            # Before anything was written it is free; in the middle of an answer it may not be.
+            # It is free before anything was written, but perhaps not in the middle of an answer.
             tokens = Tokens(0, 0) if failure.spent is None else None
             return self._answer(Result("", "refused", self._place.model, tokens=tokens), reserve)
         raise failure
 
     async def embed(self, content: bytes, name: str, reserve: Usage, count: int) -> Answer:
-        """One attempt of embedding `count` texts; arguments and errors are those of `attempt`."""
+        """Make one attempt at embedding `count` texts; see `attempt` for arguments and errors."""
         failure: CallError | TimeoutError | None = None
         try:
             response = await self._send(content, name, stream=False, path=self._wire.embeddings)
@@ -164,9 +155,9 @@ class Client:
     async def _collect(
         self, response: httpx2.Response, show: Callable[[str], None], reserve: Usage
     ) -> Result:
-        """The answer of a stream, which must say that it is whole, or why the answer ended.
+        """The answer in a stream, which must state that it is complete or why the answer ended.
 
-        A body that is cut (by its length, or in chunks) is an error in any case.
+        A truncated body (by its length, or in chunks) is an error in any case.
         """
         collector = self._wire.collector()
         begun = False
@@ -184,7 +175,7 @@ class Client:
             raise MalformedError(_broken_off(collector, faults.described(error))) from None
         except ServiceError as error:
             fault = faults.of_error(self._place, error)
-            # What came before it may have been paid for, as in a stream that breaks off.
+            # What came before it may cost something, as in a stream that breaks off.
             fault.spent = reserve if begun else None
             raise fault from None
         finally:
@@ -197,12 +188,12 @@ class Client:
         data, tokens = result.data(), result.tokens
         if tokens is not None and (tokens.output or not (result.text or result.tool_calls)):
             return Answer(data, usage_of(tokens, self._price))
-        # The service does not say, or says that an answer with something in it took nothing. What
-        # it wrote is no bound either: models think in tokens that are paid for and not shown.
+        # The service states no usage, or none for an answer with content. The answer's length is no
+        # bound either: models think in tokens that are paid for and not shown.
         return Answer(data, reserve, estimated=True)
 
     def _fault(self, error: Exception, reserve: Usage) -> CallError | TimeoutError:
-        """What a failed attempt means; core books time-outs in full."""
+        """The fault of a failed attempt; core books timeouts in full."""
         sdk, place = self._sdk, self._place
         if isinstance(error, CallError):
             return error
@@ -229,16 +220,16 @@ class Client:
             return CallError(f"{service} cannot be reached: {faults.described(error)}")
         if _caused_by(error, (httpx2.TimeoutException,)):
             return TimeoutError()
-        # The request was on its way: the service may have answered it, and charged for it.
+        # The request was sent: the service may have answered and charged it.
         return CallError(
             f"{service}: the connection broke: {faults.described(error)}", spent=reserve
         )
 
     async def look(self, path: str) -> httpx2.Response:
-        """A free request; gives the answer whatever its status.
+        """Make a free request; return the response with any status.
 
         Raises:
-            CallError: there was none.
+            CallError: there was no response.
         """
         try:
             response: httpx2.Response = await self._sdk.client.get(
@@ -265,13 +256,13 @@ def _caused_by(error: BaseException | None, kinds: tuple[type[BaseException], ..
 
 
 def _broken_off(collector: Collector, why: str) -> str:
-    text = hidden(collector.text)
+    text = hidden("".join(collector.pieces))
     shown = repr(text[-_PARTIAL:]) if text else "nothing"
     return f"a stream that broke off after {len(text)} characters ({why}); last came {shown}"
 
 
 async def _events(response: httpx2.Response) -> AsyncIterator[tuple[str, bytes]]:
-    """Server-sent events: their names and data."""
+    """Yield the names and data of server-sent events."""
     name = ""
     data: list[bytes] = []
     async for line in _lines(response):
@@ -284,20 +275,20 @@ async def _events(response: httpx2.Response) -> AsyncIterator[tuple[str, bytes]]
         elif line.startswith(b"event:"):
             name = line[6:].strip().decode(errors="replace")
         elif line.startswith((b"{", b"<")):
-            # An answer in one piece where a stream was asked for.
+            # An answer in one piece instead of a stream.
             raise MalformedError("no stream of events")
     if any(data):
         yield name, b"\n".join(data)
 
 
 async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """Lines as events have them: other characters that end lines elsewhere stand in texts."""
+    """Yield lines as events define them: other line ends of Unicode are part of texts."""
     held = bytearray()
     begun = returned = False
     async for chunk in response.aiter_bytes():
         if not begun:
             chunk, begun = chunk.removeprefix(codecs.BOM_UTF8), True
-        # A line feed that belongs to a carriage return may come with the next piece.
+        # The line feed of a carriage return may come with the next chunk.
         chunk = b"\r" + chunk if returned else chunk
         returned = chunk.endswith(b"\r")
         first, *others = _LINE_END.split(chunk[:-1] if returned else chunk)
@@ -307,3 +298,69 @@ async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
             held = bytearray(line)
     if held or returned:
         yield bytes(held)
+
+
+class _Entry(msgspec.Struct):
+    id: str
+
+
+class _List(msgspec.Struct):
+    data: list[_Entry]
+
+
+async def check(
+    client: Client,
+    models: str,
+    place: Place,
+    base_url: str,
+    note: Callable[[str, str], None],
+) -> None:
+    """Check key and model by free requests.
+
+    Args:
+        client: makes the requests.
+        models: the path of the list of models.
+        place: what error messages name.
+        base_url: the address.
+        note: receives what could not be checked.
+
+    Raises:
+        UsageError: the key is refused, the model is unknown, or there is no response.
+    """
+    failure = ""
+    try:
+        response = await client.look(f"{models}/{quote(place.model, safe='')}")
+        if response.status_code == 404:
+            listed = await client.look(models)
+            if listed.status_code != 404:
+                response = listed
+            names = _names(listed.content) if listed.status_code == 200 else None
+            if names is not None and place.model not in names:
+                close = did_you_mean(place.model, names)
+                failure = f"{place.service}: there is no model {place.model!r} there{close}"
+    except CallError as error:
+        failure = str(error)
+    if failure:
+        raise UsageError(f"{place.path}: {failure}")
+    status = response.status_code
+    if status == 200:
+        return
+    fault = faults.of_answer(place, status, response.headers, response.content)
+    if status in (401, 403) or 300 <= status < 400 or fault.fault == "quota":
+        raise UsageError(f"{place.path}: {fault}{_advice(place, base_url, status)}")
+    note("preflight", f"key and model could not be checked: {fault}")
+
+
+def _names(body: bytes) -> list[str] | None:
+    try:
+        return [one.id for one in msgspec.json.decode(body, type=_List).data]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _advice(place: Place, base_url: str, status: int) -> str:
+    if status not in (401, 403):
+        return ""
+    if place.key_env:
+        return f"; put a valid key for {base_url} into {place.key_env}"
+    return f"; name the environment variable with a key for {base_url} as {place.path}.key_env"

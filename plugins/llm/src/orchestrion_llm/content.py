@@ -1,4 +1,4 @@
-"""The messages of a request: texts, images and files in one form, whatever API they are for."""
+"""The messages of a request: texts, images and files in one form for all APIs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FIELDS = {
 
 @frozen
 class ToolCall:
-    """A tool that the model wants to be called; `arguments` is what it wrote."""
+    """A tool call of a model; `arguments` is the text that it wrote."""
 
     id: str
     name: str
@@ -33,7 +33,7 @@ class ToolCall:
 
 @frozen
 class Part:
-    """A part of a message: a text, or an image or a file as base64 or as an address."""
+    """A part of a message: a text, or an image or file as base64 or by its address."""
 
     kind: Literal["text", "image", "file"]
     text: str = ""
@@ -45,14 +45,14 @@ class Part:
 
 @frozen
 class Said:
-    """One message of a request.
+    """A message of a request.
 
     Args:
-        role: who says it.
-        parts: what is said.
+        role: of its author.
+        parts: its content.
         tool_calls: of an assistant.
-        tool_call_id: what a tool's message answers.
-        raw: an assistant's message as this service wrote it, to be sent back as it is.
+        tool_call_id: the call that a tool's message answers.
+        raw: an assistant's message as this service wrote it, to be sent back unchanged.
     """
 
     role: str
@@ -63,20 +63,20 @@ class Said:
 
     @property
     def text(self) -> str:
-        """What is said in words."""
+        """The text of all parts."""
         return "\n\n".join(part.text for part in self.parts if part.kind == "text")
 
     @property
     def media(self) -> Sequence[Part]:
-        """What is said otherwise."""
+        """The images and files."""
         return [part for part in self.parts if part.kind != "text"]
 
 
 def messages(request: Mapping[str, JSON]) -> tuple[str, list[Said]]:
-    """The system's text, and the other messages in order.
+    """Return the system text, and the other messages in order.
 
     Raises:
-        CallError: permanent; they are no messages.
+        CallError: permanent; a message is malformed.
     """
     system, said = "", []
     for i, message in enumerate(request.get("messages") or ()):
@@ -92,20 +92,20 @@ def messages(request: Mapping[str, JSON]) -> tuple[str, list[Said]]:
             name = message.get("tool_call_id") or ""
             said.append(Said(role, parts, calls, name, message.get("raw")))
         else:
-            raise CallError(f"message {i}: no role {role!r} here", "permanent")
+            raise CallError(f"message {i}: unknown role {role!r}", "permanent")
         if role in ("system", "assistant") and any(part.kind != "text" for part in parts):
-            raise CallError(f"message {i}: images and files cannot be the {role}'s", "permanent")
+            raise CallError(f"message {i}: the role {role} takes no images and files", "permanent")
     if not said:
         raise CallError("a request needs a message of the user", "permanent")
     return system, said
 
 
 def media_tokens(request: Mapping[str, JSON], each: int) -> int:
-    """What images and files take beyond the bytes of the request's body; may be negative.
+    """Return the tokens of images and files beyond their bytes in the body; may be negative.
 
     Args:
-        request: as a model gets it.
-        each: the most tokens of one image.
+        request: in the form of `Model`.
+        each: a bound of the tokens of one image.
     """
     tokens = 0
     for message in request.get("messages") or ():
@@ -115,13 +115,13 @@ def media_tokens(request: Mapping[str, JSON], each: int) -> int:
             if part.get("type") == "image":
                 tokens += each - size
             elif part.get("type") == "file":
-                # No bound is known: pages that are packed well may be many.
+                # No bound is known: a compressed file may have many pages.
                 tokens += max(0, each - size)
     return tokens
 
 
 def data_url(part: Part) -> str:
-    """An image or file as one address, which may hold it."""
+    """Return the address of an image or file, or its content as a data URL."""
     return part.url or f"data:{part.media_type};base64,{part.data}"
 
 
@@ -165,6 +165,6 @@ def _medium(given: Mapping[str, str], kind: Literal["image", "file"], where: str
     try:
         base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
-        raise CallError(f"{where}: data is no base64", "permanent") from None
+        raise CallError(f"{where}: data is not base64", "permanent") from None
     name = given.get("name") or ("file.pdf" if kind == "file" else "")
     return Part(kind, "", media_type, data, url, name)

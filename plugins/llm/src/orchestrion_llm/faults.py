@@ -1,15 +1,15 @@
-"""What kind of fault it was: from a status, its headers and its body, or from an error's name.
+"""Classify faults by status, headers and body, or by the name of an error.
 
-    | what came | fault |
+    | response | fault |
     | --- | --- |
     | 429 | rate_limit, with the hint of the service |
     | quota or billing, in whatever status it comes; 402; 401 and 403 | quota: the run pauses |
     | 503, 529, "overloaded" | overload |
     | 408, 409, 425, other 5xx, connection, DNS, a broken connection | transient |
-    | an answer that is none | malformed |
+    | an answer that cannot be used | malformed |
     | 3xx, other 4xx, a certificate that does not verify | permanent |
 
-A refusal is no fault: see `is_refusal`.
+A refusal is not a fault: see `is_refusal`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OVERFLOW_WORDS = re.compile(
 _REFUSAL_CODES = re.compile(r"content_filter|content_policy|moderation_blocked")
 _NUMBER = re.compile(r"\d*\.?\d+|\d+\.", re.ASCII)
 _STATUS_OF = {
-    # names that errors have inside an answer or a stream, by the status they would have had
+    # names of errors inside an answer or a stream, with the status they correspond to
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
     "insufficient_quota": 429,
@@ -71,16 +71,16 @@ _STATUS_OF = {
 
 
 class ContextOverflowError(CallError):
-    """The prompt does not fit into the model's context; nothing was cut silently."""
+    """Raised if the prompt does not fit into the model's context; nothing was cut."""
 
 
 @frozen
 class Place:
-    """Whom messages speak of.
+    """What error messages name.
 
     Args:
         path: of the model in the config.
-        service: as the limiter knows it.
+        service: its name in limits and journal.
         model: its name at the service.
         key_env: the environment variable of the key, or "".
     """
@@ -104,13 +104,13 @@ class _Body(msgspec.Struct):
 
 
 def of_answer(place: Place, status: int, headers: Mapping[str, str], body: bytes) -> CallError:
-    """The fault of an answer that is an error by its status."""
+    """Return the fault of an answer whose status is an error."""
     codes, text = _read(body)
     return _classified(place, status, codes, text, headers)
 
 
 def of_error(place: Place, error: ServiceError) -> CallError:
-    """The fault of an error that came inside an answer, as if it had come as its status."""
+    """Return the fault of an error inside an answer, by the corresponding status."""
     kind = error.kind.lower()
     known = int(kind) if re.fullmatch(r"[45]\d\d", kind) else 500
     status = _STATUS_OF.get(kind, known)
@@ -118,12 +118,12 @@ def of_error(place: Place, error: ServiceError) -> CallError:
 
 
 def is_refusal(error: CallError) -> bool:
-    """Whether the service declined to answer because of what it was asked."""
+    """Return whether the service declined to answer because of the content."""
     return isinstance(error, _Declined)
 
 
 class _Declined(CallError):
-    """Declined by a content filter in front of the model."""
+    """Raised if a content filter before the model declined the request."""
 
 
 def _classified(
@@ -173,7 +173,7 @@ def _permanent(
 
 
 def _host(location: str) -> str:
-    """Where a redirect leads, as far as that can be told."""
+    """The host of a redirect, if it can be read."""
     try:
         host = urlsplit(location).hostname
     except ValueError:
@@ -186,7 +186,7 @@ def _is_quota(codes: str, text: str) -> bool:
 
 
 def _read(body: bytes) -> tuple[str, str]:
-    """The names an error has, and its message; of anything, also of HTML."""
+    """The names of an error, and its message; from any body, including HTML."""
     try:
         read = msgspec.json.decode(body, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -197,14 +197,14 @@ def _read(body: bytes) -> tuple[str, str]:
 
 
 def _clean(text: str) -> str:
-    """One short line without markup, control characters and secrets."""
+    """A short line without markup, control characters and secrets."""
     text = re.sub(r"(?s)<(style|script)\b.*?</\1>|<[^>]*>", " ", hidden(text))
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
 
 
 def hint(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the service asks to wait: in milliseconds, in seconds, or as a date."""
+    """Return the seconds to wait by the headers: in milliseconds, in seconds, or as a date."""
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
@@ -215,7 +215,7 @@ def hint(headers: Mapping[str, str]) -> float | None:
     until = _date(text)
     if until is None:
         return None
-    # By the clock of whoever wrote the date.
+    # By the clock of the service.
     now = _date(headers.get("date", "")) or datetime.now(UTC)
     left = (until - now).total_seconds()
     return left if left > 0 else None
@@ -238,14 +238,14 @@ def _date(text: str) -> datetime | None:
 
 
 def described(error: BaseException) -> str:
-    """A connection's error in a few words: its innermost cause says most."""
+    """Return a short description of a connection's error, by its innermost cause."""
     causes = list(_causes(error))
     text = next((str(one) for one in reversed(causes) if str(one)), "")
     return _clean(f"{type(causes[-1]).__name__}: {text}" if text else type(causes[-1]).__name__)
 
 
 def is_certificate(error: BaseException) -> bool:
-    """Whether the connection failed because the other side is not who it says."""
+    """Return whether the connection failed because of the server's certificate."""
     return any(isinstance(one, ssl.SSLCertVerificationError) for one in _causes(error))
 
 

@@ -77,58 +77,8 @@ class _Event(msgspec.Struct):
     error: wire.ErrorBody | None = None
 
 
-class MessagesWire:
-    """See `Wire`."""
-
-    path = "/v1/messages"
-    embeddings: str | None = None
-    streaming: Mapping[str, JSON] = {"stream": True}
-
-    def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
-        """See `Wire.body`."""
-        chosen = wire.sampling(request, settings)
-        system, said = messages(request)
-        body: dict[str, JSON] = {"model": settings.model, "messages": _turns(said)}
-        if "stop" in chosen:
-            body["stop_sequences"] = chosen.pop("stop")
-        body |= chosen
-        if system:
-            body["system"] = system
-        if tools := request.get("tools"):
-            body["tools"] = [
-                {
-                    "name": tool["name"],
-                    "description": tool.get("description", ""),
-                    "input_schema": tool["schema"],
-                }
-                for tool in tools
-            ]
-        if (choice := wire.tool_choice(request)) is not None:
-            named = {"type": "tool", "name": choice}
-            body["tool_choice"] = {"type": _CHOICES[choice]} if choice in _CHOICES else named
-        if (schema := request.get("schema")) is not None:
-            # Beside what `extra` says of the output, e.g. the effort.
-            config = {**settings.extra.get("output_config", {})}
-            config["format"] = {"type": "json_schema", "schema": wire.closed(schema)}
-            return {**body, **settings.extra, "output_config": config}
-        return body | dict(settings.extra)
-
-    def read(self, raw: bytes) -> wire.Result:
-        """See `Wire.read`."""
-        message = wire.decoded(raw, _Message)
-        if message.error is not None:
-            raise message.error.raised()
-        if message.content is None:
-            raise wire.missing("content")
-        return _result(message, wire.decoded(raw, dict)["content"])
-
-    def collector(self) -> _Collector:
-        """See `Wire.collector`."""
-        return _Collector()
-
-
 def _turns(said: Sequence[Said]) -> list[JSON]:
-    """Messages in blocks; the results of one turn's tools go into one message."""
+    """Messages as blocks; the results of one turn's tools are one message."""
     turns: list[dict[str, Any]] = []
     results: list[JSON] = []
     for one in said:
@@ -166,7 +116,7 @@ def _block(part: Part) -> JSON:
 
 
 def _input(arguments: str) -> JSON:
-    """Arguments as the object that this API wants; what is none is shown to the model as it was."""
+    """Arguments as an object, as the API needs it; other text is wrapped unchanged."""
     try:
         value = msgspec.json.decode(arguments or "{}")
     except (msgspec.DecodeError, RecursionError):
@@ -175,14 +125,14 @@ def _input(arguments: str) -> JSON:
 
 
 def _arguments(value: Any) -> str:
-    """The other way round."""
+    """The inverse of `_input`."""
     if isinstance(value, dict) and set(value) == {_NO_OBJECT}:
         return str(value[_NO_OBJECT])
     return msgspec.json.encode(value or {}).decode()
 
 
 def _result(message: _Message, written: list[Any]) -> wire.Result:
-    """What a message says, and what of it has to be sent back as it is written."""
+    """The result of a message, with the blocks that must be sent back unchanged."""
     if message.stop_reason is None:
         raise wire.missing("stop reason")
     text = "".join(block.text for block in message.content or () if block.type == "text")
@@ -207,18 +157,18 @@ def _tokens(told: Any) -> Tokens | None:
     written = usage.cache_creation_input_tokens or 0
     total = usage.input_tokens + cached + written
     if not total:
-        return None  # no prompt has no tokens
+        return None  # every prompt has tokens
     return wire.credible(Tokens(total, usage.output_tokens, cached, written, hour))
 
 
-class _Collector:
+class _Collector(wire.Collector):
     """See `Collector`."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._message = _Message()
         self._blocks: dict[int, dict[str, Any]] = {}
         self._arguments: dict[int, str] = {}
-        self.whole = False
 
     def event(self, name: str, data: bytes) -> str:
         """See `Collector.event`."""
@@ -229,11 +179,13 @@ class _Collector:
             self._message = event.message
         elif event.type == "content_block_start" and event.content_block is not None:
             self._blocks[event.index] = wire.decoded(data, dict)["content_block"]
+            self.pieces.append(event.content_block.text)
             return event.content_block.text
         elif event.type == "content_block_delta" and event.delta is not None:
             if event.index not in self._blocks:
                 raise wire.MalformedError("a piece of a block that never began")
             self._add(event.index, event.delta)
+            self.pieces.append(event.delta.text)
             return event.delta.text
         elif event.type == "message_delta":
             self._ending(event)
@@ -254,10 +206,9 @@ class _Collector:
     def _ending(self, event: _Event) -> None:
         if event.delta is not None:
             self._message.stop_reason = event.delta.stop_reason
-        # What came at the start is not yet all of it.
         begun, self._message.usage = self._message.usage, event.usage
         if isinstance(begun, Mapping) and isinstance(event.usage, Mapping):
-            # What comes at the end is the sum, and may leave out what has not changed.
+            # The end states totals, and may omit unchanged ones.
             last = {name: value for name, value in event.usage.items() if value is not None}
             self._message.usage = {**begun, **last}
 
@@ -266,17 +217,58 @@ class _Collector:
         """See `Collector.ended`."""
         return self._message.stop_reason is not None
 
-    @property
-    def text(self) -> str:
-        """See `Collector.text`."""
-        blocks = self._blocks.values()
-        return "".join(block.get("text") or "" for block in blocks if block["type"] == "text")
-
     def result(self) -> wire.Result:
         """See `Collector.result`."""
         for index, text in self._arguments.items():
-            # Arguments that were cut are no JSON; they are shown as they came.
+            # Truncated arguments are not JSON; they are kept as text.
             self._blocks[index]["input"] = _input(text)
         written = list(self._blocks.values())
         self._message.content = msgspec.convert(written, list[_Block])
         return _result(self._message, written)
+
+
+class MessagesWire:
+    """See `Wire`."""
+
+    path = "/v1/messages"
+    embeddings: str | None = None
+    collector: type[wire.Collector] = _Collector
+    streaming: Mapping[str, JSON] = {"stream": True}
+
+    def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
+        """See `Wire.body`."""
+        chosen = wire.sampling(request, settings)
+        system, said = messages(request)
+        body: dict[str, JSON] = {"model": settings.model, "messages": _turns(said)}
+        if "stop" in chosen:
+            body["stop_sequences"] = chosen.pop("stop")
+        body |= chosen
+        if system:
+            body["system"] = system
+        if tools := request.get("tools"):
+            body["tools"] = [
+                {
+                    "name": tool["name"],
+                    "description": tool.get("description", ""),
+                    "input_schema": tool["schema"],
+                }
+                for tool in tools
+            ]
+        if (choice := wire.tool_choice(request)) is not None:
+            named = {"type": "tool", "name": choice}
+            body["tool_choice"] = {"type": _CHOICES[choice]} if choice in _CHOICES else named
+        if (schema := request.get("schema")) is not None:
+            # Merged with `extra`, e.g. the effort.
+            config = {**settings.extra.get("output_config", {})}
+            config["format"] = {"type": "json_schema", "schema": wire.closed(schema)}
+            return {**body, **settings.extra, "output_config": config}
+        return body | dict(settings.extra)
+
+    def read(self, raw: bytes) -> wire.Result:
+        """See `Wire.read`."""
+        message = wire.decoded(raw, _Message)
+        if message.error is not None:
+            raise message.error.raised()
+        if message.content is None:
+            raise wire.missing("content")
+        return _result(message, wire.decoded(raw, dict)["content"])

@@ -1,4 +1,4 @@
-"""A model at work: canonical request, reservation, fallback."""
+"""An opened model: canonical request, reservation, fallback."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 __all__ = ["ApiModel"]
 
 VERSION = "2"
-"""Raised when equal requests begin to be sent or read differently."""
+"""Incremented whenever equal requests are sent or read differently than before."""
 
 _FRAME = 64
-"""Tokens that a service puts around a prompt, beside its fields, which the bytes cover."""
+"""Tokens that a service adds to a prompt beside its fields, which the bytes cover."""
 _TOOLS_FRAME = 1024
-"""Tokens that it adds to explain tools, or the form of the output, to the model."""
+"""Tokens that it adds to describe tools or the output's form."""
 
 _encode = msgspec.json.encode
 
@@ -50,11 +50,11 @@ class ApiModel(Model):
 
     Args:
         settings: of the component.
-        wire: the API it is asked through.
-        place: whom messages speak of.
-        price: what tokens cost, if that is known.
-        client: does the attempts; None in a replay and in a dry run, where there are none.
-        close: said beside an unknown price: which model is meant, perhaps.
+        wire: the API.
+        place: what error messages name.
+        price: of tokens, if known.
+        client: makes the attempts; None in a replay and in a dry run.
+        close: a hint beside an unknown price: a similar name of a model.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class ApiModel(Model):
         self.unsupported = () if wire.embeddings else ("embed",)
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """See `Model.complete`. An answer by the fallback model names, as `instead_of`, this one.
+        """See `Model.complete`. An answer by the fallback model has the field `instead_of`.
 
         Raises:
-            CallError: after the last attempt, if there is no fallback model for it.
+            CallError: after the last attempt, unless the fallback model answers.
         """
         settings = self._settings
         body = self._wire.body(self._own(request), settings)
@@ -99,14 +99,14 @@ class ApiModel(Model):
         )
         name = key.hex()
         show = calls.show if calls.watched else None
-        # Said either way: what is left out, servers take for what they like.
+        # Stated in both cases: servers have different defaults.
         content = _encode({**body, **(self._wire.streaming if show else {"stream": False})})
         client, place = self._client, self._place
 
         async def attempt() -> Answer:
             if client is None:
                 raise CallError(f"{place.service}: opened without a connection", "permanent")
-            # Runs with one seed have common keys: what is asked belongs to the name.
+            # Runs with the same seed have common keys, so the name includes the content.
             sent = f"{name}.{blake2b(content, digest_size=16).hexdigest()}"
             answer = await client.attempt(content, sent, reserve, show)
             raw = answer.data.get("raw")
@@ -170,16 +170,16 @@ class ApiModel(Model):
         return await calls.run(asked, attempt, reserve)
 
     def embedding_ceiling(self, tokens: int) -> Usage:
-        """The most that embedding texts of so many tokens takes."""
+        """Return a bound of embedding texts of so many tokens."""
         return self._bound(tokens, 0)
 
     def ceiling(self, tokens: int) -> Usage:
-        """The most that one completion takes if it reads at most `tokens` tokens."""
+        """Return a bound of one completion that reads at most `tokens` tokens."""
         own = self._bound(tokens + _FRAME + _TOOLS_FRAME, self._settings.max_tokens)
         other: Any = getattr(self._settings.fallback, "ceiling", None)
         if other is None:
             return own
-        # Only one of them answers; an attempt that failed is free, or is retried at most.
+        # Only one of them answers; failed attempts count as retries.
         most: Usage = other(tokens)
         return Usage(
             max(own.calls, most.calls),
@@ -190,11 +190,11 @@ class ApiModel(Model):
         )
 
     def _tag(self, raw: JSON) -> JSON:
-        """What a service wrote, with its name: nobody else can read it."""
+        """What a service wrote, tagged with its name: no other can read it."""
         return {"service": self._place.service, "api": self._wire.path, "content": raw}
 
     def _own(self, request: Mapping[str, JSON]) -> Mapping[str, JSON]:
-        """A request with what this service wrote as it was, and without what others wrote."""
+        """The request with raw messages of this service, and without those of others."""
         if not any("raw" in one for one in request.get("messages") or ()):
             return request
         messages = []
@@ -219,5 +219,5 @@ def _explained(request: Mapping[str, JSON]) -> bool:
 
 
 def _larger(one: float, other: float) -> float:
-    """The larger of two; unknown if either is."""
+    """The larger of two; NaN if either is."""
     return math.nan if math.isnan(one) or math.isnan(other) else max(one, other)

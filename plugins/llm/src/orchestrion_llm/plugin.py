@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from orchestrion import Component, hookimpl
 
 HERE = "orchestrion_llm"
-# Nobody listens there: what is checked with it needs neither key nor network.
+# No server listens there: checks of this example need neither key nor network.
 _NOWHERE = {"model": "a-model", "base_url": "http://127.0.0.1:9", "preflight": False}
 
 
@@ -15,13 +15,13 @@ _NOWHERE = {"model": "a-model", "base_url": "http://127.0.0.1:9", "preflight": F
 def orchestrion_models() -> Iterator[Component]:
     yield Component(
         "anthropic",
-        f"{HERE}.anthropic:AnthropicModel",
+        f"{HERE}.models:AnthropicModel",
         "a model behind the Messages API of Anthropic, or of a compatible server",
         example=_NOWHERE,
     )
     yield Component(
         "openai",
-        f"{HERE}.openai:OpenAIModel",
+        f"{HERE}.models:OpenAIModel",
         "a model behind Chat Completions or Responses of OpenAI, or of a compatible server",
         example=_NOWHERE,
     )

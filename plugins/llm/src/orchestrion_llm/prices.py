@@ -1,4 +1,4 @@
-"""What tokens cost: rates, looked up offline in `genai-prices`, and the arithmetic on them."""
+"""Prices of tokens: rates, looked up offline in `genai-prices`, and their arithmetic."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Rate = Annotated[float, Meta(ge=0)]
 
 @frozen
 class LongPrice:
-    """The rates of a whole request whose input is long.
+    """The rates of requests with a long input.
 
     Args:
-        over: how many input tokens are not yet long.
+        over: they hold for requests with more input tokens.
         input: US dollars per million input tokens.
         output: US dollars per million output tokens.
         cached_input: the same for input read from the vendor's cache; null charges `input`.
@@ -45,7 +45,7 @@ class LongPrice:
 
 @frozen
 class Price:
-    """What tokens cost.
+    """The price of tokens.
 
     Args:
         input: US dollars per million input tokens.
@@ -54,7 +54,7 @@ class Price:
         cache_write: the same for input written to it; null charges `input`, or twice that where
             the request asks for it.
         cache_write_hour: the same for input written to it for an hour; null charges twice `input`.
-        long: other rates for requests with a long input.
+        long: the rates of requests with a long input.
     """
 
     input: Rate
@@ -65,7 +65,7 @@ class Price:
     long: LongPrice | None = None
 
     def usd(self, tokens: Tokens) -> float:
-        """What a call with these tokens costs."""
+        """Return the cost of a call with these tokens."""
         rates: Price | LongPrice = self
         if self.long is not None and tokens.input > self.long.over:
             rates = self.long
@@ -79,13 +79,13 @@ class Price:
         ) / _MILLION
 
     def most(self, input_tokens: int, output_tokens: int, hour: bool = False) -> float:
-        """The most that a call with at most so many tokens costs.
+        """Return a bound of the cost of a call.
 
         Args:
-            input_tokens: of the whole prompt.
-            output_tokens: of the answer.
-            hour: whether the request asks for its input to be kept in the vendor's cache for an
-                hour. Where the price names a rate for shorter writes, vendors write unasked.
+            input_tokens: the maximum of the prompt.
+            output_tokens: the maximum of the answer.
+            hour: whether the request asks the vendor to cache its input for an hour. Shorter
+                writes with a rate of their own may happen unasked.
         """
         long = self.long if self.long is not None and input_tokens > self.long.over else None
         return (
@@ -94,7 +94,7 @@ class Price:
         ) / _MILLION
 
     def writing(self) -> Price:
-        """This price for requests that ask for their input to be written to the vendor's cache."""
+        """Return the price of requests that ask the vendor to cache their input."""
         long = self.long
         if long is not None:
             long = evolve(long, cache_write=_or(long.cache_write, 2 * long.input))
@@ -106,14 +106,14 @@ def _or(rate: float | None, other: float) -> float:
 
 
 def _dearest(rates: Price | LongPrice, hour: bool) -> float:
-    """The highest rate an input token can have."""
+    """The highest possible rate of an input token."""
     written = _or(rates.cache_write_hour, 2 * rates.input) if hour else 0.0
     return max(rates.input, rates.cached_input or 0.0, rates.cache_write or 0.0, written)
 
 
 @frozen
 class Tokens:
-    """What a service says a call took.
+    """The stated usage of a call.
 
     `cached` and `written` are parts of `input`, and `written_hour` is a part of `written`.
     """
@@ -126,7 +126,7 @@ class Tokens:
 
 
 def usage_of(tokens: Tokens, price: Price | None) -> Usage:
-    """A call's tokens as usage; without a price, its US dollars are NaN."""
+    """Return a call's usage; without a price, its US dollars are NaN."""
     usd = math.nan if price is None else price.usd(tokens)
     return Usage(1, tokens.input, tokens.output, usd, 0.0 if price is None else usd)
 
@@ -140,13 +140,13 @@ def known_price(
     base_url: str | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> Price | None:
-    """The price of a vendor's model, or of a snapshot of it, as `genai-prices` has it offline.
+    """Return the price of a vendor's model or of a snapshot of it; None if it is unknown.
 
     Args:
-        vendor: whose model it is: "anthropic" or "openai".
+        vendor: "anthropic" or "openai".
         model: its name.
-        base_url: the address of another seller, if it is asked there; some are known.
-        extra: of the request's body: what of it has a price of its own (service tier, speed).
+        base_url: the address of another seller; some are known.
+        extra: fields of the request's body; some have prices of their own (service tier, speed).
     """
     provider = _provider(vendor, base_url)
     known = None if provider is None else provider.find_model(model)
@@ -158,14 +158,14 @@ def known_price(
         if isinstance(value := (extra or {}).get(name), str)
     }
     now = datetime.now(UTC)
-    # Some change with the hour; the dearest hour of today bounds the others.
+    # Some prices change with the hour; the highest of today is a bound.
     hours = [known.get_prices(now.replace(hour=hour), context) for hour in range(24)]
     prices = [price for one in hours if (price := _price(one)) is not None]
     return max(prices, key=lambda one: (one.output, one.input), default=None)
 
 
 def known_models(vendor: str, base_url: str | None = None) -> list[str]:
-    """The names of the models that have a price."""
+    """Return the names of the models with a known price."""
     provider = _provider(vendor, base_url)
     return [] if provider is None else [model.id for model in provider.models]
 
@@ -191,12 +191,12 @@ _RATES = {
 
 
 def _price(prices: ModelPrice) -> Price | None:
-    """Rates in our form; None of what is not sold by input and output tokens."""
+    """The price in our form; None if it is not by input and output tokens."""
     values = {name: getattr(prices, theirs) for name, theirs in _RATES.items()}
     if values["input"] is None or values["output"] is None:
         return None
-    # A request beyond a step pays its rates for all tokens. Of several steps the last and the
-    # first count: rather too much between them than too little.
+    # A request beyond a step pays the higher rates for all tokens. Of several steps the first
+    # threshold and the last rates are used: an overestimate in between.
     steps = [tier.start for value in values.values() for tier in getattr(value, "tiers", ())]
     base = {name: _rate(value, last=False) for name, value in values.items()}
     if not steps:

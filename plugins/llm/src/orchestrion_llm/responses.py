@@ -60,65 +60,6 @@ class _Event(msgspec.Struct):
     message: str | None = None
 
 
-class ResponsesWire:
-    """See `Wire`."""
-
-    path = "/responses"
-    embeddings: str | None = "/embeddings"
-    streaming: Mapping[str, JSON] = {"stream": True}
-
-    def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
-        """See `Wire.body`."""
-        chosen = wire.sampling(request, settings)
-        if "stop" in chosen:
-            raise CallError("the Responses API takes no stop sequences; use api: chat", "permanent")
-        system, said = messages(request)
-        body: dict[str, JSON] = {
-            "model": settings.model,
-            "input": [item for one in said for item in _items(one)],
-            "max_output_tokens": chosen.pop("max_tokens"),
-            # The service need not keep what was said.
-            "store": False,
-            **chosen,
-        }
-        if system:
-            body["instructions"] = system
-        if tools := request.get("tools"):
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "name": tool["name"],
-                    "description": tool.get("description", ""),
-                    "parameters": tool["schema"],
-                    "strict": False,
-                }
-                for tool in tools
-            ]
-        if (choice := wire.tool_choice(request)) is not None:
-            named = {"type": "function", "name": choice}
-            body["tool_choice"] = choice if choice in ("auto", "none", "required") else named
-        if (schema := request.get("schema")) is not None:
-            shape = wire.closed(schema)
-            # Beside what `extra` says of the text, e.g. its verbosity.
-            text = {**settings.extra.get("text", {})}
-            text["format"] = {
-                "type": "json_schema",
-                "name": "answer",
-                "schema": shape,
-                "strict": wire.is_strict(shape),
-            }
-            return {**body, **settings.extra, "text": text}
-        return body | dict(settings.extra)
-
-    def read(self, raw: bytes) -> wire.Result:
-        """See `Wire.read`."""
-        return _result(wire.decoded(raw, _Response), wire.decoded(raw, dict))
-
-    def collector(self) -> _Collector:
-        """See `Wire.collector`."""
-        return _Collector()
-
-
 def _items(one: Said) -> list[JSON]:
     if one.raw is not None:
         return list(one.raw)
@@ -151,9 +92,9 @@ def _part(part: Part) -> JSON:
 
 
 def _kept(written: Mapping[str, Any]) -> JSON:
-    """The items that have to be sent back as they are; None where we have all of them.
+    """The items that must be sent back unchanged; None if all are plain.
 
-    The service keeps nothing, so that reasoning it did not hand over (encrypted) is lost.
+    The service stores nothing: reasoning that it did not return encrypted is lost.
     """
     items = [
         item
@@ -207,14 +148,13 @@ def _tokens(told: Any) -> Tokens | None:
     )
 
 
-class _Collector:
-    """See `Collector`. The last event holds the whole answer; what came before is for show."""
+class _Collector(wire.Collector):
+    """See `Collector`. The last event has the whole answer; earlier ones are only shown."""
 
     def __init__(self) -> None:
-        self._text: list[str] = []
+        super().__init__()
         self._response: _Response | None = None
         self._written: Mapping[str, Any] = {}
-        self.whole = False
 
     def event(self, name: str, data: bytes) -> str:
         """See `Collector.event`."""
@@ -229,22 +169,68 @@ class _Collector:
             self._response, self.whole = event.response, event.response is not None
             self._written = wire.decoded(data, dict)["response"] or {}
         elif event.type == "response.output_text.delta" and isinstance(event.delta, str):
-            self._text.append(event.delta)
+            self.pieces.append(event.delta)
             return event.delta
         return ""
-
-    @property
-    def ended(self) -> bool:
-        """See `Collector.ended`."""
-        return self.whole
-
-    @property
-    def text(self) -> str:
-        """See `Collector.text`."""
-        return "".join(self._text)
 
     def result(self) -> wire.Result:
         """See `Collector.result`."""
         if self._response is None:
             raise wire.missing("response")
         return _result(self._response, self._written)
+
+
+class ResponsesWire:
+    """See `Wire`."""
+
+    path = "/responses"
+    embeddings: str | None = "/embeddings"
+    collector: type[wire.Collector] = _Collector
+    streaming: Mapping[str, JSON] = {"stream": True}
+
+    def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
+        """See `Wire.body`."""
+        chosen = wire.sampling(request, settings)
+        if "stop" in chosen:
+            raise CallError("the Responses API takes no stop sequences; use api: chat", "permanent")
+        system, said = messages(request)
+        body: dict[str, JSON] = {
+            "model": settings.model,
+            "input": [item for one in said for item in _items(one)],
+            "max_output_tokens": chosen.pop("max_tokens"),
+            # The service must not store the conversation.
+            "store": False,
+            **chosen,
+        }
+        if system:
+            body["instructions"] = system
+        if tools := request.get("tools"):
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "name": tool["name"],
+                    "description": tool.get("description", ""),
+                    "parameters": tool["schema"],
+                    "strict": False,
+                }
+                for tool in tools
+            ]
+        if (choice := wire.tool_choice(request)) is not None:
+            named = {"type": "function", "name": choice}
+            body["tool_choice"] = choice if choice in ("auto", "none", "required") else named
+        if (schema := request.get("schema")) is not None:
+            shape = wire.closed(schema)
+            # Merged with `extra`, e.g. the verbosity.
+            text = {**settings.extra.get("text", {})}
+            text["format"] = {
+                "type": "json_schema",
+                "name": "answer",
+                "schema": shape,
+                "strict": wire.is_strict(shape),
+            }
+            return {**body, **settings.extra, "text": text}
+        return body | dict(settings.extra)
+
+    def read(self, raw: bytes) -> wire.Result:
+        """See `Wire.read`."""
+        return _result(wire.decoded(raw, _Response), wire.decoded(raw, dict))

@@ -1,10 +1,10 @@
-"""The settings that models behind an API share, and how such a model is opened."""
+"""The common settings of models behind an API, and how they are opened."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
@@ -14,10 +14,6 @@ from orchestrion_llm.faults import Place
 from orchestrion_llm.prices import Price, known_models, known_price
 from orchestrion_llm.wire import Wire
 
-if TYPE_CHECKING:
-    from orchestrion_llm.client import Sdk
-    from orchestrion_llm.model import ApiModel
-
 __all__ = ["ApiSettings", "Limits", "Vendor", "opened"]
 
 _NO_KEY = "none"
@@ -25,12 +21,12 @@ _NO_KEY = "none"
 
 @frozen
 class Limits:
-    """How fast a service may be asked.
+    """Rate limits of a service.
 
     Args:
-        concurrency: calls in flight; null means as many as there are.
-        requests_per_minute: calls begun in a minute; null means no limit.
-        tokens_per_minute: tokens reserved in a minute; null means no limit.
+        concurrency: the maximum of calls in flight; null sets no limit.
+        requests_per_minute: the maximum of calls begun in a minute; null sets no limit.
+        tokens_per_minute: the maximum of tokens reserved in a minute; null sets no limit.
     """
 
     concurrency: Annotated[int, Meta(ge=1)] | None = None
@@ -61,34 +57,33 @@ def _beside(instance: object, attribute: Any, value: Mapping[str, Any]) -> None:
 
 @frozen(kw_only=True)
 class ApiSettings:
-    """What every model behind an API can be told.
+    """Settings of every model behind an API.
 
     Args:
         model: its name at the service.
-        max_tokens: most tokens of one answer; a call may ask for less, and is refused more.
+        max_tokens: the maximum of tokens of one answer; a call may set a smaller one.
         temperature: of sampling; null leaves it to the service. Some models take none.
         top_p: of sampling, likewise.
         stop: texts that end an answer.
-        timeout: most seconds of one attempt, all together.
-        idle_timeout: most seconds between two pieces of a streamed answer.
-        limits: how fast the service may be asked.
-        base_url: the address of a compatible server; null is the vendor's own.
-        key_env: the environment variable that holds the key; null is the vendor's usual one for
-            its own address, and no key for another: no key goes where it was not meant to.
+        timeout: the maximum of seconds of one attempt in total.
+        idle_timeout: the maximum of seconds between two pieces of a streamed answer.
+        limits: rate limits of the service.
+        base_url: the address of a compatible server; null stands for the vendor's own.
+        key_env: the environment variable of the key; null stands for the vendor's usual one at its
+            own address, and for no key at others, so that no key is sent to another server.
         headers: sent with every call; values may be "${env:NAME}" and are treated as secrets.
-        extra: further fields of the request's body, as they are; none that the settings or the
-            call give, and none that asks for more than one answer.
-        service: the name of the service in limits, journal and cache; null makes it from vendor,
+        extra: further fields of the request's body. Fields that settings or calls set, or that ask
+            for more than one answer, are refused.
+        service: the name of the service in limits, journal and cache; null derives it from vendor,
             model and address. Models that share a limit share a name.
         cache: whether an equal call (same content, same key) may be answered from the cache: true
-            in this run and with earlier ones, if `run.cache` is given; null with earlier ones only.
-        price: US dollars per million tokens; null looks it up among the prices of the vendors that
-            `genai-prices` knows. A budget in US dollars needs one.
-        image_tokens: the most tokens that the service counts for an image; reserved for each.
-        fallback: asked instead when this one fails for good by overload, limits, network or
-            malformed answers; null means that nobody is.
-        preflight: whether the key and the model's name are tried, by a free request, before a
-            run begins.
+            in this run and from earlier ones, if `run.cache` is set; null from earlier ones only.
+        price: US dollars per million tokens; null looks it up in `genai-prices`. A budget in US
+            dollars needs a price.
+        image_tokens: the maximum of tokens that the service counts for an image; reserved for each.
+        fallback: the model that is asked if this one finally fails by overload, limits, network or
+            malformed answers.
+        preflight: whether key and model are checked, by a free request, before a run begins.
     """
 
     model: Annotated[str, Meta(min_length=1)]
@@ -113,31 +108,29 @@ class ApiSettings:
 
 @frozen
 class Vendor:
-    """A vendor's own place.
+    """A vendor of models.
 
     Args:
-        name: as in services and in the table of prices.
-        base_url: where its API is.
-        key_env: where its key usually is.
+        name: in names of services and in the table of prices.
+        base_url: the address of its API.
+        key_env: the usual environment variable of its key.
         models: the path of its list of models.
-        sdk: makes its client.
     """
 
     name: str
     base_url: str
     key_env: str
     models: str
-    sdk: Callable[..., Sdk]
 
 
 @asynccontextmanager
 async def opened(
     settings: ApiSettings, vendor: Vendor, wire: Wire, ctx: OpenContext
-) -> AsyncIterator[ApiModel]:
-    """The model at work: one client, closed at the end.
+) -> AsyncIterator[Model]:
+    """Yield the model; its client is closed at the end.
 
     Raises:
-        UsageError: live, and there is no key, a wrong one, or no such model.
+        UsageError: in a live run, if the key is missing or wrong, or there is no such model.
     """
     from orchestrion_llm.model import ApiModel
 
@@ -153,11 +146,10 @@ async def opened(
         yield ApiModel(settings, wire, place, price, None, close)
         return
     key = _key(key_env, ctx)
-    from orchestrion_llm.client import Client
-    from orchestrion_llm.preflight import check
+    from orchestrion_llm.client import Client, check, open_sdk
 
     base_url = settings.base_url or vendor.base_url
-    sdk = vendor.sdk(key, base_url, settings.headers, settings.timeout)
+    sdk = open_sdk(vendor.name, key, base_url, settings.headers, settings.timeout)
     client = Client(sdk, wire, place, price, settings)
     try:
         if settings.preflight:
@@ -173,15 +165,15 @@ def _service(settings: ApiSettings, vendor: Vendor) -> str:
     name = f"{vendor.name}:{settings.model}"
     if settings.base_url is not None:
         name += f"@{urlsplit(settings.base_url).netloc}"
-    # Another key has limits of its own.
+    # Different keys have different limits.
     return name if settings.key_env is None else f"{name}#{settings.key_env}"
 
 
 def _key(key_env: str, ctx: OpenContext) -> str:
-    """The key as the SDK is given it; secret from now on, wherever it turns up."""
+    """The key for the SDK; it is registered as a secret."""
     if not key_env:
         return _NO_KEY
     key = ctx.secret(key_env).reveal()
     if not key.isascii() or not key.isprintable():
-        raise UsageError(f"{ctx.path}: what {key_env} holds is no key: it has odd characters")
+        raise UsageError(f"{ctx.path}: {key_env} is not a key: it has unprintable characters")
     return key

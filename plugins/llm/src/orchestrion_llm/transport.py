@@ -1,8 +1,8 @@
-"""HTTP as many calls in flight need it: connections found in no time, bodies that stay bounded.
+"""HTTP for many calls in flight: connections are found in constant time, bodies are bounded.
 
-A pool that looks at every idle connection for every request spends most of its time on that when
-hundreds are open. Here every connection is a transport of its own, and the one used last is used
-next. Imported when a model is opened, never before.
+The usual pool scans all idle connections for every request, which dominates with hundreds of them.
+Here every connection is a transport, and the one used last is used next. Imported when a model is
+opened, never before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orchestrion import UsageError, is_loopback, register
 __all__ = ["LARGEST", "EncodedError", "TooLongError", "http_client", "timeouts"]
 
 LARGEST = 32 * 2**20
-"""Bytes of an answer; the longest that a model writes today has about one."""
+"""The maximum of bytes of an answer; today's longest have about 1 MB."""
 
 _CONNECT = 15.0
 _ONE = httpx2.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=30.0)
@@ -31,20 +31,20 @@ _OF_BODY = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 
 class TooLongError(Exception):
-    """An answer with more bytes than any model writes."""
+    """Raised for an answer with more bytes than any model writes."""
 
 
 class EncodedError(Exception):
-    """A compressed answer, which was not asked for and could unfold without bound."""
+    """Raised for a compressed answer: it was not requested, and could grow without bound."""
 
 
 def timeouts(read: float) -> httpx2.Timeout:
-    """How long one step may take; the limiter is the only queue, so none is waited in here."""
+    """Return timeouts of single steps; the limiter is the only queue, so the pool has none."""
     return httpx2.Timeout(connect=_CONNECT, read=read, write=read, pool=None)
 
 
 def http_client(base_url: str, timeout: float) -> httpx2.AsyncClient:
-    """A client for one server: no redirects, no compression, as many connections as needed."""
+    """Return a client for one server: no redirects, no compression, unlimited connections."""
     return httpx2.AsyncClient(
         transport=_Lanes(_trust(base_url.startswith("https:")), _proxy(base_url)),
         follow_redirects=False,
@@ -55,14 +55,14 @@ def http_client(base_url: str, timeout: float) -> httpx2.AsyncClient:
 
 @cache
 def _trust(encrypted: bool) -> ssl.SSLContext:
-    """Whom to trust: read once, a third of a second; nobody where nothing is encrypted."""
+    """The trusted certificates, read once (a third of a second); none for plain HTTP."""
     if encrypted:
         return httpx2.create_ssl_context()
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _proxy(base_url: str) -> str | None:
-    """The proxy that the environment names for an address, if any; its password is a secret."""
+    """The environment's proxy for an address, if any; its password is registered as a secret."""
     parts = urlsplit(base_url)
     if is_loopback(parts.hostname or "") or proxy_bypass(parts.netloc):
         return None
@@ -76,7 +76,7 @@ def _proxy(base_url: str) -> str | None:
 
 
 class _Lanes(httpx2.AsyncBaseTransport):
-    """Connections to one server; each carries one request at a time."""
+    """Connections to one server, each for one request at a time."""
 
     def __init__(self, trust: ssl.SSLContext, proxy: str | None) -> None:
         self._trust, self._proxy = trust, proxy
@@ -89,12 +89,12 @@ class _Lanes(httpx2.AsyncBaseTransport):
             raise UsageError(failure) from None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """One request on a connection that is free, or on a new one."""
+        """Send a request on a free connection or a new one."""
         lane = self._free.pop() if self._free else self._open()
         try:
             response = await lane.handle_async_request(request)
         except BaseException:
-            # Its one connection is closed; the next request makes another.
+            # Its connection is closed; the next request opens another.
             self._free.append(lane)
             raise
         encoding = response.headers.get("content-encoding", "").strip()
@@ -103,7 +103,7 @@ class _Lanes(httpx2.AsyncBaseTransport):
             self._free.append(lane)
             if response.status_code < 300:
                 raise EncodedError(f"content-encoding {encoding}")
-            # Its status says enough; what is compressed stays so.
+            # The status is enough; the compressed body is not read.
             headers = [one for one in response.headers.raw if one[0].lower() not in _OF_BODY]
             return httpx2.Response(response.status_code, headers=headers)
         response.stream = _Body(response.stream, lane, self._free)
@@ -123,7 +123,7 @@ class _Lanes(httpx2.AsyncBaseTransport):
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A body that ends with an error when it grows too long, and frees its connection."""
+    """A body that raises an error beyond `LARGEST` bytes, and frees its connection."""
 
     def __init__(
         self,

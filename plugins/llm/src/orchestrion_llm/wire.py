@@ -1,7 +1,8 @@
-"""What the three APIs have in common: one request in, one result out, whatever the wire says."""
+"""The common form of requests and answers of the three APIs, and the Embeddings API."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
@@ -14,31 +15,22 @@ from orchestrion_llm.content import ToolCall
 from orchestrion_llm.prices import Tokens
 
 __all__ = [
-    "Collector",
-    "MalformedError",
-    "Result",
-    "ServiceError",
-    "Stop",
-    "Wire",
-    "closed",
-    "is_strict",
-    "sampling",
-    "stop_of",
-    "tool_choice",
-]
+    "Collector", "MalformedError", "Result", "ServiceError", "Stop", "Wire",
+    "closed", "embedded", "is_strict", "sampling", "stop_of", "tool_choice",
+]  # fmt: skip
 
 _MOST = 10**9
-"""Tokens of one call; the longest context of today has a few million."""
+"""More tokens in one call are not credible; today's longest contexts have a few million."""
 Stop = Literal["end", "length", "tools", "refused"]
 T = TypeVar("T")
 
 
 class MalformedError(Exception):
-    """An answer that cannot be used, and why."""
+    """Raised for an answer that cannot be used; its text says why."""
 
 
 class ServiceError(Exception):
-    """An error that came inside an answer: in its JSON, or as an event of its stream."""
+    """Raised for an error inside an answer: in its JSON, or as an event of its stream."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -47,17 +39,17 @@ class ServiceError(Exception):
 
 @frozen
 class Result:
-    """An answer as every API gives it.
+    """An answer in the common form.
 
     Args:
-        text: what it says.
+        text: of the answer.
         stop: why it ended.
-        model: who answered.
-        tool_calls: what it wants to be called.
-        tokens: what it took; None where the service does not say.
-        reason: why it ended in the service's word, where that is none we know.
-        raw: the answer as the service wrote it, where it has more than texts and calls (thinking
-            with its signature): such a service wants it back as it was.
+        model: the model that answered.
+        tool_calls: the tool calls that it requests.
+        tokens: its usage; None if the service does not state it.
+        reason: the service's word for the end, if it is an unknown one.
+        raw: the answer as the service wrote it, if it has more than texts and calls (thinking with
+            its signature); the service needs it back unchanged.
     """
 
     text: str
@@ -69,7 +61,7 @@ class Result:
     raw: JSON = None
 
     def data(self) -> dict[str, JSON]:
-        """The form that `Model` promises, without any secret."""
+        """Return the answer in the form of `Model`, without secrets."""
         calls = [
             {"id": call.id, "name": call.name, "arguments": hidden(call.arguments)}
             for call in self.tool_calls
@@ -87,61 +79,58 @@ class Result:
         return data
 
 
-class Collector(Protocol):
-    """Puts the events of a stream together."""
+class Collector:
+    """Assembles the events of a stream; each API has its own."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        """The text so far, in pieces."""
+        self.whole = False
+        """Whether the service stated that the stream is complete."""
 
     def event(self, name: str, data: bytes) -> str:
-        """Take an event; gives the text that it adds to the answer.
+        """Add an event; return the text that it adds to the answer.
 
         Raises:
-            MalformedError: it is none of the API's.
+            MalformedError: it is not an event of the API.
             ServiceError: it reports an error.
         """
-        ...
-
-    @property
-    def whole(self) -> bool:
-        """Whether the service said that nothing comes any more."""
-        ...
+        raise NotImplementedError
 
     @property
     def ended(self) -> bool:
-        """Whether the service said why the answer ended: with the body's own end, it is whole.
+        """Whether the service stated why the answer ended.
 
-        Not every server says more. A body that is cut is no whole answer all the same: only its
-        own end says that what came after the reason (calls, usage) has come.
+        Some servers state no more; then the answer is complete if the body ends properly. In a
+        truncated body, what follows the reason (calls, usage) may be missing.
         """
-        ...
-
-    @property
-    def text(self) -> str:
-        """What came so far."""
-        ...
+        return self.whole
 
     def result(self) -> Result:
-        """The answer, as it would have come in one piece."""
-        ...
+        """Return the answer, as it would have come in one piece."""
+        raise NotImplementedError
 
 
 class Wire(Protocol):
-    """One API: what it is asked, and how its answers read."""
+    """An API: the bodies of its requests, and how its answers are read."""
 
     path: str
     embeddings: str | None
-    """Where texts are embedded; None where the API cannot."""
+    """The path for embeddings; None if the API has none."""
+    collector: type[Collector]
     streaming: Mapping[str, JSON]
-    """Fields that ask for a stream."""
+    """Fields that request a stream."""
 
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
-        """The body of a call.
+        """Return the body of a call.
 
         Raises:
-            CallError: permanent; the request asks for what this API cannot do.
+            CallError: permanent; the API does not support the request.
         """
         ...
 
     def read(self, raw: bytes) -> Result:
-        """An answer that came in one piece.
+        """Read an answer in one piece.
 
         Raises:
             MalformedError: it cannot be used.
@@ -149,13 +138,9 @@ class Wire(Protocol):
         """
         ...
 
-    def collector(self) -> Collector:
-        """For an answer that comes in pieces."""
-        ...
-
 
 def decoded(raw: bytes | str, shape: type[T]) -> T:
-    """JSON as a typed record."""
+    """Decode JSON to a typed record; raise `MalformedError` if it does not fit."""
     try:
         return msgspec.json.decode(raw, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -163,9 +148,9 @@ def decoded(raw: bytes | str, shape: type[T]) -> T:
 
 
 def stated(usage: Any, shape: type[T]) -> T | None:
-    """What a service says a call took; None, as if it said nothing, if that cannot be read.
+    """Return the stated usage; None if it cannot be read.
 
-    The answer beside it was paid for: it is not thrown away, but booked by an estimate.
+    The answer was paid for: it is kept, and booked by an estimate.
     """
     try:
         return msgspec.convert(usage, shape)
@@ -174,7 +159,7 @@ def stated(usage: Any, shape: type[T]) -> T | None:
 
 
 def credible(tokens: Tokens) -> Tokens | None:
-    """Counts, if they can be true."""
+    """Return counts that can be true; else None."""
     counts = (tokens.input, tokens.output, tokens.cached, tokens.written, tokens.written_hour)
     inside = all(0 <= one <= _MOST for one in counts)
     parts = tokens.cached + tokens.written <= tokens.input and tokens.written_hour <= tokens.written
@@ -182,7 +167,7 @@ def credible(tokens: Tokens) -> Tokens | None:
 
 
 class CacheDetails(msgspec.Struct):
-    """How much of its input a service had in its cache, as OpenAI's APIs say it."""
+    """The cached part of the input, as OpenAI's APIs state it."""
 
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
@@ -191,9 +176,9 @@ class CacheDetails(msgspec.Struct):
 def counted(
     input: int | None, output: int | None, cache: CacheDetails | None, total: int | None = None
 ) -> Tokens | None:
-    """What OpenAI's APIs say a call took; None where they leave a count out.
+    """Return the counts of OpenAI's APIs; None if one is missing or the prompt has 0 tokens.
 
-    Some services count what a model thinks in `total` alone. A prompt of no tokens is no count.
+    Some services count thinking in `total` only.
     """
     if not input or output is None:
         return None
@@ -214,21 +199,22 @@ def _wrong(raw: bytes | str, error: Exception) -> str:
 
 
 def sampling(request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
-    """`max_tokens` and what else a request or the settings say of sampling, the request first.
+    """Return `max_tokens` and other fields of sampling, by the request or else by the settings.
 
     Raises:
-        CallError: permanent; more output is asked for than the settings allow.
+        CallError: permanent; the request has unknown fields or exceeds the settings' `max_tokens`.
     """
     unknown = set(request) - _FIELDS
     if unknown:
-        raise CallError(f"a model knows no {', '.join(sorted(map(str, unknown)))}", "permanent")
+        names = ", ".join(sorted(map(str, unknown)))
+        raise CallError(f"unknown request fields: {names}", "permanent")
     chosen: dict[str, JSON] = {"max_tokens": settings.max_tokens}
     most = request.get("max_tokens")
     if most is not None:
         if most > settings.max_tokens:
             raise CallError(
-                f"a call asks for {most} tokens of output, and max_tokens of the model is "
-                f"{settings.max_tokens}: raise the model's, or lower the caller's",
+                f"the call sets max_tokens: {most}, but the model's max_tokens is "
+                f"{settings.max_tokens}; raise the model's or lower the caller's",
                 "permanent",
             )
         chosen["max_tokens"] = most
@@ -249,17 +235,17 @@ _FIELDS |= {"tool_choice"}
 
 
 def tool_choice(request: Mapping[str, JSON]) -> str | None:
-    """Which tools the model may or has to call: "auto", "none", "required" or a tool's name.
+    """Return which tools the model may or must call: "auto", "none", "required" or a name.
 
     Raises:
-        CallError: permanent; it names no tool of the request.
+        CallError: permanent; the request has no such tool.
     """
     choice = request.get("tool_choice")
     if choice is None:
         return None
     names = [tool["name"] for tool in request.get("tools") or ()]
     if choice in ("required", *names) and not names:
-        raise CallError(f"tool_choice is {choice!r}, and the request has no tools", "permanent")
+        raise CallError(f"tool_choice is {choice!r}, but the request has no tools", "permanent")
     if choice not in ("auto", "none", "required", *names):
         known = ", ".join(("auto", "none", "required", *names))
         raise CallError(f"tool_choice must be one of {known}, not {choice!r}", "permanent")
@@ -267,7 +253,7 @@ def tool_choice(request: Mapping[str, JSON]) -> str | None:
 
 
 def closed(schema: JSON) -> JSON:
-    """A JSON Schema whose objects allow no properties but those they name."""
+    """Return a JSON Schema whose objects allow only the properties they name."""
     if isinstance(schema, Mapping):
         copy = {key: closed(value) for key, value in schema.items()}
         if schema.get("type") == "object" and isinstance(schema.get("properties"), Mapping):
@@ -277,7 +263,7 @@ def closed(schema: JSON) -> JSON:
 
 
 def is_strict(schema: JSON) -> bool:
-    """Whether every object requires all it names and nothing else, as strict output needs."""
+    """Return whether every object requires exactly the properties it names, for strict output."""
     if isinstance(schema, Mapping):
         if schema.get("type") == "object":
             names = schema.get("properties")
@@ -303,10 +289,9 @@ _BROKEN_OFF = {
 
 
 def stop_of(reason: str, stops: Mapping[str, Stop]) -> tuple[Stop, str]:
-    """Why an answer ended, and the service's own word for it where that is none of the API's.
+    """Return why an answer ended, and the service's own word for it if the API does not define it.
 
-    An answer was paid for, whatever it ended with: what stands for an end in the middle is a cut,
-    and any other word an end.
+    The answer was paid for in any case: words for an interruption count as a cut, others as an end.
     """
     if reason in stops:
         return stops[reason], ""
@@ -316,32 +301,65 @@ def stop_of(reason: str, stops: Mapping[str, Stop]) -> tuple[Stop, str]:
 
 
 def settled(text: str, stop: Stop, calls: Sequence[ToolCall]) -> Stop:
-    """Why an answer ended, with what it holds taken into account."""
+    """Return why an answer ended, considering its content."""
     if calls and stop == "end":
         return "tools"
     if stop == "tools" and not calls:
-        raise MalformedError("an answer that stops for a tool, and names none")
-    # An answer with nothing in it is a refusal to say something.
+        raise MalformedError("an answer that stops for a tool without naming one")
+    # An empty answer counts as a refusal.
     return "refused" if stop == "end" and not text.strip() else stop
 
 
 class ErrorBody(msgspec.Struct):
-    """The error that an answer or an event may hold."""
+    """The error in an answer or an event."""
 
     message: str | None = None
     type: str | None = None
     code: str | int | None = None
 
     def raised(self) -> ServiceError:
-        """As an exception."""
+        """Return it as an exception."""
         return ServiceError(str(self.code or self.type or ""), self.message or "no message")
 
 
 def missing(name: str) -> MalformedError:
-    """An answer that lacks what it must have."""
+    """Return the error for an answer without a required part."""
     return MalformedError(f"an answer without {name}")
 
 
-def no_field() -> Any:
-    """An empty list as the default of a struct's field."""
-    return msgspec.field(default_factory=list)
+class _EmbeddingUsage(msgspec.Struct):
+    prompt_tokens: int | None = None
+
+
+class _Vector(msgspec.Struct):
+    index: int
+    embedding: list[float]
+
+
+class _Embeddings(msgspec.Struct):
+    data: list[_Vector] | None = None
+    usage: msgspec.Raw = msgspec.Raw(b"null")
+    error: ErrorBody | None = None
+
+
+def embedded(raw: bytes, count: int) -> tuple[list[list[float]], Tokens | None]:
+    """Return the vectors of `count` texts, in order, and the usage if it is stated.
+
+    Raises:
+        MalformedError: vectors are missing, of different lengths, or not finite.
+        ServiceError: it reports an error.
+    """
+    body = decoded(raw, _Embeddings)
+    if body.error is not None:
+        raise body.error.raised()
+    rows = sorted(body.data or (), key=lambda row: row.index)
+    vectors = [row.embedding for row in rows]
+    if [row.index for row in rows] != list(range(count)):
+        raise MalformedError(f"{len(rows)} vectors for {count} texts")
+    if len({len(vector) for vector in vectors}) > 1 or not all(vectors):
+        raise MalformedError("vectors that are empty or of different lengths")
+    if not all(math.isfinite(number) for vector in vectors for number in vector):
+        raise MalformedError("a vector with numbers that are not finite")
+    usage = stated(msgspec.json.decode(body.usage), _EmbeddingUsage)
+    taken = usage.prompt_tokens if usage is not None else None
+    return vectors, credible(Tokens(taken, 0)) if taken else None

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 from orchestrion import names_on_first_use
 
 if TYPE_CHECKING:
-    from orchestrion_local.naming import check_known as check_known
-    from orchestrion_local.naming import names_of as names_of
-    from orchestrion_local.naming import settings_by_model as settings_by_model
-    from orchestrion_local.naming import unsynced as unsynced
+    from orchestrion_local.hf import check_known as check_known
+    from orchestrion_local.hf import names_of as names_of
+    from orchestrion_local.hf import settings_by_model as settings_by_model
+    from orchestrion_local.hf import unsynced as unsynced
     from orchestrion_local.optimizing import WeightOptimizer as WeightOptimizer
     from orchestrion_local.settings import Optimizer as Optimizer
 
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
-        "orchestrion_local.naming": "check_known names_of settings_by_model unsynced",
+        "orchestrion_local.hf": "check_known names_of settings_by_model unsynced",
         "orchestrion_local.optimizing": "WeightOptimizer",
         "orchestrion_local.settings": "Optimizer",
     },

@@ -1,4 +1,4 @@
-"""Requests that are ready together run together."""
+"""Runs requests that are ready together as one batch."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ W = TypeVar("W")
 R = TypeVar("R")
 
 PATIENCE = 8
-"""Rounds of the event loop without a new request after which nobody else is about to come."""
+"""Rounds of the event loop without a new request before a batch starts."""
 
 
 class Batcher(Generic[W, R]):
-    """Collects what is asked for until the event loop has nothing else to do.
+    """Collects requests until the event loop has nothing else to do.
 
     Args:
-        work: does a batch; runs on the event loop, so that what meets in a batch, and with it the
-            last bit of every result, does not depend on time. With `overlap` it runs in a thread,
-            and other agents' calls go on meanwhile.
-        largest: requests in a batch at most.
+        work: returns the results of a batch. It runs on the event loop, so that the requests of a
+            batch, and with them the last bit of every result, do not depend on time.
+        largest: maximum number of requests in a batch.
+        overlap: run `work` in a thread, while other agents' calls go on.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class Batcher(Generic[W, R]):
         self._waiting: list[tuple[W, asyncio.Future[R]]] = []
         self._collecting: asyncio.Task[None] | None = None
         self.sizes: list[int] = []
-        """How many requests each batch had."""
+        """Number of requests of each batch."""
 
     async def __call__(self, wanted: W) -> R:
-        """The result of one request."""
+        """Return the result of one request."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((wanted, future))
         if self._collecting is None:
@@ -48,26 +48,24 @@ class Batcher(Generic[W, R]):
     async def _collect(self) -> None:
         try:
             while self._waiting:
-                await self._gathered()
-                now, self._waiting = (
-                    self._waiting[: self._largest],
-                    self._waiting[self._largest :],
-                )
-                await self._do([one for one in now if not one[1].done()])
+                await self._wait_for_more()
+                batch = self._waiting[: self._largest]
+                self._waiting = self._waiting[self._largest :]
+                await self._do([pair for pair in batch if not pair[1].done()])
         finally:
             self._collecting = None
 
-    async def _gathered(self) -> None:
+    async def _wait_for_more(self) -> None:
         quiet, known = 0, len(self._waiting)
         while quiet < PATIENCE and known < self._largest:
             await asyncio.sleep(0)
             quiet = quiet + 1 if len(self._waiting) == known else 0
             known = len(self._waiting)
 
-    async def _do(self, now: list[tuple[W, asyncio.Future[R]]]) -> None:
-        if not now:
+    async def _do(self, batch: list[tuple[W, asyncio.Future[R]]]) -> None:
+        if not batch:
             return
-        wanted = [one for one, _ in now]
+        wanted = [request for request, _ in batch]
         self.sizes.append(len(wanted))
         try:
             if self._overlap:
@@ -75,10 +73,10 @@ class Batcher(Generic[W, R]):
             else:
                 results = self._work(wanted)
         except Exception as error:
-            for _, future in now:
+            for _, future in batch:
                 if not future.done():
                     future.set_exception(error)
             return
-        for (_, future), result in zip(now, results, strict=True):
+        for (_, future), result in zip(batch, results, strict=True):
             if not future.done():
                 future.set_result(result)

@@ -1,4 +1,4 @@
-"""What models are placed on: the kind `device`, whose members make up a run's pool."""
+"""Where models are placed: the kind `device`, and the component `torch`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 from attrs import define, field, frozen
 
 from orchestrion import Meta, OpenContext, RunError
-from orchestrion_local.residency import Pool, said
 
 if TYPE_CHECKING:
     import torch
 
-    from orchestrion_local.offloading import Resident
+    from orchestrion_local.offloading import Pool, Resident
 
 __all__ = ["Device", "Place", "Torch", "parse_size"]
 
@@ -24,7 +23,7 @@ Size = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)? ?[KMGT]?B$")]
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size like "40 GB"."""
+    """Return the bytes of a size like "40 GB"."""
     number = text.rstrip("KMGTB ")
     return int(float(number) * _UNITS[text[len(number) :].strip()])
 
@@ -35,12 +34,8 @@ class Device(Protocol):
     Other placements (another machine, a scheduler's) are other components of this kind.
     """
 
-    def torch_device(self) -> torch.device:
-        """Where tensors go."""
-        ...
-
     def place(self, model: str, needed: int) -> None:
-        """Set bytes aside for a model.
+        """Reserve bytes for a model.
 
         Raises:
             RunError: there is no room for it; names who has how much.
@@ -48,70 +43,70 @@ class Device(Protocol):
         ...
 
     def resident(self, model: str, tensors: Callable[[], Iterable[torch.Tensor]]) -> Resident:
-        """Who sees to it that a model's tensors are here when they are needed."""
+        """Return what moves a model's tensors here when they are needed."""
         ...
 
 
 @define
 class Place:
-    """A device at work.
+    """A device of this machine.
 
     Args:
-        name: its config name.
-        device: for torch.
-        memory: bytes that may be given away; None means no limit is known.
-        offload: where models are that have to make room for others; None means that all stay.
-        folder: for what is offloaded to disk; by default the system's for temporary files.
+        name: its config path.
+        device: its name in torch.
+        memory: bytes that models may take; None for no limit.
+        offload: where models wait that make room for others; None if all stay.
+        folder: for offloading to disk; by default the system's for temporary files.
     """
 
     name: str
-    device: torch.device
+    device: str
     memory: int | None
     offload: Literal["cpu", "disk"] | None = None
     folder: Path | None = None
     taken: dict[str, int] = field(factory=dict)
-    pool: Pool = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.pool = Pool(self.name, self.memory)
-
-    def torch_device(self) -> torch.device:
-        """See `Device.torch_device`."""
-        return self.device
+    pool: Pool | None = field(init=False, default=None)
 
     def place(self, model: str, needed: int) -> None:
         """See `Device.place`."""
+        from orchestrion_local.offloading import size_text
+
         total = sum(self.taken.values()) + needed
-        # Of models that take turns only those that are needed together must fit: `Pool.check`.
+        # Of models that take turns, only those needed together must fit: `Pool.check`.
         if self.memory is not None and total > self.memory and self.offload is None:
-            others = ", ".join(f"{who} {said(size)}" for who, size in self.taken.items())
+            others = ", ".join(f"{who} {size_text(size)}" for who, size in self.taken.items())
             raise RunError(
-                f"{self.name}: {model} needs {said(needed)}, and "
-                f"{said(self.memory - total + needed)} of {said(self.memory)} are left"
+                f"{self.name}: {model} needs {size_text(needed)}, and "
+                f"{size_text(self.memory - total + needed)} of {size_text(self.memory)} are left"
                 + (f" (taken: {others})" if others else "")
-                + "; take a smaller model, bfloat16, a `lora`, or another device"
+                + "; use a smaller model, bfloat16, a `lora`, or another device"
                 + (", or let models take turns with `offload`" if others else "")
             )
         self.taken[model] = self.taken.get(model, 0) + needed
 
     def resident(self, model: str, tensors: Callable[[], Iterable[torch.Tensor]]) -> Resident:
         """See `Device.resident`."""
-        from orchestrion_local.offloading import Resident, away
+        import torch
 
+        from orchestrion_local.offloading import Pool, Resident, away
+
+        device = torch.device(self.device)
         if self.offload is None:
-            return Resident(model, tensors, self.device, reserve=self.place)
-        return Resident(model, tensors, self.device, self.pool, away(self.offload, self.folder))
+            return Resident(model, tensors, device, reserve=self.place)
+        if self.pool is None:
+            self.pool = Pool(self.name, self.memory)
+        return Resident(model, tensors, device, self.pool, away(self.offload, self.folder))
 
 
 @frozen
 class Torch:
-    """Processors or a GPU of this machine, as torch knows them.
+    """Processors or a GPU of this machine, as torch names them.
 
     Args:
         name: "cpu", "cuda", "cuda:1" and so on.
-        memory: how much may be given to models; by default what is free when the run starts.
-        threads: that torch computes with, for "cpu".
-        offload: models take turns: as many are here as fit, and those that rested longest wait in
+        memory: how much models may take; by default what is free when the run starts.
+        threads: number of threads of torch, for "cpu".
+        offload: models take turns: as many are here as fit, and the least recently used wait in
             the memory of the processor ("cpu", for a GPU) or in files ("disk") with their
             optimizers' moments. Without it all must fit at once.
     """
@@ -123,52 +118,40 @@ class Torch:
 
     def __attrs_post_init__(self) -> None:
         if self.threads is not None and self.name != "cpu":
-            raise ValueError(f"threads: does nothing on {self.name}")
+            raise ValueError(f"threads: has no effect on {self.name}; remove it")
         if self.offload == "cpu" == self.name:
-            raise ValueError("offload: cpu does nothing for models that are there; use disk")
-
-    def torch_device(self) -> torch.device:
-        """See `Device.torch_device`."""
-        raise NotImplementedError("a device must be opened")
-
-    def place(self, model: str, needed: int) -> None:
-        """See `Device.place`."""
-        raise NotImplementedError("a device must be opened")
-
-    def resident(self, model: str, tensors: Callable[[], Iterable[torch.Tensor]]) -> Resident:
-        """See `Device.resident`."""
-        raise NotImplementedError("a device must be opened")
+            raise ValueError("offload: `cpu` has no effect with `name: cpu`; use `disk`")
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Device]:
-        """Look whether it is there and how much memory it has free.
+        """Find out whether it is there and how much memory it has free.
 
         Raises:
             RunError: torch sees no such GPU.
         """
         if ctx.trial:
-            yield self
+            yield Place(ctx.path, self.name, None)
             return
         import torch
 
-        device = torch.device(self.name)
         before = torch.get_num_threads()
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         try:
-            memory = self._memory(ctx.path, device)
-            yield Place(ctx.path, device, memory, self.offload, ctx.directory)
+            memory = self._memory(ctx.path)
+            yield Place(ctx.path, self.name, memory, self.offload, ctx.directory)
         finally:
             torch.set_num_threads(before)
 
-    def _memory(self, path: str, device: torch.device) -> int | None:
+    def _memory(self, path: str) -> int | None:
         import torch
 
+        device = torch.device(self.name)
         if device.type == "cuda":
-            found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-            if (device.index or 0) >= found:
+            count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+            if (device.index or 0) >= count:
                 raise RunError(
-                    f"{path}: torch sees {found} GPUs and no {self.name}; use `name: cpu`, or "
+                    f"{path}: torch sees {count} GPUs and no {self.name}; use `name: cpu`, or "
                     "install a build of torch for your GPU"
                 )
             if self.memory is None:

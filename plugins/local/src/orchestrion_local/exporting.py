@@ -1,4 +1,4 @@
-"""Weights in folders that others load: an adapter in peft's format, or a whole model."""
+"""Writes weights to folders that others load: adapters in peft's format, or whole models."""
 
 from __future__ import annotations
 
@@ -9,26 +9,22 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orchestrion import RunError
-
-if TYPE_CHECKING:
-    from orchestrion_local.runtime import LocalModel
+from orchestrion_local.runtime import LocalModel
 
 __all__ = ["Exports"]
 
 
 class Exports:
-    """One model's weights in a folder, a folder inside it for each version.
+    """Writes each version of one model's weights to a folder of its own.
 
-    Its name says what it holds: the model, the version, and a digest of the weights. So two runs
-    that share a folder never take one's weights for the other's, and a run that was killed finds
-    what it had written.
+    Its name has the model, the version, and a digest of the weights. So two runs that share a
+    folder never mistake each other's weights, and a run that was killed finds what it had written.
 
     Args:
-        model: whose weights.
-        folder: where; made if it is not there.
+        model: the model.
+        folder: where the folders are; made if it does not exist.
     """
 
     def __init__(self, model: LocalModel, folder: str) -> None:
@@ -38,20 +34,20 @@ class Exports:
 
     @property
     def newest(self) -> str:
-        """The name of what was written last."""
+        """The name of the newest version."""
         return self._written[-1]
 
     def former(self) -> list[str]:
-        """What was written before that, and is still there."""
+        """Return the names of older versions that were not removed."""
         return self._written[:-1]
 
     def remove(self, name: str) -> None:
-        """Delete what was written under a name."""
+        """Delete a version."""
         shutil.rmtree(self._folder / name, ignore_errors=True)
         self._written.remove(name)
 
     def adapter(self, version: int) -> Path:
-        """Write the adapter."""
+        """Write the adapter; return its folder. Raises RunError if that is not possible."""
         model, partial = self._model, self._partial()
         try:
             model.module.save_pretrained(
@@ -59,12 +55,12 @@ class Exports:
             )
         except OSError as error:
             raise self._failed(error) from error
-        # Any but the one called "default" gets a folder of its own.
+        # peft puts every adapter but "default" in a folder of its own.
         own = partial / (model.adapter or "")
         return self._done(own if own.is_dir() else partial, partial, version)
 
     def whole(self, version: int) -> Path:
-        """Write the model, adapters folded in, and its tokenizer."""
+        """Write the model, adapters merged, and its tokenizer; return its folder."""
         model, partial = self._model, self._partial()
         module = model.plain() if hasattr(model.module, "peft_config") else model.module
         try:
@@ -76,7 +72,7 @@ class Exports:
         return self._done(partial, partial, version)
 
     def _partial(self) -> Path:
-        # Made the ordinary way: the server may be another user's, and must be able to read it.
+        # With ordinary permissions: the server may be another user's, and must read it.
         partial = self._folder / f".{self._stem}-{os.getpid()}.partial"
         shutil.rmtree(partial, ignore_errors=True)
         try:
@@ -87,11 +83,11 @@ class Exports:
 
     def _done(self, source: Path, partial: Path, version: int) -> Path:
         digest = hashlib.blake2b(repr(self._model.settings.lora).encode(), digest_size=8)
-        # What else is there says nothing of the weights, or is not written the same way twice.
+        # The other files do not depend on the weights, or differ each time.
         for file in sorted((*source.glob("*.safetensors"), *source.glob("config.json"))):
             with file.open("rb") as opened:
                 digest.update(hashlib.file_digest(opened, "blake2b").digest())
-            # safetensors keeps what it writes to its own user.
+            # safetensors makes files that only their owner can read.
             shutil.copymode(next(source.glob("*.json")), file)
         name = f"{self._stem}-v{version}-{digest.hexdigest()}"
         final = self._folder / name
@@ -104,12 +100,12 @@ class Exports:
         return final
 
     def _failed(self, error: OSError) -> RunError:
-        return RunError(f"{self._folder}: weights cannot be put there: {error}")
+        return RunError(f"{self._folder}: weights cannot be written there: {error}")
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No bar for each version on the screen of a run."""
+    """Hide the library's progress bars."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

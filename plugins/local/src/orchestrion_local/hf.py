@@ -1,202 +1,68 @@
-"""The model `hf`: its settings. What it does stands in `runtime`."""
+"""The model `hf`: settings, and checks of the models that trainers name, without torch."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal
+from typing import TypeVar
 
-from attrs import Attribute, evolve, field, fields, frozen
+from attrs import frozen
 
 from orchestrion import (
     JSON,
     Answer,
+    CallError,
     Calls,
     Key,
-    Meta,
     Model,
     OpenContext,
     Usage,
     UsageError,
-    refuse_idle,
+    did_you_mean,
 )
-from orchestrion_local.devices import Device
-from orchestrion_local.server import Server
-from orchestrion_local.settings import UNSUPPORTED, Limits
+from orchestrion_local.interfaces import Trainable
+from orchestrion_local.settings import UNSUPPORTED, ModelSettings, Server, settings_of
 
-__all__ = ["HF", "Architecture", "Lora", "itself"]
+__all__ = [
+    "HF",
+    "PlannedModel",
+    "check_known",
+    "names_of",
+    "server_of",
+    "settings_by_model",
+    "unsynced",
+]
 
-Count = Annotated[int, Meta(ge=1)]
-_BATCH = 256
-
-
-@frozen
-class Architecture:
-    """A network from nothing, with random weights.
-
-    Args:
-        type: the shape of the layers.
-        layers: how many.
-        width: of the hidden state; a multiple of `heads`.
-        heads: attention heads.
-        inner: width inside the feed-forward part; by default 4 (gpt2) or 8/3 (llama) of `width`.
-        context: tokens of prompt and response together at most.
-    """
-
-    type: Literal["llama", "gpt2"] = "llama"
-    layers: Count = 2
-    width: Count = 64
-    heads: Count = 2
-    inner: Count | None = None
-    context: Annotated[int, Meta(ge=2)] = 128
-
-    def __attrs_post_init__(self) -> None:
-        if self.width % self.heads:
-            raise ValueError(f"width: {self.width} is not a multiple of heads: {self.heads}")
+T = TypeVar("T")
 
 
 @frozen
-class Lora:
-    """A low-rank adapter (Hu et al. 2021, arXiv 2106.09685): it is trained, the base is not.
-
-    Args:
-        rank: of the change of each matrix.
-        alpha: the change is scaled by alpha / rank.
-        targets: names of the layers that get one; all linear ones by default.
-    """
-
-    rank: Count = 8
-    alpha: Annotated[float, Meta(gt=0)] = 16.0
-    targets: Sequence[str] = ()
-
-
-@frozen
-class HF(Model):
+class HF(ModelSettings):
     """A causal language model of the transformers library, sampled in batches on this machine.
 
     Give it `path`, `architecture` or `base`. Agents that name the same model share its weights.
-    A model with a `base` has an adapter on the base's weights with `lora`, weights of its own that
-    begin as the base's with `copy`, and is the base by another name with neither.
-
-    Args:
-        path: a folder with the model, or its name on a hub.
-        architecture: a network from nothing.
-        base: another `hf` model, see above; its tokenizer and dtype are this one's too.
-        lora: train an adapter; what it is put on stays as it is.
-        copy: take weights of its own, which begin as those of `base`.
-        alphabet: the characters of a tokenizer of one token a character, for `architecture`.
-        tokenizer: folder or hub name of another tokenizer than the model's own.
-        chat_template: Jinja text; by default the tokenizer's own.
-        max_tokens: of a response, where the request does not say; by default as `base`, or 256, or
-            half the context of an `architecture` that has no room for so many.
-        temperature: likewise, or 1; 0 takes the likeliest token.
-        top_p: likewise, or 1.
-        dtype: of the weights.
-        device: what it is placed on; by default the processor.
-        batch: completions computed together at most.
-        overlap: sample in a thread, beside other agents' calls. What meets in a batch then
-            depends on time, and with it the last bit of log-probabilities.
-        server: samples in this process's place; the weights are here as well, and are trained
-            here. `batch` and `overlap` are its own affair.
+    A model with a `base` has an adapter on the base's weights with `lora`, a copy of the weights
+    with `copy`, and is another name of the base with neither.
     """
-
-    unsupported = UNSUPPORTED
-
-    path: str | None = None
-    architecture: Architecture | None = None
-    base: Model | None = None
-    lora: Lora | None = None
-    copy: bool = False
-    alphabet: str | None = None
-    tokenizer: str | None = None
-    chat_template: str | None = None
-    max_tokens: Count | None = None
-    temperature: Annotated[float, Meta(ge=0)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
-    device: Device | None = None
-    batch: Count = _BATCH
-    overlap: bool = field(default=False)
-    server: Server | None = field(default=None)
-
-    @overlap.validator
-    def _check_source(self, attribute: Attribute[Any], value: bool) -> None:
-        given = [name for name in ("path", "architecture", "base") if getattr(self, name)]
-        if len(given) != 1:
-            raise ValueError(
-                "give one of `path`, `architecture` and `base`, "
-                + (f"not {' and '.join(given)}" if given else "and no more")
-            )
-        if self.copy and (self.base is None or self.lora is not None):
-            raise ValueError("`copy` is for a `base`, in place of a `lora`")
-        if self.base is not None:
-            self._check_on_base()
-        if self.architecture is not None and (self.alphabet is None) == (self.tokenizer is None):
-            raise ValueError("`architecture` needs an `alphabet` or a `tokenizer`")
-        if self.alphabet is not None and self.architecture is None:
-            raise ValueError("`alphabet` is for `architecture`: a trained model has its tokenizer")
-        if self.alphabet is not None and len(set(self.alphabet)) < len(self.alphabet):
-            raise ValueError("alphabet: no character twice")
-
-    def _check_on_base(self) -> None:
-        """What the base says for both is not said again."""
-        common = ["tokenizer", "chat_template", "dtype", *([] if self.copy else ["device"])]
-        what = "which is of the base"
-        if self.same:
-            common = [one.name for one in fields(HF) if one.name != "base"]
-            what = "which is that model by another name; give it a `lora` or `copy: true`"
-        refuse_idle(self, common, f"beside `base`, {what}")
-
-    @property
-    def same(self) -> bool:
-        """Whether it is its base by another name."""
-        return self.base is not None and self.lora is None and not self.copy
-
-    @server.validator
-    def _check_server(self, attribute: Attribute[Any], value: Server | None) -> None:
-        if value is None:
-            return
-        if value.sync == "lora" and self.lora is None:
-            raise ValueError(
-                "server: `sync: lora` needs a `lora`; for all weights use `sync: disk`"
-            )
-        if self.overlap or self.batch != _BATCH:
-            raise ValueError("server: `batch` and `overlap` do nothing where a server samples")
-
-    def ceiling(self, tokens: int) -> Usage:
-        """The most that one completion takes which reads at most `tokens` tokens."""
-        return Usage(1, tokens, self.sampling().max_tokens)
-
-    def sampling(self) -> Limits:
-        """How it samples where a request does not say."""
-        base = getattr(self.base, "settings", self.base)
-        known = base.sampling() if isinstance(base, HF) else Limits()
-        if self.architecture is not None and self.architecture.context <= known.max_tokens:
-            known = evolve(known, max_tokens=self.architecture.context // 2)
-        given = {one: getattr(self, one) for one in ("max_tokens", "temperature", "top_p")}
-        return evolve(known, **{name: one for name, one in given.items() if one is not None})
-
-    async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """See `Model.complete`; the open model does it."""
-        raise NotImplementedError("an `hf` model must be opened")
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Model]:
-        """Load or make the weights; for a trial, only look whether they could be.
+        """Load or make the weights; in a dry run only check the settings.
 
         Raises:
-            UsageError: `base` is no `hf` model, or an adapter that another would be put on.
+            UsageError: `base` is not an `hf` model, or `lora` would put an adapter on an adapter.
+            RunError: it cannot be loaded, or its device has no room.
         """
-        base = itself(self.base)
-        if self.lora is not None and isinstance(base, HF) and base.lora is not None:
+        base = settings_of(self.base)
+        if self.base is not None and base is None:
+            raise UsageError(f"{ctx.path}.base: is not an `hf` model")
+        if self.lora is not None and base is not None and base.lora is not None:
             raise UsageError(
-                f"{ctx.path}.base: is an adapter, and a `lora` is put on weights; name those, or a "
-                "`copy: true` of the adapter, which has it folded in"
+                f"{ctx.path}.base: is an adapter, and a `lora` needs weights; name those, or a "
+                "`copy: true` of the adapter, into which it is merged"
             )
         if ctx.trial:
-            if self.base is not None and not isinstance(self.base, HF):
-                raise UsageError(f"{ctx.path}.base: names no `hf` model")
-            yield self
+            yield PlannedModel(self, self.sampling().max_tokens)
             return
         from orchestrion_local.loading import load
 
@@ -214,7 +80,86 @@ class HF(Model):
             yield model
 
 
-def itself(model: Model | None) -> Model | None:
-    """The settings of a model, open or not, under the name where they are said."""
-    settings: Model | None = getattr(model, "settings", model)
-    return itself(settings.base) if isinstance(settings, HF) and settings.same else settings
+@frozen
+class PlannedModel(Model):
+    """A model in a dry run: without weights."""
+
+    unsupported = UNSUPPORTED
+
+    settings: object
+    max_tokens: int
+
+    def ceiling(self, tokens: int) -> Usage:
+        """Return the maximum usage of a completion whose prompt has at most `tokens` tokens."""
+        return Usage(1, tokens, self.max_tokens)
+
+    async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
+        """Raise CallError (permanent): there are no weights."""
+        raise CallError("a dry run loads no weights", "permanent")
+
+
+def server_of(model: Model) -> Server | None:
+    """Return the server that samples for a model, if there is one."""
+    settings = settings_of(model)
+    return settings.server if settings is not None else None
+
+
+def names_of(models: Sequence[Model], ctx: OpenContext) -> tuple[str, ...]:
+    """Return the config names of the models in a trainer's field `models`.
+
+    Raises:
+        UsageError: a model has no weights that can be trained, or is named twice.
+    """
+    names = ctx.names["models"]
+    for i, (name, model) in enumerate(zip(names, models, strict=True)):
+        if not (settings_of(model) if ctx.trial else isinstance(model, Trainable)):
+            raise UsageError(
+                f"{ctx.path}.models[{i}]: this model has no weights to train; use `hf`"
+            )
+        if name in names[:i]:
+            raise UsageError(f"{ctx.path}.models[{i}]: {name} is named twice")
+    return names
+
+
+def settings_by_model(
+    given: Mapping[str, T], names: Sequence[str], models: Sequence[Trainable], place: str
+) -> dict[str, T]:
+    """Return settings that are given by config name, by the name of the model with the weights.
+
+    Args:
+        given: settings by config name, not for all.
+        names: config names; several may stand for the same weights.
+        models: the model of each name.
+        place: config path of the settings, for errors.
+
+    Raises:
+        UsageError: the same weights are given different settings.
+    """
+    by_model: dict[str, T] = {}
+    for name, model in zip(names, models, strict=True):
+        if name in given and by_model.setdefault(model.name, given[name]) != given[name]:
+            raise UsageError(
+                f"{place}.{name}: these are the weights of {model.name}, which has other settings; "
+                "give them once"
+            )
+    return by_model
+
+
+def unsynced(names: Sequence[str], models: Sequence[Model]) -> list[str]:
+    """Return the names of models that are sampled by a server which never gets new weights."""
+    servers = {name: server_of(model) for name, model in zip(names, models, strict=True)}
+    return [name for name, server in servers.items() if server and server.sync == "none"]
+
+
+def check_known(given: Iterable[str], known: Sequence[str], place: str) -> None:
+    """Check names of settings.
+
+    Raises:
+        UsageError: a name is not known.
+    """
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                f"{place}: {name!r} is none of {', '.join(sorted(known))}"
+                + did_you_mean(name, known)
+            )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import msgspec
 from attrs import frozen
 
 from orchestrion import JSON, Model
@@ -18,18 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["Generation", "Scored", "Trainable", "generations_of"]
 
 
-@frozen
-class Generation:
-    """One completion as it was sampled: never text that is tokenised again.
+class Generation(msgspec.Struct, frozen=True):
+    """One completion as it was sampled; its text is never tokenised again.
 
     Args:
         model: config name of the model.
-        version: how often its weights had been changed.
+        version: number of changes of its weights before.
         prompt: token ids.
-        response: token ids, the end-of-sequence token included if it was sampled.
-        logprobs: of each response token under the distribution it was drawn from (temperature
-            applied), at the moment of sampling.
-        temperature: the one it was sampled with.
+        response: token ids, with the end-of-sequence token if it was sampled.
+        logprobs: log-probability of each response token when it was sampled, temperature applied.
+        temperature: temperature of sampling.
         stop: "end", or "length" if it was cut.
     """
 
@@ -42,46 +41,29 @@ class Generation:
     stop: str = "end"
 
     def to_json(self) -> JSON:
-        """As it stands in an answer's data, under "generation"."""
-        return {
-            "model": self.model,
-            "version": self.version,
-            "prompt": list(self.prompt),
-            "response": list(self.response),
-            "logprobs": list(self.logprobs),
-            "temperature": self.temperature,
-            "stop": self.stop,
-        }
+        """Return it as an answer's data holds it, under "generation"."""
+        return msgspec.to_builtins(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Generation:
-        """The inverse of `to_json`."""
-        return cls(
-            data["model"],
-            data["version"],
-            tuple(data["prompt"]),
-            tuple(data["response"]),
-            tuple(data["logprobs"]),
-            data["temperature"],
-            data["stop"],
-        )
+        """Return the inverse of `to_json`."""
+        return msgspec.convert(data, cls)
 
 
 def generations_of(metadata: Mapping[str, JSON]) -> Iterator[Generation]:
-    """The completions behind a turn, from its output's metadata."""
-    for one in metadata.get("generations", ()):
-        yield Generation.from_json(one)
+    """Yield the completions of a turn, from its output's metadata."""
+    return map(Generation.from_json, metadata.get("generations", ()))
 
 
 @frozen
 class Scored:
-    """What a model makes of generations now; gradients flow through it.
+    """The likelihood of generations under the present weights; gradients flow through it.
 
     Args:
         logprobs: of the response tokens, shape [B, L], padded with 0 at the end.
         mask: 1 where a token is, shape [B, L].
-        entropy: of the distribution each token is drawn from, in nats, shape [B, L].
-        hidden: the last layer before the first response token, shape [B, width], if asked for.
+        entropy: of the distribution of each token, in nats, shape [B, L].
+        hidden: the last layer before the first response token, shape [B, width], if requested.
     """
 
     logprobs: torch.Tensor
@@ -97,13 +79,13 @@ class Trainable(Protocol):
     name: str
     version: int
     resident: Resident
-    """Keeps the weights where they compute, while it is pinned. Who goes backward through what was
-    scored pins it from before the forward pass (`WeightOptimizer.pinned` does, with the moments):
-    on a device with `offload`, weights may otherwise have made room for others by then."""
+    """Keeps the weights on their device while it is pinned. A backward pass needs the pin from
+    before its forward pass on (`WeightOptimizer.pinned` pins the moments, too): on a device with
+    `offload`, the weights may otherwise have made room for others."""
 
     @property
     def root(self) -> Trainable:
-        """The model whose weights lie under its adapter; without one, itself."""
+        """The model whose weights lie under its adapter; without an adapter, itself."""
         ...
 
     @property
@@ -113,45 +95,46 @@ class Trainable(Protocol):
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of a response at most, unless an agent asks for another number."""
+        """Maximum number of tokens of a response, unless a request gives another."""
         ...
 
     def parameters(self) -> Iterable[tuple[str, torch.nn.Parameter]]:
-        """What training changes, with names, in a fixed order."""
+        """Return the parameters that training changes, by name, in a fixed order."""
         ...
 
     def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
-        """The token ids of a prompt."""
+        """Return the token ids of a prompt."""
         ...
 
     def encode_response(self, text: str) -> list[int]:
-        """The token ids of an answer, with the end-of-sequence token."""
+        """Return the token ids of a response, with the end-of-sequence token."""
         ...
 
-    def told(self, messages: Sequence[Mapping[str, JSON]], text: str) -> Generation:
-        """What somebody else answered, as it is learned from.
+    def as_generation(self, messages: Sequence[Mapping[str, JSON]], text: str) -> Generation:
+        """Return another's response as a generation to learn from.
 
         Raises:
-            CallError: (permanent) the tokenizer does not know it, or it does not fit the context.
+            CallError: (permanent) a character is not in the vocabulary, or it does not fit the
+                context.
         """
         ...
 
     def score(self, generations: Sequence[Generation], *, hidden: bool = False) -> Scored:
-        """Log-probabilities and entropies of what was sampled, with gradients."""
+        """Return log-probabilities and entropies of generations, with gradients."""
         ...
 
     def reference(self) -> AbstractContextManager[None]:
-        """While it lasts, `score` is by the weights at the last `anchor`."""
+        """Let `score` use the weights of the last `anchor` while the context lasts."""
         ...
 
     def anchor(self) -> None:
-        """Remember the weights as they are now, also in checkpoints."""
+        """Keep a copy of the present weights as the reference, also in checkpoints."""
         ...
 
     def updated(self) -> None:
-        """The weights were changed: later generations bear the next version."""
+        """Count a change of the weights: later generations have the next version."""
         ...
 
-    def taught(self, teacher: Model) -> AbstractContextManager[None]:
-        """While it lasts, `teacher` answers in this model's place."""
+    def answered_by(self, teacher: Model) -> AbstractContextManager[None]:
+        """Let `teacher` answer in place of this model while the context lasts."""
         ...

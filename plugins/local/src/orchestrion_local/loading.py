@@ -12,20 +12,20 @@ from typing import Any
 import torch
 
 from orchestrion import OpenContext, RunError, UsageError
-from orchestrion_local.hf import HF, Architecture
 from orchestrion_local.offloading import size_of
 from orchestrion_local.runtime import LocalModel, placed_on
+from orchestrion_local.settings import Architecture, ModelSettings
 from orchestrion_local.tokenizers import Characters, Pretrained, Tokenizer
 
 __all__ = ["load"]
 
 
-def load(settings: HF, ctx: OpenContext) -> LocalModel:
-    """The model at work.
+def load(settings: ModelSettings, ctx: OpenContext) -> LocalModel:
+    """Return the model with its weights.
 
     Raises:
         RunError: it cannot be loaded, or its device has no room.
-        UsageError: `base` is no `hf` model.
+        UsageError: `base` is not an opened `hf` model, or a `lora` does not fit it.
     """
     name = ctx.path.partition(".")[2] or ctx.path
     if settings.base is not None:
@@ -34,11 +34,11 @@ def load(settings: HF, ctx: OpenContext) -> LocalModel:
         tokenizer = _tokenizer(settings, ctx.path)
         module = _module(settings, tokenizer, ctx)
     except (OSError, ValueError, RuntimeError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        reason = next(iter(str(error).strip().splitlines()), "")
         what = settings.path or settings.tokenizer
         if what is not None and Path(what).is_absolute() and not Path(what).is_dir():
-            first = "there is no such folder"
-        raise RunError(f"{ctx.path}: {what} cannot be loaded: {first}") from error
+            reason = "there is no such folder"
+        raise RunError(f"{ctx.path}: {what} cannot be loaded: {reason}") from error
     module = module.to(getattr(torch, settings.dtype))
     adapter = None
     if settings.lora is not None:
@@ -50,43 +50,38 @@ def load(settings: HF, ctx: OpenContext) -> LocalModel:
     return LocalModel(settings, name, module, tokenizer, adapter)
 
 
-def _on_base(settings: HF, ctx: OpenContext, name: str) -> LocalModel:
+def _on_base(settings: ModelSettings, ctx: OpenContext, name: str) -> LocalModel:
     base = settings.base
     if not isinstance(base, LocalModel):
-        raise UsageError(f"{ctx.path}.base: names no `hf` model")
-    if settings.same:
+        raise UsageError(f"{ctx.path}.base: is not an `hf` model")
+    if settings.is_alias:
         return base
+    device = placed_on(settings)
     if settings.copy:
-        return _copied(settings, base, name)
+        module = base.plain().requires_grad_(True)
+        if device is not None:
+            device.place(name, size_of(module.parameters()))
+        return LocalModel(settings, name, module, base.tokenizer)
     module = base.module
-    # "." has a meaning of its own in the names that adapters are saved under.
+    # peft separates the parts of names by ".".
     adapter = name.replace(".", "_") + "_adapter"
     with _seeded(ctx):
         module = _with_adapter(module, settings, ctx.path, adapter)
     base.module = module
     base.frozen = base.adapter is None
     model = LocalModel(settings, name, module, base.tokenizer, adapter, base)
-    device = placed_on(settings)
     if device is not None:
-        device.place(name, size_of(one for _, one in model.parameters()))
+        device.place(name, size_of(weight for _, weight in model.parameters()))
     return model
 
 
-def _copied(settings: HF, base: LocalModel, name: str) -> LocalModel:
-    module = base.plain().requires_grad_(True)
-    device = placed_on(settings)
-    if device is not None:
-        device.place(name, size_of(module.parameters()))
-    return LocalModel(settings, name, module, base.tokenizer)
-
-
-def _with_adapter(module: Any, settings: HF, path: str, adapter: str) -> Any:
+def _with_adapter(module: Any, settings: ModelSettings, path: str, adapter: str) -> Any:
     from peft import get_peft_model
 
     config = _lora(settings, module)
     try:
         with warnings.catch_warnings():
-            # What one library has to say to the other is not for our users.
+            # peft uses functions of torch that are deprecated.
             warnings.simplefilter("ignore", FutureWarning)
             if hasattr(module, "peft_config"):
                 module.add_adapter(adapter, config)
@@ -96,7 +91,7 @@ def _with_adapter(module: Any, settings: HF, path: str, adapter: str) -> Any:
         raise UsageError(f"{path}.lora: {str(error).splitlines()[0]}") from error
 
 
-def _lora(settings: HF, module: Any) -> Any:
+def _lora(settings: ModelSettings, module: Any) -> Any:
     from peft import LoraConfig
 
     lora = settings.lora
@@ -106,20 +101,20 @@ def _lora(settings: HF, module: Any) -> Any:
         r=lora.rank,
         lora_alpha=lora.alpha,
         target_modules=list(lora.targets) or "all-linear",
-        # GPT-2 keeps its matrices the other way round.
+        # GPT-2 stores its matrices transposed.
         fan_in_fan_out=module.config.model_type == "gpt2",
     )
 
 
 @contextmanager
 def _seeded(ctx: OpenContext) -> Iterator[None]:
-    """Initial weights come from the run's key, and nobody else's randomness is touched."""
+    """Take initial weights from the run's key; leave torch's own random state alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(ctx.key.integer())
         yield
 
 
-def _tokenizer(settings: HF, path: str) -> Tokenizer:
+def _tokenizer(settings: ModelSettings, path: str) -> Tokenizer:
     if settings.alphabet is not None:
         return Characters(settings.alphabet, path)
     source = settings.tokenizer or settings.path
@@ -127,7 +122,7 @@ def _tokenizer(settings: HF, path: str) -> Tokenizer:
     return Pretrained(source, settings.chat_template)
 
 
-def _module(settings: HF, tokenizer: Tokenizer, ctx: OpenContext) -> Any:
+def _module(settings: ModelSettings, tokenizer: Tokenizer, ctx: OpenContext) -> Any:
     import transformers
 
     auto: Any = transformers.AutoModelForCausalLM  # parts of it have no types
@@ -145,7 +140,7 @@ def _config(shape: Architecture, tokenizer: Tokenizer) -> Any:
         "pad_token_id": tokenizer.pad,
         "bos_token_id": None,
         "eos_token_id": min(tokenizer.ends),
-        # GPT-2's 0.02 is for a width of 768; narrower ones would begin too near to nothing.
+        # GPT-2's 0.02 is for a width of 768; in narrower networks it would be too small.
         "initializer_range": 0.02 * math.sqrt(768 / shape.width),
     }
     if shape.type == "gpt2":
@@ -155,9 +150,9 @@ def _config(shape: Architecture, tokenizer: Tokenizer) -> Any:
             n_layer=shape.layers,
             n_head=shape.heads,
             n_inner=shape.inner or 4 * shape.width,
-            # The same function as the usual "gelu_new", computed in one piece.
+            # The same function as "gelu_new", computed in one kernel.
             activation_function="gelu_pytorch_tanh",
-            # What is sampled and what is trained on must be the same distribution.
+            # Sampling and training must see the same distribution: no dropout.
             resid_pdrop=0.0,
             embd_pdrop=0.0,
             attn_pdrop=0.0,

@@ -114,12 +114,7 @@ async def _merge(
             elif method == "slerp":
                 merged = merge_methods.slerp(arrays[0], arrays[1], chosen["t"])
             else:
-                function = {
-                    "task-arithmetic": merge_methods.task_arithmetic,
-                    "ties": merge_methods.ties,
-                    "dare": merge_methods.dare,
-                }[method]
-                assert start is not None
+                function = getattr(merge_methods, method.replace("-", "_"))
                 merged = function(start, arrays, weights, **chosen)
         except ValueError as error:
             raise UsageError(f"these models cannot be merged: {error}") from None

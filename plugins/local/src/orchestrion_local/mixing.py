@@ -9,10 +9,9 @@ import torch
 
 from orchestrion import JSON, Answer, Calls, Key, Model, Usage, UsageError
 from orchestrion_local.batching import Batcher
-from orchestrion_local.caching import roomy_cache
 from orchestrion_local.offloading import fits, pinned
 from orchestrion_local.runtime import LocalModel, limits_of, sampled
-from orchestrion_local.sampling import Drawn, Wanted, sample
+from orchestrion_local.sampling import Completion, Prompt, roomy_cache, sample
 from orchestrion_local.settings import Limits
 
 __all__ = ["MixedModel"]
@@ -115,9 +114,9 @@ class MixedModel(Model):
         fits(*self._residents)
         self._network = _Network(members, weights or [1.0] * len(members), mode)
         self._tokenizer = first.tokenizer
-        self.batcher: Batcher[Wanted, Drawn] = Batcher(self._sample, first.settings.batch)
+        self.batcher: Batcher[Prompt, Completion] = Batcher(self._sample, first.settings.batch)
 
-    def _sample(self, wanted: Sequence[Wanted]) -> list[Drawn]:
+    def _sample(self, wanted: Sequence[Prompt]) -> list[Completion]:
         with pinned(*self._residents):
             return sample(self._network, wanted, self._tokenizer.ends, self._tokenizer.pad)
 
@@ -130,7 +129,7 @@ class MixedModel(Model):
         context = min(member.context for member in self.members)
         prompt = self._tokenizer.encode(request["messages"])
         limits = limits_of(self.name, request, self.limits, len(prompt), context)
-        wanted = Wanted(
+        wanted = Prompt(
             prompt,
             key.uniforms(limits.max_tokens),
             limits.temperature,
@@ -139,14 +138,14 @@ class MixedModel(Model):
         )
 
         async def do() -> Answer:
-            drawn = await self.batcher(wanted)
+            completion = await self.batcher(wanted)
             data: dict[str, JSON] = {
-                "text": self._tokenizer.decode(drawn.ids),
-                "stop": "end" if drawn.ended else "length",
+                "text": self._tokenizer.decode(completion.ids),
+                "stop": "end" if completion.ended else "length",
                 "tool_calls": [],
                 "model": self.name,
             }
-            return Answer(data, Usage(1, len(prompt), len(drawn.ids)))
+            return Answer(data, Usage(1, len(prompt), len(completion.ids)))
 
         settings = {
             "model": self.name,

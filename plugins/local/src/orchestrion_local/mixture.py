@@ -1,25 +1,22 @@
-"""The model `mixture`: settings and checks. The runtime is in `mixing`, which needs torch."""
+"""The model `mixture`: settings. The runtime is in `mixing`, which needs torch."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Literal
 
 from attrs import frozen
 
-from orchestrion import JSON, Answer, Calls, Key, Meta, Model, OpenContext, Usage, UsageError
-from orchestrion_local.hf import HF
-from orchestrion_local.naming import server_of
-from orchestrion_local.settings import UNSUPPORTED, Limits
+from orchestrion import Meta, Model, OpenContext, UsageError
+from orchestrion_local.hf import PlannedModel, server_of
+from orchestrion_local.settings import UNSUPPORTED, Count, Limits, settings_of
 
 __all__ = ["Mixture"]
 
-Count = Annotated[int, Meta(ge=1)]
-
 
 @frozen
-class Mixture(Model):
+class Mixture:
     """Several `hf` models with one tokenizer answer together, token by token.
 
     Args:
@@ -46,14 +43,6 @@ class Mixture(Model):
                 f"weights: {len(self.weights)} for {len(self.members)} members; give one for each"
             )
 
-    def ceiling(self, tokens: int) -> Usage:
-        """Return the maximal usage of a completion whose prompt has at most `tokens` tokens."""
-        return Usage(1, tokens, self.max_tokens)
-
-    async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """Raise an error: only the opened model completes."""
-        raise NotImplementedError("a mixture must be opened")
-
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Model]:
         """Yield the model at work; in a dry run only check the kinds of the members.
@@ -64,14 +53,14 @@ class Mixture(Model):
         """
         if ctx.trial:
             for i, member in enumerate(self.members):
-                if not isinstance(member, HF):
+                if settings_of(member) is None:
                     raise UsageError(f"{ctx.path}.members[{i}]: is not an `hf` model")
                 if server_of(member) is not None:
                     raise UsageError(
                         f"{ctx.path}.members[{i}]: has a `server`, which gives whole responses; a "
                         "mixture samples token by token in this process; remove the `server`"
                     )
-            yield self
+            yield PlannedModel(self, self.max_tokens)
             return
         from orchestrion_local.mixing import MixedModel
 

@@ -1,35 +1,194 @@
-"""Tensors that come to a device when they are needed and make room for others when they are not.
+"""Tensors that move to a device when they are needed, and make room for others when they are not.
 
-A tensor that moves stays the same object: an optimizer that holds a parameter, two layers that
-share one, and an adapter beside its base know nothing of it.
+A `Resident` moves the tensors of one model or optimizer together. A tensor that moves stays the
+same object, so optimizers, layers that share it, and adapters on it need no change. A `Pool` is the
+memory of one device: what is needed is pinned and moved in, the least recently used moves out.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
+from attrs import define
 
 from orchestrion import RunError
-from orchestrion_local.residency import Pool
 
-__all__ = ["Away", "Resident", "away", "fits", "pinned", "size_of"]
+__all__ = [
+    "Away",
+    "Guest",
+    "Moved",
+    "Pool",
+    "Resident",
+    "away",
+    "fits",
+    "pinned",
+    "size_of",
+    "size_text",
+]
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes for people."""
+    for unit, factor in (("GB", 2**30), ("MB", 2**20), ("KB", 2**10)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} B"
+
+
+# ------------------------------------------------------------------------------------ the pool
+
+
+class Guest(Protocol):
+    """What a pool moves; compared by identity."""
+
+    @property
+    def name(self) -> str:
+        """Name, for errors."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes it takes in the pool."""
+        ...
+
+    def enter(self) -> None:
+        """Move in."""
+        ...
+
+    def leave(self) -> None:
+        """Move out."""
+        ...
+
+
+@define
+class Moved:
+    """Number of moves in or out, and the seconds they took."""
+
+    times: int = 0
+    seconds: float = 0.0
+
+
+class Pool:
+    """A memory that guests take turns in; one thread computes with it at a time.
+
+    A thread pins all guests that it needs together; those that rested longest make room.
+
+    Args:
+        name: of the device, for errors.
+        memory: bytes; None for no limit.
+    """
+
+    def __init__(self, name: str, memory: int | None) -> None:
+        self.name, self.memory = name, memory
+        self.moved = Moved()
+        self._inside: dict[Guest, None] = {}
+        self._pinned: Counter[Guest] = Counter()
+        self._turn = threading.RLock()
+
+    @property
+    def inside(self) -> tuple[Guest, ...]:
+        """Guests that are in, the least recently used first."""
+        return tuple(self._inside)
+
+    def check(self, wanted: Collection[Guest]) -> None:
+        """Check that guests could be in together.
+
+        Raises:
+            RunError: they are too large; names who takes how much.
+        """
+        total = sum(guest.size for guest in wanted)
+        if self.memory is not None and total > self.memory:
+            sizes = ", ".join(f"{guest.name} {size_text(guest.size)}" for guest in wanted)
+            raise RunError(
+                f"{self.name}: {size_text(total)} are needed at once and there are "
+                f"{size_text(self.memory)} ({sizes}); use smaller models, bfloat16, a `lora`, or "
+                "another device"
+            )
+
+    @contextmanager
+    def pinned(self, guests: Collection[Guest]) -> Iterator[None]:
+        """Keep guests in while the context lasts; other threads wait.
+
+        Raises:
+            RunError: they never fit.
+            RuntimeError: they do not fit beside what this thread has pinned.
+        """
+        wanted = list(dict.fromkeys(guests))
+        with self._turn:
+            if not self._pinned:
+                self.check(wanted)
+            self._admit(wanted)
+            self._pinned.update(wanted)
+            try:
+                yield
+            finally:
+                self._pinned.subtract(wanted)
+                self._pinned = +self._pinned
+                for guest in wanted:
+                    self._use(guest)
+
+    def evict(self, guest: Guest) -> None:
+        """Move a guest out that is not pinned; if it is out, move out what was added to it."""
+        with self._turn:
+            if guest in self._pinned:
+                raise RuntimeError(f"{self.name}: {guest.name} is pinned")
+            guest.leave()
+            self._inside.pop(guest, None)
+
+    def _admit(self, wanted: Sequence[Guest]) -> None:
+        staying = dict.fromkeys((*self._pinned, *wanted))
+        if self.memory is not None:
+            if sum(guest.size for guest in staying) > self.memory:
+                names = ", ".join(guest.name for guest in wanted)
+                raise RuntimeError(
+                    f"{self.name}: no room for {names} beside what is pinned; pin together what is "
+                    "needed together"
+                )
+            total = sum(guest.size for guest in self._inside | staying)
+            for guest in [guest for guest in self._inside if guest not in staying]:
+                if total <= self.memory:
+                    break
+                self._timed(guest.leave)
+                del self._inside[guest]
+                total -= guest.size
+        for guest in wanted:
+            if guest not in self._inside:
+                self._timed(guest.enter)
+            self._use(guest)
+
+    def _timed(self, move: Callable[[], None]) -> None:
+        start = time.perf_counter()
+        move()
+        self.moved.times += 1
+        self.moved.seconds += time.perf_counter() - start
+
+    def _use(self, guest: Guest) -> None:
+        """Make a guest the most recently used."""
+        self._inside.pop(guest, None)
+        self._inside[guest] = None
+
+
+# ------------------------------------------------------------------------------------ tensors
 
 Away = Callable[[torch.Tensor], torch.Tensor]
 """Copies a tensor to where it waits."""
 
 
 def size_of(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of tensors."""
-    return sum(one.numel() * one.element_size() for one in tensors)
+    """Return the bytes of tensors."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def away(offload: Literal["cpu", "disk"], folder: Path | None = None) -> Away:
-    """Where tensors wait: in the processor's memory, or in files of a folder."""
+    """Return how tensors are copied to the processor's memory, or to files of a folder."""
     return _to_host if offload == "cpu" else lambda tensor: _to_disk(tensor, folder)
 
 
@@ -38,13 +197,10 @@ def _to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _to_disk(tensor: torch.Tensor, folder: Path | None) -> torch.Tensor:
-    """A tensor whose memory is a file: it can be read and written as if it were in memory.
-
-    The file has no name any more when this returns, so that nothing is left when a run is killed.
-    """
+    """Return a copy whose memory is a file that has no name, so that a killed run leaves none."""
     if not tensor.numel():
         return _to_host(tensor)
-    # A copy has no gaps, and the strides that the original had: sums keep their order.
+    # A copy has no gaps, and the strides of the original: sums keep their order.
     dense = _to_host(tensor)
     count = dense.numel()
     try:
@@ -63,13 +219,12 @@ class Resident:
 
     Args:
         name: of the model, for errors.
-        tensors: all of them, as they are when asked; those that were added later come along, and
-            so do gradients.
+        tensors: returns all of them; tensors that were added later and gradients move, too.
         device: where they are needed.
-        pool: whose turns they take; None where they stay on the device.
+        pool: where they take turns; None if they stay on the device.
         to: copies a tensor to where it waits.
-        size: bytes that they take; by default as they are, without gradients.
-        reserve: sets bytes aside for what stays on the device.
+        size: bytes that they take; by default their present size, without gradients.
+        reserve: reserves bytes for tensors that stay on the device.
     """
 
     def __init__(
@@ -83,45 +238,42 @@ class Resident:
         reserve: Callable[[str, int], None] | None = None,
     ) -> None:
         self.name, self.device, self.pool, self.copy_away = name, device, pool, to
-        self._reserve = reserve
-        self._tensors, self._size = tensors, size
+        self._reserve, self._tensors, self._size = reserve, tensors, size
         self._waiting: dict[int, torch.Tensor] = {}
-        """Copies of tensors, by their identity, while these are away."""
+        """Copies of tensors by the tensor's identity, while these are away."""
 
     @property
     def size(self) -> int:
         """See `Guest.size`."""
-        if self._size is not None:
-            return self._size
-        return size_of(self._distinct())
+        return size_of(self._distinct()) if self._size is None else self._size
 
     def _distinct(self) -> Iterable[torch.Tensor]:
-        return {id(one): one for one in self._tensors()}.values()
+        return {id(tensor): tensor for tensor in self._tensors()}.values()
 
     def _each(self) -> Iterator[torch.Tensor]:
-        for one in self._distinct():
-            yield one
-            if one.grad is not None:
-                yield one.grad
+        for tensor in self._distinct():
+            yield tensor
+            if tensor.grad is not None:
+                yield tensor.grad
 
     def enter(self) -> None:
         """See `Guest.enter`."""
-        for one in self._each():
-            # On a processor what waits in a file is on the same device, and is no less away.
-            one.data = one.detach().to(self.device, copy=True)
+        for tensor in self._each():
+            # On a processor, a tensor in a file is on the same device: copy it all the same.
+            tensor.data = tensor.detach().to(self.device, copy=True)
         self._waiting.clear()
 
     def leave(self) -> None:
         """See `Guest.leave`."""
         before, self._waiting = self._waiting, {}
-        for one in self._each():
-            copy = before.get(id(one))
-            if copy is None or copy.data_ptr() != one.data_ptr():
-                copy = one.data = self.copy_away(one)
-            self._waiting[id(one)] = copy
+        for tensor in self._each():
+            copy = before.get(id(tensor))
+            if copy is None or copy.data_ptr() != tensor.data_ptr():
+                copy = tensor.data = self.copy_away(tensor)
+            self._waiting[id(tensor)] = copy
 
     def settle(self) -> None:
-        """Go where tensors are that nobody needs now: after loading, or when some were added.
+        """Move to where tensors rest: after loading, or when some were added.
 
         Raises:
             RunError: they are too large for the device.
@@ -130,13 +282,13 @@ class Resident:
             self.pool.check((self,))
             self.pool.evict(self)
         else:
-            for one in self._each():
-                one.data = one.detach().to(self.device)
+            for tensor in self._each():
+                tensor.data = tensor.detach().to(self.device)
 
     def beside(
         self, name: str, tensors: Callable[[], Iterable[torch.Tensor]], size: int
     ) -> Resident:
-        """Others that are needed on the same device, but not always when these are.
+        """Return a resident for tensors on the same device that move on their own.
 
         Raises:
             RunError: both do not fit together.
@@ -150,14 +302,14 @@ class Resident:
 
     @contextmanager
     def pinned(self, *others: Resident) -> Iterator[None]:
-        """While it lasts, these and others are on their devices."""
+        """Keep these tensors and others on their devices while the context lasts."""
         with pinned(self, *others):
             yield
 
 
 @contextmanager
 def pinned(*residents: Resident) -> Iterator[None]:
-    """While it lasts, all of them are on their devices."""
+    """Keep residents on their devices while the context lasts."""
     with ExitStack() as stack:
         for pool, guests in _by_pool(residents):
             stack.enter_context(pool.pinned(guests))
@@ -165,19 +317,15 @@ def pinned(*residents: Resident) -> Iterator[None]:
 
 
 def fits(*residents: Resident) -> None:
-    """Whether all of them could be on their devices at once.
-
-    Raises:
-        RunError: they could not.
-    """
+    """Raise RunError if residents cannot be on their devices together."""
     for pool, guests in _by_pool(residents):
         pool.check(guests)
 
 
 def _by_pool(residents: Iterable[Resident]) -> list[tuple[Pool, list[Resident]]]:
-    """In one order everywhere, so that no two threads have what the other one waits for."""
+    """Return residents by pool, in one order everywhere: threads cannot wait for each other."""
     pools: dict[Pool, list[Resident]] = {}
-    for one in dict.fromkeys(residents):
-        if one.pool is not None:
-            pools.setdefault(one.pool, []).append(one)
+    for resident in dict.fromkeys(residents):
+        if resident.pool is not None:
+            pools.setdefault(resident.pool, []).append(resident)
     return sorted(pools.items(), key=lambda pair: pair[0].name)

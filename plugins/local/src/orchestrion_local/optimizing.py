@@ -1,4 +1,4 @@
-"""Gradient steps on one model's weights: clipped, never with a number that is not finite, kept."""
+"""Gradient steps on one model's weights: clipped, and skipped if a gradient is not finite."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestrion_local.offloading import size_of
 from orchestrion_local.runtime import pack, unpack
 from orchestrion_local.settings import Optimizer
 
-__all__ = ["Stepped", "WeightOptimizer"]
+__all__ = ["WeightOptimizer"]
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _MASTER = "master"
@@ -24,12 +24,7 @@ _MASTER = "master"
 
 @frozen
 class Stepped:
-    """One optimizer step.
-
-    Args:
-        norm: of the gradient over all weights, before clipping.
-        skipped: whether the norm was not finite, and nothing was changed.
-    """
+    """The norm of a step's gradient before clipping, and whether it was skipped as not finite."""
 
     norm: float
     skipped: bool
@@ -44,9 +39,9 @@ class WeightOptimizer:
     would mostly be rounded away.
 
     Args:
-        model: whose weights.
-        settings: learning rate and the rest.
-        total: steps that are planned, for schedules that end.
+        model: the model with the weights.
+        settings: of AdamW.
+        total: number of planned steps, for schedules that end.
 
     Raises:
         RunError: masters, gradients and moments do not fit the device beside the model; or the
@@ -56,7 +51,7 @@ class WeightOptimizer:
     def __init__(self, model: Trainable, settings: Optimizer, total: int) -> None:
         self.model, self.settings, self.total = model, settings, max(1, total)
         self.steps = 0
-        """Steps that were taken; skipped ones are not among them."""
+        """Number of steps taken, without skipped ones."""
         self._named = list(model.parameters())
         if any(parameter.dtype == torch.float16 for _, parameter in self._named):
             raise RunError(
@@ -87,13 +82,13 @@ class WeightOptimizer:
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        """While it lasts, weights and moments are where they compute: see `Trainable.resident`."""
+        """Keep weights and moments on their device while the context lasts; see `Trainable`."""
         with self.model.resident.pinned(self._resident):
             yield
 
     @property
     def learning_rate(self) -> float:
-        """Of the next step."""
+        """The learning rate of the next step."""
         settings = self.settings
         factor = 1.0
         if self.steps < settings.warmup:
@@ -106,13 +101,13 @@ class WeightOptimizer:
         return settings.learning_rate * factor
 
     def zero(self) -> None:
-        """Forget the gradients."""
+        """Set the gradients to zero."""
         self._adam.zero_grad(set_to_none=True)
         for _, parameter in self._named:
             parameter.grad = None
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add a loss's gradients to those that were gathered since `zero`, in float32 or more."""
+        """Add the gradients of a loss to those since `zero`, in float32 or more."""
         loss.backward()  # type: ignore[no-untyped-call]
         for name, parameter in self._named:
             if name in self._masters and parameter.grad is not None:
@@ -121,7 +116,7 @@ class WeightOptimizer:
                 parameter.grad = None
 
     def step(self) -> Stepped:
-        """Take a step by the gradients that were gathered since `zero`."""
+        """Take a step with the sum of the gradients since `zero`."""
         gradients = [
             gradient
             for name, parameter in self._named
@@ -130,15 +125,15 @@ class WeightOptimizer:
         if not gradients:
             return Stepped(0.0, False)
         # In one order and in full precision, so that a norm is the same in every run.
-        squares = sum(float(one.detach().double().square().sum()) for one in gradients)
+        squares = sum(float(value.detach().double().square().sum()) for value in gradients)
         norm = math.sqrt(squares) if math.isfinite(squares) else math.inf
         if not math.isfinite(norm):
             self.zero()
             return Stepped(norm, True)
         limit = self.settings.max_gradient_norm
         if limit is not None and norm > limit:
-            for one in gradients:
-                one.mul_(limit / norm)
+            for gradient in gradients:
+                gradient.mul_(limit / norm)
         for group in self._adam.param_groups:
             group["lr"] = self.learning_rate
         with self.pinned(), torch.no_grad():
@@ -158,7 +153,7 @@ class WeightOptimizer:
                 self._masters[name].copy_(parameter)
 
     def save(self, prefix: str = "") -> Saved:
-        """Moments, masters and step count; nothing of a weight that had no gradient yet."""
+        """Return moments, masters and step count of all weights that had a gradient."""
         arrays: dict[str, Array] = {}
         taken: dict[str, float] = {}
         for name, parameter in self._named:
@@ -172,7 +167,7 @@ class WeightOptimizer:
         return Saved(arrays, {"steps": self.steps, "taken": taken})
 
     def load(self, saved: Saved, prefix: str = "") -> None:
-        """Go on where `save` was.
+        """Continue from what `save` returned.
 
         Raises:
             CheckpointError: it is another model's.

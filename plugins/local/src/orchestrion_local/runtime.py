@@ -1,4 +1,9 @@
-"""A model with local weights at work: answers in batches, scores what it said, saves itself."""
+"""A model with local weights: answers in batches, scores generations, saves itself.
+
+All models on one network (a base and the adapters on it) share the network, move together, and
+compute one at a time. Of bits: on a processor, an answer depends on the weights, the prompt and the
+call's key only, so that a resumed run computes it again.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,18 +31,14 @@ from orchestrion import (
     Usage,
 )
 from orchestrion_local.batching import Batcher
+from orchestrion_local.devices import Device
 from orchestrion_local.interfaces import Generation, Scored
 from orchestrion_local.offloading import Resident
-from orchestrion_local.sampling import Drawn, Wanted, sample
-from orchestrion_local.settings import UNSUPPORTED, Limits
+from orchestrion_local.sampling import Completion, Prompt, sample
+from orchestrion_local.settings import UNSUPPORTED, Limits, ModelSettings
 from orchestrion_local.tokenizers import Tokenizer
 
-if TYPE_CHECKING:
-    from orchestrion_local.devices import Device
-    from orchestrion_local.hf import HF
-    from orchestrion_local.serving import Served
-
-__all__ = ["VERSION", "Limits", "LocalModel", "limits_of", "pack", "placed_on", "sampled", "unpack"]
+__all__ = ["LocalModel", "limits_of", "pack", "placed_on", "sampled", "unpack"]
 
 VERSION = "1"
 _ANCHOR = "anchor/"
@@ -57,15 +58,15 @@ class LocalModel(Model):
         name: its config name.
         module: the network, of transformers or, with adapters, of peft.
         tokenizer: fits the network.
-        adapter: the adapter that is this model; None for the network itself.
-        base: whose module this adapter is on, if it is another model's.
+        adapter: name of the adapter that is this model; None for the network itself.
+        base: the model whose network this adapter is on, if it is another model's.
     """
 
     unsupported = UNSUPPORTED
 
     def __init__(
         self,
-        settings: HF,
+        settings: ModelSettings,
         name: str,
         module: Any,
         tokenizer: Tokenizer,
@@ -73,13 +74,11 @@ class LocalModel(Model):
         base: LocalModel | None = None,
     ) -> None:
         self.settings, self.name, self.tokenizer = settings, name, tokenizer
-        self.adapter, self._base = adapter, base
-        self._usual = settings.sampling()
+        self.adapter, self._base, self._module = adapter, base, module
+        self.limits = settings.sampling()
         self.version = 0
         self.frozen = False
-        """Whether its weights have no gradients now, because adapters were put on them."""
-        self._module = module
-        # Models on one network move together, and one of them computes at a time.
+        """Whether its weights have no gradients now, because adapters are on them."""
         self.resident: Resident = _resident(self) if base is None else base.resident
         self._turn: threading.RLock = threading.RLock() if base is None else base._turn
         self._anchor: dict[str, torch.Tensor] | None = None
@@ -88,9 +87,9 @@ class LocalModel(Model):
         self._digest: str | None = None
         self.resident.settle()
         self._teacher: Model | None = None
-        self.served: Served | None = None
-        """The server that samples in this process's place, if there is one."""
-        self.batcher: Batcher[Wanted, Drawn] = Batcher(
+        self.served: Any = None
+        """A `serving.Served`, which samples in place of this process; None without a server."""
+        self.batcher: Batcher[Prompt, Completion] = Batcher(
             self._sample, settings.batch, settings.overlap
         )
         module.eval()
@@ -106,7 +105,7 @@ class LocalModel(Model):
 
     @property
     def root(self) -> LocalModel:
-        """The model whose weights lie under its adapter; without one, itself."""
+        """See `Trainable.root`."""
         return self if self._base is None else self._base
 
     @property
@@ -116,13 +115,13 @@ class LocalModel(Model):
 
     @property
     def context(self) -> int:
-        """Tokens of prompt and response together at most."""
+        """Maximum number of tokens of prompt and response together."""
         return int(getattr(self.module.config, "max_position_embeddings", 1 << 30))
 
     @property
     def max_tokens(self) -> int:
         """See `Trainable.max_tokens`."""
-        return self._usual.max_tokens
+        return self.limits.max_tokens
 
     # ------------------------------------------------------------------ answering
 
@@ -133,33 +132,35 @@ class LocalModel(Model):
             CallError: (permanent) see `limits_of`.
         """
         if self._teacher is not None:
-            return await self._ask_teacher(request, key, calls)
+            return await self._ask_teacher(self._teacher, request, key, calls)
         prompt = self.encode(request["messages"])
-        limits = limits_of(self.name, request, self._usual, len(prompt), self.context)
+        limits = limits_of(self.name, request, self.limits, len(prompt), self.context)
         if self.served is not None:
-            return await self.served.complete(request["messages"], prompt, limits, key, calls)
-        longest, temperature = limits.max_tokens, limits.temperature
-        wanted = Wanted(prompt, key.uniforms(longest), temperature, limits.top_p)
+            answer: Answer = await self.served.complete(
+                request["messages"], prompt, limits, key, calls
+            )
+            return answer
+        wanted = Prompt(prompt, key.uniforms(limits.max_tokens), limits.temperature, limits.top_p)
 
         async def do() -> Answer:
-            drawn = await self.batcher(wanted)
-            return self.answer(prompt, drawn, temperature, self.version)
+            completion = await self.batcher(wanted)
+            return self.answer(prompt, completion, limits.temperature, self.version)
 
         settings = {
             "model": self.name,
             "version": self.version,
-            "max_tokens": longest,
-            "temperature": temperature,
+            "max_tokens": limits.max_tokens,
+            "temperature": limits.temperature,
             "top_p": limits.top_p,
         }
-        asked = sampled(self.name, settings, prompt, request, key)
-        return await calls.run(asked, do, Usage(1, len(prompt), longest))
+        call = sampled(self.name, settings, prompt, request, key)
+        return await calls.run(call, do, Usage(1, len(prompt), limits.max_tokens))
 
     async def embed(self, texts: Sequence[str], calls: Calls) -> Answer:
         """See `Model.embed`: the mean of the last layer's hidden states over a text's tokens.
 
         Raises:
-            CallError: permanent; a text is longer than the model's context.
+            CallError: (permanent) a text is longer than the model's context.
         """
         prompts = [self.tokenizer.encode_response(text) for text in texts]
         longest = max(map(len, prompts), default=0)
@@ -169,23 +170,21 @@ class LocalModel(Model):
                 f"{self.context}",
                 "permanent",
             )
+        usage = Usage(1, sum(map(len, prompts)))
 
         async def do() -> Answer:
-            return Answer(
-                {"vectors": [self._embedded(prompt) for prompt in prompts]},
-                Usage(1, sum(map(len, prompts))),
-            )
+            return Answer({"vectors": [self._embedded(prompt) for prompt in prompts]}, usage)
 
         content = {"model": self.name, "version": self.version, "texts": list(texts)}
-        asked = Request(f"local:{self.name}", content, VERSION, cache=True, journal=False)
-        return await calls.run(asked, do, Usage(1, sum(map(len, prompts))))
+        call = Request(f"local:{self.name}", content, VERSION, cache=True)
+        return await calls.run(call, do, usage)
 
     def embedding_ceiling(self, tokens: int) -> Usage:
-        """The most that embedding texts of so many tokens takes."""
+        """Return the maximum usage of embedding texts of `tokens` tokens."""
         return Usage(1, tokens)
 
     def _embedded(self, prompt: Sequence[int]) -> list[float]:
-        """One text alone, so that what is embedded beside it cannot change its last bits."""
+        """Return the vector of one text, alone: other texts must not change its last bits."""
         if not prompt:
             return [0.0] * int(self.module.config.hidden_size)
         with torch.inference_mode(), self.resident.pinned(), self.active():
@@ -194,56 +193,63 @@ class LocalModel(Model):
             vector: list[float] = states[-1][0].double().mean(dim=0).tolist()
             return vector
 
-    def _sample(self, wanted: Sequence[Wanted]) -> list[Drawn]:
+    def _sample(self, wanted: Sequence[Prompt]) -> list[Completion]:
         with self.resident.pinned(), self.active():
             return sample(self.module, wanted, self.tokenizer.ends, self.tokenizer.pad)
 
     def generation(
-        self, prompt: Sequence[int], drawn: Drawn, temperature: float, version: int
+        self, prompt: Sequence[int], completion: Completion, temperature: float, version: int
     ) -> Generation:
-        """What was drawn, as it is learned from."""
-        stop = "end" if drawn.ended else "length"
+        """Return a completion as a generation to learn from."""
+        stop = "end" if completion.ended else "length"
         return Generation(
-            self.name, version, tuple(prompt), drawn.ids, drawn.logprobs, temperature, stop
+            self.name,
+            version,
+            tuple(prompt),
+            completion.ids,
+            completion.logprobs,
+            temperature,
+            stop,
         )
 
     def answer(
-        self, prompt: Sequence[int], drawn: Drawn, temperature: float, version: int
+        self, prompt: Sequence[int], completion: Completion, temperature: float, version: int
     ) -> Answer:
-        """What was drawn by some version of the weights, as an answer."""
-        generation = self.generation(prompt, drawn, temperature, version)
+        """Return a completion by some version of the weights as an answer."""
+        generation = self.generation(prompt, completion, temperature, version)
         data = {
-            "text": self.tokenizer.decode(drawn.ids),
+            "text": self.tokenizer.decode(completion.ids),
             "stop": generation.stop,
             "tool_calls": [],
             "model": self.name,
             "generation": generation.to_json(),
         }
-        return Answer(data, Usage(1, len(prompt), len(drawn.ids)))
+        return Answer(data, Usage(1, len(prompt), len(completion.ids)))
 
     def ceiling(self, tokens: int) -> Usage:
-        """The most that one completion takes which reads at most `tokens` tokens."""
-        return Usage(1, min(tokens, self.context), self._usual.max_tokens)
+        """Return the maximum usage of a completion whose prompt has at most `tokens` tokens."""
+        return Usage(1, min(tokens, self.context), self.limits.max_tokens)
 
-    # ------------------------------------------------------------------ being taught
+    # ------------------------------------------------------------------ teachers
 
     @contextmanager
-    def taught(self, teacher: Model) -> Iterator[None]:
-        """See `Trainable.taught`."""
+    def answered_by(self, teacher: Model) -> Iterator[None]:
+        """See `Trainable.answered_by`."""
         before, self._teacher = self._teacher, teacher
         try:
             yield
         finally:
             self._teacher = before
 
-    async def _ask_teacher(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        assert self._teacher is not None
-        answer = await self._teacher.complete(request, key, calls)
-        generation = self.told(request["messages"], answer.data["text"])
+    async def _ask_teacher(
+        self, teacher: Model, request: Mapping[str, JSON], key: Key, calls: Calls
+    ) -> Answer:
+        answer = await teacher.complete(request, key, calls)
+        generation = self.as_generation(request["messages"], answer.data["text"])
         return Answer({**answer.data, "generation": generation.to_json()}, answer.usage)
 
-    def told(self, messages: Sequence[Mapping[str, JSON]], text: str) -> Generation:
-        """See `Trainable.told`."""
+    def as_generation(self, messages: Sequence[Mapping[str, JSON]], text: str) -> Generation:
+        """See `Trainable.as_generation`."""
         prompt, response = self.encode(messages), self.encode_response(text)
         tokens = len(prompt) + len(response)
         if tokens > self.context:
@@ -252,10 +258,9 @@ class LocalModel(Model):
                 f"{self.context}; the text begins {text[:80]!r}",
                 "permanent",
             )
-        # Nobody sampled it here: what it would have been sampled with is not known.
-        return Generation(
-            self.name, self.version, tuple(prompt), tuple(response), (0.0,) * len(response)
-        )
+        # It was not sampled here: its log-probabilities at sampling are unknown.
+        unknown = (0.0,) * len(response)
+        return Generation(self.name, self.version, tuple(prompt), tuple(response), unknown)
 
     def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
         """See `Trainable.encode`."""
@@ -265,19 +270,16 @@ class LocalModel(Model):
         """See `Trainable.encode_response`."""
         return self.tokenizer.encode_response(text)
 
-    # ------------------------------------------------------------------ being trained
+    # ------------------------------------------------------------------ training
 
     def parameters(self) -> Iterable[tuple[str, torch.nn.Parameter]]:
         """See `Trainable.parameters`: all weights, or those of the adapter."""
         for name, parameter in self.module.named_parameters():
             if self.adapter is None:
-                # Another model's adapter that was put on this one is no part of it, nor may it
-                # change the names of what is.
+                # Adapters on this model are no part of it, and must not change its names.
                 if "lora_" not in name:
-                    yield (
-                        name.removeprefix("base_model.model.").replace(".base_layer", ""),
-                        parameter,
-                    )
+                    plain = name.removeprefix("base_model.model.").replace(".base_layer", "")
+                    yield plain, parameter
             elif f".{self.adapter}." in name:
                 yield name, parameter
 
@@ -289,14 +291,14 @@ class LocalModel(Model):
     def reference(self) -> Iterator[None]:
         """See `Trainable.reference`."""
         if self._anchor is None:
-            raise RuntimeError(f"{self.name}: anchor() says what the reference is")
+            raise RuntimeError(f"{self.name}: call anchor() before reference()")
         with self.resident.pinned(), self._turn:
-            now = self._copied()
+            present = self._copied()
             self._set(self._anchor)
             try:
                 yield
             finally:
-                self._set(now)
+                self._set(present)
 
     def anchor(self) -> None:
         """See `Trainable.anchor`."""
@@ -318,17 +320,16 @@ class LocalModel(Model):
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """While it lasts, the network is this model and none of the others on its base.
+        """Make the network this model, none of the others on it, while the context lasts.
 
-        Who pins `resident` does so before: a thread that waits for memory must not keep the others
-        from finishing.
+        Pin `resident` before: a thread that waits for memory must not hold the others up.
         """
         if not hasattr(self.module, "peft_config"):
             yield
             return
         with self._turn:
-            # When sampling as well: how torch multiplies, and so the last bit, hangs on it.
-            self._thaw()
+            # When sampling as well: `requires_grad` changes how torch multiplies, and the last bit.
+            self._require_gradients()
             if self.adapter is None:
                 with self.module.disable_adapter():
                     yield
@@ -337,8 +338,8 @@ class LocalModel(Model):
                 self.module.set_adapter(self.adapter)
             yield
 
-    def _thaw(self) -> None:
-        """Gradients flow to the weights of a base, or else to those of adapters on it."""
+    def _require_gradients(self) -> None:
+        """Let gradients flow to the weights of a base, or to those of adapters on it."""
         root, frozen = self.root, self.adapter is not None
         if root.adapter is None and root.frozen != frozen:
             for _, parameter in root.parameters():
@@ -358,8 +359,8 @@ class LocalModel(Model):
                 logits_to_keep=longest + 1,
                 output_hidden_states=hidden,
             )
-        heat = torch.tensor([one.temperature or 1.0 for one in generations], device=device)
-        logits = out.logits[:, :-1].float() / heat[:, None, None]
+        temperature = torch.tensor([item.temperature or 1.0 for item in generations], device=device)
+        logits = out.logits[:, :-1].float() / temperature[:, None, None]
         logprobs = torch.log_softmax(logits, dim=-1)
         targets = ids[:, -longest:].to(device)
         mask = attention[:, -longest:].to(device, torch.float32)
@@ -369,30 +370,30 @@ class LocalModel(Model):
         return Scored(of_targets * mask, mask, entropy * mask, before)
 
     def _padded(self, generations: Sequence[Generation]) -> tuple[torch.Tensor, torch.Tensor, int]:
-        """Ids and mask: prompts end, and responses begin, in the same column."""
-        before = max(len(one.prompt) for one in generations)
-        longest = max(len(one.response) for one in generations)
+        """Return ids and mask; all responses begin in the same column."""
+        before = max(len(item.prompt) for item in generations)
+        longest = max(len(item.response) for item in generations)
         ids = np.full((len(generations), before + longest), self.tokenizer.pad)
         attention = np.zeros_like(ids)
-        for i, one in enumerate(generations):
-            begin, end = before - len(one.prompt), before + len(one.response)
-            ids[i, begin:end] = (*one.prompt, *one.response)
+        for i, item in enumerate(generations):
+            begin, end = before - len(item.prompt), before + len(item.response)
+            ids[i, begin:end] = (*item.prompt, *item.response)
             attention[i, begin:end] = 1
         return torch.from_numpy(ids), torch.from_numpy(attention), longest
 
     def plain(self) -> Any:
-        """A network of the transformers library of its own: adapters are folded into the base."""
-        if not hasattr(self.module, "peft_config"):
-            return copy.deepcopy(self.module)
+        """Return a copy of the network with the adapter merged into it."""
         module = copy.deepcopy(self.module)
+        if not hasattr(module, "peft_config"):
+            return module
         if self.adapter is None:
             return module.unload()
         return module.merge_and_unload(adapter_names=[self.adapter])
 
-    # ------------------------------------------------------------------ being kept
+    # ------------------------------------------------------------------ checkpoints
 
     def save(self) -> Saved:
-        """What was trained: the weights, or the adapter's; and what they are compared with.
+        """Return the weights that training changes, and those of the anchor.
 
         Of weights that are read from `path` and were not trained, a digest is enough.
         """
@@ -410,7 +411,11 @@ class LocalModel(Model):
         return Saved(arrays, data)
 
     def load(self, saved: Saved) -> None:
-        """See `Stateful.load`."""
+        """See `Stateful.load`.
+
+        Raises:
+            CheckpointError: it is another model's, or the weights in `path` have changed.
+        """
         if saved.data.get("anchor"):
             self._check_path(saved.data["anchor"])
             self.anchor()
@@ -419,8 +424,8 @@ class LocalModel(Model):
         else:
             self._set(self._saved(saved, ""))
         if any(name.startswith(_ANCHOR) for name in saved.arrays):
-            kept = self._saved(saved, _ANCHOR)
-            self._anchor = {name: self.resident.copy_away(value) for name, value in kept.items()}
+            values = self._saved(saved, _ANCHOR)
+            self._anchor = {name: self.resident.copy_away(value) for name, value in values.items()}
             self._anchor_in_path = False
         self.version = int(saved.data["version"])
 
@@ -447,18 +452,16 @@ class LocalModel(Model):
     def _saved(self, saved: Saved, prefix: str) -> dict[str, torch.Tensor]:
         values = {}
         for name, parameter in self.parameters():
-            found = saved.arrays.get(prefix + name)
-            if found is None or tuple(found.shape) != tuple(parameter.shape):
+            array = saved.arrays.get(prefix + name)
+            if array is None or tuple(array.shape) != tuple(parameter.shape):
                 raise CheckpointError(
                     f"{self.name}: the checkpoint has no {name} of shape {tuple(parameter.shape)}"
                 )
-            values[name] = unpack(found)
+            values[name] = unpack(array)
         return values
 
 
 def _resident(model: LocalModel) -> Resident:
-    """By the device that a model, or else what it is made from, is placed on."""
-
     def tensors() -> Iterator[torch.Tensor]:
         yield from model.module.parameters()
         yield from model.module.buffers()
@@ -469,8 +472,8 @@ def _resident(model: LocalModel) -> Resident:
     return device.resident(model.name, tensors)
 
 
-def placed_on(settings: HF) -> Device | None:
-    """The device of a model, or else of what it is made from."""
+def placed_on(settings: ModelSettings) -> Device | None:
+    """Return the device of a model, or of its base."""
     while settings.device is None and isinstance(settings.base, LocalModel):
         settings = settings.base.settings
     return settings.device
@@ -483,53 +486,52 @@ def sampled(
     request: Mapping[str, JSON],
     key: Key,
 ) -> Request:
-    """Return the call that sampling from weights is: its tokens name it, its messages are shown."""
+    """Return the call of sampling from weights: identified by its tokens, shown as messages."""
     return Request(
         f"local:{name}",
         {**settings, "prompt": prompt},
         VERSION,
         sample=key.hex(),
-        journal=False,
         timeout=86400,
         shown={**settings, "messages": request["messages"]},
     )
 
 
 def limits_of(
-    name: str, request: Mapping[str, JSON], usual: Limits, prompt: int, context: int
+    name: str, request: Mapping[str, JSON], default: Limits, prompt: int, context: int
 ) -> Limits:
-    """What a request asks for, the rest as usual.
+    """Return how a request is sampled, with `default` for what it leaves out.
 
     Raises:
-        CallError: (permanent) it does not fit the context, or weights alone cannot do it.
+        CallError: (permanent) it does not fit the context, or weights do not support a setting.
     """
     for unsupported in sorted(UNSUPPORTED):
         if request.get(unsupported):
             raise CallError(f"{name}: local weights do not support `{unsupported}`", "permanent")
-    longest = int(request.get("max_tokens") or usual.max_tokens)
+    longest = int(request.get("max_tokens") or default.max_tokens)
     if prompt + longest > context:
         raise CallError(
             f"{name}: a prompt of {prompt} tokens and a response of {longest} do not fit a "
             f"context of {context}",
             "permanent",
         )
-    temperature = _or(request.get("temperature"), usual.temperature)
-    return Limits(longest, temperature, _or(request.get("top_p"), usual.top_p))
-
-
-def _or(value: Any, default: float) -> float:
-    return default if value is None else float(value)
+    temperature, top_p = request.get("temperature"), request.get("top_p")
+    return Limits(
+        longest,
+        default.temperature if temperature is None else float(temperature),
+        default.top_p if top_p is None else float(top_p),
+    )
 
 
 def pack(value: torch.Tensor) -> Array:
-    """A tensor as it goes into checkpoints."""
+    """Return a tensor as checkpoints hold it."""
     plain = value.detach().cpu().contiguous()
     raw = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
     return Array(_DTYPES[plain.dtype], tuple(plain.shape), raw)
 
 
 def unpack(array: Array) -> torch.Tensor:
-    """The inverse of `pack`."""
-    dtype = next(one for one, name in _DTYPES.items() if name == array.dtype)
+    """Return the inverse of `pack`."""
+    dtype = next(dtype for dtype, name in _DTYPES.items() if name == array.dtype)
     flat = torch.frombuffer(bytearray(array.data), dtype=dtype)
     return flat.reshape(array.shape)

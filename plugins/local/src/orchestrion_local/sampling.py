@@ -1,4 +1,9 @@
-"""Sampling many prompts at once, each with randomness of its own."""
+"""Sampling many prompts at once, each with randomness of its own.
+
+Each round of the batch takes one token of every row: logits / temperature, the nucleus of top_p,
+then the token at which the cumulative probability passes the row's next uniform number. Rows that
+are done leave the batch; a beginning that all prompts share is computed once.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +13,28 @@ from typing import Any
 import numpy as np
 import torch
 from attrs import frozen
+from transformers.cache_utils import Cache, DynamicLayer
 
-from orchestrion_local.caching import roomy_cache
-
-__all__ = ["Drawn", "Wanted", "common_prefix", "sample"]
+__all__ = ["KEPT", "Completion", "Prompt", "common_prefix", "roomy_cache", "sample"]
 
 PREFIX = 8
-"""Prompts that begin with as many equal tokens have that beginning computed once."""
+"""A shared beginning of at least so many tokens is computed once."""
 KEPT = 0.85
-"""Rows that are done leave the batch once no more than this share of it goes on."""
+"""Rows that are done leave the batch when at most this share of it goes on."""
+ROOM = 32
+"""Number of tokens that a cache has room for before it is copied to a larger place."""
 
 
 @frozen
-class Wanted:
-    """One completion to sample.
+class Prompt:
+    """A prompt, and how it is completed.
 
     Args:
-        prompt: token ids, at least one.
-        uniforms: numbers in [0, 1), one for each token at most.
+        prompt: token ids, at least item.
+        uniforms: numbers in [0, 1), one for each token of the longest completion.
         temperature: 0 takes the likeliest token.
-        top_p: the smallest set of likeliest tokens with this probability is drawn from.
-        picks: likewise numbers in [0, 1), for networks with several members.
+        top_p: probability of the smallest set of likeliest tokens to sample from.
+        picks: numbers in [0, 1) like `uniforms`, for networks with several members.
     """
 
     prompt: Sequence[int]
@@ -39,8 +45,8 @@ class Wanted:
 
 
 @frozen
-class Drawn:
-    """Token ids with their log-probabilities, and whether an end token ended them."""
+class Completion:
+    """Token ids, their log-probabilities, and whether the last one is an end token."""
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -48,49 +54,50 @@ class Drawn:
 
 
 def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
-    """How many tokens all prompts begin with; the last token of each is never counted."""
-    shortest = min(len(one) for one in prompts) - 1
-    first = prompts[0]
+    """Return how many tokens all prompts begin with, without the last token of any."""
+    shortest = min(map(len, prompts)) - 1
     for i in range(shortest):
-        if any(one[i] != first[i] for one in prompts):
+        if any(prompt[i] != prompts[0][i] for prompt in prompts):
             return i
     return shortest
 
 
 @torch.inference_mode()
-def sample(module: Any, wanted: Sequence[Wanted], ends: Collection[int], pad: int) -> list[Drawn]:
-    """Complete all prompts together; what is done leaves the batch.
+def sample(
+    module: Any, wanted: Sequence[Prompt], ends: Collection[int], pad: int
+) -> list[Completion]:
+    """Return a completion of every prompt.
 
-    What a prompt gives depends on its own uniforms, not on its place in the batch (up to the
-    rounding of a matrix product of another size).
+    It depends on the prompt's own uniforms, not on its place in the batch (up to the rounding of a
+    matrix product of another size).
     """
     return _Batch(module, wanted, frozenset(ends), pad).run()
 
 
 class _Batch:
     def __init__(
-        self, module: Any, wanted: Sequence[Wanted], ends: frozenset[int], pad: int
+        self, module: Any, wanted: Sequence[Prompt], ends: frozenset[int], pad: int
     ) -> None:
         self.module, self.wanted = module, wanted
         self.device = next(module.parameters()).device
         self.ends = torch.tensor(sorted(ends), device=self.device)
-        count, longest = len(wanted), max(len(one.uniforms) for one in wanted)
-        limits = [len(one.uniforms) for one in wanted]
-        self.heated = any(one.temperature not in (0, 1) for one in wanted)
-        self.cut = any(one.top_p < 1 for one in wanted)
-        self.some_greedy = any(one.temperature == 0 for one in wanted)
-        self.picking = any(one.picks for one in wanted)
-        # What is known of the rows that are still in the batch.
+        count, longest = len(wanted), max(len(item.uniforms) for item in wanted)
+        limits = [len(item.uniforms) for item in wanted]
+        self.has_temperature = any(item.temperature not in (0, 1) for item in wanted)
+        self.cut = any(item.top_p < 1 for item in wanted)
+        self.some_greedy = any(item.temperature == 0 for item in wanted)
+        self.picking = any(item.picks for item in wanted)
+        # By row that is still in the batch.
         self.rows = torch.arange(count, device=self.device)
-        """Which completion each row of the batch is."""
+        """The completion of each row."""
         self.limits = self._column(limits, torch.int64)
-        self.heat = self._column([one.temperature or 1.0 for one in wanted], torch.float32)
-        self.greedy = self._column([one.temperature == 0 for one in wanted], torch.bool)
-        self.top_p = self._column([one.top_p for one in wanted], torch.float64)
-        self.points = self._table([one.uniforms for one in wanted], longest)
-        self.picks = self._table([one.picks for one in wanted], longest if self.picking else 0)
+        self.temperature = self._column([item.temperature or 1.0 for item in wanted], torch.float32)
+        self.greedy = self._column([item.temperature == 0 for item in wanted], torch.bool)
+        self.top_p = self._column([item.top_p for item in wanted], torch.float64)
+        self.points = self._table([item.uniforms for item in wanted], longest)
+        self.picks = self._table([item.picks for item in wanted], longest if self.picking else 0)
         self.live = torch.ones(count, dtype=torch.bool, device=self.device)
-        # What came of every completion.
+        # By completion.
         self.ids = torch.zeros((count, longest), dtype=torch.int64, device=self.device)
         self.logprobs = torch.zeros((count, longest), dtype=torch.float64, device=self.device)
         self.lengths = torch.zeros(count, dtype=torch.int64, device=self.device)
@@ -107,7 +114,7 @@ class _Batch:
         return torch.from_numpy(table).to(self.device)
 
     def _prompts(self, pad: int) -> tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor]:
-        prompts = [list(one.prompt) for one in self.wanted]
+        prompts = [list(item.prompt) for item in self.wanted]
         cache = getattr(self.module, "make_cache", roomy_cache)()
         shared = common_prefix(prompts) if len(prompts) > 1 else 0
         if shared < PREFIX:
@@ -120,9 +127,9 @@ class _Batch:
         padded = np.full((len(prompts), width), pad)
         known = np.zeros((len(prompts), shared + width), np.int64)
         known[:, :shared] = 1
-        for i, one in enumerate(prompts):
-            begin = width - len(one) + shared
-            padded[i, begin:] = one[shared:]
+        for i, prompt in enumerate(prompts):
+            begin = width - len(prompt) + shared
+            padded[i, begin:] = prompt[shared:]
             known[i, shared + begin :] = 1
         ids = torch.from_numpy(padded).to(self.device)
         mask = torch.from_numpy(known).to(self.device)
@@ -137,33 +144,33 @@ class _Batch:
         )
         return cache, mask, position[:, -1:] + 1, out.logits[:, -1]
 
-    def run(self) -> list[Drawn]:
+    def run(self) -> list[Completion]:
         for t in range(self.ids.shape[1]):
             chosen = self._draw(t)
             self.live &= self.limits > t + 1
             left = int(self.live.sum())
             if not left:
                 break
-            # Each time it happens all that is known of those who stay is copied.
+            # Removing rows copies the state of all others: not for a few.
             if left <= KEPT * len(self.rows):
                 chosen = self._keep(chosen)
             self._advance(chosen)
         ids, logprobs = self.ids.tolist(), self.logprobs.tolist()
         return [
-            Drawn(tuple(ids[i][:length]), tuple(logprobs[i][:length]), ended)
+            Completion(tuple(ids[i][:length]), tuple(logprobs[i][:length]), ended)
             for i, (length, ended) in enumerate(
                 zip(self.lengths.tolist(), self.ended.tolist(), strict=True)
             )
         ]
 
     def _draw(self, t: int) -> torch.Tensor:
-        """The next token of every row, noted with its log-probability."""
+        """Return the next token of every row, and note it with its log-probability."""
         logits = self.logits
         if logits.dim() == 3:
             logits = self.module.combine(logits, self.picks[:, t])
         logits = logits.float()
-        if self.heated:
-            logits = logits / self.heat[:, None]
+        if self.has_temperature:
+            logits = logits / self.temperature[:, None]
         logprobs = torch.log_softmax(logits, dim=1)
         shares = logprobs.double().exp()
         if self.cut:
@@ -173,8 +180,7 @@ class _Batch:
         chosen = torch.searchsorted(upto, reach, right=True).clamp_(max=upto.shape[1] - 1)
         if self.some_greedy:
             chosen = torch.where(self.greedy[:, None], logprobs.argmax(1, keepdim=True), chosen)
-        # Rows that are done may still be in the batch: what they go on to say is behind their
-        # length, and nobody's.
+        # Rows that are done may still be in the batch: their tokens are beyond their length.
         self.ids[self.rows, t] = chosen[:, 0]
         self.logprobs[self.rows, t] = logprobs.gather(1, chosen)[:, 0].double()
         self.lengths[self.rows] += self.live
@@ -184,7 +190,7 @@ class _Batch:
         return chosen
 
     def _keep(self, chosen: torch.Tensor) -> torch.Tensor:
-        """Go on with the rows alone that are not done."""
+        """Remove the rows that are done; return the tokens of the others."""
         index = self.live.nonzero()[:, 0]
         self.cache.batch_select_indices(index)
         for name in _BY_ROW:
@@ -205,15 +211,64 @@ class _Batch:
         self.logits, self.position = out.logits[:, -1], self.position + 1
 
 
-_BY_ROW = (
-    *("rows", "limits", "heat", "greedy", "top_p", "points", "picks", "live"),
-    *("mask", "position"),
-)
+_BY_ROW = "rows limits temperature greedy top_p points picks live mask position".split()
 
 
 def _nucleus(shares: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """Probabilities with everything outside the nucleus set to 0 (Holtzman et al. 2020)."""
+    """Return probabilities, 0 outside the nucleus (Holtzman et al. 2020, arXiv 1904.09751)."""
     ordered, order = shares.sort(dim=1, descending=True, stable=True)
     before = ordered.cumsum(1) - ordered
     ordered = torch.where(before < top_p, ordered, 0.0)
     return torch.zeros_like(shares).scatter(1, order, ordered)
+
+
+# ------------------------------------------------------------------------------------ cache
+
+
+def roomy_cache() -> Cache:
+    """Return a cache for one batch; the library's own is copied for every token."""
+    return Cache(layer_class_to_replicate=_Roomy)
+
+
+class _Roomy(DynamicLayer):  # type: ignore[misc]  # it has no types
+    """Keys and values [B, heads, tokens, width], views of larger tensors."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    _places: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append keys and values of new tokens; return all."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        before = self.get_seq_length()
+        after = before + key_states.shape[-2]
+        if self._places is None or self._places[0].shape[-2] < after:
+            self._places = (
+                _larger(self.keys, key_states, before, after + ROOM),
+                _larger(self.values, value_states, before, after + ROOM),
+            )
+        for place, fresh in zip(self._places, (key_states, value_states), strict=True):
+            place[:, :, before:after] = fresh
+        self.keys, self.values = (place[:, :, :after] for place in self._places)
+        return self.keys, self.values
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """See `DynamicLayer`."""
+        super().batch_repeat_interleave(repeats)
+        self._places = None
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """See `DynamicLayer`."""
+        super().batch_select_indices(indices)
+        self._places = None
+
+
+def _larger(old: torch.Tensor, fresh: torch.Tensor, before: int, room: int) -> torch.Tensor:
+    batch, heads, _, width = fresh.shape
+    place = fresh.new_empty((batch, heads, room, width))
+    if before:
+        place[:, :, :before] = old
+    return place

@@ -1,8 +1,9 @@
-"""Sampling by a server. The weights are here; what they say is drawn there.
+"""Sampling by a server: vLLM, SGLang, or another with OpenAI's completions and token ids.
 
-Prompts go out as token ids, and token ids come back with the log-probabilities that they were drawn
-with. What an answer claims is checked before anybody learns from it. Imported when a model with a
-`server` is opened, never before.
+Prompts are sent as token ids; token ids come back with the log-probabilities of sampling. Every
+response is checked before anything learns from it. Changed weights are written to a folder before
+the next request; names of versions contain a digest of the weights, so a name never means two
+versions. Imported only when a model with a `server` is opened.
 """
 
 from __future__ import annotations
@@ -10,35 +11,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 import torch
 from attrs import evolve
-from orchestrion_llm import EncodedError, Place, TooLongError, described, http_client
+from orchestrion_llm import EncodedError, Place, TooLongError, described, http_client, of_answer
 
 from orchestrion import JSON, Answer, CallError, Calls, Key, OpenContext, Request, Usage, UsageError
 from orchestrion.runs import mean
 from orchestrion_local.exporting import Exports
-from orchestrion_local.replies import Models, Replies, Reply, Update
-from orchestrion_local.sampling import Drawn
-
-if TYPE_CHECKING:
-    from orchestrion_local.interfaces import Generation
-    from orchestrion_local.runtime import LocalModel
-    from orchestrion_local.server import Server
-    from orchestrion_local.settings import Limits
+from orchestrion_local.runtime import LocalModel
+from orchestrion_local.sampling import Completion
+from orchestrion_local.settings import Limits, Server
 
 __all__ = ["Served", "served"]
 
+T = TypeVar("T")
+
 VERSION = "1"
 """Raised when equal requests begin to be sent or read differently."""
-
 _NEUTRAL: dict[str, JSON] = {
-    # Servers take what is not said from a file beside the weights. What is sampled from must be
-    # what is trained: the model's distribution at this temperature, with nothing cut off it.
+    # Servers read missing settings from a file beside the weights. Sampling and training must see
+    # the same distribution: the model's at this temperature, with nothing cut off.
     "top_k": -1,
     "min_p": 0.0,
     "repetition_penalty": 1.0,
@@ -46,18 +43,51 @@ _NEUTRAL: dict[str, JSON] = {
     "frequency_penalty": 0.0,
 }
 _TRIED = 4
-"""Tokens that are asked for before a run begins."""
+"""Number of tokens that are requested before a run begins."""
+_IMPOSSIBLE = -9999.0
+"""What some servers write for a probability of 0, which a sampled token cannot have."""
+_ROUNDING = 1e-3
+"""How far above 0 rounding may put a log-probability."""
 
-_encode = msgspec.json.encode
+
+class _Logprobs(msgspec.Struct):
+    token_logprobs: list[float | None] | None = None
+
+
+class _Choice(msgspec.Struct):
+    finish_reason: str | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+    logprobs: _Logprobs | None = None
+
+
+class _Reply(msgspec.Struct):
+    """Completions; `metadata` is SGLang's."""
+
+    choices: list[_Choice]
+    metadata: dict[str, Any] | None = None
+
+
+class _Updated(msgspec.Struct):
+    success: bool = True
+    message: str = ""
+
+
+class _Named(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Named]
 
 
 class Served:
     """The server that samples for a model.
 
     Args:
-        model: whose weights are sampled.
+        model: the model with the weights.
         settings: of the server.
-        path: of the model in the config.
+        path: config path of the model.
         client: for HTTP.
         key: the server's; "" for none.
     """
@@ -72,14 +102,13 @@ class Served:
         self._headers = {"Content-Type": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
-        self._ends = model.tokenizer.ends | _ends_of(model.module)
-        size = int(model.module.config.get_text_config().vocab_size)
-        self._replies = Replies(self._place, self._ends, size)
+        # Servers also end at the tokens that the model's own settings name.
+        own = getattr(getattr(model.module, "generation_config", None), "eos_token_id", None)
+        self._ends = model.tokenizer.ends | {*([own] if isinstance(own, int) else own or ())}
+        self._vocabulary = int(model.module.config.get_text_config().vocab_size)
         self._exports = None if settings.folder is None else Exports(model, settings.folder)
-        self._now: tuple[int, str] | None = None
-        """The version that the server has, and what it is called there, if that is known."""
-        self._under = 0
-        """Which version of the weights under an adapter that goes with."""
+        self._loaded: tuple[int, int, str] | None = None
+        """What the server has: the version of the weights, of those under an adapter, its name."""
         self._syncing: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ answering
@@ -87,35 +116,35 @@ class Served:
     async def complete(
         self, messages: JSON, prompt: Sequence[int], limits: Limits, key: Key, calls: Calls
     ) -> Answer:
-        """One completion; it is journaled, since nobody can compute it again.
+        """Return one completion; it is journaled, since nothing can compute it again.
 
         Args:
             messages: what the prompt was made of, for the record.
-            prompt: its tokens.
+            prompt: token ids.
             limits: of the response.
             key: of the call.
             calls: of the activation.
 
         Raises:
-            CallError: with its class of fault.
+            CallError: the request failed, or the response cannot be right.
         """
         seed = key.child("seed").integer() % 2**31
 
         async def do() -> Answer:
             version, name = await self._current()
-            drawn = await self._drawn(name, prompt, limits, seed)
-            return self._model.answer(prompt, drawn, limits.temperature, version)
+            completion = await self._completion(name, prompt, limits, seed)
+            return self._model.answer(prompt, completion, limits.temperature, version)
 
         settings = {
             "model": self._model.name,
-            "version": self._wanted,
+            "version": 0 if self._exports is None else self._model.version,
             "served": self._settings.model,
             "max_tokens": limits.max_tokens,
             "temperature": limits.temperature,
             "top_p": limits.top_p,
             "seed": seed,
         }
-        asked = Request(
+        call = Request(
             self._place.service,
             {**settings, "prompt": prompt},
             VERSION,
@@ -123,9 +152,11 @@ class Served:
             timeout=self._settings.timeout,
             shown={**settings, "messages": messages},
         )
-        return await calls.run(asked, do, Usage(1, len(prompt), limits.max_tokens))
+        return await calls.run(call, do, Usage(1, len(prompt), limits.max_tokens))
 
-    async def _drawn(self, name: str, prompt: Sequence[int], limits: Limits, seed: int) -> Drawn:
+    async def _completion(
+        self, name: str, prompt: Sequence[int], limits: Limits, seed: int
+    ) -> Completion:
         body = {
             "model": name,
             "prompt": prompt,
@@ -138,56 +169,110 @@ class Served:
             "return_token_ids": True,
             **_NEUTRAL,
         }
-        response = await self._post(f"{self._base}/completions", body)
+        response = await self._send("POST", f"{self._base}/completions", body)
+        service, exports = self._place.service, self._exports
         if response.status_code == 404 and name != self._settings.model:
-            self._now = None
-            raise CallError(f"{self._place.service}: has lost {name}; it is given it again")
-        reply = self._replies.read(response, Reply)
-        self._check_weights(reply)
-        return self._replies.drawn(reply, prompt, limits.max_tokens)
-
-    def _check_weights(self, reply: Reply) -> None:
-        """SGLang says which weights it sampled from."""
-        found = (reply.metadata or {}).get("weight_version")
-        if found is None or self._exports is None or self._settings.sync != "disk":
-            return
-        if self._now is not None and found != self._exports.newest:
-            self._now = None
+            self._loaded = None
+            raise CallError(f"{service}: has lost {name}; it is sent again")
+        reply = self._read(response, _Reply)
+        # SGLang says which weights it sampled from.
+        weights = (reply.metadata or {}).get("weight_version")
+        is_checked = weights is not None and self._settings.sync == "disk" and self._loaded
+        if is_checked and exports is not None and weights != exports.newest:
+            self._loaded = None
             raise CallError(
-                f"{self._place.service}: has other weights ({found}) than it was given "
-                f"({self._exports.newest}); it is given them again"
+                f"{service}: has other weights ({weights}) than it was sent ({exports.newest}); "
+                "they are sent again"
             )
+        return self._checked(reply, prompt, limits.max_tokens)
+
+    # ------------------------------------------------------------------ reading
+
+    def _read(self, response: httpx2.Response, kind: type[T]) -> T:
+        """Return a body; raise CallError if it is an error, or malformed."""
+        if response.status_code != 200:
+            raise self._fault(response)
+        try:
+            return msgspec.json.decode(response.content, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._malformed(f"another form than was requested: {error}") from None
+
+    def _fault(self, response: httpx2.Response) -> CallError:
+        return of_answer(self._place, response.status_code, response.headers, response.content)
+
+    def _unfit(self, problem: str) -> CallError:
+        return CallError(f"{self._place.service} ({self._place.path}): {problem}", "permanent")
+
+    def _malformed(self, problem: str) -> CallError:
+        return CallError(f"{self._place.service}: the response has {problem}", "malformed")
+
+    def _checked(self, reply: _Reply, prompt: Sequence[int], longest: int) -> Completion:
+        """Return a completion; raise CallError if it cannot be right, or lacks a needed field."""
+        if len(reply.choices) != 1:
+            raise self._malformed(f"{len(reply.choices)} completions instead of 1")
+        choice = reply.choices[0]
+        ids = choice.token_ids
+        values = None if choice.logprobs is None else choice.logprobs.token_logprobs
+        if ids is None:
+            raise self._unfit(
+                "the response has no token ids, though `return_token_ids` requests them; use vLLM "
+                "from 0.10.2 on, an SGLang that knows that field (July 2026 or later), or no "
+                "`server`"
+            )
+        if values is None:
+            raise self._unfit(
+                "the response has no log-probabilities, though `logprobs` requests them; vLLM "
+                "gives them unless it was started with --max-logprobs 0"
+            )
+        if choice.prompt_token_ids is not None and choice.prompt_token_ids != list(prompt):
+            raise self._unfit("the prompt that it read is not the one that it was sent")
+        if choice.finish_reason not in ("stop", "length"):
+            raise CallError(f"{self._place.service}: broke off ({choice.finish_reason})")
+        logprobs = tuple(
+            min(value, 0.0)
+            for value in values
+            if value is not None and _IMPOSSIBLE < value < _ROUNDING
+        )
+        bad = next((token for token in ids if not 0 <= token < self._vocabulary), None)
+        if len(ids) != len(values):
+            raise self._malformed(f"{len(ids)} token ids and {len(values)} log-probabilities")
+        if not 0 < len(ids) <= longest:
+            raise self._malformed(f"{len(ids)} tokens instead of 1 to {longest}")
+        if bad is not None:
+            raise self._malformed(f"the token id {bad}; ids are from 0 to {self._vocabulary - 1}")
+        if len(logprobs) < len(values):
+            raise self._malformed("a log-probability that is not one")
+        if any(token in self._ends for token in ids[:-1]):
+            raise self._malformed("tokens after an end token")
+        if choice.finish_reason == "stop" and ids[-1] not in self._ends:
+            ends = ", ".join(map(str, sorted(self._ends)))
+            raise self._malformed(
+                f"an end, but its last token is {ids[-1]} (the end tokens are {ends})"
+            )
+        return Completion(tuple(ids), logprobs, ids[-1] in self._ends)
 
     # ------------------------------------------------------------------ weights
 
-    @property
-    def _wanted(self) -> int:
-        """The version that is sampled from."""
-        return 0 if self._exports is None else self._model.version
-
     async def _current(self) -> tuple[int, str]:
-        """The version that the server samples from, and its name, once it has the newest.
+        """Return the version that the server has and its name, after sending it the newest.
 
-        Who asks first lets the server know; the others wait for the same.
+        The first caller sends it; the others wait for the same task.
         """
         if self._exports is None:
             return 0, self._settings.model
         model = self._model
-        while self._now is None or (self._now[0], self._under) != (
-            model.version,
-            model.root.version,
-        ):
+        while self._loaded is None or self._loaded[:2] != (model.version, model.root.version):
             if self._syncing is None:
                 self._syncing = asyncio.create_task(self._sync(self._exports))
                 self._syncing.add_done_callback(self._synced)
-            # One that runs out of time must not take it from the others.
+            # A caller's timeout must not cancel it for the others.
             await asyncio.shield(self._syncing)
-        return self._now
+        return self._loaded[0], self._loaded[2]
 
     def _synced(self, task: asyncio.Task[None]) -> None:
         self._syncing = None
         if not task.cancelled():
-            task.exception()  # has been told to those who waited, if anybody still did
+            task.exception()  # the callers that waited have it
 
     async def _sync(self, exports: Exports) -> None:
         model, name = self._model, self._settings.model
@@ -196,15 +281,15 @@ class Served:
             folder = await asyncio.to_thread(exports.whole, version)
             await self._update(str(folder), folder.name)
         elif model.root is not model and under > 0:
-            raise self._replies.unfit(
-                f"{model.name} is an adapter on {model.root.name}, which has learned; the server "
-                "has that as it was, and needs `sync: disk`"
+            raise self._unfit(
+                f"{model.name} is an adapter on {model.root.name}, which was trained; the server "
+                "has its old weights, and needs `sync: disk`"
             )
         elif version > 0:  # a fresh adapter changes nothing
             folder = await asyncio.to_thread(exports.adapter, version)
             name = folder.name
             await self._load(str(folder), name)
-        self._now, self._under = (version, name), under
+        self._loaded = (version, under, name)
         for former in exports.former():
             if self._settings.sync == "disk" or await self._unloaded(former):
                 exports.remove(former)
@@ -212,125 +297,113 @@ class Served:
     async def _load(self, folder: str, name: str) -> None:
         """Let vLLM load an adapter."""
         body = {"lora_name": name, "lora_path": folder}
-        response = await self._post(f"{self._base}/load_lora_adapter", body)
+        response = await self._send("POST", f"{self._base}/load_lora_adapter", body)
         if response.status_code == 200:
             return
         if response.status_code in (404, 405):
-            raise self._replies.unfit(
+            raise self._unfit(
                 "has no load_lora_adapter; start vLLM with --enable-lora and "
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
             )
-        # A name is made of what it names: who has it already has the same weights.
+        # An adapter with this name has the same weights.
         listed = await self._send("GET", f"{self._base}/models")
         if listed.status_code != 200 or name not in {
-            one.id for one in self._replies.read(listed, Models).data
+            model.id for model in self._read(listed, _Models).data
         }:
-            raise self._replies.fault(response)
+            raise self._fault(response)
 
     async def _unloaded(self, name: str) -> bool:
-        """Whether the server has let go of an adapter; if not, it is asked again next time."""
+        """Return whether the server has unloaded an adapter; if not, the next sync retries."""
         try:
             url = f"{self._base}/unload_lora_adapter"
-            return (await self._post(url, {"lora_name": name})).status_code in (200, 404)
+            response = await self._send("POST", url, {"lora_name": name})
         except (CallError, TimeoutError):
             return False
+        return response.status_code in (200, 404)
 
     async def _update(self, folder: str, name: str) -> None:
-        """Let SGLang take over a whole model; what it kept of earlier ones it drops by itself."""
+        """Let SGLang load a whole model; it drops its caches of earlier ones by itself."""
         root = self._base.removesuffix("/v1")
         body = {"model_path": folder, "weight_version": name}
-        response = await self._post(f"{root}/update_weights_from_disk", body)
+        response = await self._send("POST", f"{root}/update_weights_from_disk", body)
         if response.status_code in (404, 405):
-            raise self._replies.unfit(
+            raise self._unfit(
                 "has no update_weights_from_disk, which SGLang has; for vLLM use a `lora` and "
                 "`sync: lora`"
             )
-        done = self._replies.read(response, Update)
+        done = self._read(response, _Updated)
         if not done.success:
-            raise self._replies.unfit(f"did not take over {folder}: {done.message}")
+            raise self._unfit(f"did not load {folder}: {done.message}")
+
+    # ------------------------------------------------------------------ connection
 
     async def try_out(self, note: Callable[[str, str], None]) -> None:
-        """Ask for a few tokens before a run begins.
+        """Request a few tokens before a run begins, and note how log-probabilities differ.
 
         Raises:
-            UsageError: the server does not answer, or not with what is needed.
+            UsageError: the server does not respond, or lacks something that is needed.
         """
-        model = self._model
-        tried = min(_TRIED, model.context - 1)
-        limits = evolve(model.settings.sampling(), max_tokens=tried)
+        model, place = self._model, self._place
+        limits = evolve(model.limits, max_tokens=min(_TRIED, model.context - 1))
         prompt = (min(self._ends),)
         try:
-            drawn = await self._drawn(self._settings.model, prompt, limits, 0)
+            completion = await self._completion(self._settings.model, prompt, limits, 0)
         except CallError as error:
-            raise UsageError(f"{self._place.path}: {error}") from None
+            raise UsageError(f"{place.path}: {error}") from None
         except TimeoutError:
             raise UsageError(
-                f"{self._place.path}: {self._place.service} did not answer within "
-                f"{self._settings.timeout:g} s"
+                f"{place.path}: {place.service} did not respond within {self._settings.timeout:g} s"
             ) from None
-        if self._settings.sync != "disk":  # else it has whatever it was given last
-            gap = self._gap(model.generation(prompt, drawn, limits.temperature, 0))
+        if self._settings.sync != "disk":  # else it has the weights of an earlier run
+            generation = model.generation(prompt, completion, limits.temperature, 0)
+            with torch.no_grad():
+                own: list[float] = model.score([generation]).logprobs[0].tolist()
+            gap = mean([abs(a - b) for a, b in zip(own, completion.logprobs, strict=True)])
             note(
                 "server",
-                f"log-probabilities of {self._place.service} differ from those of "
-                f"{model.name} here by {gap:.2g} on average of {len(drawn.ids)} tokens",
+                f"log-probabilities of {place.service} differ from those of {model.name} here by "
+                f"{gap:.2g} on average of {len(completion.ids)} tokens",
             )
 
-    def _gap(self, generation: Generation) -> float:
-        with torch.no_grad():
-            here: list[float] = self._model.score([generation]).logprobs[0].tolist()
-        pairs = zip(here, generation.logprobs, strict=True)
-        return mean([abs(one - other) for one, other in pairs])
-
     async def close(self) -> None:
-        """Stop what is under way."""
+        """Cancel a transfer of weights that is under way."""
         if self._syncing is not None:
             self._syncing.cancel()
             await asyncio.gather(self._syncing, return_exceptions=True)
 
-    # ------------------------------------------------------------------ HTTP
-
-    async def _post(self, url: str, body: Mapping[str, Any]) -> httpx2.Response:
-        return await self._send("POST", url, _encode(body))
-
-    async def _send(self, method: str, url: str, content: bytes | None = None) -> httpx2.Response:
+    async def _send(
+        self, method: str, url: str, body: Mapping[str, Any] | None = None
+    ) -> httpx2.Response:
         service = self._place.service
+        content = None if body is None else msgspec.json.encode(body)
         try:
             return await self._client.request(method, url, content=content, headers=self._headers)
-        except httpx2.ConnectTimeout as error:
-            failure = CallError(f"{service} cannot be reached: {described(error)}")
-        except httpx2.TimeoutException:
-            raise TimeoutError from None
         except httpx2.RequestError as error:
+            if isinstance(error, httpx2.TimeoutException) and not isinstance(
+                error, httpx2.ConnectTimeout
+            ):
+                raise TimeoutError from None
             failure = CallError(f"{service} cannot be reached: {described(error)}")
         except (TooLongError, EncodedError) as error:
             failure = CallError(f"{service}: {described(error)}", "malformed")
         raise failure
 
 
-def _ends_of(module: Any) -> frozenset[int]:
-    """Tokens that servers take for an end because the model's own settings name them."""
-    found = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
-    if isinstance(found, int):
-        return frozenset({found})
-    return frozenset(found or ())
-
-
 @asynccontextmanager
 async def served(model: LocalModel, settings: Server, ctx: OpenContext) -> AsyncIterator[None]:
-    """While it lasts, the server samples for the model.
+    """Let the server sample for the model while the context lasts.
 
     Raises:
-        UsageError: live, and it does not answer, or not with what is needed.
+        UsageError: calls are live, and the server does not respond, or lacks what is needed.
     """
     key = ctx.secret(settings.key_env).reveal() if settings.key_env is not None else ""
     async with http_client(settings.base_url, settings.timeout) as client:
-        made = Served(model, settings, ctx.path, client, key)
+        server = Served(model, settings, ctx.path, client, key)
         if ctx.live:
-            await made.try_out(ctx.note)
-        model.served = made
+            await server.try_out(ctx.note)
+        model.served = server
         try:
             yield
         finally:
             model.served = None
-            await made.close()
+            await server.close()

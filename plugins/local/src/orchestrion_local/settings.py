@@ -1,19 +1,74 @@
-"""Settings that models, or trainers, of weights share. Importing this needs no torch."""
+"""Settings without behaviour, shared by models and trainers. Importing this needs no torch."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from attrs import frozen
+from attrs import Attribute, evolve, field, fields, frozen
 
-from orchestrion import Meta
+from orchestrion import Meta, Model, refuse_idle
+from orchestrion_local.devices import Device
 
-__all__ = ["UNSUPPORTED", "Limits", "Optimizer"]
+__all__ = [
+    "UNSUPPORTED",
+    "Architecture",
+    "Count",
+    "Limits",
+    "Lora",
+    "ModelSettings",
+    "Optimizer",
+    "Server",
+    "settings_of",
+]
 
 UNSUPPORTED = frozenset(("tools", "schema", "stop"))
 """Fields of a request that sampling from weights cannot honour; see `Model.unsupported`."""
 
+Count = Annotated[int, Meta(ge=1)]
+_BATCH = 256
 Share = Annotated[float, Meta(ge=0, lt=1)]
+
+
+@frozen
+class Architecture:
+    """A new network with random weights.
+
+    Args:
+        type: type of the network.
+        layers: number of layers.
+        width: size of the hidden state; a multiple of `heads`.
+        heads: number of attention heads.
+        inner: width of the feed-forward part; by default 4 (gpt2) or 8/3 (llama) of `width`.
+        context: maximum number of tokens of prompt and response together.
+    """
+
+    type: Literal["llama", "gpt2"] = "llama"
+    layers: Count = 2
+    width: Count = 64
+    heads: Count = 2
+    inner: Count | None = None
+    context: Annotated[int, Meta(ge=2)] = 128
+
+    def __attrs_post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"width: {self.width} is not a multiple of heads: {self.heads}")
+
+
+@frozen
+class Lora:
+    """A low-rank adapter (Hu et al. 2021, arXiv 2106.09685): it is trained, the base is not.
+
+    Args:
+        rank: rank of the change of each matrix.
+        alpha: the change is scaled by alpha / rank.
+        targets: names of the layers that get an adapter; all linear ones by default.
+    """
+
+    rank: Count = 8
+    alpha: Annotated[float, Meta(gt=0)] = 16.0
+    targets: Sequence[str] = ()
 
 
 @frozen
@@ -30,13 +85,13 @@ class Optimizer:
     """AdamW.
 
     Args:
-        learning_rate: at its highest.
-        schedule: how it goes down from there, over all steps that are planned.
-        warmup: steps over which it goes up to there.
+        learning_rate: maximum learning rate.
+        schedule: how it decreases after the warm-up, over all planned steps.
+        warmup: number of steps over which it rises to its maximum.
         weight_decay: per step, times the learning rate.
-        beta1: memory of the gradient's mean.
-        beta2: memory of its square.
-        epsilon: added to what divides.
+        beta1: decay rate of the mean of the gradient.
+        beta2: decay rate of the mean of its square.
+        epsilon: added to the denominator.
         max_gradient_norm: longer gradients are scaled down to it; null for no limit.
     """
 
@@ -48,3 +103,155 @@ class Optimizer:
     beta2: Share = 0.999
     epsilon: Annotated[float, Meta(gt=0)] = 1e-8
     max_gradient_norm: Annotated[float, Meta(gt=0)] | None = 1.0
+
+
+def _check_address(instance: object, attribute: Attribute[Any], value: str) -> None:
+    parts = urlsplit(value)
+    plain = not (parts.username or parts.password or parts.query or parts.fragment)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
+        raise ValueError(
+            "base_url: must be an address like http://127.0.0.1:8000/v1, without password or query"
+        )
+
+
+@frozen
+class Server:
+    """A server that samples in place of this process: vLLM, SGLang, or another that has OpenAI's
+    completions endpoint, and takes and returns token ids.
+
+    Args:
+        base_url: its address, usually ending in "/v1".
+        model: name of the weights there; with `sync: lora`, name of the base.
+        key_env: environment variable with its key; null sends none.
+        sync: how it gets changed weights. `none`: never; its responses have version 0. `lora`: the
+            adapter is written to `folder` and loaded under a new name (vLLM). `disk`: the whole
+            model is written there, and the server loads it (SGLang).
+        folder: where weights are written; the server must see it under the same path.
+        timeout: maximum number of seconds of a request.
+    """
+
+    base_url: str = field(validator=_check_address)
+    model: Annotated[str, Meta(min_length=1)]
+    key_env: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    sync: Literal["none", "lora", "disk"] = "none"
+    folder: Annotated[str, Meta(min_length=1)] | None = None
+    timeout: Annotated[float, Meta(gt=0, le=86400)] = 600.0
+
+    def __attrs_post_init__(self) -> None:
+        if self.sync == "none" and self.folder is not None:
+            raise ValueError("folder: has no effect with `sync: none`; remove it")
+        if self.sync != "none" and self.folder is None:
+            raise ValueError(
+                f"folder: `sync: {self.sync}` needs a folder that the server sees under the same "
+                "path"
+            )
+
+
+@frozen
+class ModelSettings:
+    """Settings of the model `hf`.
+
+    Args:
+        path: a folder with the model, or its name on a hub.
+        architecture: a new network.
+        base: another `hf` model, see above; its tokenizer and dtype are used, too.
+        lora: train an adapter; the weights under it do not change.
+        copy: take a copy of the weights of `base`.
+        alphabet: the characters of a tokenizer of one token a character, for `architecture`.
+        tokenizer: folder or hub name of a tokenizer in place of the model's own.
+        chat_template: Jinja text; by default the tokenizer's own.
+        max_tokens: maximum length of a response if the request gives none; by default as `base`,
+            or 256, or half the context of an `architecture` with a smaller context.
+        temperature: if the request gives none, by default as `base`, or 1; 0 takes the likeliest
+            token.
+        top_p: if the request gives none, by default as `base`, or 1.
+        dtype: of the weights.
+        device: where it is placed; by default the processor.
+        batch: maximum number of completions computed together.
+        overlap: sample in a thread, beside other agents' calls. Which requests share a batch then
+            depends on time, and with it the last bit of log-probabilities.
+        server: samples in place of this process; the weights are also here, and are trained
+            here. `batch` and `overlap` have no effect then.
+    """
+
+    unsupported = UNSUPPORTED
+
+    path: str | None = None
+    architecture: Architecture | None = None
+    base: Model | None = None
+    lora: Lora | None = None
+    copy: bool = False
+    alphabet: str | None = None
+    tokenizer: str | None = None
+    chat_template: str | None = None
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
+    device: Device | None = None
+    batch: Count = _BATCH
+    overlap: bool = field(default=False)
+    server: Server | None = field(default=None)
+
+    @overlap.validator
+    def _check_source(self, attribute: Attribute[Any], value: bool) -> None:
+        given = [name for name in ("path", "architecture", "base") if getattr(self, name)]
+        if len(given) != 1:
+            raise ValueError(
+                "give one of `path`, `architecture` and `base`"
+                + (f", not {' and '.join(given)}" if given else "")
+            )
+        if self.copy and (self.base is None or self.lora is not None):
+            raise ValueError("`copy` needs a `base`, and no `lora`")
+        if self.base is not None:
+            self._check_on_base()
+        if self.architecture is not None and (self.alphabet is None) == (self.tokenizer is None):
+            raise ValueError("`architecture` needs an `alphabet` or a `tokenizer`")
+        if self.alphabet is not None and self.architecture is None:
+            raise ValueError("`alphabet` needs `architecture`: a trained model has its tokenizer")
+        if self.alphabet is not None and len(set(self.alphabet)) < len(self.alphabet):
+            raise ValueError("alphabet: a character is listed twice")
+
+    def _check_on_base(self) -> None:
+        """Refuse settings that are the base's."""
+        common = ["tokenizer", "chat_template", "dtype", *([] if self.copy else ["device"])]
+        reason = "whose setting is used"
+        if self.is_alias:
+            common = [
+                attribute.name for attribute in fields(ModelSettings) if attribute.name != "base"
+            ]
+            reason = "whose other name this is; give it a `lora` or `copy: true`"
+        refuse_idle(self, common, f"beside `base`, {reason}")
+
+    @server.validator
+    def _check_server(self, attribute: Attribute[Any], value: Server | None) -> None:
+        if value is None:
+            return
+        if value.sync == "lora" and self.lora is None:
+            raise ValueError(
+                "server: `sync: lora` needs a `lora`; for all weights use `sync: disk`"
+            )
+        if self.overlap or self.batch != _BATCH:
+            raise ValueError("server: `batch` and `overlap` have no effect with it; remove them")
+
+    @property
+    def is_alias(self) -> bool:
+        """Whether it is another name of its base."""
+        return self.base is not None and self.lora is None and not self.copy
+
+    def sampling(self) -> Limits:
+        """Return how it samples if a request has no settings of its own."""
+        base = settings_of(self.base)
+        limits = base.sampling() if base is not None else Limits()
+        if self.architecture is not None and self.architecture.context <= limits.max_tokens:
+            limits = evolve(limits, max_tokens=self.architecture.context // 2)
+        own = {name: getattr(self, name) for name in ("max_tokens", "temperature", "top_p")}
+        return evolve(limits, **{name: value for name, value in own.items() if value is not None})
+
+
+def settings_of(model: Model | None) -> ModelSettings | None:
+    """Return the settings of an opened `hf` model, those of its base if it is an alias."""
+    settings = getattr(model, "settings", None)
+    if not isinstance(settings, ModelSettings):
+        return None
+    return settings_of(settings.base) if settings.is_alias else settings

@@ -32,8 +32,8 @@ from orchestrion import (
     UsageError,
     refuse_idle,
 )
+from orchestrion_local.hf import check_known, names_of, settings_by_model
 from orchestrion_local.interfaces import Generation, Trainable, generations_of
-from orchestrion_local.naming import check_known, names_of, settings_by_model
 from orchestrion_local.settings import Optimizer
 
 if TYPE_CHECKING:
@@ -99,55 +99,22 @@ class Sft:
             UsageError: a model has no weights, a name is not in `models`, or `data` is no file of
                 examples that the students' tokenizers can read.
         """
-        names = names_of(self.models, ctx)
-        check_known(self.optimizers, names, f"{ctx.path}.optimizers")
-        if ctx.trial:
-            yield PlannedSft(self)
-            return
+        check_known(self.optimizers, names_of(self.models, ctx), f"{ctx.path}.optimizers")
         yield SftTrainer(self, ctx)
 
 
-class PlannedSft(Trainer):
-    """The part of the trainer that needs no weights: all that a dry run uses."""
-
-    def __init__(self, settings: Sft) -> None:
-        self.settings = settings
-
-    @property
-    def iterations(self) -> int:
-        """See `Trainer.iterations`."""
-        return self.settings.iterations
-
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """See `Trainer.plan`."""
-        if self.settings.data is not None:
-            return Plan(exact=True)
-        if turns is None:
-            return None
-        episodes = self.settings.episodes
-        return Plan(activations=episodes * turns, verdicts=episodes, forked=False)
-
-    def check(self, session: Session) -> None:
-        """See `Trainer.check`."""
-        if self.settings.data is None and not len(session.problems("train")):
-            raise UsageError("the task has no training problems")
-
-    async def iterate(self, i: int, session: Session) -> Metrics:
-        """Raise an error: a dry run does not train."""
-        raise NotImplementedError("a dry run does not train")
-
-
-class SftTrainer(PlannedSft):
-    """Runs the iterations of `Sft`."""
+class SftTrainer(Trainer):
+    """Runs the iterations of `Sft`; in a dry run it has no models."""
 
     def __init__(self, settings: Sft, ctx: OpenContext) -> None:
+        self.settings, self._path = settings, ctx.path
+        names = ctx.names["models"]
+        speakers = [model for model in settings.models if isinstance(model, Trainable)]
+        if ctx.trial:
+            return
         # Not above: listing plugins must not load torch.
         from orchestrion_local.optimizing import WeightOptimizer
 
-        super().__init__(settings)
-        self._path = ctx.path
-        names = ctx.names["models"]
-        speakers = [model for model in settings.models if isinstance(model, Trainable)]
         students = [model.root if settings.base else model for model in speakers]
         self._speakers = {model.name: model for model in speakers}
         self.models = {model.name: model for model in students}
@@ -166,6 +133,20 @@ class SftTrainer(PlannedSft):
             for name, model in self.models.items()
         }
         self._examples = self._read(Path(settings.data)) if settings.data is not None else None
+
+    @property
+    def iterations(self) -> int:
+        """See `Trainer.iterations`."""
+        return self.settings.iterations
+
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
+        """See `Trainer.plan`."""
+        return Plan(self.settings.episodes if self.settings.data is None else 0)
+
+    def check(self, session: Session) -> None:
+        """See `Trainer.check`."""
+        if self.settings.data is None and not len(session.problems("train")):
+            raise UsageError("the task has no training problems")
 
     def _read(self, path: Path) -> dict[str, list[Generation]]:
         examples: dict[str, list[Generation]] = {name: [] for name in self.models}
@@ -187,7 +168,7 @@ class SftTrainer(PlannedSft):
             student = self._student_of[example.model]
             messages = [msgspec.structs.asdict(message) for message in example.messages]
             try:
-                examples[student].append(self.models[student].told(messages, example.text))
+                examples[student].append(self.models[student].as_generation(messages, example.text))
             except CallError as error:
                 raise UsageError(f"{where}: {error}") from error
         return examples
@@ -217,7 +198,7 @@ class SftTrainer(PlannedSft):
         ]
         with ExitStack() as stack:
             for name, model in self._speakers.items():
-                stack.enter_context(model.taught(self._teachers[name]))
+                stack.enter_context(model.answered_by(self._teachers[name]))
             episodes = await session.rollout(jobs)
         examples: dict[str, list[Generation]] = {name: [] for name in self.models}
         for episode in episodes:

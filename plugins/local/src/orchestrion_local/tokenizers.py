@@ -14,7 +14,7 @@ _BARE = "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% 
 
 
 class Tokenizer(Protocol):
-    """What sampling needs to know of a tokenizer."""
+    """What sampling needs of a tokenizer."""
 
     size: int
     pad: int
@@ -28,10 +28,10 @@ class Tokenizer(Protocol):
 
 
 def _text_of(message: Mapping[str, JSON]) -> str:
-    """What a message says; raises `CallError` (permanent) where it is not a text alone."""
+    """Return the text of a message; raise CallError (permanent) if it has other parts."""
     content = message["content"]
     if not isinstance(content, str):
-        raise CallError("weights here read texts, no images or files", "permanent")
+        raise CallError("local weights read texts only, no images or files", "permanent")
     return content
 
 
@@ -50,11 +50,11 @@ class Characters:
         self.ends = frozenset({self.end})
 
     def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
-        """Raises `CallError` (permanent) for a character that is not in the alphabet."""
-        return [self.begin, *self._of("".join(_text_of(one) for one in messages))]
+        """Return a prompt; raise CallError (permanent) for a character outside the alphabet."""
+        return [self.begin, *self._of("".join(_text_of(message) for message in messages))]
 
     def encode_response(self, text: str) -> list[int]:
-        """The answer's characters and the end."""
+        """Return the characters of a response and the end."""
         return [*self._of(text), self.end]
 
     def _of(self, text: str) -> list[int]:
@@ -68,11 +68,11 @@ class Characters:
             ) from None
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text; what is no character of the alphabet is left out."""
+        """Return the text, without special tokens."""
         return "".join(self.alphabet[i - 3] for i in ids if i >= 3)
 
     def same_as(self, other: Tokenizer) -> bool:
-        """Whether tokens mean the same."""
+        """Return whether token ids mean the same."""
         return isinstance(other, Characters) and other.alphabet == self.alphabet
 
     def save(self, folder: str) -> None:
@@ -85,8 +85,8 @@ class Characters:
         fast = Fast(models.WordLevel({**specials, **self._ids}, unk_token="<pad>"))
         fast.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
         fast.decoder = decoders.Fuse()
-        made: Any = PreTrainedTokenizerFast  # it has no types
-        tokenizer = made(
+        factory: Any = PreTrainedTokenizerFast  # it has no types
+        tokenizer = factory(
             tokenizer_object=fast, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
         )
         tokenizer.chat_template = _BARE
@@ -116,34 +116,37 @@ class Pretrained:
         self.pad = self._inner.pad_token_id if self._inner.pad_token_id is not None else end
 
     def _turn_ends(self) -> list[int]:
-        """Tokens by which chat models end their turn."""
+        """Return the tokens by which chat models end their turn."""
         known = self._inner.get_vocab()
         return [
             known[name] for name in ("<|im_end|>", "<|eot_id|>", "<end_of_turn>") if name in known
         ]
 
     def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
-        """By the chat template; without one, roles and contents line by line."""
-        plain = [{"role": one["role"], "content": _text_of(one)} for one in messages]
+        """Return a prompt by the chat template; without one, roles and contents line by line."""
+        plain = [{"role": message["role"], "content": _text_of(message)} for message in messages]
         if self._inner.chat_template is None:
-            text = "".join(f"{one['role']}: {one['content']}\n" for one in plain) + "assistant: "
+            text = (
+                "".join(f"{message['role']}: {message['content']}\n" for message in plain)
+                + "assistant: "
+            )
             return list(self._inner(text)["input_ids"])
-        found = self._inner.apply_chat_template(
+        tokens = self._inner.apply_chat_template(
             plain, add_generation_prompt=True, tokenize=True, return_dict=True
         )
-        return list(found["input_ids"])
+        return list(tokens["input_ids"])
 
     def encode_response(self, text: str) -> list[int]:
-        """The answer's tokens and the end."""
+        """Return the tokens of a response and the end."""
         return [*self._inner(text, add_special_tokens=False)["input_ids"], self._end]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text without special tokens."""
+        """Return the text, without special tokens."""
         text: str = self._inner.decode(list(ids), skip_special_tokens=True)
         return text
 
     def same_as(self, other: Tokenizer) -> bool:
-        """Whether tokens mean the same."""
+        """Return whether token ids mean the same."""
         if not isinstance(other, Pretrained):
             return False
         same: bool = self._inner.get_vocab() == other._inner.get_vocab()

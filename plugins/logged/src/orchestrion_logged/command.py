@@ -1,8 +1,8 @@
-"""`orchestrion logs`: import and look at logs. `orchestrion ope`: judge policies by a log."""
+"""Commands: `logs` imports and checks logs; `ope` evaluates policies on a log."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ __all__ = ["logs", "ope"]
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 REFUSED = 3
-"""The exit code where the log cannot tell."""
+"""The exit code if there is no estimate."""
 
 
 @click.group("logs")
@@ -43,7 +43,7 @@ def logs() -> None:
 @click.argument("log", type=FILE)
 @json_option
 def check(log: Path, as_json: bool) -> int:
-    """Read LOG strictly, and say what is in it."""
+    """Read LOG strictly, and print a summary."""
     from orchestrion_logged.records import read_log
 
     episodes = read_log(log)
@@ -109,7 +109,7 @@ def from_a_chat_log(file: Path, log: Path, category: str, reward: str, cost: str
     "columns",
     multiple=True,
     metavar="FIELD=COLUMN",
-    help="Which column is what, e.g. --column choice=model --column features=length,hour.",
+    help="The column of a field, e.g. --column choice=model --column features=length,hour.",
 )
 def from_a_table(file: Path, log: Path, columns: tuple[str, ...]) -> int:
     """Write the rows of FILE to LOG."""
@@ -119,7 +119,7 @@ def from_a_table(file: Path, log: Path, columns: tuple[str, ...]) -> int:
     for pair in columns:
         field, equals, column = pair.partition("=")
         if not equals:
-            raise UsageError(f"--column {pair}: want FIELD=COLUMN")
+            raise UsageError(f"--column {pair}: must be FIELD=COLUMN")
         named[field] = column
     return _write(log, from_table(file, named))
 
@@ -139,24 +139,24 @@ def _write(log: Path, imported: Imported) -> int:
 
 @click.command("ope")
 @click.argument("log", type=FILE)
-@click.option("--policy", "target", metavar="RUN|CONFIG", help="Whose policy to judge.")
+@click.option("--policy", "target", metavar="RUN|CONFIG", help="The policy to evaluate.")
 @click.option(
     "--cost-weight",
     type=click.FloatRange(min=0),
-    help="Go by scores minus so much times the cost; by default by rewards.",
+    help="Use scores minus this weight times the cost; by default rewards.",
 )
 @click.option(
     "--estimate-propensities",
     is_flag=True,
-    help="Estimate propensities that are not in the log; right only if whoever chose went by what "
-    "is in it.",
+    help="Estimate propensities that are not in the log; right only if the choices depended on "
+    "nothing else.",
 )
 @click.option(
     "--least",
     type=click.FloatRange(min=2),
     default=20,
     show_default=True,
-    help="Effective episodes below which an estimate is refused.",
+    help="The minimum of effective episodes for an estimate.",
 )
 @override_option
 @block_option
@@ -173,17 +173,17 @@ def ope(
     block: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Estimate from LOG what the policy of RUN would have got, and each single choice.
+    """Estimate from LOG the rewards of the policy of RUN, and of each single choice.
 
-    Prints a doubly robust estimate with its 95 % interval, others beside it, and how well the log
-    covers what the policy does. Where the log cannot tell, that is said, and the exit code is 3.
+    Prints a doubly robust estimate with its 95 % interval, other estimates, and how well the log
+    covers the policy. If the log is not sufficient, it says so, and the exit code is 3.
     """
     from orchestrion_logged.decisions import as_decisions, choices_of
     from orchestrion_logged.evaluating import Evaluator, estimated_propensities
     from orchestrion_logged.records import read_log
 
     if overrides and target is None:
-        raise UsageError("-o changes the config of --policy; name one")
+        raise UsageError("-o has no effect without --policy; name one")
     episodes = read_log(log)
     blocked = [*options(ctx).block, *block]
     notes: list[str] = []
@@ -194,16 +194,16 @@ def ope(
         made = _target(target, overrides, blocked, log.resolve(), cost_weight, episodes)
         decisions, wanted, learned_from_it = in_loop(made)
         if learned_from_it:
-            notes.append("the policy learned from this very log, so its value is overestimated")
+            notes.append("the policy learned from this log, so its value is overestimated")
     if decisions.missing:
         notes.append(f"left out: {decisions.missing} episodes without feedback")
     if not decisions.known and estimate_propensities:
         decisions = estimated_propensities(decisions)
-        notes.append("propensities are estimated: right only if nothing else decided the choices")
+        notes.append("propensities are estimated: right only if choices depended on nothing else")
     elif not decisions.known:
         notes.append(
-            "propensities are not known: what follows is the model's word alone (direct), wrong "
-            "where choices went by what is not in the log; or use --estimate-propensities"
+            "propensities are not known: these are estimates of the model alone (direct), wrong if "
+            "choices depended on what is not in the log; or use --estimate-propensities"
         )
     evaluator = Evaluator(decisions, least=least)
     judged: list[Judged] = []
@@ -229,7 +229,7 @@ async def _target(
     cost_weight: float | None,
     episodes: Sequence[LoggedEpisode],
 ) -> tuple[Decisions, Floats, bool]:
-    """The log as a policy's team sees it, the policy's chances, and if it learned from this log."""
+    """The log as the policy's team sees it, its probabilities, and if it learned from this log."""
     from orchestrion import choice_name, choices
     from orchestrion.runs import open_run
     from orchestrion_logged.decisions import STOP, as_decisions
@@ -242,7 +242,7 @@ async def _target(
         policy = trained.opened.runtimes["policy"]
         if getattr(policy, "prepares", False):
             raise UsageError(
-                f"{target}: its policy asks a service before it decides, which a log cannot answer"
+                f"{target}: its policy calls a service before it decides; a log cannot do that"
             )
         names = (*map(choice_name, choices(trained.opened.roster())), STOP)
         decisions = as_decisions(episodes, names, cost_weight, str(log))
@@ -259,32 +259,18 @@ def _lines(judged: Sequence[Judged]) -> list[str]:
         if one.refusal:
             refused.append(f"refused: {one.name}: {one.refusal}")
             continue
-        told: Mapping[str, Any] = one.estimates
-        for place, (name, estimate) in enumerate(told.items()):
-            first = place == 0
-            seen = one.overlap
-            rows.append(
-                [
-                    one.name if first else "",
-                    name,
-                    f"{estimate.mean:.4f}",
-                    f"{estimate.low:.4f} to {estimate.high:.4f}",
-                    f"{seen.effective:.0f}" if first and seen else "",
-                    f"max {seen.largest:.1f}, top 1 % has {seen.top_share:.0%}"
-                    if first and seen
-                    else "",
-                ]
-            )
+        seen = one.overlap
+        cover = ["", ""]
+        if seen is not None:
+            weights = f"max {seen.largest:.1f}, top 1 % has {seen.top_share:.0%}"
+            cover = [f"{seen.effective:.0f}", weights]
+        label = one.name
+        for name, estimate in one.estimates.items():
+            interval = f"{estimate.low:.4f} to {estimate.high:.4f}"
+            rows.append([label, name, f"{estimate.mean:.4f}", interval, *cover])
+            label, cover = "", ["", ""]
         if one.gain is not None:
             gain = one.gain
-            rows.append(
-                [
-                    "",
-                    "over logged",
-                    f"{gain.mean:+.4f}",
-                    f"{gain.low:+.4f} to {gain.high:+.4f}",
-                    "",
-                    "",
-                ]
-            )
+            interval = f"{gain.low:+.4f} to {gain.high:+.4f}"
+            rows.append(["", "over logged", f"{gain.mean:+.4f}", interval, "", ""])
     return [table(rows), *refused]

@@ -1,4 +1,4 @@
-"""A log as arrays and situations: what a team's policy would have been shown, and what came of it.
+"""A log as arrays and situations: what a team's policy would have seen, and the rewards.
 
 `n` decisions in `m` episodes, `k` choices of the team; the decisions of an episode stand together.
 """
@@ -41,13 +41,13 @@ class Decisions:
 
     Args:
         names: of the choices [k].
-        situations: what each was taken on [n].
-        choice: what was chosen, as a place in `names` [n].
-        allowed: what could be chosen [n, k].
-        propensity: of what was chosen [n]; NaN where it is not known.
-        reward: what came between each decision and the next of its episode [n].
-        first: where each episode begins [m].
-        missing: how many episodes were left out since they have no reward.
+        situations: of each decision [n].
+        choice: index of the choice in `names` [n].
+        allowed: which choices were allowed [n, k].
+        propensity: of the choice [n]; NaN if unknown.
+        reward: between each decision and the next of its episode [n].
+        first: index of each episode's first decision [m].
+        missing: number of episodes that were left out as they have no reward.
     """
 
     names: tuple[str, ...]
@@ -61,7 +61,7 @@ class Decisions:
 
     @property
     def episode(self) -> Ints:
-        """The place of each decision's episode [n]."""
+        """The index of each decision's episode [n]."""
         result = np.zeros(len(self.choice), np.int64)
         result[self.first[1:]] = 1
         return result.cumsum()
@@ -76,12 +76,12 @@ class Decisions:
 
     @property
     def lengths(self) -> Ints:
-        """How many decisions each episode has [m]."""
+        """The number of decisions of each episode [m]."""
         return np.diff(np.append(self.first, len(self.choice)))
 
     @property
     def returns(self) -> Floats:
-        """What came after each decision until its episode's end [n]."""
+        """The sum of rewards from each decision to its episode's end [n]."""
         result = self.reward.copy()
         for start, size in zip(self.first.tolist(), self.lengths.tolist(), strict=True):
             if size > 1:
@@ -113,12 +113,12 @@ def rewards_of(
 
     Args:
         episodes: the log.
-        cost_weight: of cost against score; None for the logged rewards, or, in a log that has
-            scores alone, for the scores.
+        cost_weight: of cost against score; None uses the logged rewards, or the scores in a log
+            without rewards.
         where: the log, for messages.
 
     Raises:
-        UsageError: the log has no feedback of that kind, or rewards and scores are mixed.
+        UsageError: the log has no such feedback, or mixes rewards and scores.
     """
     rewarded = [any(line.reward is not None for line in episode) for episode in episodes]
     scored = [any(line.score is not None for line in episode) for episode in episodes]
@@ -127,7 +127,7 @@ def rewards_of(
         if alone:
             raise UsageError(
                 f"{where}: {alone} episodes have a score and no reward, {sum(rewarded)} have a "
-                "reward; give rewards in all, or a cost weight to go by the scores"
+                "reward; give all of them rewards, or set a cost weight to use the scores"
             )
         return [
             [line.reward or 0.0 for line in episode] if told else None
@@ -182,7 +182,7 @@ def as_decisions(
 
 
 def _situations(episode: LoggedEpisode, names: Sequence[str]) -> list[Situation]:
-    """What each decision of an episode was taken on."""
+    """The situations of an episode's decisions."""
     trajectory, result = Trajectory(), []
     for line in episode:
         shown = line.context
@@ -209,6 +209,6 @@ def _turn(line: Logged, index: int) -> Turn:
 
 
 def activation(name: str) -> Activation:
-    """Return what "agent" or "agent:option" starts."""
+    """Return the activation of "agent" or "agent:option"."""
     agent, _, option = name.partition(":")
     return Activation(agent, option or None)

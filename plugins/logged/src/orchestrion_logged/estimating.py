@@ -1,4 +1,4 @@
-"""What another policy would have got, from logged decisions: estimators, intervals, diagnostics.
+"""Estimate the value of another policy from logged decisions, with intervals and diagnostics.
 
 Sources:
     Dudik, Langford & Li 2011, "Doubly robust policy evaluation and learning", eq. 1 to 3
@@ -7,7 +7,7 @@ Sources:
     Kish 1965, "Survey sampling": the effective sample size (sum w)^2 / sum w^2
 
 With the target policy pi, the logging policy mu, decisions t = 1..H of an episode, weights
-rho_t = prod_{u <= t} pi(a_u | x_u) / mu(a_u | x_u), a model q of what follows on a choice, and
+rho_t = prod_{u <= t} pi(a_u | x_u) / mu(a_u | x_u), a model q of the return after a choice, and
 v(x) = sum_a pi(a | x) q(x, a):
 
     ips     mean over episodes of  sum_t rho_t r_t                      (per decision)
@@ -18,13 +18,13 @@ v(x) = sum_a pi(a | x) q(x, a):
 The sum of `dr` is eq. 10 of Jiang & Li, unrolled; for H = 1 it is Dudik's.
 
 Deviations: the 95 % interval of `dr` is symmetric around the mean of its terms, with
-- Student's t in place of the normal, with as many degrees of freedom as effective decisions, less
-  one: variance is estimated from those that carry weight;
+- Student's t instead of the normal, with the number of effective decisions minus one as degrees of
+  freedom, as the variance is estimated from decisions with weight;
 - the larger of two variances of a term: that of the terms themselves, and var(v) + sum_t E[rho_t^2]
   s^2, where s^2 is the mean square of the model's errors, weighted by rho (shrunk towards the plain
-  mean by `SHRINK` effective decisions). Where success is rare, the few large weights seldom meet
-  the few large errors, and the first is too small more often than not.
-`tests/benchmarks/ope.py` shows how often the intervals cover the truth.
+  mean by `SHRINK` effective decisions). If success is rare, the few large weights seldom coincide
+  with the few large errors, and the first variance is usually too small.
+`tests/benchmarks/ope.py` measures the coverage of the intervals.
 """
 
 from __future__ import annotations
@@ -33,19 +33,18 @@ from math import inf, nan, sqrt
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
+
+from orchestrion_logged.decisions import Floats, Ints
 
 __all__ = ["Estimate", "Overlap", "Terms", "direct", "dr", "effective", "ips", "mean_of", "snips"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 SHRINK = 30.0
 
 
 @frozen
 class Estimate:
-    """A value an episode, with a 95 % interval."""
+    """A mean value per episode, with a 95 % interval."""
 
     mean: float
     low: float
@@ -57,14 +56,14 @@ class Estimate:
 
 @frozen(eq=False)
 class Terms:
-    """n decisions in m episodes, as estimators take them.
+    """n decisions in m episodes, in the form of the estimators.
 
     Args:
-        reward: what came after each decision, before the next [n].
-        ratio: pi / mu of what was chosen [n].
-        value: v of what each decision was taken on [n].
-        guess: q of what was chosen [n].
-        first: where each episode begins [m].
+        reward: after each decision, before the next [n].
+        ratio: pi / mu of the choice [n].
+        value: v of the situation [n].
+        guess: q of the choice [n].
+        first: index of each episode's first decision [m].
     """
 
     reward: Floats
@@ -92,7 +91,7 @@ class Terms:
 
     @property
     def surprise(self) -> Floats:
-        """What came, and the value of what came next, less the guess [n]."""
+        """The temporal-difference error: reward plus next value minus the guess [n]."""
         following = np.append(self.value[1:], 0.0)
         following[self.first[1:] - 1] = 0.0
         result: Floats = self.reward + following - self.guess
@@ -104,7 +103,7 @@ class Terms:
 
 
 def effective(weights: Floats) -> float:
-    """Return how many equally weighted decisions would tell as much (Kish)."""
+    """Return the effective sample size (Kish)."""
     square = float((weights**2).sum())
     return float(weights.sum()) ** 2 / square if square > 0 else 0.0
 
@@ -114,8 +113,8 @@ def mean_of(values: Floats, count: float = inf, variance: float = 0.0) -> Estima
 
     Args:
         values: independent ones [m].
-        count: how many of them tell, if fewer than all.
-        variance: that of one, if it is known to be larger than it looks.
+        count: the effective number of them, if smaller.
+        variance: a lower bound of the variance of one.
     """
     from scipy.stats import t
 
@@ -142,7 +141,7 @@ def snips(terms: Terms) -> Estimate:
 
 
 def direct(terms: Terms) -> Estimate:
-    """Return what the model says; its interval does not know the model's own error."""
+    """Return the model's estimate; its interval ignores the error of the model."""
     return mean_of(terms.value[terms.first])
 
 
@@ -166,15 +165,15 @@ def _around(mean: float, estimate: Estimate) -> Estimate:
 
 @frozen
 class Overlap:
-    """Whether the log tells of what a policy does.
+    """How well a log covers the choices of a policy.
 
     Args:
-        effective: episodes, by Kish.
-        mean_weight: 1 on average over logs, if propensities are right and nothing is out of reach.
+        effective: number of effective episodes (Kish).
+        mean_weight: expected to be 1, if propensities are right and the log covers the policy.
         deviation: the standard error of that mean.
-        largest: weight.
-        top_share: of all weight in the heaviest 1 % of episodes.
-        outside: how often the policy takes a choice that was never logged, as a share.
+        largest: the largest weight.
+        top_share: the share of all weight in the heaviest 1 % of episodes.
+        outside: the share of the policy's choices that were never logged.
     """
 
     effective: float
@@ -200,24 +199,24 @@ class Overlap:
         )
 
     def refusal(self, least: float) -> str:
-        """Return why the log cannot tell; "" if it can.
+        """Return why the log is not sufficient for an estimate; "" if it is.
 
         Args:
-            least: effective episodes that are needed.
+            least: the minimum of effective episodes.
         """
         if self.outside > 0.01:
             return (
                 f"it takes choices that were never logged, in {self.outside:.0%} of the decisions; "
-                "log such choices too, now and then"
+                "log such choices too"
             )
         if abs(self.mean_weight - 1) > max(0.1, 4 * self.deviation):
             return (
-                f"its weights average {self.mean_weight:.2f} and not 1: in part of the situations "
-                "the log never has what it does, or the propensities are wrong"
+                f"its weights average {self.mean_weight:.2f} instead of 1: the log lacks its "
+                "choices in some situations, or the propensities are wrong"
             )
         if self.effective < least:
             return (
-                f"only {self.effective:.1f} effective episodes of what it does are in the log, and "
+                f"only {self.effective:.1f} effective episodes of its choices are in the log, and "
                 f"{least:g} are needed; log more, or with more exploration"
             )
         return ""

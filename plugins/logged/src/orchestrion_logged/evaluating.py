@@ -1,4 +1,4 @@
-"""A log, policies, and what each of them would have got: cross-fitted estimates, or a refusal."""
+"""Evaluate policies on a log: cross-fitted estimates, or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 from attrs import asdict, evolve, frozen
-from numpy.typing import NDArray
 from orchestrion_encoders import Counts, Hints
 from orchestrion_encoders.interfaces import Encoded, join
 from sklearn.linear_model import LogisticRegression
 
 from orchestrion import Key, Policy, Situation, UsageError, choice_name
-from orchestrion_logged.decisions import STOP, Decisions, activation
+from orchestrion_logged.decisions import STOP, Decisions, Floats, activation
 from orchestrion_logged.estimating import (
     Estimate,
     Overlap,
@@ -30,23 +29,21 @@ from orchestrion_logged.ridges import FeatureMap, Inputs, inputs_of
 
 __all__ = ["Evaluator", "Judged", "encode_by", "estimated_propensities", "target_of"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 LARGE = 500
 DRAWS = 32
-"""How often a policy that does not state its probabilities is asked."""
+"""The number of draws from a policy that does not state its probabilities."""
 
 
 @frozen
 class Judged:
-    """What the log tells of a policy.
+    """The evaluation of a policy on a log.
 
     Args:
         name: of the policy.
-        refusal: why the log cannot tell; "" if it can, and only then there are estimates.
+        refusal: why there are no estimates; "" if there are.
         estimates: by the name of the estimator.
-        gain: over what was logged, doubly robust; None where that cannot be said.
+        gain: over the logged rewards, doubly robust; None if unknown.
         overlap: the diagnostics; None without propensities.
     """
 
@@ -66,10 +63,9 @@ class Evaluator:
 
     Args:
         decisions: of the log.
-        encode: the situations as numbers; see `encode_by`.
-        least: effective episodes without which an estimate is refused.
-        folds: parts of the log; the model of rewards never saw the part it is used on. None for
-            10, or for 5 of a log of `LARGE` episodes.
+        encode: turns situations into numbers; see `encode_by`.
+        least: the minimum of effective episodes for an estimate.
+        folds: of cross-fitting; None for 10, or 5 in a log of `LARGE` episodes.
     """
 
     def __init__(
@@ -88,7 +84,7 @@ class Evaluator:
         fold = draw.permutation(episodes) % min(folds or (5 if episodes >= LARGE else 10), episodes)
         self._fold = fold[decisions.episode]
         self._shape = choose(self._inputs, decisions.choice, decisions.returns, draw)
-        # With one decision an episode, what follows on a choice is the same for all policies.
+        # With one decision per episode, q is the same for all policies.
         self._known = None if decisions.several else self._fitted(np.zeros(()), 1)
 
     def _fitted(self, target: Floats, steps: int) -> Floats:
@@ -110,7 +106,7 @@ class Evaluator:
         return q
 
     def judge(self, name: str, target: Floats) -> Judged:
-        """Return what the log tells of a policy that takes each choice with `target` [n, k]."""
+        """Return the evaluation of a policy with the probabilities `target` [n, k]."""
         d = self.decisions
         at = np.arange(len(d.choice))
         logged = np.bincount(d.choice, minlength=len(d.names)) > 0
@@ -137,15 +133,15 @@ class Evaluator:
         return Judged(name, "", estimates, gain, overlap)
 
     def logging(self) -> Judged:
-        """Return what was got by the policy that logged: the mean of what is in the log."""
+        """Return the evaluation of the logging policy: the mean of the logged rewards."""
         d = self.decisions
         estimate = mean_of(np.add.reduceat(d.reward, d.first))
         return Judged("as logged", "", {"mean": estimate})
 
     def single(self) -> list[Judged]:
-        """Return what the log tells of always making the same choice, for each there could be.
+        """Return the evaluations of always making the same choice, for each choice.
 
-        Where it is not allowed, any other is taken. Only for logs with one decision an episode.
+        If it is not allowed, another is drawn. Empty for logs with several decisions per episode.
         """
         d = self.decisions
         result = []
@@ -158,17 +154,17 @@ class Evaluator:
 
 
 def encode_by(names: Sequence[str]) -> Callable[[Sequence[Situation]], Encoded]:
-    """Return what turns situations into numbers where no policy says how: `counts`, `hints`."""
+    """Return the default encoding of situations: `counts` and `hints`."""
     made = [None if name == STOP else activation(name) for name in names]
     encoders = (Counts(), Hints())
     return lambda situations: join([one.encode(situations, made) for one in encoders])
 
 
 def target_of(policy: Policy, names: Sequence[str], situations: Sequence[Situation]) -> Floats:
-    """Return how likely a policy makes each choice [n, k].
+    """Return the probabilities of a policy's choices [n, k].
 
-    A policy that does not state it is asked `DRAWS` times with different keys: estimates are as
-    right with such frequencies as with probabilities, since they are linear in them.
+    A policy that does not state them is drawn from `DRAWS` times: estimates are linear in the
+    probabilities, so frequencies keep them unbiased.
 
     Raises:
         UsageError: it starts several agents at once.
@@ -188,17 +184,17 @@ def target_of(policy: Policy, names: Sequence[str], situations: Sequence[Situati
                     "the policy starts several agents at once; only policies that make one choice "
                     "at a time can be judged by a log"
                 )
-            # To end where the log could only go on is a choice that it never has.
+            # Stopping may be a choice that the log never has.
             chosen = choice_name(decision.start[0]) if decision.start else STOP
             row[places[chosen]] += 1 / DRAWS
     return counts
 
 
 def estimated_propensities(decisions: Decisions, folds: int = 5) -> Decisions:
-    """Return the decisions with propensities estimated where they are not known.
+    """Return the decisions with estimates of unknown propensities.
 
-    By multinomial logistic regression on what the decisions were taken on, cross-fitted, over the
-    allowed choices. It is right only if the logging policy went by that alone.
+    They come from cross-fitted multinomial logistic regression on the situations, over the allowed
+    choices, and are right only if the logging policy used nothing else.
     """
     inputs = inputs_of(decisions.situations, encode_by(decisions.names))
     features = _side_by_side(inputs)
@@ -223,7 +219,7 @@ def estimated_propensities(decisions: Decisions, folds: int = 5) -> Decisions:
 
 
 def _side_by_side(inputs: Inputs) -> Floats:
-    """All numbers of a decision side by side, standardised, and its category [n, d]."""
+    """All standardised numbers of a decision, and its category [n, d]."""
     n, k, p = inputs.numbers.shape
     flat = Inputs(inputs.numbers.reshape(n, 1, k * p), inputs.categories)
     return FeatureMap.of(flat, 0, np.random.default_rng(0))(flat, 0)

@@ -6,17 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.linear_model import RidgeCV
 
+from orchestrion_logged.decisions import Floats, Ints, Mask
 from orchestrion_logged.ridges import FeatureMap, Inputs, Ridges
 
 __all__ = ["Shape", "choose", "fit"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 ALPHAS = tuple(float(10**e) for e in np.arange(-2, 4.1, 0.5))
 FOURIER = 200
@@ -25,10 +22,10 @@ FOURIER = 200
 
 @frozen
 class Shape:
-    """What is chosen once for a log: the features, and how much each regression is held back.
+    """The hyperparameters that are chosen once for a log.
 
     Args:
-        features: the map.
+        features: the feature map.
         alphas: penalties, by choice.
     """
 
@@ -37,12 +34,12 @@ class Shape:
 
 
 def choose(inputs: Inputs, choice: Ints, target: Floats, draw: np.random.Generator) -> Shape:
-    """Return the features and penalties of the least leave-one-out error.
+    """Return the features and penalties with the least leave-one-out error.
 
     Args:
         inputs: of n decisions and k choices.
-        choice: the place of what was chosen [n].
-        target: what it brought [n].
+        choice: index of each choice [n].
+        target: of the regression [n].
         draw: draws the Fourier features.
     """
     best, least = None, np.inf
@@ -57,14 +54,14 @@ def choose(inputs: Inputs, choice: Ints, target: Floats, draw: np.random.Generat
             ridge = RidgeCV(ALPHAS).fit(_wide(features(inputs[rows], a)), target[rows])
             alphas[a] = float(ridge.alpha_)
             error -= float(ridge.best_score_) * len(rows)
-        if error < least * 0.995:  # what bends has to be worth it
+        if error < least * 0.995:  # Fourier features must gain something
             best, least = Shape(features, alphas), error
     assert best is not None
     return best
 
 
 def _wide(phi: Floats) -> Floats:
-    """Features, at least one column of them."""
+    """The features, with at least one column."""
     return phi if phi.shape[1] else np.zeros((len(phi), 1))
 
 
@@ -77,19 +74,18 @@ def fit(
     least: int = 1,
     spread: bool = False,
 ) -> Ridges:
-    """Return one regression a choice.
+    """Return one regression per choice.
 
-    A choice that nobody made gets the mean of all targets.
+    A choice that was never made gets the mean of all targets.
 
     Args:
         shape: see `choose`.
         inputs: of n decisions and k choices.
-        choice: the place of what was chosen [n].
-        target: what it brought [n]; or what each choice would have brought [n, k], and `choice`
-            is not looked at.
-        rows: which decisions to learn from [n]; None for all.
-        least: decisions without which a choice has no support.
-        spread: whether bounds will be asked for.
+        choice: index of each choice [n].
+        target: of the choices [n]; or of all choices [n, k], and then `choice` is ignored.
+        rows: the decisions to learn from [n]; None for all.
+        least: the minimum of decisions for the support of a choice.
+        spread: whether bounds are needed.
     """
     k = inputs.numbers.shape[1]
     used = np.ones(len(choice), np.bool_) if rows is None else rows
@@ -113,7 +109,7 @@ def fit(
 def _ridge(
     phi: Floats, y: Floats, alpha: float, spread: bool
 ) -> tuple[Floats, float, Floats | float]:
-    """Coefficients [d], intercept and, if asked for, their covariance [d + 1, d + 1]."""
+    """Coefficients [d], intercept and, with `spread`, their covariance [d + 1, d + 1]."""
     n, d = phi.shape
     center, middle = phi.mean(axis=0), float(y.mean())
     z, residual = phi - center, y - middle

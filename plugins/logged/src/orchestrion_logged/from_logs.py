@@ -16,20 +16,18 @@ __all__ = ["FromLogs"]
 
 @frozen
 class FromLogs:
-    """Learns from a log of decisions what each choice is worth; runs no episode.
+    """Trains the policy `values` on a log of decisions, without playing episodes.
 
-    It trains the policy `values`. The choices that the log names must be those of the team. A
-    choice that the log tells too little of is never taken, and of the others the one that is worth
-    most by a cautious estimate: exploring was the logging policy's job.
+    The team must have all choices that the log names. A choice with too few logged decisions is
+    never taken; of the others, the policy takes the one with the best cautious estimate.
 
     Args:
         log: the file, in the format of `docs/logs.md`.
-        cost_weight: of cost against score. By default a log's rewards are learned from, or, where
-            it has scores alone, the scores.
-        least: decisions without which a choice is not taken.
-        caution: by how many standard errors a value is marked down before values are compared.
-        clip: the largest weight (one over the propensity) a logged decision gets when errors of
-            the model are corrected by it.
+        cost_weight: of cost against score. By default the log's rewards are used, or its scores if
+            it has no rewards.
+        least: the minimum of logged decisions of a choice that may be taken.
+        caution: values are compared after subtracting so many standard errors.
+        clip: the maximum weight (1 / propensity) of a logged decision in corrections of the model.
     """
 
     log: Path
@@ -40,12 +38,12 @@ class FromLogs:
 
     @property
     def iterations(self) -> int:
-        """One."""
+        """1."""
         return 1
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Prepare to read the log."""
+        """Yield the trainer."""
         from orchestrion_logged.learning import Learning
 
         yield Learning(self)

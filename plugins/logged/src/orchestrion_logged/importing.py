@@ -1,6 +1,6 @@
-"""Logs from elsewhere: runs, chat logs, tables.
+"""Import logs from runs, chat logs and tables.
 
-Each importer gives records and, where something could not be taken over, notes that say so.
+Each importer returns records, and notes on what could not be imported.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ __all__ = ["Columns", "Imported", "from_chats", "from_run", "from_table", "write
 
 @frozen
 class Imported:
-    """What an importer gives.
+    """The result of an import.
 
     Args:
         records: in order.
-        notes: what could not be taken over, a line each.
+        notes: what could not be imported, a line each.
     """
 
     records: list[Logged]
@@ -54,10 +54,10 @@ class Imported:
 async def from_run(target: str, source: str = "train", block: Sequence[str] = ()) -> Imported:
     """Return the decisions of a run's episodes.
 
-    A run keeps decisions with their log-probabilities, where its policy states them (`random`,
-    `neural`, and `values` in training do), and the turns. What the environment showed before each
-    decision is not kept: it is played again from the turns, and an episode that ends up with
-    another observation than the stored one (the task draws at random) is left out.
+    A run stores turns, and decisions with their log-probabilities if the policy states them
+    (`random`, `neural`, and `values` in training do). Observations are not stored: the environment
+    is replayed from the turns, and an episode whose last observation differs from the stored one
+    (as the task draws at random) is left out.
 
     Args:
         target: the run.
@@ -65,7 +65,7 @@ async def from_run(target: str, source: str = "train", block: Sequence[str] = ()
         block: plugins that are never imported.
 
     Raises:
-        UsageError: it is no run, or nothing of it can be taken over.
+        UsageError: it is not a run, or nothing can be imported.
     """
     from orchestrion.runs import RunReader, open_run
 
@@ -97,7 +97,7 @@ async def from_run(target: str, source: str = "train", block: Sequence[str] = ()
 def _replayed(
     episode: Episode, task: Task, hidden: Mapping[str, Problem], names: Sequence[str]
 ) -> tuple[list[Logged], str]:
-    """An episode's decisions, or why it has none."""
+    """An episode's decisions, or the reason why it is left out."""
     if episode.reward is None:
         return [], "it has no reward"
     problem = hidden.get(episode.problem.id, episode.problem)
@@ -130,7 +130,7 @@ def _replayed(
             )
         )
         if check_record(lines[-1]):
-            return [], "what it chose is not what the task allows when its turns are played again"
+            return [], "in a replay of its turns, the task does not allow its choice"
     return lines, ""
 
 
@@ -139,7 +139,7 @@ def _chosen(decision: Decision) -> str:
 
 
 def _rewards(episode: Episode) -> list[float]:
-    """What came between each decision and the next: its turns' rewards, at last all the rest."""
+    """The rewards between decisions: those of turns; the last gets the rest."""
     assert episode.reward is not None
     parts = [0.0] * len(episode.decisions)
     for turn, part in zip(episode.turns, episode.reward.turns or (), strict=False):
@@ -166,7 +166,7 @@ def _context(problem: Problem, seen: Observation | None) -> Context:
 def from_chats(
     path: Path, category: str = "category", reward: str = "reward", cost: str = "cost"
 ) -> Imported:
-    """Return the decisions of a chat log: JSON lines, a request to a model a line.
+    """Return the decisions of a chat log: JSON lines, a request to a model per line.
 
     A line has the `model`, or a `request` or `body` that has it; `messages`, of which the last of
     role "user" is the text, likewise; and tags, in `metadata` or `tags` or beside the rest:
@@ -180,7 +180,7 @@ def from_chats(
         cost: the tag that has the cost.
 
     Raises:
-        UsageError: a line is no such request; says which.
+        UsageError: a line is not such a request; it is named.
     """
     records, unrated = [], 0
     for number, line in enumerate(_text(path).splitlines(), 1):
@@ -195,13 +195,13 @@ def from_chats(
         tags = {**_tags(body), **_tags(data)}
         model = body.get("model")
         if not isinstance(model, str) or not model:
-            raise UsageError(f"{where}: names no `model`, which is the choice")
+            raise UsageError(f"{where}: has no `model`, which is the choice")
         feedback = _first(tags, data, reward, "feedback", "score")
         unrated += feedback is None
         records.append(
             Logged(
                 Context(text=_asked(body), category=str(_first(tags, data, category) or "")),
-                # A choice is "agent" or "agent:option", and names have no other colon.
+                # Colons separate agent and option in a choice.
                 model.replace(":", "-"),
                 reward=_number(feedback, f"{where}: {reward}"),
                 cost=_number(_first(tags, data, cost, "usd"), f"{where}: {cost}") or 0.0,
@@ -256,20 +256,20 @@ def _number(value: Any, where: str) -> float | None:
 
 @frozen
 class Columns:
-    """Which columns of a table are what; "" for one that is not there.
+    """The columns of a table by field; "" for a missing one.
 
     Args:
-        choice: what was chosen.
+        choice: the choice.
         text: of the problem.
         category: of the problem.
         features: numbers, separated by commas.
         propensity: of the choice.
-        reward: that came.
-        score: in place of a reward.
+        reward: of the decision.
+        score: instead of a reward.
         cost: of the choice.
-        allowed: what could be chosen, separated by `|` in the table.
-        episode: of decisions that belong together.
-        step: of the episode.
+        allowed: the allowed choices, separated by `|` in the table.
+        episode: of the decision.
+        step: in the episode.
     """
 
     choice: str = "choice"
@@ -290,17 +290,17 @@ def from_table(path: Path, columns: Mapping[str, str]) -> Imported:
 
     Args:
         path: the file.
-        columns: by the name of a field of `Columns` the name of its column, where that is another.
+        columns: names of columns that differ from the defaults of `Columns`, by field.
 
     Raises:
-        UsageError: a named column is not there, or a line is wrong; says which.
+        UsageError: a named column is missing, or a line is wrong; it is named.
     """
     rows = csv.DictReader(io.StringIO(_text(path)))
     header = rows.fieldnames or []
     known = {str(name): str(column) for name, column in asdict(Columns()).items()}
     if strange := [name for name in columns if name not in known]:
         fields = ", ".join(known)
-        raise UsageError(f"--column {strange[0]}: is no field of a decision; these are: {fields}")
+        raise UsageError(f"--column {strange[0]}: unknown field; the fields are: {fields}")
     at = {**known, **columns}
     for name in (*columns, "choice"):
         lacking = [c for c in at[name].split(",") if c not in header]
@@ -347,11 +347,11 @@ def _text(path: Path) -> str:
 
 
 def write(path: Path, imported: Imported) -> None:
-    """Write a log; packed if its name ends in `.gz`. It is whole, or as it was before.
+    """Write a log atomically; it is compressed if its name ends in `.gz`.
 
     Raises:
         StoreError: it cannot be written.
-        UsageError: a record is not one that a log may hold.
+        UsageError: a record is not valid in a log.
     """
     from orchestrion.runs import write_atomic
 

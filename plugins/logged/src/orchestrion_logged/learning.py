@@ -1,13 +1,13 @@
-"""How `from-logs` learns: doubly robust regression for single decisions, fitted Q for several.
+"""The trainer `from-logs` at work: doubly robust regression, or fitted Q for several decisions.
 
 Sources:
     Dudik, Langford & Li 2011, "Doubly robust policy evaluation and learning": the scores
     Ernst, Geurts & Wehenkel 2005, "Tree-based batch mode reinforcement learning": fitted Q
     Jin, Yang & Wang 2021, "Is pessimism provably efficient for offline RL?": lower bounds
 
-One decision an episode, propensities known:
+One decision per episode, known propensities:
 
-    q      cross-fitted ridge regressions of the reward, one a choice
+    q      cross-fitted ridge regressions of the reward, one per choice
     psi_a  = q(x, a) + 1{a was chosen} / mu(a | x) * (r - q(x, a)), for all decisions and choices
     values = ridge regressions of psi_a on x
 
@@ -15,12 +15,12 @@ Without propensities the values are q. With several decisions in an episode
 
     target = r + max over supported a of bound(x', a)
 
-fitted as often as the longest episode has steps.
+fitted as many times as the longest episode has steps.
 
-The policy takes the choice of the highest `bound`; see `ridges`.
+The policy takes the choice with the highest `bound`; see `ridges`.
 
 Deviations: regressions are ridges, not trees, so that their bounds have a closed form; 1 / mu is
-cut at `clip`, which costs a little bias where the model is wrong.
+cut at `clip`, which adds a little bias if the model is wrong.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from orchestrion_values import ValuePolicy
 
 from orchestrion import Metrics, Plan, Session, Split, Trainer, UsageError
-from orchestrion_logged.decisions import Decisions, as_decisions
+from orchestrion_logged.decisions import Decisions, Floats, as_decisions
 from orchestrion_logged.fitting import Shape, choose, fit
 from orchestrion_logged.records import read_log
 from orchestrion_logged.ridges import Inputs, Ridges, inputs_of
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Learning", "learn"]
 
-Floats = NDArray[np.float64]
 
 FOLDS = 5
 
@@ -61,15 +59,15 @@ class Learning(Trainer):
         return 1
 
     def check(self, session: Session) -> None:
-        """Refuse another policy than `values`, and a log that is not of this team."""
+        """Check that the policy is `values` and that the log fits the team; raise `UsageError`."""
         self._decisions(session)
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
-        """Nothing: all was paid for when it was logged."""
-        return Plan(exact=True)
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
+        """Return an empty plan: no episode is played."""
+        return Plan()
 
     async def iterate(self, i: int, session: Session) -> Metrics:
-        """Learn, and hand over."""
+        """Learn from the log and install the model."""
         decisions = self._decisions(session)
         policy: ValuePolicy = session.policy
         if policy.prepares:
@@ -95,7 +93,7 @@ class Learning(Trainer):
 
     def _decisions(self, session: Session) -> Decisions:
         if not isinstance(session.policy, ValuePolicy):
-            raise UsageError("the trainer from-logs trains the policy `values`; use that one")
+            raise UsageError("from-logs trains the policy `values`; write `policy: {use: values}`")
         where = str(self.settings.log)
         decisions = as_decisions(
             read_log(self.settings.log), session.policy.names, self.settings.cost_weight, where
@@ -117,15 +115,15 @@ def learn(
     caution: float = 1.0,
     clip: float = 20.0,
 ) -> Ridges:
-    """Return a model of what choices are worth.
+    """Return a model of the values of choices.
 
     Args:
-        decisions: of a log, n of them.
-        inputs: what they were taken on, as numbers.
-        draw: of features and folds.
-        least: see `FromLogs`, as the next two.
-        caution: see there.
-        clip: see there.
+        decisions: n logged ones.
+        inputs: their situations as numbers.
+        draw: draws features and folds.
+        least: see `FromLogs`.
+        caution: see `FromLogs`.
+        clip: see `FromLogs`.
     """
     if decisions.several:
         model = _fitted_q(decisions, inputs, draw, least, caution)
@@ -142,7 +140,7 @@ def learn(
 def _corrected(
     decisions: Decisions, inputs: Inputs, shape: Shape, draw: np.random.Generator, clip: float
 ) -> Floats:
-    """psi [n, k]; NaN where a choice was not allowed."""
+    """psi [n, k]; NaN for choices that were not allowed."""
     n = len(decisions.choice)
     fold = draw.permutation(n) % min(FOLDS, n)
     psi = np.empty(decisions.allowed.shape)
@@ -168,7 +166,7 @@ def _fitted_q(
         target = decisions.reward.copy()
         if model is not None:
             bound = np.where(decisions.allowed, model.bounds(inputs), -np.inf).max(axis=1)
-            # Nothing follows that was not seen to follow.
+            # Bootstrapped values stay within the returns that occurred.
             target[follows] += bound[follows + 1].clip(returns.min(), returns.max())
         model = fit(shape, inputs, decisions.choice, target, least=least, spread=True)
         model.caution = caution

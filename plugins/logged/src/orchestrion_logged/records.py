@@ -1,12 +1,12 @@
-"""The log format: JSON lines, one decision a line.
+"""The log format: JSON lines, one decision per line.
 
     {"context": {"text": "My card was charged twice", "category": "billing"},
      "allowed": ["small", "large"], "choice": "small", "propensity": 0.5,
      "score": 1.0, "cost": 0.02}
 
-Only `context` and `choice` are required; `docs/logs.md` explains every field. Decisions that
-belong together carry the same `episode`, and are numbered by `step` from 0. A file whose name ends
-in `.gz` is unpacked.
+Only `context` and `choice` are required; `docs/logs.md` explains every field. Decisions of an
+episode have the same `episode`, and are numbered by `step` from 0. A file named `*.gz` is
+decompressed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
@@ -28,11 +27,11 @@ from orchestrion import StoreError, UsageError
 __all__ = ["Context", "LogWriter", "Logged", "LoggedEpisode", "check_record", "encode", "read_log"]
 
 _REPORTED = 5
-"""Problems of one file named at once."""
+"""The maximum of errors that are reported for one file."""
 _LEAST = 1e-6
-"""A smaller propensity would let one decision outweigh a million."""
+"""With a smaller propensity, one decision would outweigh a million others."""
 _MOST = 1e9
-"""Larger rewards leave nothing of the others in a mean."""
+"""Larger rewards would dominate every mean."""
 
 Number = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -40,16 +39,16 @@ Name = Annotated[str, Meta(min_length=1)]
 
 
 class Context(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a decision was taken on, as far as it is known.
+    """The context of a decision, as far as it is known.
 
     Args:
         id: of the problem.
         text: of the problem, e.g. what the user wrote.
         category: of the problem.
         data: anything else the problem shows, as JSON.
-        features: numbers; equally many in every line.
-        hints: numbers about single choices, 0 to 1; equally many for every choice.
-        progress: how far the work had come, 0 to 1.
+        features: numbers; the same number in every line.
+        hints: numbers about single choices, 0 to 1; the same number for every choice.
+        progress: of the work, 0 to 1.
     """
 
     id: str = ""
@@ -62,23 +61,23 @@ class Context(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class Logged(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One logged decision.
+    """A logged decision.
 
     Args:
-        context: what it was taken on.
-        choice: what was chosen: "agent", "agent:option", or "stop".
-        allowed: what could be chosen; None for all that the team has.
-        propensity: the probability with which the logging policy made this choice; None if it is
-            not known. It is no guess: where it is wrong, so is every estimate.
-        reward: what came between this decision and the next one of its episode.
-        score: the outcome, 0 to 1 by custom. Where a log has scores in place of rewards, the
-            reward is the score minus a weight times the cost.
+        context: of the decision.
+        choice: "agent", "agent:option", or "stop".
+        allowed: the allowed choices; None for all of the team.
+        propensity: the probability of this choice by the logging policy; None if unknown. It must
+            not be a guess: if it is wrong, so is every estimate.
+        reward: between this decision and the next one of its episode.
+        score: the outcome, usually 0 to 1. In a log with scores instead of rewards, the reward is
+            the score minus a weight times the cost.
         cost: of this choice.
-        episode: the same for decisions that belong together; "" for a decision on its own.
-        step: of the episode, from 0.
-        answer: the text that came of the choice.
+        episode: the same for the decisions of an episode; "" for a single decision.
+        step: in the episode, from 0.
+        answer: the text of the turn.
         status: how the turn ended.
-        time: when; for people. Seconds of Unix time, or ISO 8601.
+        time: for people; seconds of Unix time, or ISO 8601.
         tags: anything, for people.
     """
 
@@ -98,18 +97,18 @@ class Logged(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 
 
 LoggedEpisode = tuple[Logged, ...]
-"""Decisions that belong together, in the order of their steps."""
+"""The decisions of an episode, in the order of their steps."""
 
 _DECODER = msgspec.json.Decoder(Logged)
 
 
 def encode(record: Logged) -> bytes:
-    """Return the line for a decision, without the line's end."""
+    """Return the line of a decision without a line end."""
     return msgspec.json.encode(record)
 
 
 def check_record(record: Logged) -> str:
-    """Return what is wrong with a decision beyond the types of its fields; "" if nothing is."""
+    """Return the error of a decision beyond the types of its fields; "" if there is none."""
     if record.allowed is not None:
         if len(set(record.allowed)) != len(record.allowed):
             return "`allowed` names a choice twice"
@@ -121,9 +120,9 @@ def check_record(record: Logged) -> str:
     if any(abs(number) > _MOST for number in numbers):
         return f"reward, score and cost must lie between -{_MOST:g} and {_MOST:g}"
     if record.step and not record.episode:
-        return f"step {record.step} of no episode; give the `episode` it belongs to"
+        return f"step {record.step} without an episode; set `episode`"
     if len({len(hint) for hint in record.context.hints.values()}) > 1:
-        return "`hints` must give equally many numbers for every choice"
+        return "`hints` must have the same number of values for every choice"
     return ""
 
 
@@ -131,7 +130,7 @@ def read_log(path: Path) -> list[LoggedEpisode]:
     """Return the episodes of a log, in the order in which they begin.
 
     Raises:
-        UsageError: the file cannot be read, or lines are wrong; names the first few.
+        UsageError: the file cannot be read, or lines are wrong; the first few are named.
     """
     problems: list[str] = []
     episodes: dict[str, list[tuple[int, Logged]]] = {}
@@ -146,7 +145,7 @@ def read_log(path: Path) -> list[LoggedEpisode]:
             width = count if width is None else width
             wrong = check_record(record)
             if not wrong and count != width:
-                wrong = f"`features` has {count} numbers, and the first line {width}"
+                wrong = f"`features` has {count} numbers, but {width} in the first line"
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             wrong = str(error)
         if wrong:
@@ -168,10 +167,10 @@ def read_log(path: Path) -> list[LoggedEpisode]:
 
 
 def _gap(path: Path, steps: Sequence[tuple[int, Logged]]) -> str:
-    """What is wrong with the steps of an episode."""
+    """The error in the steps of an episode; "" if there is none."""
     for place, (number, record) in enumerate(sorted(steps, key=lambda item: item[1].step)):
         if record.step != place:
-            what = "there twice" if record.step < place else f"there, but step {place} is not"
+            what = "repeated" if record.step < place else f"there, but step {place} is missing"
             return f"{path}:{number}: episode {record.episode!r}: step {record.step} is {what}"
     return ""
 
@@ -190,20 +189,20 @@ def _lines(path: Path) -> Iterator[bytes]:
 class LogWriter:
     """Appends decisions to a log; use it with `with`.
 
-    Each line goes to the file in a single append, so that several processes may write to one log
-    and a reader never sees half a line. What a crash cut off is ended with a line of its own.
+    Each line is written in a single append, so that several processes may write to one log and a
+    reader never sees half a line. A line that a crash cut off is ended first.
 
     Args:
-        path: created if it is not there; not one that ends in `.gz`.
+        path: created if it does not exist; must not end in `.gz`.
 
     Raises:
-        UsageError: the name ends in `.gz`; pack a log when it is finished.
+        UsageError: the name ends in `.gz`; compress a log when it is finished.
         StoreError: the file cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
         if path.suffix == ".gz":
-            raise UsageError(f"{path}: a packed log cannot be appended to; leave out `.gz`")
+            raise UsageError(f"{path}: a compressed log cannot be appended to; leave out `.gz`")
         self.path = path
         try:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
@@ -228,7 +227,7 @@ class LogWriter:
         if self._file is None:
             raise StoreError(f"{self.path}: is closed")
         line = encode(record)
-        # What is not checked when a record is made: read as it will be read.
+        # Types are not checked when a record is made, so it is decoded as a reader would.
         try:
             _DECODER.decode(line)
         except msgspec.DecodeError as error:
@@ -249,10 +248,5 @@ class LogWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

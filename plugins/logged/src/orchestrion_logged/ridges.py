@@ -1,9 +1,9 @@
-"""Ridge regressions, one a choice: what a choice is worth in a situation, and how sure that is.
+"""Ridge regressions, one per choice: the value of a choice in a situation, and a lower bound.
 
-The features of a choice are the situation's numbers and the choice's own, standardised; the
-situation's category as one of those seen in training; and, where leave-one-out error says that it
-helps, random Fourier features of all these, which let values bend (Rahimi & Recht 2007, "Random
-features for large-scale kernel machines").
+The features of a choice are the standardised numbers of the situation and the choice; the one-hot
+category of the situation; and, if that lowers the leave-one-out error, random Fourier features of
+all these for nonlinear values (Rahimi & Recht 2007, "Random features for large-scale kernel
+machines").
 
     value(x, a) = w_a . phi(x, a) + b_a
     bound(x, a) = value(x, a) - caution * sqrt(phi' C_a phi),  C_a = s_a^2 (Phi' Phi + alpha I)^-1
@@ -16,25 +16,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 from orchestrion_encoders.interfaces import Encoded
+from orchestrion_values import pack, unpack
 
-from orchestrion import Array, Saved, Situation
+from orchestrion import Saved, Situation
+from orchestrion_logged.decisions import Floats, Mask
 
 if TYPE_CHECKING:
     from orchestrion_values import ValuePolicy
 
 __all__ = ["FeatureMap", "Inputs", "Ridges", "inputs_of"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Encode = Callable[[Sequence[Situation]], Encoded]
 
 RARE = 0.25
-"""A number that is not 0 in a smaller share of cases is taken for an indicator."""
+"""A number that is nonzero in a smaller share of cases counts as an indicator."""
 NEVER = -1e9
-"""The score of a choice that the log says too little of."""
+"""The score of a choice without enough logged decisions."""
 
 
 @frozen(eq=False)
@@ -55,7 +53,7 @@ class Inputs:
 
 
 def inputs_of(situations: Sequence[Situation], encode: Encode) -> Inputs:
-    """Return situations as numbers; `encode` gives those of n situations and k choices."""
+    """Return situations as numbers, by an encoder of the policy."""
     encoded = encode(situations)
     n, k, _ = encoded.choices.shape
     context = np.broadcast_to(encoded.context[:, None], (n, k, encoded.context.shape[1]))
@@ -70,7 +68,7 @@ class FeatureMap:
     Args:
         mean: of the numbers [p].
         scale: of the numbers [p].
-        categories: that are told apart, c of them.
+        categories: with a feature of their own, c of them.
         weights: of the Fourier features [p + c, f]; f is 0 without them.
         phases: of the Fourier features [f].
     """
@@ -83,24 +81,25 @@ class FeatureMap:
 
     @classmethod
     def of(cls, inputs: Inputs, fourier: int, draw: np.random.Generator) -> FeatureMap:
-        """Return a map made for some inputs, with so many Fourier features."""
+        """Return a map fitted on some inputs, with a number of Fourier features."""
         flat = inputs.numbers.reshape(-1, inputs.numbers.shape[2])
         spread = flat.std(axis=0)
-        # What is seldom other than 0, like hashed words, stays small: standardised it would count
-        # for more the rarer it is.
+        # Rare indicators, like hashed words, are not standardised: that would give the rarest the
+        # most weight.
         rare = (flat != 0).mean(axis=0) < RARE
         scale = np.where(rare, np.abs(flat).max(axis=0, initial=0.0), spread)
         scale = np.where(spread > 1e-9, scale, 1.0)
         names = tuple(sorted(set(inputs.categories)))
         names = names if len(names) > 1 else ()
         width = len(scale) + len(names)
-        # Two draws are about as far apart as the bends are wide; categories, 2 in sum of squares.
+        # The length scale is the typical distance of two inputs; two categories differ by 2 in sum
+        # of squares.
         size = float(((spread / scale) ** 2).sum()) + (1 if names else 0)
         weights = draw.normal(size=(width, fourier)) / np.sqrt(max(size, 1e-9))
         return cls(flat.mean(axis=0), scale, names, weights, draw.uniform(0, 2 * np.pi, fourier))
 
     def __call__(self, inputs: Inputs, place: int) -> Floats:
-        """The features of one choice [n, d]."""
+        """Return the features of one choice [n, d]."""
         z = (inputs.numbers[:, place] - self.mean) / self.scale
         known = {name: i for i, name in enumerate(self.categories)}
         if known:
@@ -114,16 +113,16 @@ class FeatureMap:
 
 
 class Ridges:
-    """A model of the policy `values`, and what estimates are computed with.
+    """A model of the policy `values`; estimates use it too.
 
     Args:
-        features: made from inputs.
+        features: of inputs.
         coef: [k, d].
         intercept: [k].
         covariance: of the coefficients and, last, the intercept [k, d + 1, d + 1].
-        supported: whether the log tells enough of a choice [k].
-        caution: standard errors that a score stays below the value.
-        encode: situations as numbers.
+        supported: whether the log has enough decisions of a choice [k].
+        caution: scores are values minus so many standard errors.
+        encode: turns situations into numbers.
     """
 
     name = "ridges"
@@ -143,7 +142,7 @@ class Ridges:
         self.caution, self.encode = caution, encode
 
     def values(self, inputs: Inputs) -> Floats:
-        """What each choice is worth [n, k]."""
+        """Return the value of each choice [n, k]."""
         columns = [
             self.features(inputs, a) @ self.coef[a] + self.intercept[a]
             for a in range(len(self.coef))
@@ -151,7 +150,7 @@ class Ridges:
         return np.stack(columns, axis=1)
 
     def bounds(self, inputs: Inputs) -> Floats:
-        """What each choice is worth at least [n, k]; `NEVER` without support."""
+        """Return the lower bound of each choice [n, k]; `NEVER` without support."""
         result = np.full((len(inputs.categories), len(self.coef)), NEVER)
         for a in np.flatnonzero(self.supported).tolist():
             phi = self.features(inputs, a)
@@ -165,7 +164,7 @@ class Ridges:
     def scores(self, situations: Sequence[Situation], allowed: Mask) -> Floats:
         """See `Model.scores`."""
         assert self.encode is not None
-        # Rounded, so that a batch's make-up cannot change a choice.
+        # Rounded, so that a choice does not depend on the rest of the batch.
         rounded: Floats = self.bounds(inputs_of(situations, self.encode)).round(9)
         return rounded
 
@@ -181,12 +180,12 @@ class Ridges:
             "supported": self.supported.tolist(),
             "caution": self.caution,
         }
-        return Saved({name: _packed(array) for name, array in arrays.items()}, data)
+        return Saved(pack(arrays), data)
 
     @classmethod
     def load(cls, saved: Saved, policy: ValuePolicy) -> Ridges:
         """Return what `save` saved."""
-        a = {name: _unpacked(array) for name, array in saved.arrays.items()}
+        a = unpack(saved.arrays)
         data: Any = saved.data
         features = FeatureMap(
             a["mean"], a["scale"], tuple(data["categories"]), a["weights"], a["phases"]
@@ -194,11 +193,3 @@ class Ridges:
         supported = np.array(data["supported"], np.bool_)
         learned = (a["coef"], a["intercept"], a["covariance"])
         return cls(features, *learned, supported, float(data["caution"]), policy.encode)
-
-
-def _packed(array: Floats) -> Array:
-    return Array("F64", array.shape, np.ascontiguousarray(array, "<f8").tobytes())
-
-
-def _unpacked(array: Array) -> Floats:
-    return np.frombuffer(array.data, "<f8").reshape(array.shape).astype(np.float64)

@@ -269,15 +269,13 @@ class Planned(Trainer):
         """See `Trainer.iterations`."""
         return self.settings.iterations
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """See `Trainer.plan`."""
-        if turns is None:
-            return None
         settings = self.settings
         episodes = settings.problems * settings.group * (settings.dynamic or 1)
         if settings.validates_after(i):
             episodes += sizes["validation"]
-        return Plan(activations=episodes * turns, verdicts=episodes, forked=False)
+        return Plan(episodes)
 
     def check(self, session: Session) -> None:
         """See `Trainer.check`."""

@@ -31,7 +31,7 @@ __all__ = ["Scorer", "Value", "dense"]
 Floats = NDArray[np.float64]
 
 HINT = 16.0
-"""What numbers of choices are multiplied by, so that their weights need not grow as far."""
+"""Factor of the numbers of choices, so that smaller weights suffice."""
 RATE = 0.05
 """Weight of a new iteration in the running mean and deviation of returns."""
 
@@ -47,7 +47,7 @@ def dense(sizes: Sequence[int], last: float, generator: torch.Generator) -> nn.P
 
 
 def through(weights: Mapping[str, Any], x: Any, activation: Callable[[Any], Any]) -> Any:
-    """What layers make of rows [m, inputs], tensors and arrays alike."""
+    """Apply layers to rows [m, inputs], of tensors or arrays."""
     for i in range(len(weights) // 2):
         x = (activation(x) if i else x) @ weights[f"body{i}"] + weights[f"bias{i}"]
     return x
@@ -71,7 +71,7 @@ class Scorer(Network):
         self.weights, self.tanh, self.outlook, self.reader = weights, tanh, outlook, reader
 
     def forward(self, inputs: Inputs) -> Tensor:
-        """Logits [m, k]; what is not allowed is up to the caller."""
+        """Return logits [m, k]; the caller masks choices that are not allowed."""
         if self.reader is not None:
             read = self.reader(inputs.turns, inputs.lengths)
             inputs = inputs._replace(context=torch.cat([inputs.context, read], 1))
@@ -115,13 +115,13 @@ class Scorer(Network):
 
 
 class Value(Network):
-    """What a situation is worth, in a unit that follows the returns: their scale does not matter.
+    """The value of situations, in a unit that follows the returns, whatever their scale.
 
     When the running mean or deviation moves, the last layer is changed so that predictions stay
     as they were.
 
     Args:
-        width: how many numbers it reads.
+        width: number of inputs.
         hidden: widths of the hidden layers.
         key: draws the first weights.
 
@@ -158,7 +158,7 @@ class Value(Network):
         if before[1]:
             mean = before[0] + RATE * (mean - before[0])
             deviation = before[1] + RATE * (deviation - before[1])
-        # Equal returns have no spread to follow; a tiny unit would blow up what comes next.
+        # Equal returns have no deviation; a tiny unit would make the next ones explode.
         deviation = max(deviation, 1e-3 * abs(mean), 1e-6)
         if before[1]:
             weight, bias = [weight.data for weight in self.parameters()][-2:]

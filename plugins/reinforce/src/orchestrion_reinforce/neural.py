@@ -1,4 +1,4 @@
-"""The policy `neural`: its settings. What they build stands in `neural_policy`."""
+"""The policy `neural`: settings; `neural_policy` has the runtime."""
 
 from __future__ import annotations
 

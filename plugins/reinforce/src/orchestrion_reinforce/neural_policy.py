@@ -6,9 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
 from orchestrion_encoders import Allowing, Joined, Reading, refuse_other_team
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, Row
 
@@ -26,79 +24,80 @@ from orchestrion import (
     choices,
 )
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # numpy, too, is imported when it is first used: `validate` needs none
+    import numpy as np
+    from numpy.typing import NDArray
     from orchestrion_encoders.tensors import Inputs
     from torch import Tensor
 
     from orchestrion_reinforce.networks import Scorer
     from orchestrion_reinforce.neural import Neural
 
-__all__ = ["Batch", "NeuralPolicy", "Recorded"]
+    Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+__all__ = ["Batch", "NeuralPolicy", "Recorded"]
 
 GRID = 2.0**14
 """Logits are rounded to 1/GRID.
 
-A matrix product may differ in its last bits (1e-15) with the number of rows. Rounded this
-coarsely, a logit changes with a chance of 1e-11; a choice, only if the draw also falls into the
-sliver that this moves.
+The last bits of a matrix product (1e-15) may depend on the number of rows. With this rounding a
+logit changes with probability 1e-11, and a choice only if the draw also falls into the moved
+interval.
 """
 START = 0.01
 """Scale of the network's last weights: all choices are almost equally likely at first."""
 REMEMBERED = 4096
-"""How many observations are kept looked at."""
+"""The maximum of observations whose distributions are kept."""
 STOP_CHOICE = "(stop)"
-"""Stopping among the names in a checkpoint; no agent is called this."""
+"""The name of stopping in a checkpoint; no agent can have it."""
 OTHER_TEAMS = (
-    "; a policy that goes by the encoder members, and by no other that counts choices, applies to "
-    "other teams"
+    "; a policy with the encoder members, and no other that counts choices, applies to other teams"
 )
 STUCK = Decision(stop=True, logp=0.0)
-"""Where the task blocks everything there is nothing to learn."""
+"""The decision where the task blocks every choice; nothing is learned from it."""
 
 
 class Recorded(NamedTuple):
-    """What a decision was taken on, and the choice."""
+    """The situation of a decision as numbers, and the choice."""
 
     shown: Row
     allowed: Mask
     familiar: Floats
-    """What of the context may come again, see `Joined.familiar`."""
+    """The repeating part of the context; see `Joined.familiar`."""
     action: int
 
 
 class Batch(NamedTuple):
-    """Recorded decisions as tensors: m situations, and what was chosen in which of them.
+    """Recorded decisions as tensors: m different situations, and the choices made in them.
 
-    Situations that are equal are kept once: whatever is computed of them is equal as well, and
-    where a task has few states, that saves most of the work.
+    Equal situations are stored and computed once, which saves most of the work in tasks with few
+    states.
     """
 
-    inputs: Inputs  # what the network is fed [m, ...]
-    allowed: Tensor  # what could be chosen [m, k]
-    rows: Tensor  # the situation each decision was taken in [n]
-    actions: Tensor  # what was chosen [n]
+    inputs: Inputs  # of the network [m, ...]
+    allowed: Tensor  # which choices were allowed [m, k]
+    rows: Tensor  # the situation of each decision [n]
+    actions: Tensor  # the choice of each decision [n]
 
     def take(self, decisions: Tensor) -> Batch:
-        """These decisions, with no other situations than theirs."""
+        """Return these decisions and their situations."""
         kept, rows = self.rows[decisions].unique(return_inverse=True)  # type: ignore[no-untyped-call]
         return Batch(self.inputs.take(kept), self.allowed[kept], rows, self.actions[decisions])
 
 
 @frozen(eq=False)
 class _Distribution:
-    """How likely each choice is in one situation; equal decisions are made once and shared."""
+    """The probabilities of choices in a situation; equal decisions are shared."""
 
-    below: list[float]  # cumulated weights of the choices; all 0 where nothing is allowed
+    below: list[float]  # cumulative weights of the choices; all 0 if nothing is allowed
     logp: list[float]  # logarithms of their probabilities
     shown: tuple[Row, Mask, Floats]  # see `Recorded`
     decisions: dict[int, Decision] = field(init=False, factory=dict)
 
 
 class NeuralPolicy(Reading):
-    """A network over encoded situations; `choices` gives the order of its outputs."""
+    """A network over encoded situations; its outputs are in the order of `choices`."""
 
     def __init__(self, settings: Neural, encoders: Sequence[Encoder], ctx: OpenContext) -> None:
         if not ctx.roster and not settings.stop:
@@ -111,22 +110,22 @@ class NeuralPolicy(Reading):
         self.choices = ordered
         self._names = [STOP_CHOICE if c is None else choice_name(c) for c in ordered]
         self._allowed = Allowing(ordered, self._names)
-        # Built once the task has shown how many numbers it gives.
+        # Built when the task has shown how many numbers it has.
         self.network: Scorer | None = None
         self.changed()
 
     def changed(self) -> None:
-        """To be called when weights or encoders have changed: forget what followed from them."""
+        """Drop cached distributions; call it after weights or encoders changed."""
         self._known: dict[int, tuple[Observation | None, _Distribution]] = {}
         self._exact: Callable[[Encoded], Floats] | None = None
 
     # ------------------------------------------------------------------ deciding
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """One decision each; what is not known yet comes from one forward pass.
+        """Return a decision for each; new distributions come from one forward pass.
 
-        A choice is drawn by comparing one uniform number of the situation's key with the
-        cumulated probabilities.
+        A choice is drawn by comparing a uniform number of the situation's key with the cumulative
+        probabilities.
         """
         decisions, greedy = [], self.settings.greedy
         for look, situation, key in zip(self._look(situations), situations, keys, strict=True):
@@ -150,8 +149,8 @@ class NeuralPolicy(Reading):
     def _look(self, situations: Sequence[Situation]) -> list[_Distribution]:
         """The distribution in each situation.
 
-        Where nothing but the observation counts, each observation is looked at once under the
-        same weights: tasks with few states show the same ones over and over.
+        If only the observation counts, each observation is computed once for the same weights:
+        tasks with few states repeat them.
         """
         if not self.joined.observes:
             return self._distributions(situations)
@@ -167,6 +166,8 @@ class NeuralPolicy(Reading):
     def _distributions(self, situations: Sequence[Situation]) -> list[_Distribution]:
         if not situations:
             return []
+        import numpy as np
+
         encoded, allowed, weights = self._weigh(situations)
         below = weights.cumsum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):  # choices that are not allowed
@@ -175,10 +176,12 @@ class NeuralPolicy(Reading):
         return [*map(_Distribution, below.tolist(), logp.tolist(), shown)]
 
     def probabilities(self, situations: Sequence[Situation]) -> Floats:
-        """The distribution it samples from in each situation [n, choices].
+        """Return the probabilities of choices in each situation [n, choices].
 
-        All zeros where the task blocks everything; `decide` stops there.
+        They are 0 if the task blocks every choice; `decide` stops then.
         """
+        import numpy as np
+
         if not situations:
             return np.zeros((0, len(self.choices)))
         weights = self._weigh(situations)[2]
@@ -186,7 +189,9 @@ class NeuralPolicy(Reading):
         return np.asarray(weights / np.where(total == 0, 1.0, total))
 
     def _weigh(self, situations: Sequence[Situation]) -> tuple[Encoded, list[Mask], Floats]:
-        """The situations as numbers, what is allowed, and weights as the probabilities are."""
+        """The situations as numbers, the allowed choices, and weights of the probabilities."""
+        import numpy as np
+
         encoded = self.joined.encode(situations, self.choices)
         masks = [self._allowed(situation.observation) for situation in situations]
         allowed = np.array(masks)
@@ -216,12 +221,13 @@ class NeuralPolicy(Reading):
     # ------------------------------------------------------------------ learning
 
     def learn(self, episodes: Sequence[Episode]) -> None:
-        """Let encoders take note of finished training episodes, made with new weights."""
+        """Pass finished training episodes to the encoders, after an update."""
         super().learn(episodes)
         self.changed()
 
     def collect(self, records: Sequence[Recorded]) -> Batch:
-        """The records of decisions as tensors, in their order."""
+        """Return records of decisions as tensors, in order."""
+        import numpy as np
         import torch
         from orchestrion_encoders.tensors import tensors
 
@@ -242,7 +248,7 @@ class NeuralPolicy(Reading):
         )
 
     def log_probabilities(self, batch: Batch) -> Tensor:
-        """Of all choices in every situation [m, k]; 0 where a choice is not allowed."""
+        """Return log-probabilities of choices in situations [m, k]; 0 if not allowed."""
         assert self.network is not None
         logits = self.network(batch.inputs).masked_fill(~batch.allowed, -1e30)
         logp: Tensor = logits.log_softmax(1).masked_fill(~batch.allowed, 0.0)
@@ -251,7 +257,7 @@ class NeuralPolicy(Reading):
     # ------------------------------------------------------------------ saving
 
     def save(self) -> Saved:
-        """Weights, and all that must agree for them to mean the same."""
+        """Return the weights, and the settings that they depend on."""
         data = {"choices": self._names, **self._settings()}
         return Saved(self.network.save() if self.network is not None else {}, data)
 
@@ -261,14 +267,14 @@ class NeuralPolicy(Reading):
         return {"encoders": self.joined.settings, "shapes": self.joined.shapes, **settings}
 
     def load(self, saved: Saved) -> None:
-        """Take over saved weights.
+        """Restore saved weights.
 
         Raises:
-            CheckpointError: it was saved with other choices or other settings, or is damaged.
+            CheckpointError: they were saved with other choices or settings, or are damaged.
         """
         data: Any = saved.data or {}
         for name, value in self._settings().items():
-            # How much the task shows is the task's; a policy that has seen nothing takes any.
+            # Shapes depend on the task; a policy that has seen nothing accepts any.
             unknown = name == "shapes" and None in (value, data.get(name))
             if data.get(name) != value and not unknown:
                 raise CheckpointError(
@@ -278,7 +284,7 @@ class NeuralPolicy(Reading):
         if not self.joined.free:
             refuse_other_team(self._path, data["choices"], self._names, OTHER_TEAMS)
             mine = dict(zip(self._names, self.choices, strict=True))
-            # In the saved order, so that weights keep their meaning.
+            # In the saved order, which the weights have.
             self._set_choices(tuple(mine[name] for name in data["choices"]))
         if data["shapes"] is not None:
             self.joined.shapes = [list(shape) for shape in data["shapes"]]

@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from orchestrion import Component, hookimpl
 
 HERE = "orchestrion_reinforce"
+ORCHESTRION_REMOVED = {
+    f"policy neural.{setting}": f"this setting is gone; write `encoders: [{{use: {encoder}}}, ...]`"
+    for setting, encoder in (("text", "text"), ("roles", "members"), ("cost_unit", "counts"))
+}
 
 
 @hookimpl

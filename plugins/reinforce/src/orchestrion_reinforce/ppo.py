@@ -62,18 +62,18 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FINE = 20
-"""Numbers of a situation are told apart to 1/FINE when situations are counted."""
+"""Numbers of a situation are rounded to 1/FINE when situations are counted."""
 EQUAL = 1e-8
 """Relative spread below which advantages count as equal: rounding, not information."""
 
 
 class Learner(Planned):
-    """Trains the session's policy; its state is the optimisers', the baselines' and the history."""
+    """Trains the session's policy; its state is optimisers, baselines and history."""
 
     def __init__(self, settings: Reinforce, ctx: OpenContext) -> None:
         super().__init__(settings, ctx.path)
         self._key = ctx.key.child("value")
-        self._value: Value | None = None  # until the first iteration has shown how much it reads
+        self._value: Value | None = None  # until the first iteration shows its number of inputs
         self._adams = {"policy": Adam(), "value": Adam()}
         self._novelty = Novelty()
         self._running: dict[str, float] = {}
@@ -81,7 +81,7 @@ class Learner(Planned):
         self._skipped = 0
 
     async def iterate(self, i: int, session: Session) -> Metrics:
-        """Roll out, estimate, update."""
+        """Play episodes, estimate advantages, update."""
         self.check(session)
         s, policy = self.settings, session.policy
         episodes = await session.rollout(draw(session.problems("train"), session.key, s))
@@ -154,7 +154,7 @@ class Learner(Planned):
         }
 
     def _advantages(self, batch: Batch, steps: Steps) -> tuple[Floats, Tensor | None]:
-        """Advantages [n], and the value's targets [n] if there is a value."""
+        """Advantages [n], and the targets of the value [n] if there is one."""
         s, lengths = self.settings, steps.lengths
         to_go = gae(steps.rewards, np.zeros_like(steps.rewards), lengths, s.gamma, 1.0)
         if s.baseline == "none":
@@ -186,13 +186,13 @@ class Learner(Planned):
         return result
 
     def _minibatches(self, n: int, key: Key) -> Iterator[Tensor]:
-        """For each gradient step, the indices of its decisions."""
+        """The indices of decisions for each gradient step."""
         for epoch in range(self.settings.epochs):
             order = torch.randperm(n, generator=generator_of(key.child("epoch", epoch)))
             yield from order.tensor_split(min(self.settings.minibatches, n))
 
     def save(self) -> Saved:
-        """The optimisers, the baselines, the history."""
+        """Return optimisers, baselines and history."""
         value, adams = self._value, self._adams
         arrays = {f"adam.{name}": pack(adam.moments) for name, adam in adams.items()}
         data = {
@@ -206,7 +206,7 @@ class Learner(Planned):
         return Saved(arrays if value is None else {**arrays, **value.save("value.")}, data)
 
     def load(self, saved: Saved) -> None:
-        """Take over a saved state; raises `CheckpointError` if it is damaged."""
+        """Restore a saved state; raise `CheckpointError` if it is damaged."""
         try:
             data: Any = saved.data
             if data["value"] is not None:
@@ -227,7 +227,7 @@ class Learner(Planned):
 
 
 def draw(problems: Sequence[Problem], key: Key, settings: Reinforce) -> list[Job]:
-    """An iteration's episodes: groups on one problem each, without replacement lap by lap."""
+    """Return an iteration's episodes: groups on one problem, all problems equally often."""
     if not problems:
         raise UsageError("the task has no training problems")
     wanted = -(-settings.episodes // settings.group)
@@ -244,17 +244,17 @@ def draw(problems: Sequence[Problem], key: Key, settings: Reinforce) -> list[Job
 
 
 class Steps(NamedTuple):
-    """Decisions to learn from, n of them in e episodes, one episode after another."""
+    """n decisions to learn from, in e episodes, in order."""
 
-    records: tuple[Any, ...]  # what the policy recorded [n]
-    rewards: Floats  # what came between each decision and the next [n]
+    records: tuple[Any, ...]  # of the policy [n]
+    rewards: Floats  # between each decision and the next [n]
     lengths: Ints  # decisions of each episode [e]
     totals: Floats  # reward of each episode [e]
-    problems: tuple[Problem, ...]  # which each episode is a sample of [e]
+    problems: tuple[Problem, ...]  # of each episode [e]
 
     @classmethod
     def of(cls, experiences: Sequence[Experience[object]]) -> Steps:
-        """The decisions of these episodes, in order."""
+        """Return the decisions of episodes in order."""
         return cls(
             tuple(record for one in experiences for record in one.taken),
             np.array([reward for one in experiences for reward in one.rewards], np.float64),
@@ -265,12 +265,12 @@ class Steps(NamedTuple):
 
     @property
     def starts(self) -> Ints:
-        """Where each episode begins [e]."""
+        """The index of each episode's first decision [e]."""
         return np.asarray(np.cumsum(self.lengths) - self.lengths)
 
 
 def _chosen(policy: TorchPolicy, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Of each decision [n]: log-probability, and entropy over ln(allowed choices), 0 to 1."""
+    """Log-probability of each decision [n], and entropy over ln(allowed choices), 0 to 1 [n]."""
     logp = policy.log_probabilities(batch)
     count = batch.allowed.sum(1)
     scale = torch.where(count > 1, 1 / count.clamp(min=2).log(), 0.0)
@@ -280,22 +280,22 @@ def _chosen(policy: TorchPolicy, batch: Batch) -> tuple[Tensor, Tensor]:
 
 @define
 class Novelty:
-    """How often each situation was entered in training, by its category and rounded numbers.
+    """Counts of situations entered in training, by category and rounded numbers.
 
-    `spread` is the largest deviation of an iteration's rewards: that of a policy that always stops
-    is 0.
+    `spread` is the largest standard deviation of an iteration's rewards, as that of a policy that
+    always stops is 0.
     """
 
     counts: dict[str, int] = field(factory=dict, converter=dict)
     spread: float = 0.0
 
     def added(self, steps: Steps, weight: float) -> Steps:
-        """The steps with a bonus of weight x spread / sqrt(times) for entering each situation."""
+        """Return the steps with a bonus of weight x spread / sqrt(count) for entered situations."""
         self.spread = max(self.spread, float(steps.totals.std()))
         first = np.zeros(len(steps.records), np.bool_)
         first[steps.starts] = True
         kinds = np.repeat(np.array([p.category for p in steps.problems], object), steps.lengths)
-        names: dict[tuple[int, str], str] = {}  # shared records need not be digested again
+        names: dict[tuple[int, str], str] = {}  # shared records are hashed once
         entered: list[tuple[int, str]] = []
         for t in np.flatnonzero(~first).tolist():
             numbers, kind = steps.records[t].familiar, kinds[t]
@@ -305,7 +305,7 @@ class Novelty:
                 name = names[id(numbers), kind] = blake2b(rounded, digest_size=8).hexdigest()
             self.counts[name] = self.counts.get(name, 0) + 1
             entered.append((t - 1, name))
-        # Where situations hardly ever come again, counts tell nothing, and going on is no merit.
+        # If situations hardly repeat, counts are meaningless and there is no bonus.
         again = sum(self.counts[name] > 1 for _, name in entered) / max(1, len(entered))
         scale = weight * self.spread * max(0.0, 2 * again - 1)
         rewards = steps.rewards.copy()
@@ -318,7 +318,7 @@ class Novelty:
 
 
 def gae(rewards: Floats, values: Floats, lengths: Ints, gamma: float, lam: float) -> Floats:
-    """Generalised advantage estimation, of decisions [n] of episodes of `lengths` [e].
+    """Return generalised advantages of decisions [n] of episodes of `lengths` [e].
 
     A_t = delta_t + gamma lam A_(t+1), delta_t = r_t + gamma V_(t+1) - V_t, with V = A = 0 after
     an episode's end. lam = 1 gives G_t - V_t, lam = 0 the one-step error; V = 0 and lam = 1 the
@@ -346,10 +346,10 @@ def clipped(ratio: Tensor, advantages: Tensor, clip: float | None) -> Tensor:
 
 
 def leave_one_out(returns: Floats, groups: NDArray[Any]) -> Floats:
-    """Each episode's return minus the mean of the *others* in its group, samples of one problem.
+    """Return each return minus the mean of the *others* in its group (one problem).
 
-    A_i = R_i - 1/(n-1) sum_(j != i) R_j. A group of one compares with nothing: its advantage is 0,
-    not its raw return. Equal returns give exactly 0.
+    A_i = R_i - 1/(n-1) sum_(j != i) R_j. The advantage in a group of one is 0, not its return.
+    Equal returns give exactly 0.
     """
     _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
     # Shifted by one member, so that equal returns cancel exactly.
@@ -362,10 +362,9 @@ def leave_one_out(returns: Floats, groups: NDArray[Any]) -> Floats:
 
 
 def normalize(advantages: Floats) -> Floats:
-    """Mean 0 and standard deviation 1 over the batch; zeros where all are equal.
+    """Return advantages with mean 0 and standard deviation 1; zeros if all are equal.
 
-    Without that rule, a batch in which nothing differs would turn rounding into full-strength
-    gradients.
+    Otherwise, equal advantages would turn rounding errors into full gradients.
     """
     if not len(advantages):
         return advantages
@@ -376,6 +375,6 @@ def normalize(advantages: Floats) -> Floats:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """The mean of those that are finite, 0 if none is."""
+    """The mean of the finite values; 0 without any."""
     finite = [value for value in values if np.isfinite(value)]
     return float(np.mean(finite)) if finite else 0.0

@@ -1,4 +1,4 @@
-"""The trainer `reinforce`: its settings and what it plans. What it does stands in `ppo`."""
+"""The trainer `reinforce`: settings and plan; `ppo` has the algorithm."""
 
 from __future__ import annotations
 
@@ -31,40 +31,40 @@ __all__ = ["Planned", "Reinforce", "TorchPolicy"]
 
 @frozen
 class Reinforce:
-    """Teaches a policy by the gradient of its expected reward.
+    """Trains a policy by the gradient of its expected reward.
 
-    An iteration runs `episodes` episodes with the present policy, estimates how much better or
-    worse each decision was than expected (its advantage A), and takes some steps of Adam on
+    An iteration plays `episodes` episodes with the current policy, estimates the advantage A of
+    each decision, and takes some steps of Adam on
 
         L = - mean min(rho A, clip(rho, 1 - clip, 1 + clip) A) - c mean(H / ln n)
 
-    with rho the probability of the decision now over that when it was taken, H the entropy of
-    its distribution and n the number of choices that were allowed. The defaults are PPO with a
+    with rho the ratio of the new to the old probability of the decision, H the entropy of its
+    distribution and n the number of allowed choices. The defaults are PPO with a
     learned value; plain REINFORCE is `baseline: none, normalize: false, clip: null, epochs: 1,
     entropy: 0, novelty: 0`.
 
     Args:
-        iterations: how many.
+        iterations: their number.
         episodes: per iteration; rounded up to whole groups.
-        baseline: what a return is compared with: nothing, the running mean of the problem's
-            category, the other episodes of its group, or a learned value of what was seen.
+        baseline: subtracted from returns: nothing, the running mean of the problem's category, the
+            mean of the other episodes of its group, or a learned value of the situation.
         group: episodes on one problem; leave-one-out needs at least 2.
         learning_rate: of Adam, for policy and value.
-        learning_rate_end: share of it that is left at the end; linear in between.
+        learning_rate_end: share of it at the end; linear in between.
         gamma: discount per decision.
-        gae_lambda: with `value`, 1 trusts returns alone, 0 the value alone.
+        gae_lambda: with `value`, 1 uses returns only, 0 the value only.
         running_rate: with `running`, the weight of an iteration's mean.
-        normalize: bring an iteration's advantages to mean 0 and deviation 1.
+        normalize: scale an iteration's advantages to mean 0 and standard deviation 1.
         entropy: c at the start.
         entropy_end: c at the end.
         entropy_power: c_i = end + (start - end) (1 - i / iterations) ^ power; 1 is linear.
-        novelty: bonus for leading to a situation that training has entered n times, over sqrt(n),
-            in units of the rewards' spread; 0 for none.
-        novelty_share: of the iterations, after which the bonus has fallen to 0.
-        clip: how far rho may move before a decision stops pushing; null for no limit.
+        novelty: bonus for entering a situation for the n-th time, divided by sqrt(n), in units of
+            the rewards' standard deviation; 0 for none.
+        novelty_share: the share of iterations after which the bonus is 0.
+        clip: the change of rho beyond which a decision has no gradient; null for no limit.
         epochs: passes over an iteration's decisions.
         minibatches: steps per pass.
-        max_gradient_norm: gradients are scaled down to it; null for no limit.
+        max_gradient_norm: larger gradients are scaled down to it; null for no limit.
         value_hidden: widths of the value network's hidden layers.
     """
 
@@ -97,13 +97,13 @@ class Reinforce:
     def _check_group(self, attribute: Attribute[Any], value: int) -> None:
         if self.baseline == "leave-one-out" and value < 2:
             raise ValueError(
-                f"group: got {value}, the baseline leave-one-out compares episodes of one problem "
-                "and needs at least 2"
+                f"group: is {value}, but the baseline leave-one-out compares episodes of one "
+                "problem and needs at least 2"
             )
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """The trainer at work; in a trial without torch, which takes a second to load."""
+        """Yield the trainer; in a trial without torch, which takes a second to load."""
         if ctx.trial:
             yield Planned(self, ctx.path)
             return
@@ -117,41 +117,40 @@ class TorchPolicy(Protocol):
     """A policy runtime that learns by gradient; its decisions carry a `record`.
 
     Attributes:
-        network: what is trained; None before the first decision.
+        network: the trained network; None before the first decision.
     """
 
     network: nn.Module | None
 
     def collect(self, records: Sequence[Any]) -> Batch:
-        """The records of decisions as tensors, in their order."""
+        """Return records of decisions as tensors, in order."""
 
     def log_probabilities(self, batch: Batch) -> Tensor:
-        """Of all k choices in every situation [m, k]; 0 where a choice is not allowed."""
+        """Return log-probabilities of k choices in m situations [m, k]; 0 if not allowed."""
 
     def learn(self, episodes: Sequence[Episode]) -> None:
-        """Called after each update, with the episodes it was made from."""
+        """Receive the episodes of an update, after it."""
 
 
 class Planned(Trainer):
-    """What is known of a training before it begins."""
+    """What is known of a training before it begins: its plan."""
 
     iterations: int = 0
 
     def __init__(self, settings: Reinforce, path: str) -> None:
         self.settings, self.path, self.iterations = settings, path, settings.iterations
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """Whole groups of episodes."""
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
+        """Return the bounds of an iteration: whole groups of episodes."""
         s = self.settings
-        episodes = -(-s.episodes // s.group) * s.group
-        return None if turns is None else Plan(episodes * turns, episodes, forked=False)
+        return Plan(-(-s.episodes // s.group) * s.group)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
-        """Not in a trial."""
+        """Not available in a trial."""
         raise NotImplementedError
 
     def check(self, session: Session) -> None:
-        """Refuse a policy that does not learn by gradient."""
+        """Raise `UsageError` if the policy does not learn by gradient."""
         if not isinstance(session.policy, TorchPolicy):
             raise UsageError(
                 f"{self.path}: reinforce trains policies that learn by gradient, such as "

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrion_sandbox.blocking import BlockingBox as BlockingBox
     from orchestrion_sandbox.errors import ConversationEnded as ConversationEnded
     from orchestrion_sandbox.errors import SandboxError as SandboxError
     from orchestrion_sandbox.interface import Box as Box
@@ -27,14 +26,8 @@ if TYPE_CHECKING:
     from orchestrion_sandbox.judge import JUDGE_LIMITS as JUDGE_LIMITS
     from orchestrion_sandbox.judge import judge_calls as judge_calls
     from orchestrion_sandbox.judge import judge_statements as judge_statements
-    from orchestrion_sandbox.launching import Mode as Mode
-    from orchestrion_sandbox.repository import judge_repository as judge_repository
     from orchestrion_sandbox.sandboxes import choose as choose
     from orchestrion_sandbox.sandboxes import require as require
-    from orchestrion_sandbox.split import PYTEST_LIMITS as PYTEST_LIMITS
-    from orchestrion_sandbox.split import collect as collect
-    from orchestrion_sandbox.split import judge_pytest as judge_pytest
-    from orchestrion_sandbox.suite_profile import pytest_profile as pytest_profile
     from orchestrion_sandbox.verdict import Case as Case
     from orchestrion_sandbox.verdict import CaseOutcome as CaseOutcome
     from orchestrion_sandbox.verdict import Equal as Equal
@@ -43,15 +36,10 @@ if TYPE_CHECKING:
 # The interpreter that becomes the sandbox imports this package without site-packages, so neither
 # `orchestrion.names_on_first_use` nor anything else beyond the standard library can be used here.
 _MODULES = {
-    "blocking": "BlockingBox",
     "errors": "ConversationEnded SandboxError",
     "interface": "Box Limits Profile Program Result Sandbox Status",
     "judge": "JUDGE_LIMITS judge_calls judge_statements",
-    "launching": "Mode",
-    "suite_profile": "pytest_profile",
-    "repository": "judge_repository",
     "sandboxes": "choose require",
-    "split": "PYTEST_LIMITS collect judge_pytest",
     "verdict": "Case CaseOutcome Equal Verdict",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -1,7 +1,7 @@
-"""Whether a value that came out of a sandbox is the wanted one. Both are plain data here.
+"""Compares a value that came out of a sandbox with the wanted one. Both are plain data here.
 
-Nothing of what came out is hashed, since whoever chose it can choose numbers that all have the same
-hash: keys and members are ordered by their bytes.
+No untrusted value is hashed, because a program could return numbers that all have the same hash:
+keys and members are sorted by bytes.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ _NUMBERS = (bool, int, float, complex)
 
 @frozen
 class Pairs:
-    """A dict that was never one here: its keys and values, in their order."""
+    """An untrusted dict: its keys and values, in their order."""
 
     items: list[tuple[Any, Any]]
 
 
 @frozen
 class Members:
-    """A set or frozenset that was never one here."""
+    """An untrusted set or frozenset."""
 
     kind: type
     items: list[Any]
 
 
 class Outside(Codec):
-    """Decodes what nobody trusts."""
+    """Decodes untrusted data."""
 
     def mapping(self, pairs: list[tuple[Any, Any]]) -> Any:
-        """Keys and values, unhashed."""
+        """Return keys and values, unhashed."""
         _check_hashable([key for key, _ in pairs])
         return Pairs(pairs)
 
     def members(self, kind: type, items: list[Any]) -> Any:
-        """Members, unhashed."""
+        """Return members, unhashed."""
         _check_hashable(items)
         return Members(kind, items)
 
@@ -58,10 +58,10 @@ def _check_hashable(values: Iterable[Any]) -> None:
 
 
 def same(got: Any, wanted: Any, equal: Equal = "exact", tolerance: float = 0.0) -> bool:
-    """Compare by value and, unless `equal` says otherwise, by exact type at every depth.
+    """Return whether two values are equal, by `equal` and with their types at every depth.
 
-    NaN is the same as NaN. With a tolerance, numbers that are near enough are the same; members of
-    sets and keys of dicts always have to be equal.
+    NaN equals NaN. With a tolerance, numbers within it are equal, but not members of sets and keys
+    of dicts.
     """
     if type(got) is Items and equal == "items":
         got = got.items
@@ -76,10 +76,10 @@ def same(got: Any, wanted: Any, equal: Equal = "exact", tolerance: float = 0.0) 
         values = zip(got, wanted, strict=False)
         return len(got) == len(wanted) and all(same(g, w, equal, tolerance) for g, w in values)
     if kind is dict:
-        mine, theirs = _sorted_pairs(got, equal), _sorted_pairs(wanted, equal)
-        return len(mine) == len(theirs) and all(
+        pairs, others = _sorted_pairs(got, equal), _sorted_pairs(wanted, equal)
+        return len(pairs) == len(others) and all(
             key == other and same(value, want, equal, tolerance)
-            for (key, value), (other, want) in zip(mine, theirs, strict=True)
+            for (key, value), (other, want) in zip(pairs, others, strict=True)
         )
     if kind is set or kind is frozenset:
         return _same_members(got, wanted, equal)
@@ -94,6 +94,8 @@ def _kind(value: Any) -> type:
 
 def _same_number(got: Any, wanted: Any, equal: Equal, tolerance: float) -> bool:
     if equal == "exact" and type(got) is not type(wanted):
+        return False
+    if equal == "json" and isinstance(got, bool) != isinstance(wanted, bool):
         return False
     if got == wanted or (got != got and wanted != wanted):
         return True
@@ -120,7 +122,7 @@ def _sorted_pairs(value: Any, equal: Equal) -> list[tuple[bytes, Any]]:
 
 
 def _key(value: Any, equal: Equal) -> bytes:
-    """Bytes that are equal where keys are: for `==`, and types, if they count. NaN is NaN."""
+    """Return bytes that are equal if two keys are, by `==` and, for `exact`, by type."""
     kind = _kind(value)
     if kind is tuple:
         return b"t" + _joined(_key(item, equal) for item in value)
@@ -156,18 +158,17 @@ def _joined(parts: Iterable[bytes]) -> bytes:
     return b"".join(b"%d:%b" % (len(part), part) for part in parts)
 
 
-# ---------------------------------------------------------------- in words
+# ---------------------------------------------------------------- as text
 
 
-def shown(value: Any, most: int) -> str:
-    """The beginning of what `repr` says, without saying all of it."""
-    text, length = [], 0
-    for piece in _pieces(value, most):
-        text.append(piece)
-        length += len(piece)
-        if length > most:
+def shown(value: Any, length: int) -> str:
+    """Return the first `length` characters of a value's `repr`, without building all of it."""
+    text = ""
+    for piece in _pieces(value, length):
+        text += piece
+        if len(text) > length:
             break
-    return "".join(text)[:most]
+    return text[:length]
 
 
 _BRACKETS: dict[type, tuple[str, str]] = {
@@ -178,12 +179,12 @@ _BRACKETS: dict[type, tuple[str, str]] = {
 }
 
 
-def _pieces(value: Any, most: int) -> Iterator[str]:
+def _pieces(value: Any, length: int) -> Iterator[str]:
     kind = _kind(value)
     if isinstance(value, int) and not -LARGE < value < LARGE:
         yield f"an int of {value.bit_length()} bits"
     elif isinstance(value, str | bytes):
-        yield repr(value[:most])
+        yield repr(value[:length])
     elif kind in (set, frozenset) and not value.items:
         yield f"{kind.__name__}()"
     elif kind in _BRACKETS or kind in (frozenset, Items):
@@ -193,9 +194,9 @@ def _pieces(value: Any, most: int) -> Iterator[str]:
         for number, item in enumerate(items):
             yield ", " if number else ""
             if kind is dict:
-                yield from _pieces(item[0], most)
+                yield from _pieces(item[0], length)
                 yield ": "
-            yield from _pieces(item[1] if kind is dict else item, most)
+            yield from _pieces(item[1] if kind is dict else item, length)
         yield ",)" if kind is tuple and len(items) == 1 else last
     else:
         yield repr(value)

@@ -1,4 +1,4 @@
-"""What can go wrong with a sandbox itself."""
+"""Errors of the sandbox itself."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ __all__ = ["ConversationEnded", "SandboxError"]
 
 
 class SandboxError(RunError):
-    """The sandbox cannot work here, or broke: says nothing about any program."""
+    """The sandbox cannot work here, or failed; this says nothing about any program."""
 
 
 class ConversationEnded(Exception):
-    """The run ended, said something out of turn, or did not answer in time."""
+    """The run ended, sent too much, or did not answer in time."""

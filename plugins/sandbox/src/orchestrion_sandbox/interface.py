@@ -1,10 +1,10 @@
-"""What a sandbox is: a program goes in under limits, and what the supervisor saw comes out.
+"""The records and interfaces of a sandbox: a program and limits go in, a result comes out.
 
     async with sandbox.open(Profile()) as box:
         result = await box.run(Program("print(6 * 7)"), limits=Limits(wall_seconds=2))
 
-Nothing in a `Result` is the program's word: the status comes from timers, wait statuses and byte
-counts of the supervisor. Everything else that leaves the sandbox is untrusted bytes.
+A `Result` never depends on what the program claims: the status comes from the supervisor's timers,
+wait statuses and byte counts. Everything else that leaves the sandbox is untrusted bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 from attrs import Factory, frozen
 
 __all__ = [
-    "NO_LIMIT_GIVEN",
+    "DEFAULT_LIMITS",
     "PLAIN",
     "Box",
     "Conversation",
@@ -34,25 +34,25 @@ Status = Literal[
 """How a run ended, as the supervisor saw it.
 
 `ok`: it ended by itself with exit code 0. `error`: with another exit code. `crashed`: by a signal.
-`timeout`, `cpu`, `memory`, `flood` (too much output): ended for reaching that limit. `protocol`:
-it said something out of turn in a conversation. `sandbox_failed`: the sandbox broke, which says
-nothing about the program.
+`timeout`, `cpu`, `memory`, `flood` (too much output): killed at that limit. `protocol`: it went on
+after its conversation was over. `sandbox_failed`: the sandbox failed, which says nothing about the
+program.
 """
 
 
 @frozen
 class Limits:
-    """How far one run may go.
+    """The limits of one run.
 
     Args:
-        wall_seconds: from the start to the end, whatever it is doing.
+        wall_seconds: from start to end, whether it works or waits.
         cpu_seconds: of the whole process tree.
         memory_mb: of the whole process tree; also the address space of each process.
-        processes: processes and threads at a time.
-        output_bytes: of standard output, and as much again of standard error.
+        processes: processes and threads at the same time.
+        output_bytes: of standard output, and the same of standard error.
         scratch_mb: size of the only writable folder, which holds the program's files.
-        files: how many files and folders that folder may hold.
-        open_files: descriptors a process may have open.
+        files: files and folders in that folder.
+        open_files: open descriptors of each process.
     """
 
     wall_seconds: float = 10.0
@@ -65,7 +65,7 @@ class Limits:
     open_files: int = 64
 
 
-NO_LIMIT_GIVEN = Limits()
+DEFAULT_LIMITS = Limits()
 
 
 @frozen
@@ -75,7 +75,7 @@ class Program:
     Args:
         source: the main module.
         files: further files by their path in that folder, e.g. {"data/input.txt": b"..."}.
-        arguments: what `sys.argv` has after the program's name.
+        arguments: `sys.argv` after the program's name.
     """
 
     source: str
@@ -85,13 +85,13 @@ class Program:
 
 @frozen
 class Profile:
-    """What a sandbox prepares once, for all runs in it.
+    """What a sandbox prepares once for all runs in it.
 
     Args:
-        preload: modules imported before the first run, so that runs find them loaded.
-        packages: folders whose modules can be imported, read-only, e.g. where pytest is.
-        modules: source of further modules by name, made before the first run; unlike a folder of
-            packages they show nothing else of where they come from.
+        preload: modules imported before the first run, so that a run need not load them.
+        packages: folders whose modules can be imported, read-only.
+        modules: source of further modules by name, executed before the first run; nothing else of
+            their folder is visible.
     """
 
     preload: tuple[str, ...] = ()
@@ -109,15 +109,15 @@ class Result:
     Args:
         status: how it ended.
         exit_code: None if it did not end by itself.
-        signal: what ended it, if a signal did.
-        stdout: the first `output_bytes` of it.
+        signal: the signal that ended it, if one did.
+        stdout: its first `output_bytes`.
         stderr: likewise.
         truncated: whether there was more output.
-        cpu_seconds: user and system time of the processes it waited for.
+        cpu_seconds: user and system time of its processes.
         wall_seconds: from start to end.
-        backend: which one ran it.
-        level: how much that backend holds, see `Sandbox.level`.
-        reason: in words, if the sandbox failed or a limit was reached.
+        backend: the backend that ran it.
+        level: the protection level of that backend, see `Sandbox`.
+        reason: why the sandbox failed or which limit was reached; else "".
     """
 
     status: Status
@@ -134,35 +134,35 @@ class Result:
 
     @property
     def unsandboxed(self) -> bool:
-        """Whether nothing kept the program from the machine; such results carry the mark."""
+        """Whether the program could reach the machine."""
         return self.level < 2
 
 
 class Conversation(Protocol):
-    """A run that is asked and answers, one line at a time, over channels of its own."""
+    """A run that answers requests, one line each, over a channel of its own."""
 
     async def ask(self, line: bytes, seconds: float | None = None) -> bytes:
-        """Send a line and receive one; both without the newline.
+        """Send a line and return the one that comes back, both without the newline.
 
         Raises:
-            ConversationEnded: if the run ended, said too much, or did not answer in time.
+            ConversationEnded: if the run ended, sent too much, or did not answer in time.
         """
         ...
 
-    def said_more(self) -> bool:
-        """Whether something came that nobody asked for."""
+    async def said_more(self) -> bool:
+        """Return whether anything comes before the run, told to end, closes its side."""
         ...
 
     async def result(self) -> Result:
-        """End the run if it has not ended, and say how it did."""
+        """Let the run end, and return its result."""
         ...
 
 
 class Box(Protocol):
-    """An open sandbox. Any number of runs at once; each begins with nothing of another's.
+    """An open sandbox. Runs can be started at the same time and never see each other's state.
 
-    A judge takes a place in `slots` for as long as it has conversations, so that at most one run
-    a processor is under way.
+    `slots` keeps it to one run per processor. `run` takes a slot itself; whoever uses `converse`
+    has to hold one.
     """
 
     backend: str
@@ -170,13 +170,13 @@ class Box(Protocol):
 
     @property
     def slots(self) -> AbstractAsyncContextManager[None]:
-        """One place is one run under way."""
+        """A semaphore with one place per processor."""
         ...
 
     async def run(
-        self, program: Program, stdin: bytes = b"", limits: Limits = NO_LIMIT_GIVEN
+        self, program: Program, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS
     ) -> Result:
-        """Run a program to its end.
+        """Run a program to its end and return its result.
 
         Raises:
             SandboxError: if the sandbox itself failed twice in a row.
@@ -186,25 +186,29 @@ class Box(Protocol):
     def converse(
         self,
         program: Program,
-        limits: Limits = NO_LIMIT_GIVEN,
+        limits: Limits = DEFAULT_LIMITS,
         harness: Mapping[str, Any] | None = None,
     ) -> AbstractAsyncContextManager[Conversation]:
-        """A run that is asked and answers; `harness` tells what answers for the program."""
-        ...
+        """Start a run that answers requests; `harness` is added to its payload.
 
-    def beside(self, profile: Profile) -> Box:
-        """A box of the same kind with another profile, closed with this one, with its `slots`."""
+        `harness["answers"]` names the function that answers, as MODULE:FUNCTION of a preloaded
+        module; by default the one that judges use.
+        """
         ...
 
 
 class Sandbox(Protocol):
-    """A way to keep programs apart from the machine; the kind `sandbox` of components.
+    """A way to run programs apart from the machine; the kind `sandbox` of components.
 
-    `level` says what it holds: 4 a machine of its own, 3 a view of the machine with nothing in
-    it (files, processes, network, other runs), 2 the system calls and files it can reach are
-    barred but it can see the machine, 1 nothing.
+    Levels: 4 a kernel of its own; 3 an empty view of the machine, without its files, processes,
+    network and other runs; 2 most system calls and files are blocked, but the machine can be seen;
+    1 no protection.
     """
 
     def open(self, profile: Profile = PLAIN) -> AbstractAsyncContextManager[Box]:
-        """Prepare; raises `SandboxError` where this backend cannot work, and why."""
+        """Prepare a box.
+
+        Raises:
+            SandboxError: if this backend cannot work here, with the reason.
+        """
         ...

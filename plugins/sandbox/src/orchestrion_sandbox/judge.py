@@ -1,11 +1,9 @@
 """Verdicts that the judged program cannot sway.
 
 `judge_calls` compares outside: the program gets one input at a time under a random number, its
-answer is decoded into plain data and compared here, with wanted values that never went in.
-`judge_statements` is for tests that are code: they run in one sandbox, the program in another,
-and calls between them are relayed as plain data. `split.judge_pytest` does the same for files of
-pytest. `repository.judge_repository`, for projects that cannot be taken apart like that, proves
-nothing.
+reply is decoded into plain data and compared here, with wanted values that never enter the
+sandbox. `judge_statements` is for tests that are code: they run in one sandbox, the program in
+another, and calls between the two are relayed as plain data.
 
 Whatever comes out of a sandbox is read under a catch-all: any surprise fails the case.
 """
@@ -20,30 +18,30 @@ from typing import Any
 
 from attrs import evolve
 
-from orchestrion_sandbox.asking import (
-    MOST_SHOWN,
-    Asked,
+from orchestrion_sandbox.compare import Outside, same, shown
+from orchestrion_sandbox.dialogue import (
+    MAX_TEXT,
+    Dialogue,
     Forged,
     Reply,
-    aside,
     brought_down,
-    for_the_other_side,
+    in_thread_if_large,
     printable,
     raised,
+    to_pass_on,
 )
-from orchestrion_sandbox.compare import Outside, same, shown
 from orchestrion_sandbox.errors import ConversationEnded
 from orchestrion_sandbox.inside.plain import encode
 from orchestrion_sandbox.interface import Box, Limits, Program
-from orchestrion_sandbox.verdict import Case, CaseOutcome, Method, Verdict, if_proven
+from orchestrion_sandbox.verdict import Case, CaseOutcome, Method, Verdict
 
-__all__ = ["JUDGE_LIMITS", "RESTARTS", "judge_calls", "judge_statements", "late", "most_seconds"]
+__all__ = ["JUDGE_LIMITS", "judge_calls", "judge_statements", "total_seconds"]
 
 JUDGE_LIMITS = Limits(wall_seconds=15.0, cpu_seconds=3, output_bytes=1 << 20)
-"""For one process of a judged program. CPU time tells an endless program, on a busy machine too;
-the wall clock is for those that only wait."""
+"""For one process of a judged program. CPU time ends an endless program, on a busy machine too;
+the wall clock is for programs that only wait."""
 
-RESTARTS = 2  # of a program that one case brought down, so that the others are still judged
+_RESTARTS = 2  # of a program that one case brought down, so that the others are still judged
 
 
 async def judge_calls(
@@ -62,30 +60,28 @@ async def judge_calls(
         box: an open sandbox.
         source: the program.
         entry_point: the function, by its name in the program.
-        cases: in the order they are asked.
-        limits: of each process of the program; one that a case brought down is replaced twice.
-        stateful: whether calls may depend on earlier ones. If not, one case is asked again at the
-            end, which finds programs that are right only once.
-        seconds: for the whole verdict, from when it has a place in the box; None is twice
+        cases: in the order of their calls.
+        limits: of each process of the program; after a case that brought it down it is started
+            again, at most twice.
+        stateful: whether calls may depend on earlier ones. If not, one case is repeated at the end,
+            which finds programs that are right only once.
+        seconds: for the whole verdict, from when it has a slot of the box; by default twice
             `limits.wall_seconds`.
 
     Raises:
         SandboxError: if the sandbox itself failed.
     """
-    asked = list(enumerate(cases))
-    if cases and not stateful:
-        asked.append(secrets.choice(asked))
 
-    def asking(case: Case) -> _Ask:
-        async def ask(run: Asked, tester: Asked | None) -> CaseOutcome:
+    def check(case: Case) -> _Check:
+        async def call(program: Dialogue, tests: Dialogue | None) -> CaseOutcome:
             request = {"call": entry_point, "args": encode(list(case.args))}
-            reply = await _of(run, request | {"named": encode(dict(case.named))})
-            return await aside(run.size, compared, reply, case)
+            reply = await _reply(program, request | {"named": encode(dict(case.named))})
+            return await in_thread_if_large(program.size, compared, reply, case)
 
-        return ask
+        return call
 
-    judge = _Judge(box, "outside", Program(source), limits, most_seconds(limits, seconds))
-    return await judge.verdict([(i, asking(case)) for i, case in asked], len(cases))
+    judge = _Judge(box, "outside", Program(source), limits, total_seconds(limits, seconds))
+    return await judge.verdict([check(case) for case in cases], stateful)
 
 
 async def judge_statements(
@@ -98,88 +94,79 @@ async def judge_statements(
     limits: Limits = JUDGE_LIMITS,
     stateful: bool = False,
     seconds: float | None = None,
-    accept_unproven: bool = False,
 ) -> Verdict:
-    """Run tests that are code; one that raises nothing has passed.
+    """Run tests that are code; a statement that raises nothing has passed.
 
     The statements and `prelude`, which the author of the task wrote, run in a sandbox of their
-    own, in one namespace. Plain data crosses as it is, the items of an iterator one at a time;
-    exceptions as the built-in ones they are or derive from, those that end loops as RuntimeError.
-    Other objects stay with the program and have stand-ins: a statement that was given one proves
-    nothing, since it may be another value at each look. What the program does to its arguments is
-    not seen.
+    own, in one namespace. Plain data crosses as it is, an iterator one item at a time, an
+    exception as a class of its name below its built-in bases; those that end loops arrive as
+    RuntimeError. Functions can be called from either side. A statement for which the program would
+    have to give any other object is `Unproven`, which is no pass: the object could have another
+    value each time it is read. What the program does to its arguments is not seen.
 
     Args:
         box: an open sandbox.
         source: the program.
         entry_point: the functions that the statements call, or the only one.
         statements: the tests, in their order.
-        prelude: what they need, run once before them.
+        prelude: code that is run once before them.
         limits: of each process of the program, and of the tests.
         stateful: whether statements may depend on earlier ones; see `judge_calls`.
         seconds: for the whole verdict; see `judge_calls`.
-        accept_unproven: whether a statement may pass that rests on the program's word.
 
     Raises:
         SandboxError: if the sandbox itself failed.
     """
 
-    def asking(statement: str) -> _Ask:
-        async def ask(run: Asked, tester: Asked | None) -> CaseOutcome:
-            assert tester is not None
+    def check(statement: str) -> _Check:
+        async def execute(program: Dialogue, tests: Dialogue | None) -> CaseOutcome:
+            assert tests is not None
             lost: list[Exception] = []
 
             async def relay(request: Reply) -> Reply:
                 if lost:
                     return {"error": "Gone"}
                 try:
-                    reply = await _of(run, request)
-                    return await aside(run.size, for_the_other_side, reply)
-                except (Down, Forged) as error:
+                    reply = await _reply(program, request)
+                    return await in_thread_if_large(program.size, to_pass_on, reply)
+                except (_Down, Forged) as error:
                     lost.append(error)
                     return {"error": "Gone"}  # so that the statement comes to its end
 
             try:
-                reply = await tester.ask({"statement": statement}, relay)
+                reply = await tests.ask({"statement": statement}, relay)
             except ConversationEnded as error:
-                if not lost:
-                    raise await _down(tester, error) from None
+                if not lost:  # the tests themselves ended, which is no forgery
+                    reason = (await tests.run.result()).reason or error
+                    outcome = CaseOutcome(False, "Gone", f"the tests ended: {reason}")
+                    raise _Down(outcome) from None
             if lost:
                 raise lost[0]
-            unproven = frozenset(reply.get("unproven", ()))
-            judge.unproven |= unproven
-            outcome = raised(reply) or CaseOutcome(passed=True)
-            return if_proven(outcome, unproven, accept_unproven)
+            if unproven := [printable(text) for text in reply.get("unproven", ())]:
+                judge.unproven.update(unproven)
+                return CaseOutcome(False, "Unproven", printable("; ".join(unproven)))
+            return raised(reply) or CaseOutcome(passed=True)
 
-        return ask
+        return execute
 
     names = [entry_point] if isinstance(entry_point, str) else list(entry_point)
     tests = (Program(prelude), {"role": "statements", "relayed": names})
-    total = most_seconds(limits, seconds)
-    judge = _Judge(box, "split", Program(source), limits, total, tests)
-    asked = [(i, asking(statement)) for i, statement in enumerate(statements)]
-    if asked and not stateful:
-        asked.append(secrets.choice(asked))
-    return await judge.verdict(asked, len(statements))
+    seconds = total_seconds(limits, seconds)
+    judge = _Judge(box, "split", Program(source), limits, seconds, tests)
+    return await judge.verdict([check(statement) for statement in statements], stateful)
 
 
 # ---------------------------------------------------------------- one program, many cases
 
-_Ask = Callable[[Asked, "Asked | None"], Awaitable[CaseOutcome]]
+_Check = Callable[[Dialogue, "Dialogue | None"], Awaitable[CaseOutcome]]
 
 
-def most_seconds(limits: Limits, seconds: float | None) -> float:
-    """For a whole verdict: a program may be started again, not without end."""
+def total_seconds(limits: Limits, seconds: float | None) -> float:
+    """Return the time for a whole verdict: a program may be started again, but not without end."""
     return 2 * limits.wall_seconds if seconds is None else seconds
 
 
-def late(seconds: float, name: str = "") -> CaseOutcome:
-    """The outcome of a case when the time for all of them is up."""
-    text = f"the verdict took more than {seconds:g} seconds"
-    return CaseOutcome(False, "OutOfTime", text, name=name)
-
-
-class Down(Exception):
+class _Down(Exception):
     """A case brought its process down; the outcome says how."""
 
     def __init__(self, outcome: CaseOutcome) -> None:
@@ -187,27 +174,21 @@ class Down(Exception):
         self.outcome = outcome
 
 
-async def _of(run: Asked, request: Reply) -> Reply:
-    """What the program answers.
+async def _reply(program: Dialogue, request: Reply) -> Reply:
+    """Return the program's reply.
 
     Raises:
-        Down: if it ends instead.
+        _Down: if it ends instead.
         Forged: if it answers anything else, or ends as if all were well.
     """
     try:
-        return await run.ask(request)
+        return await program.ask(request)
     except ConversationEnded as error:
-        raise Down(brought_down(await run.run.result(), error)) from None
-
-
-async def _down(tester: Asked, error: Exception) -> Down:
-    """The tests themselves ended, which is no forgery."""
-    result = await tester.run.result()
-    return Down(CaseOutcome(False, "Gone", f"the tests ended: {result.reason or error}"))
+        raise _Down(brought_down(await program.run.result(), error)) from None
 
 
 class _Judge:
-    """Asks a program case by case, and starts it anew where a case brought it down."""
+    """Checks a program case by case, and starts it again after a case that brought it down."""
 
     def __init__(
         self,
@@ -221,81 +202,85 @@ class _Judge:
         self.box, self.program, self.limits, self.tests = box, program, limits, tests
         self.blank = Verdict((), method, backend=box.backend, level=box.level)
         self.forgeries: list[str] = []
-        self.unproven: frozenset[str] = frozenset()
+        self.unproven: set[str] = set()
         self.cpu_seconds = 0.0
         self.seconds, self.case = seconds, 0
 
-    async def verdict(self, asked: Sequence[tuple[int, _Ask]], count: int) -> Verdict:
+    async def verdict(self, checks: Sequence[_Check], stateful: bool) -> Verdict:
+        """Run all checks, and one of them again unless they are `stateful`."""
+        todo = list(enumerate(checks))
+        if todo and not stateful:
+            todo.append(secrets.choice(todo))
         outcomes: dict[int, CaseOutcome] = {}
         done, starts = 0, 0
         async with self.box.slots:
             try:
                 async with asyncio.timeout(self.seconds):
-                    while done < len(asked) and starts <= RESTARTS and not self.forgeries:
+                    while done < len(todo) and starts <= _RESTARTS and not self.forgeries:
                         starts += 1
-                        done += await self._from(asked[done:], outcomes)
+                        done += await self._until_down(todo[done:], outcomes)
             except TimeoutError:
-                outcomes[self.case] = late(self.seconds)
+                text = f"the verdict took more than {self.seconds:g} seconds"
+                outcomes[self.case] = CaseOutcome(False, "OutOfTime", text)
         missing = CaseOutcome(passed=False, error="NotReached")
         return evolve(
             self.blank,
-            outcomes=tuple(outcomes.get(i, missing) for i in range(count)),
+            outcomes=tuple(outcomes.get(i, missing) for i in range(len(checks))),
             forgeries=tuple(self.forgeries),
             unproven=tuple(sorted(self.unproven)),
             cpu_seconds=self.cpu_seconds,
         )
 
-    async def _from(
-        self, asked: Sequence[tuple[int, _Ask]], outcomes: dict[int, CaseOutcome]
+    async def _until_down(
+        self, todo: Sequence[tuple[int, _Check]], outcomes: dict[int, CaseOutcome]
     ) -> int:
-        """Ask until a case brings the program down; how many were asked."""
+        """Run checks until one brings the program down; return how many were run."""
         done = 0
         async with AsyncExitStack() as stack:
-            run, tester = await self._started(stack)
+            program, tests = await self._started(stack)
             try:
-                for i, ask in asked:
+                for i, check in todo:
                     done, self.case = done + 1, i
-                    outcome = await ask(run, tester)
-                    # A case that is asked again has to pass again.
-                    if i not in outcomes or not outcome.passed:
+                    outcome = await check(program, tests)
+                    if i not in outcomes or not outcome.passed:  # the repeated one must pass again
                         outcomes[i] = outcome
-                await run.end()
+                await program.end()
             except Forged as error:
                 self.forgeries.append(str(error))
-            except Down as down:
-                outcomes[asked[done - 1][0]] = down.outcome
-        self.cpu_seconds += (await run.run.result()).cpu_seconds
+            except _Down as down:
+                outcomes[self.case] = down.outcome
+        self.cpu_seconds += (await program.run.result()).cpu_seconds
         return done
 
-    async def _started(self, stack: AsyncExitStack) -> tuple[Asked, Asked | None]:
-        converse = self.box.converse
+    async def _started(self, stack: AsyncExitStack) -> tuple[Dialogue, Dialogue | None]:
+        async def start(program: Program, harness: Mapping[str, Any] | None = None) -> Dialogue:
+            conversation = self.box.converse(program, self.limits, harness)
+            return Dialogue(await stack.enter_async_context(conversation))
+
         if self.tests is None:
-            return Asked(await stack.enter_async_context(converse(self.program, self.limits))), None
-        program, harness = self.tests
-        tests = await stack.enter_async_context(converse(program, self.limits, harness))
-        objects = {"objects": True, "first": 0}
-        run = await stack.enter_async_context(converse(self.program, self.limits, objects))
-        return Asked(run), Asked(tests)
+            return await start(self.program), None
+        tests = await start(*self.tests)
+        return await start(self.program, {"objects": True}), tests
 
 
 _OUTSIDE = Outside()
 
 
 def compared(reply: Reply, case: Case) -> CaseOutcome:
-    """A reply held against what was wanted; any surprise in it fails the case."""
+    """Return the outcome of a case from the reply; any surprise in it fails the case."""
     failed = raised(reply)
     if failed is not None:
-        return evolve(failed, passed=_wanted_error(failed.error, reply, case.raises))
+        return evolve(failed, passed=_is_wanted(failed.error, reply, case.raises))
     try:
         got = _OUTSIDE.decode(reply["value"])
         passed = not case.raises and same(got, case.wanted, case.equal, case.tolerance)
     except Exception as error:  # hostile data: too deep, too large, unhashable, ...
         return CaseOutcome(False, "Refused", f"its answer is no plain data: {type(error).__name__}")
-    return CaseOutcome(passed, got=printable(shown(got, MOST_SHOWN)))
+    return CaseOutcome(passed, got=printable(shown(got, MAX_TEXT)))
 
 
-def _wanted_error(name: str, reply: Reply, wanted: str) -> bool:
-    """Whether it raised what was wanted, or a built-in or own kind of it."""
+def _is_wanted(name: str, reply: Reply, wanted: str) -> bool:
+    """Whether it raised the wanted exception or one derived from it."""
     if not wanted or reply.get("unloaded"):
         return False
     kinds = reply.get("kinds")

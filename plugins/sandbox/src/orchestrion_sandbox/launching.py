@@ -1,4 +1,4 @@
-"""Starting the warm interpreter, and what is said to it; shared by all that supervise one."""
+"""Starts the warm interpreter, and encodes what it is to run."""
 
 from __future__ import annotations
 
@@ -18,33 +18,28 @@ from orchestrion_sandbox.inside.program import ENVIRONMENT, FLAGS, START
 from orchestrion_sandbox.interface import Profile, Program
 
 __all__ = [
-    "HARNESS",
     "LEVELS",
     "START_SECONDS",
     "Mode",
     "encode_program",
-    "hello",
+    "is_filtered",
     "launch",
-    "processors",
 ]
 
 Mode = Literal["namespaces", "landlock", "unconfined"]
 
 LEVELS: Mapping[Mode, int] = {"namespaces": 3, "landlock": 2, "unconfined": 1}
-HARNESS = "orchestrion_sandbox.inside.harness:answer"
-"""What answers in a conversation, unless a payload names another function of a module that the
-profile supplied."""
 START_SECONDS = 20.0
 _INSIDE = Path(__file__).parent / "inside"
 
 
 def launch(mode: Mode, profile: Profile) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start the interpreter; its first message on the socket is for `hello`.
+    """Start the interpreter; return its process and socket. Its first message is for `is_filtered`.
 
     It ends with the thread that calls this, or when the socket is closed.
 
     Raises:
-        SandboxError: if it cannot even be tried here.
+        SandboxError: if this system has no such interpreter.
     """
     if not hasattr(socket, "SOCK_SEQPACKET") or not hasattr(os, "memfd_create"):
         raise SandboxError(f"the sandbox {mode!r} needs Linux")
@@ -87,11 +82,11 @@ def launch(mode: Mode, profile: Profile) -> tuple[subprocess.Popen[bytes], socke
     return process, ours
 
 
-def hello(data: bytes, backend: str) -> bool:
-    """Read the first message: whether system calls are filtered.
+def is_filtered(data: bytes, backend: str) -> bool:
+    """Return, from its first message, whether the interpreter filters system calls.
 
     Raises:
-        SandboxError: if it says that the wall could not be built, with the reason.
+        SandboxError: if it could not set up the sandbox, with the reason.
     """
     answer = json.loads(data or b'{"failed": "it ended while starting"}')
     if "failed" in answer:
@@ -100,7 +95,7 @@ def hello(data: bytes, backend: str) -> bool:
 
 
 def encode_program(program: Program, more: Mapping[str, Any] | None = None) -> bytes:
-    """A program as the payload of a run.
+    """Return a program as the payload of a run.
 
     Raises:
         ValueError: for a file outside the program's folder.
@@ -115,15 +110,8 @@ def encode_program(program: Program, more: Mapping[str, Any] | None = None) -> b
     return json.dumps(data | dict(more or {})).encode()
 
 
-def processors() -> int:
-    """How many this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _interpreter() -> str:
-    """The interpreter itself, not the link that a virtual environment has."""
+    """Return the path of the interpreter itself, not of a virtual environment's link to it."""
     for link in (getattr(sys, "_base_executable", sys.executable), sys.executable):
         path = os.path.realpath(link)
         if os.access(path, os.X_OK):
@@ -132,9 +120,9 @@ def _interpreter() -> str:
 
 
 def _readable(settings: Mapping[str, Any]) -> list[str]:
-    """What a run may read where the machine's own files are in view."""
-    # Folder by folder, because what is readable cannot have a part that is not: packages beside
-    # the library may be anybody's.
+    """Return what a run may read where it sees the machine's own files."""
+    # Entry by entry: below a readable folder nothing can be blocked, and the packages beside the
+    # standard library are private.
     paths = ["/dev/null", "/dev/urandom", settings["inside"], *settings["packages"]]
     stdlib = settings["stdlib"]
     for folder in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", os.path.dirname(stdlib)):

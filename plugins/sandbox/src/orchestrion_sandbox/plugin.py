@@ -1,4 +1,4 @@
-"""What this distribution supplies."""
+"""The components, the kind and the checks of this distribution."""
 
 from __future__ import annotations
 
@@ -24,21 +24,14 @@ def orchestrion_doctor() -> Iterator[tuple[str, str, str]]:
 @hookimpl
 def orchestrion_components() -> Iterator[tuple[str, Component]]:
     where = f"{HERE}.sandboxes"
-    for component in (
-        Component("auto", f"{where}:Auto", "the best sandbox that works on this machine"),
-        Component("namespaces", f"{where}:Namespaces", "a warm interpreter behind namespaces"),
-        Component("bwrap", f"{where}:Bubblewrap", "bubblewrap, a new interpreter a run"),
-        Component(
-            "container",
-            f"{where}:Engine",
-            "docker or podman, a container a run",
-        ),
-        Component("landlock", f"{where}:Landlock", "barred calls and files, in containers"),
-        Component(
-            "subprocess",
-            f"{where}:Subprocess",
-            "no protection at all; needs unsafe_local: true",
-            example={"unsafe_local": True},
-        ),
+    for name, settings, text in (
+        ("auto", "Auto", "the best sandbox that works on this machine"),
+        ("namespaces", "Namespaces", "a warm interpreter in namespaces"),
+        ("bwrap", "Bubblewrap", "bubblewrap, a new interpreter for each run"),
+        ("container", "Engine", "docker or podman, a container for each run"),
+        ("landlock", "Landlock", "blocked system calls and files, for containers"),
     ):
-        yield "sandbox", component
+        yield "sandbox", Component(name, f"{where}:{settings}", text)
+    unsafe = "no protection at all; needs unsafe_local: true"
+    example = {"unsafe_local": True}
+    yield "sandbox", Component("subprocess", f"{where}:Subprocess", unsafe, example=example)

@@ -1,14 +1,13 @@
 """The backends as components, and how one is chosen.
 
-A backend is chosen by trying, once, and said wherever a result is: there is no silent step down.
-`auto` takes the best that works here and holds the level asked for, or says why none does.
+`auto` tries the backends once and takes the best that works here and has the level; every result
+names the backend it came from. There is no silent step down: if none works, the error says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from attrs import field, frozen
@@ -20,7 +19,7 @@ from orchestrion_sandbox.interface import PLAIN, Box, Profile, Sandbox
 from orchestrion_sandbox.launching import Mode
 
 if TYPE_CHECKING:
-    from orchestrion_sandbox.box import ZygoteBox
+    from orchestrion_sandbox.warm import WarmBox
 
 __all__ = [
     "Auto",
@@ -36,21 +35,21 @@ __all__ = [
 
 @frozen
 class Warm:
-    """The runtime of a backend that forks a warm interpreter for every run."""
+    """The runtime of a backend that forks a warm interpreter for each run."""
 
     name: str
     mode: Mode
 
-    def open(self, profile: Profile = PLAIN) -> AbstractAsyncContextManager[ZygoteBox]:
-        """Start the interpreter behind its wall."""
-        from orchestrion_sandbox.box import ZygoteBox
+    def open(self, profile: Profile = PLAIN) -> AbstractAsyncContextManager[WarmBox]:
+        """Start the interpreter in its sandbox."""
+        from orchestrion_sandbox.warm import WarmBox
 
-        return ZygoteBox.opened(self.name, self.mode, profile)
+        return WarmBox.opened(self.name, self.mode, profile)
 
 
 @frozen
 class Best:
-    """The runtime of `auto`: the first backend that works, of those that hold `level`."""
+    """The runtime of `auto`: the first backend that works and has at least `level`."""
 
     level: int = 3
 
@@ -66,23 +65,20 @@ class Best:
 
     async def _first(self, stack: AsyncExitStack, profile: Profile) -> Box:
         reasons = []
-        for name in _ORDER:
-            if _LEVELS[name] < self.level:
-                continue
+        for name in (name for name, level in _LEVELS.items() if level >= self.level):
             try:
                 return await stack.enter_async_context(_runtime(name).open(profile))
             except SandboxError as error:
                 reasons.append(str(error))
         raise SandboxError(
             f"no sandbox of level {self.level} works here: {'; '.join(reasons)}. "
-            "`orchestrion doctor` tells more; a config that accepts less says so with "
+            "`orchestrion doctor` tells more. To accept less protection, set "
             "`sandbox: {use: auto, level: 2}`, or, to run programs unprotected, "
             "`sandbox: {use: subprocess, unsafe_local: true}`"
         )
 
 
-_ORDER = ("namespaces", "bwrap", "landlock")
-_LEVELS = {"namespaces": 3, "bwrap": 3, "landlock": 2}
+_LEVELS = {"namespaces": 3, "bwrap": 3, "landlock": 2}  # in the order in which they are tried
 
 
 def _runtime(name: str) -> Sandbox:
@@ -96,21 +92,21 @@ class Auto:
     """The best backend that works on this machine.
 
     Args:
-        level: the least it has to hold: 3 a view of the machine with nothing in it, 2 barred
-            system calls and files.
+        level: the lowest accepted: 3 an empty view of the machine, 2 blocked system calls and
+            files.
     """
 
     level: Annotated[int, Meta(ge=2, le=3)] = 3
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Sandbox]:
-        """The choice is made when a task opens a box."""
+        """Give the runtime, which chooses when a task opens a box."""
         yield Best(self.level)
 
 
 @frozen
 class Namespaces:
-    """Linux namespaces around a warm interpreter, one fork and fresh namespaces a run. Level 3."""
+    """A warm interpreter in Linux namespaces; each run is a fork in new ones. Level 3."""
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Sandbox]:
@@ -120,7 +116,7 @@ class Namespaces:
 
 @frozen
 class Landlock:
-    """Landlock and seccomp, for where namespaces are barred; no processes, no files. Level 2."""
+    """Landlock and seccomp, for containers; no processes, no writable files. Level 2."""
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Sandbox]:
@@ -130,7 +126,7 @@ class Landlock:
 
 @frozen
 class Bubblewrap:
-    """Bubblewrap, a new interpreter for every run. Level 3."""
+    """Bubblewrap, a new interpreter for each run. Level 3."""
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Sandbox]:
@@ -140,12 +136,12 @@ class Bubblewrap:
 
 @frozen
 class Engine:
-    """A container for every run. Level 3, or 4 with a runtime that gives each a kernel.
+    """A container for each run. Level 3; 4 with a runtime that gives each its own kernel.
 
     Args:
-        engine: the program that is called.
-        image: has `python3`, version 3.11 or newer; fetched by the engine if it is not there.
-        runtime: of the engine, e.g. `runsc`; without one, the engine's own.
+        engine: the program to call.
+        image: one with `python3`, version 3.11 or newer; the engine fetches it if it is missing.
+        runtime: of the engine, e.g. `runsc`; "" is the engine's default.
     """
 
     engine: Literal["docker", "podman"] = "docker"
@@ -160,17 +156,17 @@ class Engine:
 
 @frozen
 class Subprocess:
-    """No sandbox: limits against accidents, and nothing else. Results are marked. Level 1.
+    """No sandbox, only limits against accidents. Results are marked. Level 1.
 
     Args:
-        unsafe_local: has to be true: programs can read your files and reach the network.
+        unsafe_local: must be true: programs can read your files and reach the network.
     """
 
     unsafe_local: bool = field(default=False)
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Sandbox]:
-        """Refuses unless told that it is understood."""
+        """Refuse unless `unsafe_local` is set."""
         yield _unsafe(self.unsafe_local, ctx.path)
 
 
@@ -178,39 +174,40 @@ def _unsafe(unsafe_local: bool, where: str = "subprocess") -> Warm:
     if not unsafe_local:
         raise UsageError(
             f"{where}: 'subprocess' is no sandbox: programs can read your files and reach the "
-            "network. If that is meant, set unsafe_local: true"
+            "network. To accept that, set unsafe_local: true"
         )
     return Warm("subprocess", "unconfined")
 
 
 def choose(name: str = "auto", *, level: int = 3, unsafe_local: bool = False) -> Sandbox:
-    """A sandbox by the name of its backend, for use without a config.
+    """Return a sandbox by the name of its backend, for use without a config.
 
     Args:
         name: "auto", "namespaces", "bwrap", "landlock" or "subprocess".
-        level: the least that "auto" has to hold.
+        level: the lowest that "auto" accepts.
         unsafe_local: needed for "subprocess".
 
     Raises:
         UsageError: for another name, or "subprocess" without `unsafe_local`.
     """
-    known: dict[str, Callable[[], Sandbox]] = {
-        "auto": lambda: Best(level),
-        **{backend: partial(_runtime, backend) for backend in _ORDER},
-        "subprocess": lambda: _unsafe(unsafe_local),
-    }
-    if name not in known:
-        raise UsageError(f"no sandbox is named {name!r}; there are {', '.join(known)}")
-    return known[name]()
+    if name == "auto":
+        return Best(level)
+    if name == "subprocess":
+        return _unsafe(unsafe_local)
+    if name in _LEVELS:
+        return _runtime(name)
+    raise UsageError(
+        f"no sandbox is named {name!r}; there are auto, {', '.join(_LEVELS)}, subprocess"
+    )
 
 
 def require(box: Box, level: int, who: str) -> None:
-    """See that a box holds what a task asks for. One without any protection was asked for by name.
+    """Check that a box has the level that a task needs; one without any protection was set by name.
 
     Raises:
-        SandboxError: if it holds less.
+        SandboxError: if its level is lower.
     """
     if 1 < box.level < level:
         raise SandboxError(
-            f"{who} needs a sandbox of level {level}, and {box.backend!r} holds level {box.level}"
+            f"{who} needs a sandbox of level {level}, and {box.backend!r} has level {box.level}"
         )

@@ -1,7 +1,7 @@
-"""Learn from few episodes what each choice is worth.
+"""Learn the values of choices from few episodes.
 
-Public: the policy, and what brings back the situations in which the decisions of a stored episode
-were taken. Names are imported on first use.
+Public: the policy, the replay of a stored episode's situations, and arrays in checkpoints. Names
+are imported on first use.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from orchestrion import names_on_first_use
 
 if TYPE_CHECKING:
+    from orchestrion_values.arrays import pack as pack
+    from orchestrion_values.arrays import unpack as unpack
     from orchestrion_values.earlier import NotReplayable as NotReplayable
     from orchestrion_values.earlier import problems_of as problems_of
     from orchestrion_values.earlier import situations_of as situations_of
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
+        "orchestrion_values.arrays": "pack unpack",
         "orchestrion_values.earlier": "NotReplayable problems_of situations_of",
         "orchestrion_values.policy": "ValuePolicy",
     },

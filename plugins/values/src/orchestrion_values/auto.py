@@ -1,4 +1,4 @@
-"""The trainer `auto`: settings, and the trainers that it picks from."""
+"""The trainer `auto`: settings, and its candidates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 from attrs import evolve, frozen
 
 from orchestrion import JSON, Meta, OpenContext, Trainer
-from orchestrion_values.sizes import batches
+from orchestrion_values.fitted_q import batches
 
 __all__ = ["CANDIDATES", "Auto"]
 
@@ -20,23 +20,22 @@ CANDIDATES: dict[str, tuple[str, dict[str, JSON]]] = {
     "optimistic": ("orchestrion_values.optimistic:Optimistic", {}),
     "fitted-q": ("orchestrion_values.fitted_q:FittedQ", {}),
 }
-"""By name: where a trainer stands, and how it is set, other than by default."""
+"""Class and settings of each candidate, by name."""
 LEAST, MOST = 20, 64
 
 
 @frozen
 class Auto:
-    """Picks a trainer of the policy `values` by what some episodes show, and says why.
+    """Picks a trainer of the policy `values` by the first episodes, and notes why.
 
-    The first episodes try choices at random. What they show decides: `bandit` where one choice is
-    all there is to an episode, with the words of problems where there are many; `optimistic` where
-    what the task shows comes back, so that it can be counted, and says how an episode ends; else
-    `fitted-q`. The one that is picked learns from these episodes too. Which it was, and why, is in
-    the run's notes and in the metrics.
+    The first episodes make random choices. They decide: `bandit` if an episode is one choice, with
+    the words of problems if there are many; `optimistic` if situations repeat, so that they can be
+    counted, and determine how an episode ends; else `fitted-q`. The picked trainer learns from
+    these episodes too. The run's notes say which one it is and why; metrics have its index.
 
     Args:
-        episodes: training episodes of the whole run, with those that decide.
-        probe: the share that decides; 20 episodes at least where there are 100, and 64 at most.
+        episodes: training episodes of the whole run, including the first ones.
+        probe: the share of first episodes; from 100 episodes on at least 20, and at most 64.
     """
 
     episodes: Annotated[int, Meta(ge=1)] = 300
@@ -46,19 +45,19 @@ class Auto:
 
     @property
     def first(self) -> int:
-        """Episodes that decide."""
+        """The number of first episodes."""
         share = min(MOST, round(self.probe * self.episodes))
         return max(1, min(LEAST, self.episodes // 5), share)
 
     @property
     def iterations(self) -> int:
-        """One to look, and fewer than any trainer has, so that each has episodes in all of them."""
+        """One for the first episodes, and fewer than any candidate has."""
         left = self.episodes - self.first
         return 1 + (max(1, len(batches(left)) * 2 // 3) if left > 0 else 0)
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Open every trainer that may be picked."""
+        """Open all candidates and yield the trainer."""
         from orchestrion_values.picking import Picker
 
         left = max(1, self.episodes - self.first)
@@ -73,4 +72,4 @@ class Auto:
 
 
 def _quiet(name: str, text: str) -> None:
-    """What a trainer notes that may not be picked is of no interest."""
+    """Drop the notes of candidates."""

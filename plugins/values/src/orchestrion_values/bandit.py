@@ -19,29 +19,29 @@ PHASES = 20
 
 @frozen
 class Bandit:
-    """Teaches the policy `values` what comes of each choice, by trying what may be best.
+    """Trains the policy `values` as a contextual bandit.
 
-    For one choice an episode, such as which model to ask, and for short cascades, such as whom to
-    ask next and when to stop: what comes after a choice until the end is taken as its worth, so
-    nothing is planned. See `orchestrion_values.tries` for the arithmetic.
+    For one choice per episode, such as which model to ask, and for short cascades, such as whom to
+    ask next and when to stop: the value of a choice is the sum of rewards until the end, so nothing
+    is planned. See `orchestrion_values.tries` for the arithmetic.
 
-    An episode that failed, or whose reward is missing, counts as a try with the lowest reward seen:
-    a choice that never reports is tried less and less.
+    An episode that failed, or whose reward is missing, counts as a try with the lowest reward seen,
+    so that a choice without rewards is tried less and less.
 
     Args:
         episodes: training episodes of the whole run.
-        algorithm: how the next choice is found: by chance, as likely as it is the best
-            (`thompson`); by its upper bound (`linucb`); or all alike, the worst one dropped after
-            each of as many phases as there are choices (`rejects`), for few choices.
-        feedback: `played`: each episode meets another problem; `full`: each choice is played first
-            on every problem in turn, where episodes cost nothing, as with recorded answers.
-        width: how many deviations of what is believed exploring goes by.
-        text: learn from the words of problems as well.
-        category: what is known of a problem's category: what the task shows, what the problem's
-            words let guess (with `text`), or nothing.
-        neighbours: with `text`, how many of the most similar problems give half of a value.
-        start: statistics of earlier runs, as exported (JSON), to begin with.
-        cap: how many tries of a choice those count for at most.
+        algorithm: `thompson` draws by the probability of being the best; `linucb` takes the highest
+            upper confidence bound; `rejects` tries all equally often and drops the worst after each
+            of k phases, for few choices.
+        feedback: `played` plays another problem in each episode; `full` plays every choice on every
+            problem, for tasks whose episodes cost nothing, such as recorded answers.
+        width: the number of standard deviations for exploring.
+        text: learn from the words of problems too.
+        category: of problems: as the task shows it, predicted from the words (with `text`), or
+            ignored.
+        neighbours: with `text`, the number of similar problems that make up half of a value.
+        start: a file with exported statistics of earlier runs (JSON) to begin with.
+        cap: these count for at most so many tries of a choice.
     """
 
     episodes: Annotated[int, Meta(ge=1)] = 300
@@ -62,21 +62,21 @@ class Bandit:
 
     @property
     def iterations(self) -> int:
-        """Of growing size; one with full feedback."""
+        """The number of batches; 1 with full feedback."""
         return len(sizes(self))
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """The trainer at work."""
+        """Yield the trainer."""
         from orchestrion_values.bandit_learner import BanditLearner
 
         yield BanditLearner(self, ctx)
 
 
 def batches(episodes: int, algorithm: str = "thompson") -> list[int]:
-    """Sizes of the iterations: small at first, then each a share of what was seen before.
+    """Return sizes of iterations: small at first, then shares of the episodes before.
 
-    Successive rejects drops choices between iterations, which are of one size therefore.
+    Successive rejects drops choices between iterations, which therefore have equal sizes.
     """
     sizes: list[int] = []
     if algorithm == "rejects":
@@ -89,7 +89,7 @@ def batches(episodes: int, algorithm: str = "thompson") -> list[int]:
 
 
 def sizes(settings: Bandit) -> list[int]:
-    """Episodes of each iteration. With full feedback nothing is explored, so it is fitted once."""
+    """Return the episodes of each iteration; full feedback is fitted once."""
     if settings.feedback == "full":
         return [settings.episodes]
     return batches(settings.episodes, settings.algorithm)

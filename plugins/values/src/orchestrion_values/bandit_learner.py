@@ -1,9 +1,11 @@
-"""The trainer `bandit` at work: which choice is tried next, and what is learned of it.
+"""The trainer `bandit` at work: which choice is tried next, and what is learned from it.
 
-Read `BanditLearner.iterate` first. Sources beside those of `tries`: successive rejects (Audibert,
-Bubeck, Munos 2010). Departures: values are refitted after a batch of episodes and not after each;
-a choice by Thompson's rule is drawn from an estimate of how likely each is the best, over fixed
-draws, so that the probability with which it was taken is known and can be logged.
+Read `BanditLearner.iterate` first. Source: `tries` (the values), and successive rejects (Audibert,
+Bubeck, Munos 2010). Deviations:
+
+1. Values are refitted after a batch of episodes instead of after each one.
+2. Thompson sampling draws from the estimated probability that each choice is the best, over fixed
+   draws, so that the probability of a decision is known and logged.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ from orchestrion import (
     gather,
     laps,
 )
-from orchestrion_values.arrays import pack, unpack
+from orchestrion_values.arrays import Floats, Mask, pack, unpack
 from orchestrion_values.bandit import sizes
 from orchestrion_values.bandit_model import BanditModel, Neighbours, View
 from orchestrion_values.learner import ValueLearner
-from orchestrion_values.policy import Exploring, Floats, Mask, Taken, ValuePolicy
+from orchestrion_values.policy import Exploring, Taken, ValuePolicy, sampling
 from orchestrion_values.texts import fit_texts
 from orchestrion_values.tries import Tries, read_tries
 
@@ -48,7 +50,7 @@ DRAWS = 256
 
 
 class BanditLearner(ValueLearner):
-    """Trains the policy `values`; its state is the sums of all tries."""
+    """Trains the policy `values`; its state is the sums over all tries."""
 
     name = "bandit"
 
@@ -56,22 +58,22 @@ class BanditLearner(ValueLearner):
         super().__init__(ctx, sizes(settings))
         self.settings = settings
         self.tries: Tries | None = None
-        """All that was tried; `exported` gives it as JSON, to start another run with."""
+        """Everything that was tried; `exported` returns it as JSON for another run's `start`."""
         self._played: dict[str, tuple[Floats, Floats]] = {}
-        """By problem: sums of rewards and number of tries of each choice."""
+        """Sums of rewards and numbers of tries of each choice, by problem."""
         self._lowest: float | None = None
         self._seen = 0
         self._single = True
         """Whether every episode so far was one decision."""
 
     async def iterate(self, i: int, session: Session) -> Metrics:
-        """Episodes that try what may be best, then what is believed after them."""
+        """Play episodes that try what may be best, then refit the values."""
         self.check(session)
         jobs = self._jobs(i, session, session.policy)
         return self.absorb(await session.rollout(jobs), session)
 
     def absorb(self, episodes: Sequence[Episode], session: Session) -> Metrics:
-        """Take some episodes in, whoever ran them, and believe what follows."""
+        """Learn from episodes, whoever ran them, and install the values."""
         policy: ValuePolicy = session.policy
         view = self._view(policy, session.problems("train"))
         self._seen += len(episodes)
@@ -104,18 +106,17 @@ class BanditLearner(ValueLearner):
         return jobs
 
     def explorer(self, policy: ValuePolicy) -> Exploring:
-        """What training episodes go by now."""
-        model = policy.model
-        if self.settings.algorithm == "rejects":
-            return Exploring(policy, _among(self._survivors(len(policy.choices))))
+        """Return the policy of training episodes."""
+        model, s = policy.model, self.settings
+        if s.algorithm == "rejects":
+            return sampling(policy, _uniform(self._survivors(len(policy.choices))))
         if not isinstance(model, BanditModel) or not self._seen:
-            return Exploring(policy, _among(np.ones(len(policy.choices), np.bool_)))
-        if self.settings.algorithm == "linucb":
-            return Exploring(policy, _by_bound(model, self.settings.width))
-        return Exploring(policy, _by_chance(model, self.settings.width))
+            return sampling(policy, _uniform(np.ones(len(policy.choices), np.bool_)))
+        chances = _by_bound if s.algorithm == "linucb" else _by_chance
+        return sampling(policy, chances(model, s.width))
 
     def _survivors(self, k: int) -> Mask:
-        """Who has not been rejected: in phase j of k - 1 the j worst ones are out [k]."""
+        """Return which choices are not rejected [k]: in phase j of k - 1, the j worst ones are."""
         left = np.ones(k, np.bool_)
         if self.tries is None or k < 3:
             return left
@@ -132,7 +133,7 @@ class BanditLearner(ValueLearner):
     # ------------------------------------------------------------------ what is learned
 
     def _view(self, policy: ValuePolicy, problems: Sequence[Problem]) -> View:
-        """What values are linear in; the same in every iteration, as problems are."""
+        """Return what values are linear in; it is the same in every iteration."""
         model = policy.model
         if isinstance(model, BanditModel):
             return model.view
@@ -147,7 +148,7 @@ class BanditLearner(ValueLearner):
         return View(policy, categories, s.category == "guessed", texts)
 
     def _learn(self, episodes: Sequence[Episode], view: View) -> int:
-        """Add the tries; how many had no reward."""
+        """Add the tries; return how many had no reward."""
         taken: list[Taken] = []
         returns: list[float] = []
         lost: list[Taken] = []
@@ -203,7 +204,7 @@ class BanditLearner(ValueLearner):
     # ------------------------------------------------------------------ state
 
     def save(self) -> Saved:
-        """The tries, in sums, and by problem."""
+        """Return the sums over all tries, and those by problem."""
         data: dict[str, Any] = {
             "seen": self._seen,
             "lowest": self._lowest,
@@ -223,7 +224,7 @@ class BanditLearner(ValueLearner):
         return Saved(pack(arrays), data)
 
     def load(self, saved: Saved) -> None:
-        """What `save` gave."""
+        """Restore what `save` saved."""
         data: Any = saved.data
         self._seen, self._lowest = data["seen"], data["lowest"]
         self._single = data["single"]
@@ -238,14 +239,14 @@ class BanditLearner(ValueLearner):
 
 @frozen
 class _First(Policy):
-    """Takes a given choice first, where it is allowed, and then what another policy takes."""
+    """Takes a given choice first if it is allowed, and then what another policy takes."""
 
     policy: ValuePolicy
     then: Exploring
     place: int
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Any]:
-        """One decision each."""
+        """Return one decision for each situation."""
         allowed = self.policy.allowed(situations)
         return [
             self.policy.take(self.place, situation, row, 1.0)
@@ -255,52 +256,41 @@ class _First(Policy):
         ]
 
 
-def _among(left: Mask) -> Any:
-    """Each of those left alike; where the task allows none of them, any other."""
+def _uniform(among: Mask) -> Any:
+    """Chances: equal for all of `among`; where the task allows none of them, for any other."""
 
-    def choose(
-        situations: Sequence[Situation], allowed: Mask, keys: Sequence[Key]
-    ) -> list[tuple[int, float]]:
-        result = []
-        for row, key in zip(allowed, keys, strict=True):
-            places = np.flatnonzero(row & left) if (row & left).any() else np.flatnonzero(row)
-            result.append((int(places[int(key.uniform() * len(places))]), 1 / len(places)))
+    def chances(situations: Sequence[Situation], allowed: Mask) -> Floats:
+        left = np.where((allowed & among).any(axis=1, keepdims=True), allowed & among, allowed)
+        result: Floats = left / left.sum(axis=1, keepdims=True)
         return result
 
-    return choose
+    return chances
 
 
 def _by_bound(model: BanditModel, width: float) -> Any:
-    """The highest upper bound."""
+    """Chances: 1 for the highest upper confidence bound."""
 
-    def choose(
-        situations: Sequence[Situation], allowed: Mask, keys: Sequence[Key]
-    ) -> list[tuple[int, float]]:
+    def chances(situations: Sequence[Situation], allowed: Mask) -> Floats:
         means, deviations = model.believed(situations)
         bounds = np.where(allowed, means + width * deviations, -np.inf)
-        return [(int(place), 1.0) for place in bounds.argmax(axis=1)]
+        best: Floats = np.eye(allowed.shape[1])[bounds.argmax(axis=1)]
+        return best
 
-    return choose
+    return chances
 
 
 def _by_chance(model: BanditModel, width: float) -> Any:
-    """Each choice as often as it is the best, were the worths drawn from what is believed."""
+    """Chances: how often each choice is the best of `DRAWS` draws of all values (Thompson)."""
     quantile = NormalDist().inv_cdf
     uniforms = Key(0).child("bandit").uniforms(DRAWS * len(model.view.policy.choices))
     normal = np.array([quantile(min(max(u, 1e-9), 1 - 1e-9)) for u in uniforms])
     normal = normal.reshape(DRAWS, -1)
 
-    def choose(
-        situations: Sequence[Situation], allowed: Mask, keys: Sequence[Key]
-    ) -> list[tuple[int, float]]:
-        means, deviations = model.believed(situations)
-        result = []
-        for mean, deviation, row, key in zip(means, deviations, allowed, keys, strict=True):
-            worth = np.where(row, mean + width * deviation * normal, -np.inf)
-            shares = np.bincount(worth.argmax(axis=1), minlength=len(mean)) / DRAWS
-            place = int(np.searchsorted(shares.cumsum(), key.uniform(), side="right"))
-            place = min(place, int(np.flatnonzero(shares)[-1]))
-            result.append((place, float(shares[place])))
-        return result
+    def chances(situations: Sequence[Situation], allowed: Mask) -> Floats:
+        shares = []
+        for mean, deviation, row in zip(*model.believed(situations), allowed, strict=True):
+            values = np.where(row, mean + width * deviation * normal, -np.inf)
+            shares.append(np.bincount(values.argmax(axis=1), minlength=len(mean)) / DRAWS)
+        return np.array(shares)
 
-    return choose
+    return chances

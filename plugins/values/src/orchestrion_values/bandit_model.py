@@ -1,36 +1,36 @@
-"""What a bandit knows, as the policy `values` uses it."""
+"""The model that the trainer `bandit` installs in the policy `values`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from attrs import Factory, frozen
 
 from orchestrion import Problem, Saved, Situation
-from orchestrion_values.arrays import pack, unpack
-from orchestrion_values.policy import Floats, Mask, ValuePolicy
+from orchestrion_values.arrays import Floats, Mask, pack, under, unpack
+from orchestrion_values.policy import ValuePolicy
 from orchestrion_values.texts import Texts
 from orchestrion_values.tries import Posterior
 
 __all__ = ["BanditModel", "Neighbours", "View"]
 
 EASE = 10.0
-"""Tries among the neighbours that the linear value counts for."""
+"""The linear value counts for so many tries of neighbours."""
 BLOCK = 512
 KEPT = 20_000
 
 
 @frozen(eq=False)
 class View:
-    """Which numbers values are linear in: the category, and what the encoders show.
+    """The numbers that values are linear in: the category, and what the encoders show.
 
     Args:
         policy: whose encoders and choices these are.
-        categories: those that are told apart.
-        guess: whether the category is guessed from the text, not read.
-        texts: of problems, as numbers.
+        categories: that have a number of their own.
+        guess: predict the category from the text instead of reading it.
+        texts: turns texts of problems into numbers.
     """
 
     policy: ValuePolicy
@@ -40,12 +40,12 @@ class View:
     _rows: dict[str, Floats] = Factory(dict)
 
     def columns(self, context: int, choices: int) -> tuple[str, ...]:
-        """Names of the numbers, given how many the encoders make."""
+        """Return the names of the numbers, given how many the encoders make."""
         shown = [f"context {i}" for i in range(context)] + [f"choice {i}" for i in range(choices)]
         return (*(f"category {name}" for name in self.categories), *shown)
 
     def numbers(self, situations: Sequence[Situation]) -> tuple[Floats, tuple[str, ...]]:
-        """The numbers of each choice [n, k, d], and their names [d]."""
+        """Return the numbers of each choice [n, k, d] and their names [d]."""
         encoded = self.policy.encode(situations)
         k = encoded.choices.shape[1]
         context = np.concatenate(
@@ -56,7 +56,7 @@ class View:
         return np.concatenate([wide, encoded.choices], axis=2), columns
 
     def words(self, problems: Sequence[Problem]) -> Floats:
-        """Texts of problems as numbers [n, w]."""
+        """Return the texts of problems as numbers [n, w]."""
         if self.texts is None:
             return np.zeros((len(problems), 0))
         new = sorted({one.text for one in problems} - self._rows.keys())
@@ -81,13 +81,13 @@ class View:
 
 @frozen(eq=False)
 class Neighbours:
-    """Problems whose choices were tried, to look up similar ones.
+    """Problems whose choices were tried; similar ones are looked up in it.
 
     Args:
-        words: what they are [n, w], rows of length 1.
+        words: their texts [n, w], rows of length 1.
         rewards: sums of the rewards of each choice [n, k].
-        counts: how often each was tried [n, k].
-        most: how many of them are looked at.
+        counts: tries of each choice [n, k].
+        most: how many neighbours are used.
     """
 
     words: Floats
@@ -96,7 +96,7 @@ class Neighbours:
     most: int
 
     def values(self, words: Floats, linear: Floats) -> Floats:
-        """Mean rewards among the neighbours [n, k], shrunk towards linear values [n, k]."""
+        """Return mean rewards of the neighbours [n, k], shrunk towards linear values [n, k]."""
         most = min(self.most, len(self.words))
         if not most:
             return linear
@@ -112,12 +112,12 @@ class Neighbours:
 
 @frozen(eq=False)
 class BanditModel:
-    """What each choice is worth: linear, and half by similar problems where texts are read.
+    """Expected rewards of choices: linear, averaged with similar problems where texts are read.
 
     Args:
         view: what it is linear in.
         posterior: of the coefficients.
-        neighbours: where texts are read and each episode is one decision.
+        neighbours: if texts are read and each episode is one decision.
     """
 
     view: View
@@ -127,11 +127,11 @@ class BanditModel:
     name = "bandit"
 
     def scores(self, situations: Sequence[Situation], allowed: Mask) -> Floats:
-        """Expected rewards [n, k]."""
+        """Return expected rewards [n, k]."""
         return self.believed(situations)[0]
 
     def believed(self, situations: Sequence[Situation]) -> tuple[Floats, Floats]:
-        """Expected rewards [n, k], and how unsure they are [n, k]."""
+        """Return expected rewards [n, k] and their standard deviations [n, k]."""
         numbers, _ = self.view.numbers(situations)
         means = self.posterior.means(numbers)
         if self.neighbours is not None:
@@ -140,7 +140,7 @@ class BanditModel:
         return means, self.posterior.deviations(numbers)
 
     def save(self) -> Saved:
-        """Coefficients, what makes numbers of texts, and the neighbours."""
+        """Return coefficients, texts and neighbours."""
         p, view = self.posterior, self.view
         arrays: dict[str, Any] = {
             "middle": p.middle,
@@ -164,12 +164,12 @@ class BanditModel:
 
     @classmethod
     def load(cls, saved: Saved, policy: ValuePolicy) -> BanditModel:
-        """What `save` gave."""
+        """Return what `save` saved."""
         data: Any = saved.data
         arrays = unpack(saved.arrays)
         texts = None
         if data["texts"] is not None:
-            texts = Texts.load(_under(arrays, "texts."), data["texts"])
+            texts = Texts.load(under(arrays, "texts."), data["texts"])
         view = View(policy, tuple(data["categories"]), data["guess"], texts)
         coefficients = arrays["middle"], arrays["coefficients"], arrays["inverse"]
         near = None
@@ -177,7 +177,3 @@ class BanditModel:
             tables = arrays["words"], arrays["rewards"], arrays["counts"]
             near = Neighbours(*tables, data["most"])
         return cls(view, Posterior(*coefficients, data["noise"]), near)
-
-
-def _under(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}

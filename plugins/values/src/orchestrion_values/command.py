@@ -1,4 +1,4 @@
-"""`orchestrion statistics`: what bandits have tried, exported and merged."""
+"""The command `statistics`: export and merge what bandits have tried."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["statistics"]
 @click.option(
     "--cap",
     type=click.FloatRange(min=0, min_open=True),
-    help="Count each choice for so many tries.",
+    help="Count each choice for at most so many tries.",
 )
 def statistics(sources: tuple[str, ...], cap: float | None) -> int:
     """Print what bandits have tried, as JSON, the sums of all sources.
@@ -61,7 +61,7 @@ def _tries(source: str) -> Tries:
 
 
 def _of_state(saved: Saved) -> Tries | None:
-    """The statistics in a trainer's saved state; None if it holds none."""
+    """The statistics in a trainer's saved state, if any."""
     from orchestrion_values.arrays import unpack
     from orchestrion_values.tries import Tries
 

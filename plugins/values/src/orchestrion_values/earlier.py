@@ -1,4 +1,4 @@
-"""Episodes of other runs, as something to learn from."""
+"""Learn from episodes of other runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["NotReplayable", "of_run", "problems_of", "situations_of"]
 
 
 class NotReplayable(Exception):
-    """Raised for an episode whose situations cannot be found again; its text says why."""
+    """Raised for an episode whose situations cannot be restored; its text says why."""
 
 
 def problems_of(task: Task) -> dict[str, Problem]:
@@ -34,24 +34,24 @@ def problems_of(task: Task) -> dict[str, Problem]:
 
 
 def situations_of(episode: Episode, task: Task, problem: Problem) -> list[Situation]:
-    """Return what each decision of a stored episode was taken on.
+    """Return the situation of each decision of a stored episode.
 
-    What the environment showed is not stored. It is played again from the turns.
+    Observations are not stored: the environment is replayed from the turns.
 
     Args:
         episode: with its turns and decisions.
-        task: that it is an episode of.
-        problem: the episode's, with its hidden part.
+        task: of the episode.
+        problem: of the episode, with its hidden part.
 
     Raises:
-        NotReplayable: decisions are missing, several agents were started at once, or the episode
-            ends with another observation than the stored one, as where a task draws at random.
+        NotReplayable: decisions are missing, several agents were started at once, or the last
+            observation differs from the stored one, as in tasks with random draws.
     """
     if not episode.decisions:
         raise NotReplayable("the run kept no decisions (run.retention)")
     if any(len(decision.start) > 1 for decision in episode.decisions):
         raise NotReplayable("several agents were started at once")
-    # Keys are not kept; that they made no difference is checked at the end.
+    # Keys are not stored; the check at the end shows whether they matter.
     key, start = Key(0), getattr(task, "start", None)
     step: Step = start(problem, key) if start is not None else Step()
     turns = {turn.decision: turn for turn in episode.turns}
@@ -63,26 +63,26 @@ def situations_of(episode: Episode, task: Task, problem: Problem) -> list[Situat
             if hasattr(task, "step"):
                 step = task.step(step.state, turn, key)
     if episode.observation is not None and step.observation != episode.observation:
-        raise NotReplayable("its turns played again show something else: the task draws at random")
+        raise NotReplayable("a replay of its turns ends differently: the task draws at random")
     return result
 
 
 async def of_run(
     run: str, policy: ValuePolicy, path: str, source: str = "train"
 ) -> tuple[list[Episode], list[str]]:
-    """Return a run's episodes, with the records that a trainer of `policy` learns from.
+    """Return a run's episodes with records for a trainer of `policy`.
 
     Args:
         run: its folder or name.
-        policy: whose choices the decisions have to be.
-        path: the place in the config that names the run, for errors.
+        policy: the decisions must be among its choices.
+        path: the key in the config that names the run, for errors.
         source: "train", or the name of an evaluation.
 
     Returns:
         The episodes, and notes on those that were left out.
 
     Raises:
-        UsageError: it is no run, or nothing of it can be learned from.
+        UsageError: it is not a run, or has nothing to learn from.
     """
     from orchestrion.runs import RunReader, open_run
 
@@ -111,7 +111,7 @@ async def of_run(
 def _recorded(
     episode: Episode, task: Task, hidden: Mapping[str, Problem], policy: ValuePolicy
 ) -> Episode:
-    """An episode whose decisions have a record."""
+    """The episode with records in its decisions."""
     if episode.reward is None:
         raise NotReplayable("it has no reward")
     situations = situations_of(episode, task, hidden.get(episode.problem.id, episode.problem))
@@ -120,14 +120,14 @@ def _recorded(
     for decision, situation, row in zip(episode.decisions, situations, allowed, strict=True):
         place = _place(policy, decision.start)
         if place is None or not row[place]:
-            raise NotReplayable("it chose what this team does not have, or may not choose there")
+            raise NotReplayable("it made a choice that this team lacks or may not make there")
         chance = math.exp(min(decision.logp, 0.0)) if decision.logp is not None else 1.0
         decisions.append(replace(decision, record=Taken(situation, place, row, chance)))
     return replace(episode, decisions=tuple(decisions))
 
 
 def _place(policy: ValuePolicy, started: Sequence[Activation]) -> int | None:
-    """The place of what a decision started; of stopping, where it started nothing."""
+    """The index of a decision's choice; of stopping if it started nothing."""
     wanted = (started[0].agent, started[0].option) if started else None
     known = [None if one is None else (one.agent, one.option) for one in policy.choices]
     return known.index(wanted) if wanted in known else None

@@ -1,4 +1,4 @@
-"""The ensemble that `fitted` fits, as arrays: its scale, its linear values, its trees."""
+"""The ensemble that `fitted` fits, as arrays: scale, linear values, trees."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from orchestrion_values.policy import Floats
-from orchestrion_values.transitions import Ints, Transitions, widened
+from orchestrion_values.arrays import Floats, Ints
+from orchestrion_values.transitions import Transitions, widened
 
 __all__ = ["WIDE", "Fitted", "Scale", "Trees", "rows_of"]
 
 WIDE, COMPONENTS = 96, 32
-"""Blocks of the context that are wider are projected on as many principal components."""
+"""Wider blocks of the context are projected on so many principal components."""
 BLOCK = 4096
 
 
 @frozen(eq=False)
 class Scale:
-    """Numbers of situations, brought to one scale: z = (context - mean) @ project.
+    """Scales numbers of situations: z = (context - mean) @ project.
 
     Args:
         mean: of the context [w].
         project: to d numbers [w, d].
         middle: mean of the numbers of choices [v].
-        width: their deviation, 1 where they do not vary [v].
+        width: their standard deviation, 1 if they do not vary [v].
     """
 
     mean: Floats
@@ -37,10 +37,10 @@ class Scale:
 
     @classmethod
     def of(cls, data: Transitions, strength: float = 1.0) -> Scale:
-        """The scale of these situations.
+        """Return the scale of these situations.
 
-        Each block of the context has a variance of 1 altogether: numbers of a narrow one are
-        alike, a wide one is projected on its principal components, and has `strength`.
+        Each block of the context gets a total variance of 1: in a narrow one all numbers are equal,
+        a wide one is projected on its principal components and weighted by `strength`.
         """
         mean, start = data.context.mean(axis=0), 0
         parts = []
@@ -58,9 +58,9 @@ class Scale:
         return cls(mean, np.concatenate(parts, axis=1), data.choices.mean(axis=(0, 1)), width_of)
 
     def situations(self, context: Floats, category: Ints, categories: int) -> Floats:
-        """z [n, d + categories]: the context, and which category it is."""
+        """Return z [n, d + categories]: the scaled context and the one-hot category."""
         z = (context - self.mean) @ self.project
-        # Far outside of what was seen a linear value says nothing.
+        # Linear values do not extrapolate far outside the data.
         z = np.clip(z, -1.5, 1.5)
         if categories < 2:
             return z
@@ -70,14 +70,14 @@ class Scale:
         return np.concatenate([z, known], axis=1)
 
     def of_choices(self, choices: Floats) -> Floats:
-        """x [n, k, v]."""
+        """Return the scaled numbers of choices x [n, k, v]."""
         known = len(self.middle)
         result: Floats = (widened(choices, known)[:, :, :known] - self.middle) / self.width
         return result
 
 
 def _alike(block: Floats) -> Floats:
-    """Every number that varies, at one deviation [w, d]."""
+    """Scale all varying numbers to equal deviation [w, d]."""
     spread = block.std(axis=0)
     varied = np.flatnonzero(spread > 1e-9)
     result = np.zeros((len(spread), len(varied)))
@@ -86,10 +86,10 @@ def _alike(block: Floats) -> Floats:
 
 
 def _components(block: Floats) -> Floats:
-    """The principal components, each with the deviation that it has [w, d]."""
+    """The principal components with their own deviations [w, d]."""
     values, vectors = np.linalg.eigh(block.T @ block / len(block))
     best = vectors[:, ::-1][:, :COMPONENTS]
-    # The sign of a component is a matter of the library's version.
+    # The sign of a component depends on the library's version.
     best = best * np.where(best[abs(best).argmax(axis=0), np.arange(best.shape[1])] < 0, -1, 1)
     result: Floats = best / max(1e-9, values.clip(0).sum() ** 0.5)
     return result
@@ -102,10 +102,10 @@ class Trees:
     Args:
         left: [trees, nodes].
         right: likewise.
-        feature: what a node asks about.
-        threshold: up to this, left.
-        value: what a leaf says.
-        weight: how far to trust them, 0 to 1.
+        feature: that a node compares.
+        threshold: values up to it go left.
+        value: prediction of a leaf.
+        weight: of the predictions, 0 to 1.
     """
 
     left: NDArray[np.int32]
@@ -117,7 +117,7 @@ class Trees:
 
     @classmethod
     def of(cls, grown: Sequence[Any], weight: float) -> Trees:
-        """Fitted trees of scikit-learn."""
+        """Convert fitted trees of scikit-learn."""
         trees = [one.tree_ for one in grown]
         size = max(tree.node_count for tree in trees)
 
@@ -137,7 +137,7 @@ class Trees:
         )
 
     def predict(self, rows: NDArray[Any]) -> Floats:
-        """The weighted mean of all trees [n]."""
+        """Return the weighted mean of all trees [n]."""
         x = rows.astype(np.float32)  # as the trees were grown
         count, size = self.left.shape
         first = np.arange(count) * size
@@ -166,15 +166,15 @@ class Fitted:
     """An ensemble of m value functions of k choices; member 0 is the mean.
 
     Args:
-        scale: what numbers are brought to.
+        scale: of the numbers.
         categories: names, in the order of the last numbers of z.
-        shared: weights of z that all choices have [m, d].
+        shared: weights of z for all choices [m, d].
         bias: of the choices [m, k].
         own: weights of z by choice [m, k, d].
         told: weights of the choices' own numbers [m, v].
-        centre: what is added to every value.
-        trees: what the linear part leaves over; None with few decisions.
-        lost: root of the mean squared error on episodes left out, in rewards.
+        centre: added to every value.
+        trees: of the residuals of the linear part; None with few decisions.
+        lost: root mean squared error on left-out episodes, in rewards.
     """
 
     scale: Scale
@@ -188,7 +188,7 @@ class Fitted:
     lost: float = 0.0
 
     def values(self, context: Floats, choices: Floats, category: Ints) -> Floats:
-        """Q of every member, situation and choice [m, n, k]."""
+        """Return Q of every member, situation and choice [m, n, k]."""
         z = self.scale.situations(context, category, len(self.categories))
         x = self.scale.of_choices(choices)
         result = self.linear(z, x)
@@ -197,7 +197,7 @@ class Fitted:
         return result
 
     def linear(self, z: Floats, x: Floats) -> Floats:
-        """The linear part [m, n, k]."""
+        """Return the linear part [m, n, k]."""
         result: Floats = self.own @ z.T  # [m, k, n]
         result += (self.shared @ z.T)[:, None] + self.bias[:, :, None] + self.centre
         if x.shape[2]:
@@ -205,7 +205,7 @@ class Fitted:
         return result.swapaxes(1, 2)
 
     def save(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Arrays, and plain data."""
+        """Return arrays and plain data."""
         arrays = {name: getattr(self, name) for name in WEIGHTS}
         arrays |= {f"scale.{name}": getattr(self.scale, name) for name in SCALE}
         weight = None
@@ -221,7 +221,7 @@ class Fitted:
 
     @classmethod
     def load(cls, arrays: Mapping[str, Any], data: Mapping[str, Any]) -> Fitted:
-        """What `save` gave."""
+        """Return what `save` saved."""
         trees = None
         if data["weight"] is not None:
             nodes: Any = {name: np.asarray(arrays[f"trees.{name}"]) for name in TREES}
@@ -244,7 +244,7 @@ TREES = ("left", "right", "feature", "threshold", "value")
 
 
 def rows_of(z: Floats, x: Floats) -> Floats:
-    """What trees see of every situation and choice [n k, d + v + k]."""
+    """Return the features of trees for every situation and choice [n k, d + v + k]."""
     n, k, _ = x.shape
     each = np.broadcast_to(z[:, None], (n, k, z.shape[1]))
     which = np.broadcast_to(np.eye(k), (n, k, k))

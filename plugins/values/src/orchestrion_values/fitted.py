@@ -2,39 +2,39 @@
 
 Sources: fitted Q iteration on regression trees (Ernst, Geurts, Wehenkel 2005) and randomised
 least-squares value iteration (Osband, Van Roy, Wen 2016): every member of the ensemble is fitted
-on targets with noise and shrunk towards values drawn at random, so that members differ where
-little is known; whoever acts by one member for an episode tries that out (Thompson sampling).
+on noisy targets and shrunk towards random values, so that members differ where little is known.
+Following one member for an episode explores that (Thompson sampling).
 
     Q(s, a) = w z(s) + u[problem] + b[a] + V[a] z(s) + c x(s, a)  +  trees(z(s), a, x(s, a))
     target  = r, at the end; else r + max over allowed a' of Q(s', a'), within what was returned
 
-Departures:
-1. The members share one design and one regression of trees on what the linear part leaves over,
+Deviations:
+1. The members share one design and one regression of trees on the residuals of the linear part,
    weighted by how well it predicts rows it was not fitted on; so a refit is one factorisation.
-2. The value of a problem, u, takes up what is easy or hard about it, so that choices tried on
-   different problems can be compared; a problem that is not known has 0.
-3. The penalty is chosen by the error on episodes left out, in closed form, and the noise is that.
-4. Member 0 has neither noise nor a draw: it is the mean, and what is used in the end.
+2. The value of a problem, u, is its difficulty, so that choices tried on different problems can be
+   compared; it is 0 for unknown problems.
+3. The penalty is chosen by the error on left-out episodes, in closed form; the noise is that error.
+4. Member 0 has neither noise nor random values: it is the mean, and is used in the end.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
+from orchestrion_values.arrays import Floats, Ints
 from orchestrion_values.ensemble import WIDE, Fitted, Scale, Trees, rows_of
-from orchestrion_values.policy import Floats
-from orchestrion_values.transitions import Ints, Transitions
+from orchestrion_values.transitions import Transitions
 
 __all__ = ["fit"]
 
 STRENGTHS = (0.0, 1.0, 3.0)
-"""What a wide block may count for beside a narrow one."""
+"""Candidate weights of a wide block beside a narrow one."""
 PENALTIES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 SWEEPS = 12
 ROUNDS = 3
 FEWEST = 150
-"""Decisions below which no trees are fitted."""
+"""The minimum of decisions for trees."""
 
 
 def fit(data: Transitions, seed: int, *, members: int = 16, trees: int = 40) -> Fitted:
@@ -51,7 +51,7 @@ def fit(data: Transitions, seed: int, *, members: int = 16, trees: int = 40) -> 
 
 @frozen(eq=False)
 class _Design:
-    """Rows of the regression, and where the weights of each part stand."""
+    """Rows of the regression, and the slices of its parts."""
 
     rows: Floats
     parts: tuple[slice, ...]
@@ -71,7 +71,7 @@ class _Design:
 
 
 def _folds(episode: Ints) -> Ints:
-    """The rows of each episode [e, l], filled up with -1."""
+    """The rows of each episode [e, l], padded with -1."""
     places: dict[int, list[int]] = {}
     for row, first in enumerate(episode.tolist()):
         places.setdefault(first, []).append(row)
@@ -80,10 +80,10 @@ def _folds(episode: Ints) -> Ints:
 
 
 def _left_out(left: Floats, inverse: Floats, y: Floats, folds: Ints) -> float:
-    """The root of the mean squared error of a ridge regression on episodes that it did not see.
+    """The root mean squared error of a ridge regression on left-out episodes.
 
-    Rows of one episode share its luck, so that leaving out single ones would flatter. What is left
-    of a fold's y is (I - H)^-1 times what the fit on all leaves of it, H its part of the hat matrix
+    Rows of one episode are correlated, so whole episodes are left out. The residuals of a fold are
+    (I - H)^-1 times those of the fit on all rows, H its block of the hat matrix
     `left diag(inverse) left^T`.
     """
     over = np.append(y - left @ (inverse * (left.T @ y)), 0.0)
@@ -105,7 +105,7 @@ class _Fit:
         self.at = np.flatnonzero(data.choice >= 0)
         self.place = data.choice[self.at]
         problem = data.problem[self.at]
-        # Who comes once or never again is better known by what is shown of it.
+        # Problems that rarely come back are better described by what they show.
         first = data.episode[self.at]
         episodes = len(set(first.tolist()))
         problems = len(data.problems)
@@ -127,7 +127,7 @@ class _Fit:
             self._try(strength, problems)
 
     def _try(self, strength: float, problems: int) -> None:
-        """Take over a scale, and the penalty that goes with it, if they predict returns better."""
+        """Adopt a scale and its best penalty if they predict returns better."""
         data = self.data
         scale = Scale.of(data, strength)
         z = scale.situations(data.context, data.category, len(data.categories))
@@ -152,7 +152,7 @@ class _Fit:
                 self.scale, self.z, self.x, self.design = scale, z, x, design
 
     def solve(self, y: Floats, prior: Floats) -> Floats:
-        """Weights [D, m] nearest to `prior` [D, m] that fit y [n, m]."""
+        """Weights [D, m] that fit y [n, m], shrunk towards `prior` [D, m]."""
         rows = self.design.rows
         gradient = rows.T @ (y - rows @ prior)
         return prior + self.basis @ (self.inverse[:, None] * (self.basis.T @ gradient))
@@ -163,7 +163,7 @@ class _Fit:
         prior = self.random.standard_normal((width, m)) * self.noise / np.sqrt(self.penalty)
         eased[:, 0], prior[:, 0] = 0.0, 0.0
         forest, over = None, np.zeros(n)
-        every = np.zeros(self.x.shape[:2])  # what the trees say of every choice
+        every = np.zeros(self.x.shape[:2])  # the trees' prediction for every choice
         weights = self.solve(self.returns[:, None] + eased, prior)
         for turn in range(ROUNDS):
             for _ in range(SWEEPS):
@@ -179,7 +179,7 @@ class _Fit:
         return self.model(weights, forest)
 
     def targets(self, weights: Floats, every: Floats) -> Floats:
-        """What each decision was worth [n, m], by what the weights say of the next one."""
+        """Targets of decisions [n, m], by the values of the next decision."""
         result = np.repeat((self.data.reward[self.at] / self.spread)[:, None], weights.shape[1], 1)
         model = self.model(weights, None, scaled=True)
         # [m, n', k]
@@ -197,10 +197,7 @@ class _Fit:
         return result
 
     def grown(self, left: Floats) -> tuple[Trees, Floats, Floats]:
-        """Trees on what the linear part leaves over.
-
-        With what they say of each decision [n], and of every choice [n', k].
-        """
+        """Trees on the residuals; their predictions for decisions [n] and all choices [n', k]."""
         from sklearn.tree import ExtraTreeRegressor
 
         k, episodes = self.x.shape[1], len(self.folds)
@@ -211,7 +208,7 @@ class _Fit:
             fold[places[places >= 0]] = number
         grown, total, count = [], np.zeros(len(rows)), np.zeros(len(rows))
         for _ in range(self.trees):
-            # Whole episodes are drawn, or a tree would know the luck of those it is tried on.
+            # Whole episodes are drawn, as rows of one episode are correlated.
             drawn = np.bincount(self.random.integers(episodes, size=episodes), minlength=episodes)
             weight = drawn[fold].astype(np.float64)
             seed = int(self.random.integers(2**31))
@@ -225,7 +222,7 @@ class _Fit:
         power = float(guess @ guess)
         weight_of = float(np.clip(left @ guess / power, 0, 1)) if power > 0 else 0.0
         trees = Trees.of(grown, weight_of)
-        # Of a row itself the trees may only say what others show, or the linear part sees nothing.
+        # For fitted rows the out-of-bag prediction is used, or no residual would be left.
         return trees, weight_of * guess, trees.predict(every).reshape(-1, k)
 
     def model(self, weights: Floats, trees: Trees | None, *, scaled: bool = False) -> Fitted:
@@ -234,10 +231,7 @@ class _Fit:
         k, d, m = self.x.shape[1], self.z.shape[1], weights.shape[1]
         shared, bias, own, told, _ = ((unit * weights[part]).T for part in self.design.parts)
         if trees is not None and not scaled:
-            trees = Trees(
-                trees.left, trees.right, trees.feature, trees.threshold,
-                trees.value * unit, trees.weight,
-            )  # fmt: skip
+            trees = evolve(trees, value=trees.value * unit)
         return Fitted(
             self.scale,
             self.data.categories,

@@ -23,14 +23,13 @@ from orchestrion import (
     Situation,
     gather,
 )
-from orchestrion_values.arrays import pack, unpack
+from orchestrion_values.arrays import Floats, Mask, pack, unpack
 from orchestrion_values.ensemble import Fitted
 from orchestrion_values.fitted import fit
-from orchestrion_values.learner import ValueLearner
+from orchestrion_values.fitted_q import batches
+from orchestrion_values.learner import ValueLearner, probing
 from orchestrion_values.plans import LEARNED, LONGEST, Arm, Tried, believed, next_of, of_those_tried
-from orchestrion_values.policy import Exploring, Floats, Mask, Taken, ValuePolicy
-from orchestrion_values.probing import probing
-from orchestrion_values.sizes import batches
+from orchestrion_values.policy import Exploring, Taken, ValuePolicy
 from orchestrion_values.transitions import Transitions
 
 if TYPE_CHECKING:
@@ -39,22 +38,22 @@ if TYPE_CHECKING:
 __all__ = ["FittedLearner", "FittedModel"]
 
 FINISHING = 0.3
-"""The last share of the episodes, in which the mean of the values meets the best sequences."""
+"""The last share of the episodes: they compare the mean of the values with the best sequences."""
 RIVALS = 2
-"""How many sequences; each runs on the same problems and keys as the mean of the ensemble."""
+"""The number of compared sequences; they run on the same problems and keys as the mean."""
 ENOUGH = 200
-"""Stop trying sequences after this many episodes that followed one."""
+"""After this many episodes with sequences, no more of them are tried."""
 
 
 @frozen(eq=False)
 class FittedModel:
-    """Value functions at work in a policy.
+    """The model that the trainer `fitted-q` installs.
 
     Args:
         fitted: the ensemble.
-        policy: whose encoders make the numbers.
-        caution: how many deviations of the members a value is lowered by.
-        plan: a sequence to follow, where that proved better than the values.
+        policy: its encoders are used.
+        caution: values are lowered by so many standard deviations of the members.
+        plan: a sequence to follow instead, if it proved better than the values.
     """
 
     fitted: Fitted
@@ -65,14 +64,14 @@ class FittedModel:
     name = "fitted-q"
 
     def members(self, situations: Sequence[Situation]) -> Floats:
-        """The values by each member of the ensemble [m, n, k]; the first is their mean."""
+        """Return the values by each member of the ensemble [m, n, k]; the first is the mean."""
         encoded = self.policy.encode(situations)
         places = {name: i for i, name in enumerate(self.fitted.categories)}
         category = [places.get(one.problem.category, -1) for one in situations]
         return self.fitted.values(encoded.context, encoded.choices, np.array(category, np.int64))
 
     def scores(self, situations: Sequence[Situation], allowed: Mask) -> Floats:
-        """The mean of the values, lowered where they are uncertain; above it, what is planned."""
+        """Return the cautious mean; a planned choice has the highest score."""
         values = self.members(situations)
         result: Floats = values[0]
         if self.caution:
@@ -85,32 +84,32 @@ class FittedModel:
         return result
 
     def save(self) -> Saved:
-        """The ensemble."""
+        """Return ensemble, caution and plan."""
         arrays, data = self.fitted.save()
         return Saved(pack(arrays), {**data, "caution": self.caution, "plan": self.plan})
 
     @classmethod
     def load(cls, saved: Saved, policy: ValuePolicy) -> FittedModel:
-        """What `save` gave."""
+        """Return what `save` saved."""
         data: Any = saved.data
         plan = None if data["plan"] is None else tuple(data["plan"])
         return cls(Fitted.load(unpack(saved.arrays), data), policy, data["caution"], plan)
 
 
 class FittedLearner(ValueLearner):
-    """Trains the policy `values`; its state is every decision, and every sequence tried."""
+    """Trains the policy `values`; its state is every decision and every tried sequence."""
 
     name = "fitted-q"
 
     def __init__(self, settings: FittedQ, ctx: OpenContext) -> None:
         super().__init__(ctx, batches(settings.episodes))
-        self.settings, self._tell = settings, ctx.note
+        self.settings, self._write_note = settings, ctx.note
         self._data: Transitions | None = None
         self._tried: list[Tried] = []
         self._seen = 0
 
     async def iterate(self, i: int, session: Session) -> Metrics:
-        """Episodes by members of the ensemble and by sequences, then a fit on all episodes."""
+        """Play episodes by members of the ensemble and by sequences, then fit on all episodes."""
         self.check(session)
         policy: ValuePolicy = session.policy
         if self.settings.runs and self._data is None:
@@ -146,12 +145,12 @@ class FittedLearner(ValueLearner):
         session: Session,
         arms: Sequence[Arm | None] | None = None,
     ) -> Metrics:
-        """Take some episodes in, whoever ran them; fit, and install what was fitted.
+        """Learn from episodes, whoever ran them, and install the fitted model.
 
         Args:
-            episodes: in any number.
-            session: whose policy is trained.
-            arms: what each followed, None for the values; by default what it did.
+            episodes: any number of them.
+            session: its policy is trained.
+            arms: the sequence that each followed, None for the values; by default its choices.
         """
         policy: ValuePolicy = session.policy
         self._seen += len(episodes)
@@ -167,7 +166,7 @@ class FittedLearner(ValueLearner):
         return {**metrics, "value_error": model.fitted.lost, "tree_weight": trees, "fixed": fixed}
 
     def _fitted(self, policy: ValuePolicy) -> FittedModel:
-        """Fit on every decision so far; with the best sequence, if it did better than the mean."""
+        """Fit on all decisions; adopt the best sequence if it did better than the mean."""
         assert self._data is not None
         s, seed = self.settings, self.key.child("fit", len(self._data)).integer()
         fitted = fit(self._data, seed, members=s.members, trees=s.trees)
@@ -183,15 +182,15 @@ class FittedLearner(ValueLearner):
             self._data = new if self._data is None else self._data.joined(new)
 
     async def _learn_from_runs(self, policy: ValuePolicy) -> None:
-        """Take in the decisions of other runs; their sequences may have gone by what was shown."""
+        """Learn from decisions of other runs, but not their sequences, which may be reactive."""
         from orchestrion_values.earlier import of_run
 
-        told = []
+        notes = []
         for run in self.settings.runs:
-            episodes, notes = await of_run(run, policy, f"{self.path}.runs")
-            told += [f"{run}: learned from {len(episodes)} episodes", *notes]
+            episodes, lost = await of_run(run, policy, f"{self.path}.runs")
+            notes += [f"{run}: learned from {len(episodes)} episodes", *lost]
             self._add(policy, gather(episodes, Taken))
-        self._tell("runs", "; ".join(told))
+        self._write_note("runs", "; ".join(notes))
         if not self.settings.plans:
             policy.model = self._fitted(policy)
 
@@ -202,7 +201,7 @@ class FittedLearner(ValueLearner):
         experiences: Sequence[Experience[Taken]],
         arms: Sequence[Arm | None] | None,
     ) -> None:
-        """Remember which sequences were followed, and what came of it."""
+        """Record which sequences were followed, and their rewards."""
         if not self.settings.plans:
             return
         followed = dict(zip(map(id, episodes), arms, strict=True)) if arms is not None else {}
@@ -214,24 +213,24 @@ class FittedLearner(ValueLearner):
                 self._tried.append(Tried(arm, one.episode.problem.id, one.returns[0]))
 
     def _finishing(self, i: int) -> bool:
-        """Whether it is time to set the values against the best sequences."""
+        """Whether the final comparison with the best sequences has begun."""
         left = sum(self.sizes[i:])
         return bool(self._tried) and left <= FINISHING * self.settings.episodes
 
     def _rivals(self, policy: ValuePolicy) -> list[Arm]:
-        """The mean of the values, and the best sequences of those tried."""
+        """The mean of the values, and the best tried sequences."""
         ranked = of_those_tried(self._tried, _agents(policy)).ranked
         return [LEARNED, *[arm for arm in ranked if arm != LEARNED][:RIVALS]]
 
     def _arms(self, policy: ValuePolicy, keys: Sequence[Key]) -> list[Arm | None]:
-        """What each episode follows; None: a member of the ensemble."""
+        """The sequence of each episode; None for a member of the ensemble."""
         result: list[Arm | None] = [None] * len(keys)
         share = self.settings.plans
         if share and self._tried and len(self._tried) < ENOUGH:
             random = np.random.Generator(np.random.PCG64(keys[0].child("plans").integer()))
             new = believed(self._tried, _agents(policy), self.turns or LONGEST)
             again = of_those_tried(self._tried, _agents(policy))
-            # Half of them were tried before: else nearly every episode tries another sequence.
+            # Every second one was tried before, or nearly every episode would try a new one.
             draws = zip(new.draws(random, len(keys)), again.draws(random, len(keys)), strict=True)
             for n, pair in enumerate(draws):
                 if int((n + 1) * share) > int(n * share):
@@ -241,7 +240,7 @@ class FittedLearner(ValueLearner):
     # ------------------------------------------------------------------ state
 
     def save(self) -> Saved:
-        """Every decision and every sequence so far."""
+        """Return every decision and every tried sequence."""
         tried = [[list(one.arm), one.problem, one.reward] for one in self._tried]
         rest = {"seen": self._seen, "tried": tried}
         if self._data is None:
@@ -250,7 +249,7 @@ class FittedLearner(ValueLearner):
         return Saved(pack(arrays), {**data, **rest})
 
     def load(self, saved: Saved) -> None:
-        """What `save` gave."""
+        """Restore what `save` saved."""
         data: Any = saved.data
         self._seen = data["seen"]
         self._tried = [Tried(tuple(arm), name, reward) for arm, name, reward in data["tried"]]
@@ -258,14 +257,14 @@ class FittedLearner(ValueLearner):
 
 
 def _agents(policy: ValuePolicy) -> int:
-    """How many choices there are, stopping left out."""
+    """The number of choices without stopping."""
     return sum(choice is not None for choice in policy.choices)
 
 
 def _by(model: FittedModel, way: Arm | int) -> Exploring:
-    """Goes by a sequence or by one member, 0 being the mean.
+    """An explorer that follows a sequence, or a member of the ensemble (0 is the mean).
 
-    How many members agree is recorded as the probability.
+    The share of members that agree is recorded as the probability.
     """
 
     def choose(

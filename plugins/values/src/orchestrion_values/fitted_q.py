@@ -9,30 +9,29 @@ from typing import Annotated, ClassVar
 from attrs import Factory, frozen
 
 from orchestrion import JSON, Meta, OpenContext, Trainer
-from orchestrion_values.sizes import batches
 
-__all__ = ["FittedQ"]
+__all__ = ["FittedQ", "batches"]
 
 
 @frozen
 class FittedQ:
-    """Teaches the policy `values` what each choice is worth, from every episode it has seen.
+    """Trains the policy `values` by fitted Q iteration on all episodes so far.
 
-    The first episodes try choices at random and end at a random length. Then an ensemble of value
-    functions is fitted on all episodes so far. Some of the further episodes go by one member of it,
-    so that what is little known is tried, stopping no more than the rest; the others follow fixed
-    sequences that may be the best. In the end the policy goes by the mean, or follows a sequence,
-    whichever did better. See `orchestrion_values.fitted` and `plans` for the arithmetic.
+    The first episodes make random choices and have random lengths. Then an ensemble of value
+    functions is fitted on all episodes. Some of the further episodes follow one member of it, which
+    explores what is little known; the others follow fixed sequences that may be the best. In the
+    end the policy uses the mean or a sequence, whichever did better. See
+    `orchestrion_values.fitted` and `plans` for the arithmetic.
 
     Args:
         episodes: training episodes of the whole run.
-        members: of the ensemble, besides the mean.
-        trees: in the regression of what a linear value leaves over; 0 for none.
-        caution: how many deviations of the ensemble a value is lowered by in use.
+        members: size of the ensemble, besides the mean.
+        trees: number of trees on the residuals of the linear values; 0 for none.
+        caution: in use, values are lowered by so many standard deviations of the ensemble.
         plans: the share of episodes, after the first and before the last 30 %, that follow fixed
-            sequences, up to 200 in all; 0 for no sequences at all.
-        runs: folders or names of other runs of the same choices, whose stored training episodes
-            are learned from too, whatever policy they went by.
+            sequences, at most 200 in total; 0 for no sequences.
+        runs: folders or names of other runs with the same choices; their stored training episodes
+            are learned from too, whatever their policy was.
     """
 
     episodes: Annotated[int, Meta(ge=1)] = 300
@@ -46,12 +45,24 @@ class FittedQ:
 
     @property
     def iterations(self) -> int:
-        """Of growing size; see `sizes.batches`."""
+        """The number of batches."""
         return len(batches(self.episodes))
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """The trainer at work."""
+        """Yield the trainer."""
         from orchestrion_values.fitted_learner import FittedLearner
 
         yield FittedLearner(self, ctx)
+
+
+FIRST, GROWTH, LEAST = 6, 0.15, 8
+
+
+def batches(episodes: int) -> list[int]:
+    """Return sizes of iterations: a first batch, then shares of the episodes before."""
+    sizes = [max(1, min(64, episodes // FIRST))]
+    while (left := episodes - sum(sizes)) > 0:
+        size = max(LEAST, int(GROWTH * sum(sizes)))
+        sizes.append(left if left < 2 * LEAST or left < size else size)
+    return sizes

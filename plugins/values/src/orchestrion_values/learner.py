@@ -1,21 +1,24 @@
-"""What all trainers of the policy `values` have in common."""
+"""What the trainers of the policy `values` share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from orchestrion import OpenContext, Plan, Problem, Session, Split, UsageError, laps
-from orchestrion_values.policy import ValuePolicy
+import numpy as np
 
-__all__ = ["ValueLearner", "refuse_others"]
+from orchestrion import OpenContext, Plan, Problem, Session, Situation, Split, UsageError, laps
+from orchestrion_values.arrays import Floats, Mask
+from orchestrion_values.policy import Exploring, ValuePolicy, sampling
+
+__all__ = ["ValueLearner", "chances", "probing", "refuse_others"]
 
 
 def refuse_others(session: Session, path: str, trainer: str) -> None:
     """Check that the session can be trained.
 
     Raises:
-        UsageError: its policy does not go by values, or the task has no training problems.
+        UsageError: the policy is not `values`, or the task has no training problems.
     """
     if not isinstance(session.policy, ValuePolicy):
         raise UsageError(
@@ -26,7 +29,7 @@ def refuse_others(session: Session, path: str, trainer: str) -> None:
 
 
 class ValueLearner:
-    """A trainer whose iterations are so many episodes each, on every problem in turn.
+    """Base of trainers that play a number of episodes in each iteration, on all problems in turn.
 
     Args:
         ctx: of the trainer.
@@ -41,19 +44,60 @@ class ValueLearner:
 
     @property
     def iterations(self) -> int:
-        """As many as there are sizes."""
+        """The number of iterations."""
         return len(self.sizes)
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """Whole episodes."""
-        episodes = self.sizes[i]
-        return None if turns is None else Plan(episodes * turns, episodes, forked=False)
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
+        """Return the bounds of an iteration; see `Trainer.plan`."""
+        return Plan(self.sizes[i])
 
     def check(self, session: Session) -> None:
         """See `refuse_others`."""
         refuse_others(session, self.path, self.name)
 
     def problems(self, session: Session, start: int, count: int) -> list[Problem]:
-        """Training problems from the `start`-th on, in an order in which all come equally often."""
+        """Return training problems from number `start` on; all come equally often."""
         known = session.problems("train")
         return [known[i] for i in laps(len(known), self.key.child("problems"), start, count)]
+
+
+LONGEST = 12
+"""The maximum of turns in a probing episode where the config sets none."""
+
+
+def probing(policy: ValuePolicy, turns: int | None) -> Exploring:
+    """Return an explorer that knows nothing: choices at random, episodes of random length."""
+    most = min(LONGEST, turns or LONGEST)
+    ends = {member.name for member in policy.roster if member.ends}
+    ending = np.array([choice is None or choice.agent in ends for choice in policy.choices])
+    return sampling(
+        policy, lambda situations, allowed: chances(policy, situations, allowed, ending, most)
+    )
+
+
+def chances(
+    policy: ValuePolicy,
+    situations: Sequence[Situation],
+    allowed: Mask,
+    ending: Mask,
+    most: int,
+) -> Floats:
+    """Return the probability of each choice [n, k], weighed by hints.
+
+    All lengths up to `most` are equally likely; only ending at once, whose reward is soon known, is
+    tried a quarter as often.
+    """
+    weights = np.ones(allowed.shape)
+    for row, situation in zip(weights, situations, strict=True):
+        hints = situation.observation.hints if situation.observation is not None else {}
+        for place, name in enumerate(policy.names):
+            if hints.get(name):
+                row[place] = 0.2 + 1.6 * hints[name][0]
+    end, go = np.where(allowed & ending, weights, 0), np.where(allowed & ~ending, weights, 0)
+    some_end, some_go = end.sum(axis=1, keepdims=True), go.sum(axis=1, keepdims=True)
+    done = np.array([[len(one.trajectory)] for one in situations])
+    stop = np.where(done, 1 / np.maximum(most + 1 - done, 1), 0.25 / (most + 0.25))
+    stop = np.where(some_go == 0, 1.0, np.where(some_end == 0, 0.0, stop))
+    result: Floats = stop * end / np.where(some_end == 0, 1, some_end)
+    result += (1 - stop) * go / np.where(some_go == 0, 1, some_go)
+    return result

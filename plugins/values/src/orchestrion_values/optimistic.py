@@ -1,21 +1,21 @@
 """The trainer `optimistic`: plan over what was seen, and hope for the best elsewhere.
 
 After R-max (Brafman and Tennenholtz 2002) and MBIE-EB (Strehl and Littman 2008): what was tried
-too rarely counts as the best possible, everything else gets a bonus / sqrt(tries), and the best
-plan over that is followed. Deviations:
+too rarely counts as the best possible, other choices get a bonus / sqrt(tries), and the best plan
+by these values is followed. Deviations:
 
-* Episodes are finite: plans are made by backward induction, with the number of the decision beside
-  the state, and counts are shared between decisions.
-* States share what they have in common: trees predict, from the features, the effect of a choice
-  and what an end pays. A prediction counts as a few tries, as many as it has proved to be worth
-  (`pooled`), and as far as every two features of the state were tried together (`dynamics`).
+* Episodes are finite: plans use backward induction over state and decision number; counts are
+  shared between decision numbers.
+* States generalise: trees predict, from the features, the effect of a choice and the reward of an
+  end. A prediction counts as a few tries, as many as it has proved to be worth, and at most as many
+  as any two features of the state were tried together (`dynamics`).
 * States are what the task shows, without its clock, and without a history that never repeats
   (`states`).
-* Where such a history is shown, what matters is taken to be hidden: a hidden-state model is learned
-  from it (`log`, `hidden`), and the plan is one over beliefs (`beliefs`). It shares everything
-  among all histories, so that exploring is by chance: softmax, and now and then anything.
-* Plans are made anew when the episodes have grown by the share `growth`; equally good choices are
-  drawn from. The final policy goes by the means, without hope.
+* If such a history is shown, a hidden state is assumed: a model of it is learned (`hidden`), and
+  the plan is over beliefs (`beliefs`). This model shares all data between histories, so exploration
+  is random: softmax, mixed with uniform.
+* A new plan is made when the episodes have grown by the share `growth`; ties are drawn from. The
+  final policy uses means without bonus.
 """
 
 from __future__ import annotations
@@ -33,25 +33,23 @@ __all__ = ["Optimistic"]
 
 @frozen
 class Optimistic:
-    """Learns what choices lead to, tries what is unknown, and plans.
+    """Trains the policy `values` by a learned model of the task, optimism and planning.
 
-    For tasks that show where things stand as features, where few episodes have to do. It trains
-    the policy `values`.
+    For tasks that show their state as features, with few episodes.
 
     Args:
         episodes: training episodes of the whole run.
         known: tries after which a choice in a state no longer counts as the best possible.
-        bonus: what is added to its value then, over the square root of the tries, as a share of the
+        bonus: added to its value then, over the square root of the tries, as a share of the
             difference between the best and the worst end.
-        best: what the best end pays, if no better one was seen.
+        best: the reward of the best end, if no better one was seen.
         levels: a feature with more different values is cut into so many intervals.
-        hidden_states: of the model of what is hidden, where what was heard is shown call by call; 0
-            never looks for it.
-        tries: random beginnings of that model's fit.
-        temperature: how much worse a choice may look to be tried there, as a share of the same
-            difference.
-        random: the share of choices there that are any.
-        growth: plan anew after so many more episodes, as a share of those already made.
+        hidden_states: of the hidden-state model, if the task shows its history call by call; 0
+            never learns one.
+        tries: random starts of that model's fit.
+        temperature: of exploring with that model, as a share of the same difference.
+        random: the share of uniformly random choices with that model.
+        growth: plan again after so many more episodes, as a share of those before.
     """
 
     episodes: Annotated[int, Meta(ge=1)] = 1000
@@ -79,12 +77,12 @@ class Optimistic:
 
     @property
     def iterations(self) -> int:
-        """As many plans as are made."""
+        """The number of plans."""
         return len(self.sizes)
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """The trainer at work."""
+        """Yield the trainer."""
         from orchestrion_values.optimism.learner import Learner
 
         yield Learner(self, ctx)

@@ -1,8 +1,4 @@
-"""The trainer `auto` at work: some episodes at random, a look at them, then the trainer picked.
-
-The rule, in `pick`, is short on purpose: it goes by what the episodes show and by nothing else, so
-that anybody can say why a trainer was picked.
-"""
+"""The trainer `auto` at work: it looks at the first episodes, picks a trainer and runs it."""
 
 from __future__ import annotations
 
@@ -29,9 +25,8 @@ from orchestrion import (
     gather,
     laps,
 )
-from orchestrion_values.learner import refuse_others
+from orchestrion_values.learner import probing, refuse_others
 from orchestrion_values.policy import Taken, ValuePolicy
-from orchestrion_values.probing import probing
 
 if TYPE_CHECKING:
     from orchestrion_values.auto import Auto
@@ -39,34 +34,34 @@ if TYPE_CHECKING:
 __all__ = ["Look", "Picker", "look", "pick"]
 
 COVERED = 0.4
-"""From this share of situations that come back, what is shown can be counted."""
+"""The share of repeating situations from which they can be counted."""
 MOSTLY = 0.5
-"""From this share, where it cannot be told whether something is hidden."""
+"""The same if it is unknown whether something is hidden."""
 HIDDEN = 0.2
-"""Up to this share of the outcome's variance, what is shown says how an episode ends."""
+"""Up to this unexplained share of the outcome's variance, nothing is hidden."""
 SHORT = 4
-"""Up to so many choices in an episode there is little to plan."""
+"""Up to so many choices in an episode planning gains little."""
 LOGGED = 300
-"""From so many episodes a model of what is hidden can be learned from a log."""
+"""The minimum of episodes to learn a hidden-state model from a log."""
 TEXTS = 200
-"""From so many different texts, learning from their words pays."""
+"""The minimum of different texts to learn from their words."""
 
 
 @frozen
 class Look:
-    """What the first episodes show.
+    """Statistics of the first episodes.
 
     Args:
-        episodes: how many there are.
-        steps: the most choices in one of them, stopping left out.
+        episodes: their number.
+        steps: the maximum of choices in one of them, without stopping.
         choices: of the team.
         shown: whether the task shows numbers.
-        kinds: different situations, by what is shown.
-        covered: the chance that the next situation is one that was seen (Good and Turing).
-        hidden: the share of the variance of outcomes that is within ends that show the same; None
-            where hardly any two of them do.
-        texts: how many different texts the training problems have.
-        log: whether what is shown is a log of what was heard, call by call.
+        kinds: the number of different situations.
+        covered: the probability that the next situation was seen before (Good and Turing).
+        hidden: the share of the variance of outcomes within ends that look the same; None if hardly
+            any two do.
+        texts: the number of different texts of training problems.
+        log: whether the task shows its history call by call.
     """
 
     episodes: int
@@ -83,7 +78,7 @@ class Look:
 def look(
     experiences: Sequence[Experience[Taken]], policy: ValuePolicy, problems: Sequence[Problem] = ()
 ) -> Look:
-    """Look at some episodes, and at the training problems."""
+    """Return the statistics of some episodes and of the training problems."""
     taken = [one for experience in experiences for one in experience.taken]
     counts = Counter(_shown(one.situation) for one in taken)
     single = sum(count == 1 for count in counts.values())
@@ -102,9 +97,9 @@ def look(
 
 def _log(experiences: Sequence[Experience[Taken]], policy: ValuePolicy) -> bool:
     """See `Look.log`."""
+    from orchestrion_values.optimism.hidden import find_log
     from orchestrion_values.optimism.learner import add
-    from orchestrion_values.optimism.log import find_log
-    from orchestrion_values.optimism.seen import Seen
+    from orchestrion_values.optimism.states import Seen
 
     seen = Seen(len(policy.choices))
     for experience in experiences:
@@ -113,7 +108,7 @@ def _log(experiences: Sequence[Experience[Taken]], policy: ValuePolicy) -> bool:
 
 
 def _hidden(experiences: Sequence[Experience[Taken]]) -> float | None:
-    """See `Look.hidden`: by analysis of variance, from ends that came at least twice."""
+    """See `Look.hidden`: analysis of variance over ends that occurred at least twice."""
     groups: dict[Any, list[float]] = {}
     for one in experiences:
         seen = one.episode.observation
@@ -137,12 +132,12 @@ def _numbers(problem: Problem, seen: Observation | None) -> Any:
 
 
 def pick(found: Look, episodes: int, turns: int | None) -> tuple[str, str]:
-    """The trainer for what was found, and why, in words.
+    """Return the name of the best trainer, and the reason in words.
 
     Args:
-        found: by the first episodes.
+        found: the statistics of the first episodes.
         episodes: of the whole run.
-        turns: that an episode may have; None for no limit.
+        turns: the maximum in an episode; None for no limit.
     """
     if turns == 1 or found.steps <= 1:
         why = "an episode is one choice"
@@ -153,7 +148,7 @@ def pick(found: Look, episodes: int, turns: int | None) -> tuple[str, str]:
     if not found.shown:
         return "fitted-q", "the task shows no numbers to tell situations apart by"
     if found.log and episodes >= LOGGED:
-        why = "what the task shows is a log of what was heard: what is hidden can be learned of it"
+        why = "the task shows its history call by call: a hidden state can be learned from it"
         return "optimistic", why
     if found.steps <= SHORT:
         return "fitted-q", f"an episode has {found.steps} choices at most: there is little to plan"
@@ -166,9 +161,9 @@ def pick(found: Look, episodes: int, turns: int | None) -> tuple[str, str]:
 
 
 class Picker:
-    """Runs the first episodes and then the trainer that they speak for.
+    """Runs the first episodes and then the trainer that they suggest.
 
-    Its state is which one that is; the rest is that trainer's own.
+    Its state is the name of that trainer and that trainer's state.
     """
 
     def __init__(self, learners: Mapping[str, Any], settings: Auto, ctx: OpenContext) -> None:
@@ -182,20 +177,16 @@ class Picker:
         """See `Auto`."""
         return 1 + self._later
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """The most that any of the trainers takes."""
-        if turns is None:
-            return None
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan | None:
+        """Return the plan of the trainer that takes the most; None if one gives no bound."""
         if i == 0:
-            return Plan(self._first * turns, self._first, forked=False)
-        most = Plan(forked=False)
+            return Plan(self._first)
+        most = Plan()
         for learner in self._learners.values():
-            plans = [learner.plan(j, sizes, turns) for j in self._parts(learner, i)]
+            plans = [learner.plan(j, sizes) for j in self._parts(learner, i)]
             if None in plans:
                 return None
-            acts, verdicts = sum(p.activations for p in plans), sum(p.verdicts for p in plans)
-            if verdicts > most.verdicts:
-                most = Plan(acts, verdicts, forked=False)
+            most = max(most, sum(plans, Plan()), key=lambda plan: plan.episodes)
         return most
 
     def check(self, session: Session) -> None:
@@ -203,7 +194,7 @@ class Picker:
         refuse_others(session, self._ctx.path, "auto")
 
     async def iterate(self, i: int, session: Session) -> Metrics:
-        """Look, or let the trainer that was picked go on."""
+        """Play the first episodes, or run the next part of the picked trainer."""
         self.check(session)
         if i == 0:
             return await self._begin(session)
@@ -216,7 +207,7 @@ class Picker:
         return metrics
 
     def _parts(self, learner: Any, i: int) -> range:
-        """Which iterations of a trainer make up one of this one's."""
+        """The iterations of a trainer that make up iteration `i`."""
         count = learner.iterations
         return range((i - 1) * count // self._later, i * count // self._later)
 
@@ -246,14 +237,14 @@ class Picker:
     # ------------------------------------------------------------------ state
 
     def save(self) -> Saved:
-        """Which trainer it is, and its state."""
+        """Return the name and the state of the picked trainer."""
         if not self._picked:
             return Saved(data={"picked": "", "data": None})
         saved = self._learners[self._picked].save()
         return Saved(saved.arrays, {"picked": self._picked, "data": saved.data})
 
     def load(self, saved: Saved) -> None:
-        """What `save` gave."""
+        """Restore what `save` saved."""
         data: Any = saved.data
         self._picked = data["picked"]
         if self._picked:
@@ -261,7 +252,7 @@ class Picker:
 
 
 class _Part:
-    """A session whose randomness is that of one part of an iteration."""
+    """A session with the key of one part of an iteration."""
 
     def __init__(self, session: Session, key: Key) -> None:
         self._session, self.key = session, key

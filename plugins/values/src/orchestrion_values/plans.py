@@ -1,14 +1,13 @@
-"""Fixed sequences as arms: what each is worth, by the episodes that followed some of them.
+"""Fixed sequences of choices as arms: their values, by episodes that followed some of them.
 
 Source: Thompson sampling with a Gaussian process over arms that have something in common (Srinivas,
-Krause, Kakade, Seeger 2010; Chowdhury, Gopalan 2017). Sequences are alike as far as they make the
-same calls and are as long, and as far as they end alike or call one agent before another, anywhere;
-each also has something of its own, and so has each problem.
+Krause, Kakade, Seeger 2010; Chowdhury, Gopalan 2017). The kernel counts common calls, equal length,
+equal ends, and common orders of two calls; each sequence and each problem has a term of its own.
 
-Departures:
-1. The sequences at hand are the best ones so far and their neighbours; all would be too many.
-2. What likeness goes by (`ENDS` or `ORDER`), how strong it is and how strong problems are is the
-   most likely combination of a grid; the noise follows.
+Deviations:
+1. The arms are the best sequences so far and their neighbours; all would be too many.
+2. The kernel (`ENDS` or `ORDER`), its strength and that of problems are the likeliest combination
+   of a grid; the noise follows.
 """
 
 from __future__ import annotations
@@ -19,33 +18,34 @@ import numpy as np
 from attrs import frozen
 
 from orchestrion import Situation, is_blocked
-from orchestrion_values.policy import Floats, ValuePolicy
+from orchestrion_values.arrays import Floats
+from orchestrion_values.policy import ValuePolicy
 
 __all__ = ["LEARNED", "Arm", "Beliefs", "Tried", "believed", "next_of", "of_those_tried"]
 
 Arm = tuple[int, ...]
-"""The places of choices, one after the other; the end of it is stopping."""
+"""Indices of choices in order; after the last the sequence stops."""
 LEARNED: Arm = (-1,)
-"""The arm that stands for the learned policy, and is like no sequence."""
+"""Stands for the learned policy, which is similar to no sequence."""
 ALIKE = (0.03, 0.1, 0.3, 1.0)
 PROBLEMS = (0.0, 0.1, 0.5, 2.0)
 OWN = 0.5
-"""How much a sequence has to itself."""
+"""The variance of a sequence's own term."""
 KEPT, MOST, LONGEST = 8, 400, 8
 
 
 @frozen
 class Likeness:
-    """What sequences share, each thing by its weight.
+    """Weights of the terms of the kernel.
 
     Args:
-        last: the last call.
-        pair: the last two.
-        calls: how often each call is made.
-        makes: whether it is made at all.
-        order: whether one call comes before another, at any distance.
-        length: the very same length.
-        longer: length as a number, in quarters, so that costs of turns carry over.
+        last: equal last call.
+        pair: equal last two calls.
+        calls: counts of each call.
+        makes: whether each call occurs.
+        order: whether one call precedes another, at any distance.
+        length: equal length.
+        longer: length as a number, in quarters, for the costs of turns.
     """
 
     last: float = 0.0
@@ -58,9 +58,9 @@ class Likeness:
 
 
 ENDS = Likeness(last=1.0, pair=0.4, calls=0.4, length=0.4)
-"""Where the last calls matter most, as where each answers anew."""
+"""For tasks in which the last calls matter most, as each call answers anew."""
 ORDER = Likeness(last=0.5, pair=0.4, makes=0.4, order=0.4, length=0.2, longer=1.0)
-"""Where calls build on earlier ones, as a reviewer's on a writer's."""
+"""For tasks in which calls build on earlier ones, such as a reviewer's on a writer's."""
 
 
 @frozen
@@ -68,9 +68,9 @@ class Tried:
     """An episode that followed an arm.
 
     Args:
-        arm: what it followed.
-        problem: the name of its problem.
-        reward: what came of it.
+        arm: the arm.
+        problem: id of its problem.
+        reward: of the episode.
     """
 
     arm: Arm
@@ -80,12 +80,12 @@ class Tried:
 
 @frozen(eq=False)
 class Beliefs:
-    """What arms are worth, in rewards.
+    """The posterior of the arms' values.
 
     Args:
         arms: n of them.
-        mean: of what each is worth [n].
-        covariance: of that [n, n].
+        mean: of each value [n].
+        covariance: of the values [n, n].
     """
 
     arms: tuple[Arm, ...]
@@ -94,7 +94,7 @@ class Beliefs:
 
     @property
     def best(self) -> Arm:
-        """The arm of the highest mean."""
+        """The arm with the highest mean."""
         return self.ranked[0]
 
     @property
@@ -103,7 +103,7 @@ class Beliefs:
         return [self.arms[i] for i in np.argsort(-self.mean, kind="stable")]
 
     def draws(self, random: np.random.Generator, count: int) -> list[Arm]:
-        """The best arms by some draws of what all are worth."""
+        """Return the best arm in each of some draws of all values."""
         values, vectors = np.linalg.eigh(self.covariance)
         root = vectors * np.sqrt(values.clip(0))
         drawn = self.mean[:, None] + root @ random.standard_normal((len(self.arms), count))
@@ -111,24 +111,24 @@ class Beliefs:
 
 
 def believed(tried: Sequence[Tried], choices: int, longest: int) -> Beliefs:
-    """What the best arms so far and their neighbours are worth.
+    """Return the values of the best arms so far and their neighbours.
 
     Args:
         tried: at least one episode.
-        choices: how many there are, stopping left out.
-        longest: how many of them a sequence may have.
+        choices: their number, without stopping.
+        longest: the maximum length of a sequence.
     """
     process = _Process(tried, choices)
     return process.beliefs(_neighbours(process.seen().ranked, choices, longest))
 
 
 def of_those_tried(tried: Sequence[Tried], choices: int) -> Beliefs:
-    """What the arms are worth that some episode followed; the others are only guessed at."""
+    """Return the values of the arms that some episode followed."""
     return _Process(tried, choices).seen()
 
 
 class _Process:
-    """A Gaussian process given what was tried, with the likeliest scales."""
+    """A Gaussian process with the likeliest kernel, given the tried arms."""
 
     def __init__(self, tried: Sequence[Tried], choices: int) -> None:
         self.choices, self.tried = choices, [one.arm for one in tried]
@@ -154,11 +154,11 @@ class _Process:
         self.left = y - self.mean
 
     def seen(self) -> Beliefs:
-        """What the arms that were tried are worth."""
+        """Return the values of the tried arms."""
         return self.beliefs(tuple(dict.fromkeys(self.tried)))
 
     def beliefs(self, arms: tuple[Arm, ...]) -> Beliefs:
-        """What these are worth, on a problem that is not known."""
+        """Return the values of arms on an unknown problem."""
         ours = self.strength * self.likeness(arms, self.tried)
         gain = ours @ self.inverse
         covariance = self.strength * self.likeness(arms, arms) - gain @ ours.T
@@ -166,7 +166,7 @@ class _Process:
         return Beliefs(arms, mean, self.spread**2 * self.noise * covariance)
 
     def likeness(self, these: Sequence[Arm], those: Sequence[Arm]) -> Floats:
-        """How much arms share [n, m], by the likeliest kind of likeness."""
+        """Return the likeliest kernel of arms [n, m]."""
         return self._alike(self.kind, these, those)
 
     def _alike(self, kind: Likeness, these: Sequence[Arm], those: Sequence[Arm]) -> Floats:
@@ -180,7 +180,7 @@ class _Process:
         return result
 
     def _rows(self, kind: Likeness, arms: Sequence[Arm]) -> Floats:
-        """Arms as numbers, whose products say how alike they are [n, w]."""
+        """Features of arms [n, w]; their products are the kernel."""
         k, n = self.choices, len(arms)
         last, length = np.zeros((n, k + 2)), np.zeros((n, LONGEST + 2))
         pair, order, calls = np.zeros((n, k, k + 1)), np.zeros((n, k, k)), np.zeros((n, k))
@@ -204,7 +204,7 @@ class _Process:
 
 
 def _neighbours(best: Sequence[Arm], choices: int, longest: int) -> tuple[Arm, ...]:
-    """The best arms and those one change away, each once; every single choice."""
+    """The best arms, those one change away, and single choices."""
     result: dict[Arm, None] = {(): None}
     result |= {(c,): None for c in range(choices)}
     for arm in best[:KEPT]:
@@ -220,9 +220,9 @@ def _neighbours(best: Sequence[Arm], choices: int, longest: int) -> tuple[Arm, .
 
 
 def next_of(arm: Arm, policy: ValuePolicy, situation: Situation) -> int | None:
-    """The place of the choice that a sequence takes next.
+    """Return the index of the choice that a sequence takes next.
 
-    What is blocked is passed over. None where the sequence has ended and stopping is no choice.
+    Blocked choices are skipped. None if the sequence has ended and stopping is not a choice.
     """
     choices, at = policy.choices, 0
     for turn in situation.trajectory.turns:

@@ -1,10 +1,10 @@
-"""The runtime of `values`, and what its trainers install in it.
+"""The runtime of `values`, the models that its trainers install, and how they explore.
 
     policy.model is None                        # untrained: uniform over what is allowed
     scores = policy.model.scores(situations, allowed)  # [n, k]; the highest allowed one is taken
 
-A trainer explores with `Exploring`, reads what came of it with `orchestrion.gather`, and sets
-`policy.model`.
+A trainer explores with `Exploring` or `sampling`, reads the results with `orchestrion.gather`, and
+sets `policy.model`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 from orchestrion_encoders import Reading, refuse_other_team
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, join
 
@@ -34,59 +33,56 @@ from orchestrion import (
     choices,
     is_blocked,
 )
+from orchestrion_values.arrays import Floats, Mask
 
-__all__ = ["Exploring", "Floats", "Mask", "Model", "Taken", "ValuePolicy"]
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+__all__ = ["Exploring", "Model", "Taken", "ValuePolicy", "sampling"]
 
 MODELS: dict[str, str] = {
     "bandit": "orchestrion_values.bandit_model:BanditModel",
     "fitted-q": "orchestrion_values.fitted_learner:FittedModel",
-    "optimistic-beliefs": "orchestrion_values.optimism.planned:Believed",
-    "optimistic-states": "orchestrion_values.optimism.planned:Planned",
+    "optimistic-beliefs": "orchestrion_values.optimism.learner:Believed",
+    "optimistic-states": "orchestrion_values.optimism.learner:Planned",
 }
-"""Where the models of this package stand, by the name under which they are saved.
+"""The models of this package, by the name under which they are saved.
 
-Other distributions name theirs by entry points of the group `MODEL_GROUP`, so that what a file
-says is looked up among what is installed, and never imported by itself.
+Other distributions name theirs by entry points of the group `MODEL_GROUP`: a name in a file is
+looked up among what is installed, and no path in a file is ever imported.
 """
 MODEL_GROUP = "orchestrion.value_models"
 STUCK = Decision(stop=True)
-"""Where the task blocks everything and stopping is no choice."""
+"""The decision where the task blocks every choice."""
 
 
 class Model(Protocol):
     """What a trainer has learned, as the policy uses it.
 
-    A class of models also has `load(saved, policy)`, a class method that gives back what `save`
-    saved, and stands in `MODELS`, or is an entry point of `MODEL_GROUP`, under its `name`.
+    A class of models also has a class method `load(saved, policy)`, the inverse of `save`, and is
+    listed under its `name` in `MODELS` or as an entry point of `MODEL_GROUP`.
     """
 
     name: str
 
     def scores(self, situations: Sequence[Situation], allowed: Mask) -> Floats:
-        """How good each choice is [n, k]; of equal ones the first is taken.
+        """Return the score of each choice [n, k]; the first of equal ones is taken.
 
-        A pure function of each situation. What `allowed` [n, k] excludes is never taken, whatever
-        its score.
+        It depends on each situation alone. A choice that `allowed` [n, k] excludes is never taken.
         """
         ...
 
     def save(self) -> Saved:
-        """All that `load` needs."""
+        """Return everything that `load` needs."""
         ...
 
 
 @frozen(eq=False)
 class Taken:
-    """What a decision was taken on: the record that a trainer learns from.
+    """The record of a decision that a trainer learns from.
 
     Args:
-        situation: what it was shown.
-        choice: the place of what was chosen among the policy's choices.
-        allowed: what could be chosen [k].
-        propensity: the probability with which it was chosen.
+        situation: what the policy saw.
+        choice: the index of the choice among the policy's choices.
+        allowed: which choices were allowed [k].
+        propensity: the probability of this choice.
     """
 
     situation: Situation
@@ -96,13 +92,13 @@ class Taken:
 
 
 class ValuePolicy(Reading):
-    """Takes the choice of the highest score.
+    """Takes the choice with the highest score.
 
     Attributes:
-        choices: what can be chosen, k of them, in roster order; None is stopping.
+        choices: k of them, in roster order; None is stopping.
         names: of the choices: "agent", "agent:option", "stop".
-        encoders: what makes numbers of situations.
-        model: what gives the scores; None before training.
+        encoders: turn situations into numbers.
+        model: computes the scores; None before training.
     """
 
     def __init__(self, encoders: Sequence[Encoder], ctx: OpenContext, *, stop: bool) -> None:
@@ -116,11 +112,11 @@ class ValuePolicy(Reading):
         self._decisions = [STUCK if c is None else Decision((c,)) for c in self.choices]
 
     def encode(self, situations: Sequence[Situation]) -> Encoded:
-        """The situations as numbers."""
+        """Return situations as numbers."""
         return join([encoder.encode(situations, self.choices) for encoder in self.encoders])
 
     def allowed(self, situations: Sequence[Situation]) -> Mask:
-        """What the task allows [n, k]; stopping always."""
+        """Return which choices the task allows [n, k]; stopping always is."""
         result = np.ones((len(situations), len(self.choices)), np.bool_)
         for row, situation in zip(result, situations, strict=True):
             if situation.observation is not None and situation.observation.blocked:
@@ -129,7 +125,7 @@ class ValuePolicy(Reading):
         return result
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """The choice of the highest score in each; any choice before training."""
+        """Return the choice with the highest score in each; a random one before training."""
         if not situations:
             return []
         allowed = self.allowed(situations)
@@ -143,12 +139,12 @@ class ValuePolicy(Reading):
         ]
 
     def draw(self, allowed: Mask, uniform: float) -> Decision:
-        """Draw uniformly from the allowed choices [k]; the number is random in [0, 1)."""
+        """Draw uniformly from the allowed choices [k] by a random number in [0, 1)."""
         places = np.flatnonzero(allowed)
         return self._decisions[places[int(uniform * len(places))]] if len(places) else STUCK
 
     def take(self, place: int, situation: Situation, allowed: Mask, propensity: float) -> Decision:
-        """The decision for a choice, with the record that a trainer learns from."""
+        """Return the decision for a choice, with its record for the trainer."""
         choice = self.choices[place]
         return Decision(
             () if choice is None else (choice,),
@@ -158,7 +154,7 @@ class ValuePolicy(Reading):
         )
 
     def probabilities(self, situations: Sequence[Situation]) -> Floats:
-        """How likely each choice is [n, k]; all zeros where nothing is allowed."""
+        """Return the probability of each choice [n, k]; zeros where nothing is allowed."""
         allowed = self.allowed(situations)
         if self.model is None:
             total = allowed.sum(axis=1, keepdims=True)
@@ -171,7 +167,7 @@ class ValuePolicy(Reading):
         return result
 
     def save(self) -> Saved:
-        """The model, by its name, and the choices that it gives scores to."""
+        """Return the model, its name, and the choices that it scores."""
         if self.model is None:
             return Saved(data={"choices": self.names, "model": None, "data": None})
         saved = self.model.save()
@@ -179,7 +175,7 @@ class ValuePolicy(Reading):
         return Saved(saved.arrays, data)
 
     def load(self, saved: Saved) -> None:
-        """Take over a saved model.
+        """Install a saved model.
 
         Raises:
             CheckpointError: it was saved for another team, or by another version.
@@ -199,25 +195,29 @@ class ValuePolicy(Reading):
         where = models.get(data["model"])
         if where is None:
             raise CheckpointError(
-                f"{self._path}: the saved policy holds a model {data['model']!r}, which no "
-                f"installed package has; there are {', '.join(sorted(models)) or 'none'}"
+                f"{self._path}: no installed package has the saved policy's model "
+                f"{data['model']!r}; known models: {', '.join(sorted(models)) or 'none'}"
             )
         module, _, name = where.partition(":")
         kind: Any = getattr(import_module(module), name)
         self.model = kind.load(Saved(saved.arrays, data["data"]), self)
 
 
+Choose = Callable[[Sequence[Situation], Mask, Sequence[Key]], Sequence[tuple[int, float]]]
+"""Maps situations, allowed choices [n, k] and keys to choices and their probabilities."""
+
+
 @frozen
 class Exploring(Policy):
-    """A policy for training episodes: takes what `choose` says, and records it.
+    """A policy for training episodes that records its decisions.
 
     Args:
-        policy: whose choices these are.
-        choose: situations, allowed [n, k] and keys to places and their probabilities.
+        policy: the policy that is trained; its choices are used.
+        choose: called with the situations in which something is allowed.
     """
 
     policy: ValuePolicy
-    choose: Callable[[Sequence[Situation], Mask, Sequence[Key]], Sequence[tuple[int, float]]]
+    choose: Choose
 
     @property
     def prepares(self) -> bool:
@@ -229,7 +229,7 @@ class Exploring(Policy):
         await self.policy.prepare(situation, calls)
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """What `choose` takes in each situation."""
+        """Return what `choose` takes in each situation."""
         if not situations:
             return []
         allowed = self.policy.allowed(situations)
@@ -241,3 +241,27 @@ class Exploring(Policy):
             for i, (place, propensity) in zip(at, chosen, strict=True):
                 decisions[i] = self.policy.take(place, situations[i], allowed[i], propensity)
         return decisions
+
+
+def sampling(
+    policy: ValuePolicy, chances: Callable[[Sequence[Situation], Mask], Floats]
+) -> Exploring:
+    """Return an explorer that draws each choice with a probability.
+
+    Args:
+        policy: the policy that is trained.
+        chances: maps situations and allowed choices [n, k] to probabilities [n, k].
+    """
+
+    def choose(
+        situations: Sequence[Situation], allowed: Mask, keys: Sequence[Key]
+    ) -> list[tuple[int, float]]:
+        result = []
+        for row, key in zip(chances(situations, allowed), keys, strict=True):
+            sums = row.cumsum()
+            place = int(np.searchsorted(sums, key.uniform() * sums[-1], side="right"))
+            place = min(place, int(np.flatnonzero(row)[-1]))
+            result.append((place, float(row[place])))
+        return result
+
+    return Exploring(policy, choose)

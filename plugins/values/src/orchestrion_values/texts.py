@@ -1,10 +1,10 @@
-"""Texts as numbers that are fitted on the training problems, and kept in checkpoints.
+"""Turn texts into numbers, by what is fitted on the training problems and kept in checkpoints.
 
 Words (runs of one and two; TF-IDF, 20,000 of them) and characters (runs of two to four, with their
 case, of the text's beginning and end) are each reduced to 100 components by a truncated singular
-value decomposition (latent semantic analysis, Deerwester et al. 1990). Beside them stands what a
-text looks like: length, digits, punctuation, line breaks. A softmax regression on all of this tells
-the categories of training problems apart, so that the category of a text can be guessed.
+value decomposition (latent semantic analysis, Deerwester et al. 1990). Surface numbers are added:
+length, digits, punctuation, line breaks. A softmax regression on all of this predicts the category
+of a text, from the categories of training problems.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 
-from orchestrion_values.policy import Floats
+from orchestrion_values.arrays import Floats
 
 __all__ = ["Texts", "fit_texts"]
 
 COMPONENTS = 100
 TERMS = 20_000
 HEAD, TAIL = 300, 150
-"""Characters whose runs are looked at."""
+"""Characters of a text's beginning and end that are read."""
 LOOKS = 0.2
-"""What the numbers of a text's look weigh beside components, whose rows have length 1."""
+"""The weight of a text's surface numbers beside components, whose rows have length 1."""
 SHARPNESS = 10.0
 STEPS = 200
 
@@ -47,7 +47,7 @@ class Space:
     characters: bool
 
     def rows(self, vectorizer: Any, texts: Sequence[str]) -> Floats:
-        """Components of texts [n, components], rows of length 1."""
+        """Return the components of texts [n, components], rows of length 1."""
         if not len(self.components):
             return np.zeros((len(texts), 0))
         result: Floats = vectorizer.transform(texts) @ self.components.T
@@ -56,14 +56,14 @@ class Space:
 
 @frozen(slots=False, eq=False)
 class Texts:
-    """Makes numbers of texts.
+    """Turns texts into numbers.
 
     Args:
         words: runs of words.
         characters: runs of characters.
         middle: mean of the looks [looks].
         width: their deviation [looks].
-        categories: of the training problems, sorted; fewer than two are not told apart.
+        categories: of the training problems, sorted; empty if there are fewer than two.
         weights: of the softmax regression [width + 1, categories]; the last row is the constant.
     """
 
@@ -85,7 +85,7 @@ class Texts:
         return result[0], result[1]
 
     def numbers(self, texts: Sequence[str]) -> Floats:
-        """What texts are, as rows of length 1 [n, w]; near rows are similar texts."""
+        """Return texts as rows of length 1 [n, w]; similar texts have near rows."""
         words, characters = self._vectorizers
         looks = np.clip((_looks(texts) - self.middle) / self.width, -4, 4)
         parts = [
@@ -96,7 +96,7 @@ class Texts:
         return _unit(np.concatenate(parts, axis=1))
 
     def guessed(self, numbers: Floats) -> Floats:
-        """How likely each category is [n, categories], from what `numbers` gave."""
+        """Return the probability of each category [n, categories] from rows of `numbers`."""
         if not self.categories:
             return np.zeros((len(numbers), 0))
         logits = numbers @ self.weights[:-1] + self.weights[-1]
@@ -105,7 +105,7 @@ class Texts:
         return result
 
     def save(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Arrays, and plain data."""
+        """Return arrays and plain data."""
         arrays = {"middle": self.middle, "width": self.width, "weights": self.weights}
         data: dict[str, Any] = {"categories": list(self.categories)}
         for name, space in (("words", self.words), ("characters", self.characters)):
@@ -115,7 +115,7 @@ class Texts:
 
     @classmethod
     def load(cls, arrays: Mapping[str, Any], data: Mapping[str, Any]) -> Texts:
-        """What `save` gave."""
+        """Return what `save` saved."""
         words, characters = (
             Space(
                 tuple(data[name]),
@@ -130,11 +130,11 @@ class Texts:
 
 
 def fit_texts(texts: Sequence[str], categories: Sequence[str | None], seed: int) -> Texts:
-    """Fit on training problems.
+    """Fit `Texts` on training problems.
 
     Args:
         texts: of n problems.
-        categories: of them; None for one that has none.
+        categories: of each; None where unknown.
         seed: of the decomposition.
     """
     words = _space(texts, seed, characters=False)

@@ -1,4 +1,4 @@
-"""Decisions as arrays: what values are fitted on, from episodes, other runs or logs.
+"""Decisions as arrays, from episodes, other runs or logs; values are fitted on them.
 
 data = Transitions.of(policy, gather(episodes, Taken))
 data = from_steps(features, choices, allowed, choice, reward, next_features, ..., done)
@@ -12,32 +12,30 @@ from typing import Any
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
-from orchestrion import Experience, Problem
-from orchestrion_values.policy import Floats, Mask, Taken, ValuePolicy
+from orchestrion import Experience
+from orchestrion_values.arrays import Floats, Ints, Mask
+from orchestrion_values.policy import Taken, ValuePolicy
 
-__all__ = ["Ints", "Transitions", "from_steps", "widened"]
-
-Ints = NDArray[np.int64]
+__all__ = ["Transitions", "from_steps", "widened"]
 
 
 @frozen(eq=False)
 class Transitions:
-    """n situations with k choices each; most with what was chosen and what came of it.
+    """n situations with k choices each, and most of their decisions.
 
     Args:
-        context: what is the same for all choices [n, w].
-        choices: what differs between them [n, k, v].
-        allowed: what could be chosen [n, k].
-        choice: the place of what was chosen [n]; -1 where a situation only follows another.
-        reward: what came between this decision and the next one, or the end [n].
-        after: the row of the next situation [n]; -1 at the end of an episode.
-        problem: the row of `problems` that each situation belongs to [n]; -1 where not known.
-        category: the row of `categories` likewise [n].
+        context: numbers of the situation [n, w].
+        choices: numbers of each choice [n, k, v].
+        allowed: which choices were allowed [n, k].
+        choice: index of the choice [n]; -1 for a situation without a decision.
+        reward: between this decision and the next one or the end [n].
+        after: row of the next situation [n]; -1 at the end of an episode.
+        problem: index of the problem [n]; -1 if unknown.
+        category: index of the category [n]; -1 if unknown.
         problems: names of problems.
         categories: names of categories.
-        blocks: widths of the parts of `context` that belong together, as an encoder's numbers do.
+        blocks: widths of the parts of `context`, one for each encoder.
     """
 
     context: Floats
@@ -59,7 +57,7 @@ class Transitions:
     def of(
         cls, policy: ValuePolicy, experiences: Sequence[Experience[Taken]]
     ) -> Transitions | None:
-        """The decisions of some episodes, in order; None if there are none."""
+        """Return the decisions of episodes in order; None if there are none."""
         taken = [one for experience in experiences for one in experience.taken]
         if not taken:
             return None
@@ -87,7 +85,7 @@ class Transitions:
         )
 
     def joined(self, more: Transitions | None) -> Transitions:
-        """These and more of the same team and task, these first."""
+        """Return these rows followed by more of the same team and task."""
         if more is None:
             return self
         problem, problems = _numbered([*_names(self, "problem"), *_names(more, "problem")])
@@ -104,23 +102,18 @@ class Transitions:
             problem, category, problems, categories, self.blocks,
         )  # fmt: skip
 
-    def categories_of(self, problems: Sequence[Problem]) -> Ints:
-        """The rows of the categories of some problems [n]; -1 for one that is not known."""
-        places = {name: i for i, name in enumerate(self.categories)}
-        return np.array([places.get(one.category, -1) for one in problems], np.int64)
-
     @property
     def episode(self) -> Ints:
-        """The first row of the episode that each situation belongs to [n]."""
+        """The first row of each situation's episode [n]."""
         result = np.arange(len(self))
-        # A situation that follows another stands behind it.
+        # A situation stands behind the one before it.
         for i in np.flatnonzero(self.after >= 0).tolist():
             result[self.after[i]] = result[i]
         return result
 
     @property
     def returns(self) -> Floats:
-        """What came after each decision until the end of its episode [n]."""
+        """The sum of rewards from each decision to the end of its episode [n]."""
         result = self.reward.copy()
         for i in range(len(result) - 1, -1, -1):
             if self.after[i] >= 0:
@@ -128,13 +121,13 @@ class Transitions:
         return result
 
     def save(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Arrays, and plain data."""
+        """Return arrays and plain data."""
         arrays = {name: getattr(self, name) for name in ARRAYS}
         return arrays, {name: list(getattr(self, name)) for name in PLAIN}
 
     @classmethod
     def load(cls, arrays: Mapping[str, Any], data: Mapping[str, Any]) -> Transitions:
-        """What `save` gave."""
+        """Return what `save` saved."""
         fields: Any = {name: np.asarray(arrays[name]) for name in ARRAYS}
         fields |= {name: tuple(data[name]) for name in PLAIN}
         return cls(**fields)
@@ -158,15 +151,15 @@ def from_steps(
     done: Mask,
     categories: Sequence[str] | None = None,
 ) -> Transitions:
-    """Single steps, of whatever origin, as transitions.
+    """Return single steps of any origin as transitions.
 
     Args:
-        features: what each of n decisions was taken on [n, w].
+        features: numbers of the situation of n decisions [n, w].
         choices: numbers of each choice [n, k, v]; v may be 0.
-        allowed: what could be chosen [n, k].
-        choice: the place of what was chosen [n].
-        reward: what came of it, before the next decision [n].
-        next_features: what the next decision is taken on [n, w]; anything where `done`.
+        allowed: which choices were allowed [n, k].
+        choice: index of the choice [n].
+        reward: before the next decision [n].
+        next_features: numbers of the next situation [n, w]; ignored if `done`.
         next_choices: likewise [n, k, v].
         next_allowed: likewise [n, k].
         done: whether the episode ended [n].
@@ -193,16 +186,16 @@ def from_steps(
 
 
 def widened(choices: Floats, width: int) -> Floats:
-    """Numbers of choices with zeros behind them [n, k, width].
+    """Return numbers of choices padded with zeros [n, k, width].
 
-    A task may show hints only later in an episode: until then choices have no numbers.
+    A task may show hints only later in an episode; before, choices have no numbers.
     """
     missing = width - choices.shape[2]
     return np.pad(choices, ((0, 0), (0, 0), (0, missing))) if missing > 0 else choices
 
 
 def _numbered(names: Sequence[str | None]) -> tuple[Ints, tuple[str, ...]]:
-    """Rows of names in the order of their first appearance; -1 for None."""
+    """Indices of names in order of first appearance, -1 for None; and the names."""
     places: dict[str, int] = {}
     rows = [-1 if name is None else places.setdefault(name, len(places)) for name in names]
     return np.array(rows, np.int64), tuple(places)

@@ -1,4 +1,4 @@
-"""What was tried and what came of it, in sums: Bayesian linear values of each choice.
+"""Sums over tries, and Bayesian linear values of each choice from them.
 
 Sources: LinUCB (Li, Chu, Langford, Schapire 2010) and Thompson sampling for linear payoffs (Agrawal
 and Goyal 2013). With x = [1, numbers of the situation and the choice], each choice a has
@@ -6,15 +6,14 @@ and Goyal 2013). With x = [1, numbers of the situation and the choice], each cho
     A = sum x x',   b = sum x r,   c = sum r r
     theta[a] = theta[all] + (A + L)^-1 (b - A theta[all])        covariance  s^2 (A + L)^-1
 
-Departures:
-1. Two levels: theta[all] is fitted on the tries of all choices together, and what a choice does
-   differently is shrunk towards it, so a choice that was rarely tried is thought to be like the
-   others and no better.
-2. s is the spread of the rewards that numbers do not explain, so exploration has their scale and
-   not 1; L is one try for the mean and, for each number, its variance times a strength chosen by
-   the evidence (Bishop 2006, 3.5).
-3. A, b, c are sums: statistics of several runs can be added, and cut to what so many tries would
-   have left, so that a warm start can be outvoted.
+Deviations:
+1. Two levels: theta[all] is fitted on the tries of all choices, and each choice is shrunk towards
+   it, so that a rarely tried choice is expected to be like the others.
+2. s is the residual standard deviation of the rewards, so that exploration has their scale; L is
+   one try for the mean and, for each number, its variance times a strength chosen by the evidence
+   (Bishop 2006, 3.5).
+3. A, b, c are sums: statistics of several runs can be added, and scaled down to a number of tries,
+   so that new episodes can outvote a warm start.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ import numpy as np
 from attrs import evolve, frozen
 
 from orchestrion import UsageError
-from orchestrion_values.policy import Floats
+from orchestrion_values.arrays import Floats
 
 __all__ = ["Posterior", "Tries", "read_tries"]
 
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)
-"""Tries that what is common to all counts for, per number."""
+"""Candidate strengths of the prior, in tries per number."""
 LEAST = 1e-9
 
 
@@ -43,7 +42,7 @@ class Tries:
 
     Args:
         names: of the choices.
-        columns: names of the numbers; sums of other numbers cannot be added.
+        columns: names of the numbers; only sums with equal names can be added.
         squares: A, of [1, numbers] [k, d + 1, d + 1].
         rewards: b [k, d + 1].
         spread: c [k].
@@ -57,18 +56,18 @@ class Tries:
 
     @classmethod
     def none(cls, names: Sequence[str], columns: Sequence[str]) -> Tries:
-        """Nothing tried."""
+        """Return sums over no tries."""
         k, d = len(names), len(columns) + 1
         zeros = np.zeros((k, d, d)), np.zeros((k, d)), np.zeros(k)
         return cls(tuple(names), tuple(columns), *zeros)
 
     @property
     def counts(self) -> Floats:
-        """How often each choice was tried [k]."""
+        """The number of tries of each choice [k]."""
         return self.squares[:, 0, 0]
 
     def tried(self, numbers: Floats, choice: Sequence[int], rewards: Sequence[float]) -> Tries:
-        """With n more tries: numbers [n, d] of what was chosen, its place [n] and reward [n]."""
+        """Return the sums with n more tries: numbers [n, d], choice [n] and reward [n]."""
         x = np.concatenate([np.ones((len(numbers), 1)), numbers], axis=1)
         places, r = np.asarray(choice), np.asarray(rewards, np.float64)
         squares, sums, spread = self.squares.copy(), self.rewards.copy(), self.spread.copy()
@@ -80,15 +79,15 @@ class Tries:
         return evolve(self, squares=squares, rewards=sums, spread=spread)
 
     def merged(self, other: Tries) -> Tries:
-        """The tries of both; choices that the other has and this one has not are left out.
+        """Return the sums of both, for the choices of this one.
 
         Raises:
-            UsageError: they are about other numbers.
+            UsageError: their numbers differ.
         """
         if other.columns != self.columns:
             raise UsageError(
-                f"the statistics are about other numbers ({_listed(other.columns)}) than those "
-                f"here ({_listed(self.columns)}); use the encoders they were made with"
+                f"the statistics are about other numbers ({_listed(other.columns)}) than this run "
+                f"({_listed(self.columns)}); use the encoders of the run that made them"
             )
         squares, sums, spread = self.squares.copy(), self.rewards.copy(), self.spread.copy()
         for place, name in enumerate(self.names):
@@ -100,7 +99,7 @@ class Tries:
         return evolve(self, squares=squares, rewards=sums, spread=spread)
 
     def capped(self, most: float) -> Tries:
-        """The same averages as from at most `most` tries of each choice."""
+        """Return sums with the same averages and at most `most` tries of each choice."""
         share = np.minimum(1.0, most / np.maximum(self.counts, LEAST))
         return evolve(
             self,
@@ -110,7 +109,7 @@ class Tries:
         )
 
     def exported(self) -> dict[str, Any]:
-        """As plain data that can be written as JSON."""
+        """Return plain data for JSON."""
         return {
             "choices": list(self.names),
             "numbers": list(self.columns),
@@ -121,21 +120,21 @@ class Tries:
 
     @classmethod
     def imported(cls, data: Mapping[str, Any]) -> Tries:
-        """What `exported` gave.
+        """Return the sums from `exported`.
 
         Raises:
-            UsageError: it is not what `exported` gives, or no tries can have such sums.
+            UsageError: the data have another form, or no tries can have such sums.
         """
         try:
             names, columns = tuple(data["choices"]), tuple(data["numbers"])
             sums = [np.array(data[name], np.float64) for name in ("squares", "rewards", "spread")]
         except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"these are no statistics of a bandit: {error!r}") from None
+            raise UsageError(f"these are not statistics of a bandit: {error!r}") from None
         result = cls(names, columns, *sums)
         k, d = len(names), len(columns) + 1
         shapes = [one.shape for one in sums]
         if shapes != [(k, d, d), (k, d), (k,)] or not all(np.isfinite(one).all() for one in sums):
-            raise UsageError("the statistics are damaged: sums are missing, or are no numbers")
+            raise UsageError("the statistics are damaged: sums are missing or not finite")
         # Cauchy and Schwarz: (sum r)^2 <= n sum r^2 holds for any rewards.
         excess = result.rewards[:, 0] ** 2 - result.counts * result.spread
         if (result.counts < 0).any() or (excess > 1e-6 * (1 + result.spread)).any():
@@ -144,12 +143,12 @@ class Tries:
 
     @classmethod
     def of_state(cls, arrays: Mapping[str, Floats], data: Mapping[str, Any]) -> Tries:
-        """Those in the saved state of a trainer `bandit`."""
+        """Return the sums in the saved state of a trainer `bandit`."""
         sums = arrays["squares"], arrays["rewards"], arrays["spread"]
         return cls(tuple(data["names"]), tuple(data["columns"]), *sums)
 
     def posterior(self) -> Posterior | None:
-        """What is believed of each choice; None before anything was tried."""
+        """Return the posterior of each choice; None before any try."""
         n, d = float(self.counts.sum()), len(self.columns)
         if n <= 0:
             return None
@@ -159,22 +158,22 @@ class Tries:
         total = max(self.spread.sum() / n - (sums[0] / n) ** 2, LEAST)
         best: Posterior | None = None
         for strength in STRENGTHS:
-            # The numbers together explain as much whether there are few of them or many.
+            # The numbers together explain the same share, however many there are.
             prior = np.where(variance > LEAST, strength * d * variance, 1.0)
             prior[0] = 1.0
-            found = self._fitted(mean, squares, sums, prior, total)
-            if best is None or found.evidence > best.evidence:
-                best = found
+            posterior = self._fitted(mean, squares, sums, prior, total)
+            if best is None or posterior.evidence > best.evidence:
+                best = posterior
         return best
 
     def _fitted(
         self, mean: Floats, squares: Floats, sums: Floats, prior: Floats, total: float
     ) -> Posterior:
-        """With numbers taken from their mean, so that the first coefficient is a mean reward."""
+        """The posterior with centred numbers, so that the first coefficient is a mean reward."""
         d = len(prior)
         centre = np.eye(d)
         centre[0, 1:] = -mean[1:]
-        # x - mean = centre' x: sums of what is centred follow from the sums.
+        # x - mean = centre' x: sums of centred numbers follow from the sums.
         squares, sums = centre.T @ squares @ centre, centre.T @ sums
         each = centre.T @ self.squares @ centre
         own = self.rewards @ centre
@@ -183,12 +182,12 @@ class Tries:
         full = each + np.diag(prior)
         inverse: Floats = np.asarray(np.linalg.inv(full), np.float64)
         shift: Floats = np.einsum("aij,aj->ai", inverse, left)
-        # Squared residuals of the common part; what each choice explains of them is subtracted.
+        # Squared residuals of the common part, minus what each choice explains.
         lost = (self.spread - 2 * own @ common + each @ common @ common) - np.einsum(
             "ai,ai->a", left, shift
         )
         n = float(self.counts.sum())
-        # Two tries at the spread of all rewards, so that a few equal ones are no certainty.
+        # Two tries with the variance of all rewards, so that a few equal ones are not certain.
         noise = (max(float(lost.sum()), 0.0) + 2 * total) / (n + 2)
         signs = np.linalg.slogdet(full)[1] - np.log(prior).sum()
         evidence = -0.5 * (n + 2) * np.log(noise) - 0.5 * float(signs.sum())
@@ -203,14 +202,14 @@ class Tries:
 
 @frozen(eq=False)
 class Posterior:
-    """Coefficients of k choices, and how sure they are.
+    """Coefficients of k choices, and their uncertainty.
 
     Args:
-        middle: what is subtracted from numbers [d].
+        middle: subtracted from numbers [d].
         coefficients: of [1, numbers] [k, d + 1].
         inverse: (A + L)^-1 [k, d + 1, d + 1].
         noise: s, in units of reward.
-        evidence: logarithm of how well the strength of the prior explains the rewards.
+        evidence: log evidence of the strength of the prior.
     """
 
     middle: Floats
@@ -220,7 +219,7 @@ class Posterior:
     evidence: float = 0.0
 
     def means(self, numbers: Floats) -> Floats:
-        """Expected rewards [n, k] of numbers [n, k, d]."""
+        """Return expected rewards [n, k] of numbers [n, k, d]."""
         x = numbers - self.middle
         result: Floats = self.coefficients[:, 0] + np.einsum(
             "nkd,kd->nk", x, self.coefficients[:, 1:]
@@ -228,7 +227,7 @@ class Posterior:
         return result
 
     def deviations(self, numbers: Floats) -> Floats:
-        """How unsure they are, as standard deviations [n, k]."""
+        """Return the standard deviations of expected rewards [n, k]."""
         x = np.concatenate([np.ones((*numbers.shape[:2], 1)), numbers - self.middle], axis=2)
         half = (x.transpose(1, 0, 2) @ self.inverse).transpose(1, 0, 2)
         result: Floats = self.noise * np.sqrt(np.maximum((half * x).sum(axis=2), 0.0))
@@ -239,14 +238,14 @@ def read_tries(path: Path) -> Tries:
     """Return the statistics in a file that `exported` or `orchestrion statistics` made.
 
     Raises:
-        UsageError: it cannot be read, or holds something else.
+        UsageError: it cannot be read, or holds other data.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from None
     if not isinstance(data, Mapping):
-        raise UsageError(f"{path}: these are no statistics of a bandit")
+        raise UsageError(f"{path}: these are not statistics of a bandit")
     return Tries.imported(data)
 
 

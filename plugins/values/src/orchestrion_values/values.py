@@ -16,16 +16,16 @@ __all__ = ["Values"]
 
 @frozen
 class Values:
-    """Takes the choice of the highest value, as its trainer has learned values.
+    """Takes the choice with the highest learned value.
 
-    Its choices are every agent of the team with each of its options, and stopping. Before it is
-    trained it takes any choice, uniformly among those the task allows. The trainers `bandit`,
-    `fitted-q`, `optimistic` and `auto` teach it.
+    Its choices are all agents of the team with all their options, and stopping. Before training it
+    draws uniformly from the allowed ones. It is trained by `bandit`, `fitted-q`, `optimistic` or
+    `auto`.
 
     Args:
-        encoders: what a choice is decided on, as numbers; none stands for `counts` and `hints`.
-        stop: whether ending the episode without a turn is one of the choices. By default it is one
-            where no agent of the team has that as its job, like a terminator.
+        encoders: turn situations and choices into numbers; none stands for `counts` and `hints`.
+        stop: whether ending the episode without a turn is a choice. By default it is, unless an
+            agent of the team ends episodes, like a terminator.
     """
 
     encoders: list[Encoder] = Factory(list)
@@ -33,7 +33,7 @@ class Values:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        """Look at the team."""
+        """Yield the policy for the team."""
         from orchestrion_values.policy import ValuePolicy
 
         refuse_turns(self.encoders, ctx.path)

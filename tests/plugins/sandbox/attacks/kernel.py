@@ -80,7 +80,8 @@ attempt("flock", told)
     Attack(
         "k05 buffers of sockets over processes",
         """
-def fill():
+def fill(done):
+    kept = []
     for _ in range(12):
         for end in socket.socketpair():
             kept.append(end)
@@ -90,13 +91,8 @@ def fill():
                     pass
             except BlockingIOError:
                 pass
-kept = []
-for _ in range(6):
-    if os.fork() == 0:
-        fill()
-        time.sleep(1.5)
-        os._exit(0)
-time.sleep(1)
+    done()
+together(6, fill)
 print("BREACH", "buffers of 144 sockets")
 """,
         ends=("memory",),

@@ -11,7 +11,7 @@ from orchestrion_sandbox.interface import Result
 from tests.plugins.sandbox.scene import SMALL, Attack, Scene
 
 ENDED = ("error", "memory", "crashed")
-SHORT = evolve(SMALL, wall_seconds=0.5)
+SHORT = evolve(SMALL, wall_seconds=1)
 ONE_SECOND = evolve(SMALL, cpu_seconds=1, wall_seconds=30)  # a busy machine takes long for one
 
 
@@ -79,12 +79,10 @@ print("BREACH", 6 * 64, "MB of stacks")
     Attack(
         "p03 memory over processes",
         """
-for _ in range(6):
-    if os.fork() == 0:
-        kept = bytearray(b"x") * (60 << 20)
-        time.sleep(1.5)
-        os._exit(0)
-time.sleep(1)
+def hold(done):
+    kept = bytearray(b"x") * (60 << 20)
+    done()
+together(6, hold)
 print("BREACH held 360 MB")
 """,
         ends=("memory",),
@@ -94,16 +92,14 @@ print("BREACH held 360 MB")
         "p03 memory of processes whose first thread has ended",
         """
 import threading
-def hold():
+def hold(done):
     time.sleep(0.05)
     kept = bytearray(b"x") * (60 << 20)
-    time.sleep(1.2)
-    os._exit(0)
-for _ in range(3):
-    if os.fork() == 0:
-        threading.Thread(target=hold).start()
-        libc.pthread_exit(None)
-time.sleep(0.9)
+    done()
+def leave(done):
+    threading.Thread(target=hold, args=(done,)).start()
+    libc.pthread_exit(None)
+together(3, leave)
 print("BREACH held 180 MB")
 """,
         ends=("memory",),
@@ -113,12 +109,10 @@ print("BREACH held 180 MB")
         """
 libc.prctl(15, b") R 0 0 0", 0, 0, 0)
 libc.prctl(4, 0, 0, 0, 0)
-for _ in range(6):
-    if os.fork() == 0:
-        kept = bytearray(b"x") * (60 << 20)
-        time.sleep(1.2)
-        os._exit(0)
-time.sleep(0.9)
+def hold(done):
+    kept = bytearray(b"x") * (60 << 20)
+    done()
+together(6, hold)
 print("BREACH held 360 MB")
 """,
         ends=("memory",),
@@ -127,22 +121,17 @@ print("BREACH held 360 MB")
         "p03 shared memory that each process lets go of",
         """
 import mmap
-def fill(size):
+def fill(done):
     try:
-        shared = mmap.mmap(-1, size)
-        for start in range(0, size, 1 << 20):
+        shared = mmap.mmap(-1, 60 << 20)
+        for start in range(0, 60 << 20, 1 << 20):
             shared[start : start + (1 << 20)] = b"x" * (1 << 20)
             shared.madvise(mmap.MADV_DONTNEED)
-        print("BREACH filled", size >> 20, "MB", flush=True)
+        print("BREACH filled 60 MB", flush=True)
     except OSError as error:
         print("held", error, flush=True)
-    return shared
-for _ in range(4):
-    if os.fork() == 0:
-        kept = fill(60 << 20)
-        time.sleep(0.5)
-        os._exit(0)
-time.sleep(0.8)
+    done()
+together(4, fill)
 """,
         watch=True,
     ),

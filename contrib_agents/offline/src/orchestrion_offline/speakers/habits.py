@@ -122,7 +122,6 @@ class Coach(Speaker):
     insight: Share = 0.0
 
     def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
-        """See `Speaker.say`."""
         text = asked_text(request)
         limits = [int(number) for number in _AT_MOST.findall(f"{system_text(request)}\n{text}")]
         fresh = [habit for habit in self.pool if not mentioned(habit.text, text)]

@@ -60,7 +60,6 @@ class Judge(Speaker):
     marks: Mapping[str, Share] = field(factory=dict)
 
     def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
-        """See `Speaker.say`."""
         text = asked_text(request)
         marked = [worth for phrase, worth in self.marks.items() if mentioned(phrase, text)]
         worth = marked[0] if marked else quality(text)
@@ -153,7 +152,7 @@ class _Grades(Filler):
 def quality(text: str) -> float:
     """Return the worth, 0 to 1, of the worksheet or the known code in a question."""
     if not sheets_in(text):
-        from orchestrion_offline.speakers.code_known import worth_of
+        from orchestrion_offline.speakers.coder import worth_of
 
         return worth_of(text)
     ordered = _by_turn(text)

@@ -25,7 +25,6 @@ class Echo(Speaker):
     prefix: str = ""
 
     def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
-        """See `Speaker.say`."""
         return Answer(self.prefix + last_text(request))
 
 
@@ -57,7 +56,6 @@ class Scripted(Speaker):
     lines: tuple[Line, ...] = (Line("ok"),)
 
     def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
-        """See `Speaker.say`."""
         if not self.lines:
             raise ValueError("the script has no lines")
         answered = sum(message["role"] == "assistant" for message in request["messages"])
@@ -84,7 +82,6 @@ class Cast(Speaker):
     otherwise: Speaker | None = None
 
     def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
-        """See `Speaker.say`."""
         instructions = words(system_text(request))
         positions = [(instructions.find(words(role)), role) for role in self.roles]
         named = [(at, -len(role), role) for at, role in positions if at >= 0]

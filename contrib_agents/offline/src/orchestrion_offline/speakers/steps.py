@@ -74,7 +74,6 @@ class Solver(Speaker):
     remarks: Annotated[int, Meta(ge=0, le=4)] = 0
 
     def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
-        """See `Speaker.say`."""
         sheet, done, number = _next_line(request)
         if number > len(sheet.steps):
             return Answer("All lines are written.")
@@ -110,15 +109,16 @@ class Reviewer(Speaker):
     habits: tuple[Habit, ...] = ()
 
     def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
-        """See `Speaker.say`."""
         sheet, done, _ = _next_line(request)
         if not done.lines:
             return Answer("There is nothing to review yet.")
         right = leading(sheet, done.lines)
         number, chance = len(done.lines), self.false_alarm
         if right < len(done.lines):
-            number, kind, told = right + 1, sheet.steps[right].kind, system_text(request)
-            chance = effective(self.skills, self.skill, kind, self.habits, told, sheet.category)
+            number, kind, instructions = right + 1, sheet.steps[right].kind, system_text(request)
+            chance = effective(
+                self.skills, self.skill, kind, self.habits, instructions, sheet.category
+            )
         objects = draw.uniform() < chance
         return Answer(f"Line {number} is wrong." if objects else "I see no mistake.")
 
@@ -145,7 +145,6 @@ class Router(Speaker):
     accuracy: Share = 1.0
 
     def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
-        """See `Speaker.say`."""
         form = form_of(request) or {"type": "object", "properties": {"next": {"type": "string"}}}
         known = [*self.kinds.values(), *self.follows.values(), self.first, self.finish]
         return Answer(fill(form, _Choice(self._right(request), self.accuracy, known, draw)))

@@ -82,17 +82,17 @@ def candidates(
     `kinds_of_arguments`. A program without syntax has neither source nor candidates.
     """
     seen = {code}
-    found: list[Candidate] = []
+    edits: list[Candidate] = []
     try:
         source = Source(code, entry_point, arguments)
         for family, sub, line, start, end, text, where in _edits(source):
             new = code[:start] + text + code[end:]
             if new not in seen:
                 seen.add(new)
-                found.append(Candidate(len(found), family, sub, line, start, end, text, where))
+                edits.append(Candidate(len(edits), family, sub, line, start, end, text, where))
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # also: nested too deeply
         return None, ()
-    return source, tuple(found)
+    return source, tuple(edits)
 
 
 def _edits(source: Source) -> Iterator[tuple[str, str, int, int, int, str, str]]:

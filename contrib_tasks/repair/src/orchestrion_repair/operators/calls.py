@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from orchestrion_repair.operators.kinds import fits, outer
-from orchestrion_repair.operators.source import Site, Source
-from orchestrion_repair.operators.writing import (
+from orchestrion_repair.operators.source import (
     Change,
+    Site,
+    Source,
     fit,
     is_value,
     kind_at,

@@ -6,8 +6,15 @@ import ast
 from collections.abc import Iterator
 
 from orchestrion_repair.operators.kinds import fits, outer
-from orchestrion_repair.operators.source import Site, Source
-from orchestrion_repair.operators.writing import Change, fit, is_value, kind_at, operand_text
+from orchestrion_repair.operators.source import (
+    Change,
+    Site,
+    Source,
+    fit,
+    is_value,
+    kind_at,
+    operand_text,
+)
 
 __all__ = ["OTHER_SIGNS", "SIGNS", "arithmetic", "comparison", "off_by_one", "operand"]
 
@@ -168,7 +175,7 @@ def operand(source: Source, site: Site) -> Iterator[Change]:
 
 def _factors(source: Source, site: Site) -> list[int]:
     """Numbers from 2 on that stand in the function."""
-    found = {
+    values = {
         other.node.value
         for other in source.sites
         if other.function is site.function
@@ -176,15 +183,15 @@ def _factors(source: Source, site: Site) -> list[int]:
         and type(other.node.value) is int
         and other.node.value > 1
     }
-    return sorted({2, 10, *found})[:6]
+    return sorted({2, 10, *values})[:6]
 
 
 def _atoms(source: Source, site: Site, kind: str) -> list[str]:
     """Short expressions of one kind that stand elsewhere in the function."""
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for other in source.sites:
         if other.function is site.function and isinstance(other.node, ast.Call | ast.Subscript):
             text = source.text(other.node)
             if len(text) <= 24 and is_value(other) and outer(kind_at(source, other)) == kind:
-                found[text] = None
-    return list(found)[:6]
+                texts[text] = None
+    return list(texts)[:6]

@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from orchestrion_repair.operators.kinds import element, fits, outer
-from orchestrion_repair.operators.source import Site, Source
-from orchestrion_repair.operators.writing import Change, fit, operand_text
+from orchestrion_repair.operators.source import Change, Site, Source, fit, operand_text
 
 __all__ = ["condition", "conditions_for", "extend", "may_hold"]
 

@@ -37,11 +37,11 @@ def element(kind: str) -> str:
     return "str" if kind == "str" else kind.partition(":")[2]
 
 
-def fits(one: str, other: str) -> bool:
+def fits(kind: str, other: str) -> bool:
     """Whether a value of one kind may stand where the other stood; unknown fits anything."""
-    if not one or not other:
+    if not kind or not other:
         return True
-    return outer(one) == outer(other) or {outer(one), outer(other)} == {"number", "bool"}
+    return outer(kind) == outer(other) or {outer(kind), outer(other)} == {"number", "bool"}
 
 
 def kind_of_value(value: Any) -> str:
@@ -65,14 +65,14 @@ def kind_of_value(value: Any) -> str:
 
 def kinds_of_arguments(calls: Iterable[Sequence[Any]]) -> tuple[str, ...]:
     """The kind of each positional argument, by what test calls pass there."""
-    found: list[str] = []
+    kinds: list[str] = []
     for arguments in calls:
-        found += [""] * (len(arguments) - len(found))
+        kinds += [""] * (len(arguments) - len(kinds))
         for index, value in enumerate(arguments):
             kind = kind_of_value(value)
-            if kind != "none" and len(kind) > len(found[index]):
-                found[index] = kind
-    return tuple(found)
+            if kind != "none" and len(kind) > len(kinds[index]):
+                kinds[index] = kind
+    return tuple(kinds)
 
 
 class Kinds:

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 
 from orchestrion_repair.operators.kinds import fits, outer
-from orchestrion_repair.operators.source import Site, Source
-from orchestrion_repair.operators.writing import Change, fit, is_value, kind_at
+from orchestrion_repair.operators.source import Change, Site, Source, fit, is_value, kind_at
 
 __all__ = ["constant", "graft", "slices", "variable"]
 

@@ -1,4 +1,4 @@
-"""What runs on the other side of the wall: only the standard library is imported here.
+"""The code that runs inside a sandbox; it imports only the standard library.
 
-The package alone is mounted into sandboxes, under its own name, without the one it is in.
+This package alone is mounted into sandboxes, under its full name, without the package around it.
 """

@@ -1,8 +1,8 @@
 """The first code of an interpreter that another program (bubblewrap, an engine) put in a sandbox.
 
-It has standard files and nothing else. What it is to do comes first on standard input: a length,
-and JSON with the limits, the payload and a token. The token goes to standard error when all limits
-stand, and before any of the program's code runs; what follows there is the program's.
+It has only standard files. Standard input begins with its job: a length, and JSON with the limits,
+the payload and a token. It writes the token to standard error when all limits are set, before any
+code of the program runs; what follows there is the program's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from typing import Any, NoReturn
 
 from . import linux, program, root, seccomp
-from .zygote import limit, sealed
+from .zygote import limit, make_module, sealed
 
 __all__ = ["main"]
 
@@ -25,7 +25,7 @@ _AGAIN = linux.MS_REMOUNT | linux.MS_NOSUID | linux.MS_NODEV
 
 
 def main(job: dict[str, Any]) -> NoReturn:
-    """Set limits, say so, run the program."""
+    """Set limits, report it, run the program."""
     try:
         for name in set(os.environ) - set(program.ENVIRONMENT):
             del os.environ[name]
@@ -33,6 +33,8 @@ def main(job: dict[str, Any]) -> NoReturn:
         sys.path += job["path"]
         for name in job["preload"]:
             __import__(name)
+        for name, source in job["modules"].items():
+            make_module(name, source)
         channel = _channel() if job["conversation"] else None
         if job["own_folder"]:
             linux.mount("scratch", root.SCRATCH, "", _AGAIN, root.scratch_options(job["limits"]))
@@ -51,7 +53,7 @@ def main(job: dict[str, Any]) -> NoReturn:
 
 
 def _channel() -> int:
-    """A conversation goes over standard files, which a process of its own carries.
+    """Fork a process that copies a conversation to and from standard files; return its channel.
 
     The program's own output goes to standard error.
     """
@@ -59,7 +61,7 @@ def _channel() -> int:
     pid = os.fork()
     if pid:
         theirs.close()
-        _carry(ours)
+        _copy(ours)
         _, status = os.waitpid(pid, 0)
         code = os.waitstatus_to_exitcode(status)
         os._exit(code if code >= 0 else 128 - code)
@@ -70,15 +72,15 @@ def _channel() -> int:
     return theirs.detach()
 
 
-def _carry(connection: socket.socket) -> None:
-    """Until either side has closed."""
-    asked = True
+def _copy(connection: socket.socket) -> None:
+    """Copy until the program closes its side."""
+    is_open = True
     while True:
-        sources: list[Any] = [connection, *([0] if asked else [])]
+        sources: list[Any] = [connection, *([0] if is_open else [])]
         for ready in select.select(sources, [], [])[0]:
             if ready == 0:
                 data = os.read(0, 1 << 16)
-                asked = bool(data)
+                is_open = bool(data)
                 if data:
                     connection.sendall(data)
                 else:

@@ -1,4 +1,4 @@
-"""How exceptions cross: by name and text, and as the built-in classes they are or derive from."""
+"""How exceptions cross: by name, text, and the built-in classes that they are or derive from."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MOST_TEXT = 2000
 
 
 class Elsewhere(Exception):
-    """The other side raised an exception that has no built-in name."""
+    """The other side raised an exception without a built-in base."""
 
 
 def raised(error: BaseException) -> dict[str, Any]:
-    """An exception as an answer."""
+    """Return an exception as a reply."""
     return {
         "error": type(error).__name__,
         "kinds": kinds(type(error)),
@@ -29,12 +29,12 @@ def raised(error: BaseException) -> dict[str, Any]:
 
 
 def kinds(kind: type) -> list[str]:
-    """The built-in exceptions that a class is or derives from, nearest first."""
+    """Return the names of the built-in exceptions among a class and its bases, nearest first."""
     return [base.__name__ for base in kind.__mro__ if builtin(base.__name__) is base]
 
 
 def builtin(name: object) -> type[BaseException] | None:
-    """The built-in exception of this name, but none that stops an interpreter or a generator."""
+    """Return the built-in exception of this name, if it ends no interpreter or generator."""
     kind = getattr(builtins, name, None) if isinstance(name, str) else None
     if isinstance(kind, type) and issubclass(kind, Exception | SystemExit):
         return kind
@@ -42,19 +42,22 @@ def builtin(name: object) -> type[BaseException] | None:
 
 
 def exception(reply: Mapping[str, Any]) -> BaseException:
-    """The built-in exception nearest to what was raised, or a stand-in."""
+    """Return the built-in exception that was raised, or one of a new class of its name and bases.
+
+    Without a built-in base, and for a program that could not be loaded, it is an `Elsewhere`.
+    """
+    name, text = str(reply.get("error")), str(reply.get("text", ""))
     names = reply.get("kinds")
-    nearest = builtin(names[0]) if isinstance(names, list) and names else None
-    if reply.get("unloaded"):
-        nearest = None
-    text = str(reply.get("text", ""))
-    if nearest is not None and nearest.__name__ == reply.get("error"):
-        with contextlib.suppress(Exception):  # some need other arguments
-            return nearest(text)
-    if nearest is not None and nearest not in (Exception, SystemExit):
-        with contextlib.suppress(Exception):
-            return nearest(f"{reply.get('error')}: {text}")
-    return Elsewhere(f"{reply.get('error')}: {text}")
+    known = [builtin(base) for base in names] if isinstance(names, list) else []
+    bases = [base for base in known if base is not None]
+    if bases and not reply.get("unloaded"):
+        nearest = [b for b in bases if not any(issubclass(c, b) for c in bases if c is not b)]
+        with contextlib.suppress(Exception):  # some need other arguments, some cannot be combined
+            if bases[0].__name__ == name:
+                return bases[0](text)
+            kind: type[BaseException] = type(name, tuple(nearest), {})
+            return kind(text)
+    return Elsewhere(f"{name}: {text}")
 
 
 def _text(error: BaseException) -> str:
@@ -65,11 +68,11 @@ def _text(error: BaseException) -> str:
 
 
 def _line(error: BaseException) -> int | None:
-    """The innermost line of the program that was running when the error was raised."""
+    """Return the innermost line of the program that was running when the error was raised."""
     if isinstance(error, SyntaxError):
         return error.lineno
-    found = None
+    line_number = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename == FILENAME:
-            found = line
-    return found
+            line_number = line
+    return line_number

@@ -1,28 +1,26 @@
 """What answers for a program in a conversation: one line of JSON a request, one a reply.
 
-The harness shares the process with the program, so nothing it says is believed: what was wanted
-was never sent in. What it does for honesty is to say which request it answers (the number is
-random), and to be there when it is told to end.
+The harness shares its process with the program, so no reply is believed: the wanted value is never
+sent in. What an honest harness does is to repeat the number of the request, which is random, and
+to be there when it is told to end.
 
-A payload's `role` says what it is: a "program" (the judged one), "statements" (tests that are
-code) or "pytest" (tests that are files); the latter two call the program on the other side.
+A payload's `role` says what answers: a "program" (the judged one) or "statements" (tests that are
+code, which call the program in the other sandbox).
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import sys
 import types
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from .crossing import ProgramSide, TestsSide, Watching
 from .errors import FILENAME, raised
 from .line import Line
-from .objects import Objects, Watching
 from .plain import Refused
-from .standins import Link
 
 __all__ = ["answer"]
 
@@ -30,19 +28,11 @@ TEST = "<test>"
 
 
 def answer(payload: dict[str, Any], channel: int | None) -> NoReturn:
-    """Load what is to be asked and answer, until told to end or until nobody asks any more."""
+    """Load the program or tests; answer requests until told to end or the channel closes."""
     assert channel is not None
     line = Line(channel)
-    role = payload.get("role", "program")
-    side: Any
-    if role == "program":
-        side = _Program(payload, line)
-    elif role == "statements":
-        side = _Statements(payload, line)
-    else:
-        from .suite import Suite
-
-        side = Suite(payload, line)
+    tests = payload.get("role") == "statements"
+    side = _Statements(payload, line) if tests else _Program(payload, line)
     while (request := line.receive()) is not None:
         ending = request.get("end")
         line.send({"end": True} if ending else side.answer(request))
@@ -55,31 +45,28 @@ def answer(payload: dict[str, Any], channel: int | None) -> NoReturn:
 
 
 class _Program:
-    """The judged program; loaded at the first request, so that a failure is an answer."""
+    """The judged program; loaded at the first request, so that a failure to load is a reply."""
 
     def __init__(self, payload: Mapping[str, Any], line: Line) -> None:
         self.source: str = payload["source"]
-        self.codec = Watching()
-        if payload.get("objects"):
-            self.codec = Objects(line, payload["first"], self.answer)
+        self.codec = ProgramSide(line, self.answer) if payload.get("objects") else Watching()
         self.namespace: dict[str, Any] | None = None
         self.unloaded: dict[str, Any] | None = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do what is asked; whatever is raised is an answer too."""
+        """Call what is asked for; whatever is raised is a reply too."""
         if self.namespace is None:
             self._load()
         if self.unloaded is not None:
             return self.unloaded
         try:
-            reply = {"value": self._done(request)}
+            reply = {"value": self._call(request)}
         except Refused as error:
             reply = {"error": "Refused", "text": str(error)}
         except Unloaded as error:
             reply = {"error": "Unloaded", "text": str(error), "unloaded": True}
-        except BaseException as error:
-            # SystemExit and KeyboardInterrupt too: leaving early is a failed case.
-            reply = raised(error) | self.codec.more(error)
+        except BaseException as error:  # SystemExit too: leaving early is a failed case
+            reply = raised(error)
         if self.codec.lies:
             reply["lies"] = True
         return reply
@@ -91,53 +78,43 @@ class _Program:
         except BaseException as error:
             self.unloaded = raised(error) | {"unloaded": True}
 
-    def _done(self, request: dict[str, Any]) -> Any:
+    def _call(self, request: dict[str, Any]) -> Any:
         assert self.namespace is not None
-        codec = self.codec
-        if "module" in request:
-            try:
-                module = importlib.import_module(request["module"])
-            except BaseException as error:
-                raise Unloaded(f"{type(error).__name__}: {error}") from error
-            if request["get"] == "__all__":
-                public = [name for name in vars(module) if not name.startswith("_")]
-                return codec.encode(getattr(module, "__all__", public))
-            return codec.name(getattr(module, request["get"]))
-        args = codec.decode(request["args"])
-        named = codec.decode(request["named"])
-        if "on" in request:
-            return codec.on(request["on"], request["name"], args, named)
-        name = request["call"]
-        if name not in self.namespace:
-            raise Unloaded(f"the program has no {name}")
-        return codec.encode(self.namespace[name](*args, **named))
+        codec, what = self.codec, request["call"]
+        args, named = codec.decode(request["args"]), codec.decode(request["named"])
+        if isinstance(what, int):
+            assert isinstance(codec, ProgramSide)
+            return codec.encode(codec.call(what, args, named))
+        if what not in self.namespace:
+            raise Unloaded(f"the program has no {what}")
+        return codec.encode(self.namespace[what](*args, **named))
 
 
 class Unloaded(BaseException):
-    """The program cannot be asked at all."""
+    """The program cannot be called at all."""
 
 
 class _Statements:
-    """Tests that are code, in one namespace; names of the program are stand-ins."""
+    """Tests that are code, in one namespace; the program's functions are called in its sandbox."""
 
     def __init__(self, payload: Mapping[str, Any], line: Line) -> None:
         self.source: str = payload["source"]
-        link = Link(line)
-        self.link = link
-        self.elsewhere = {name: link.function(name) for name in payload["relayed"]}
+        self.side = TestsSide(line)
+        self.functions = {name: self.side.function(name) for name in payload["relayed"]}
         self.namespace: dict[str, Any] | None = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a statement."""
+        reply: dict[str, Any] = {"value": None}
         try:
             if self.namespace is None:
-                self.namespace = _load(self.source, self.elsewhere)
-                self.namespace.update(self.elsewhere)
-            self.link.unproven.clear()
+                self.namespace = _load(self.source, self.functions)
+                self.namespace.update(self.functions)
+            self.side.unproven.clear()
             exec(compile(request["statement"], TEST, "exec"), self.namespace)
         except BaseException as error:
-            return raised(error) | {"unproven": sorted(self.link.unproven)}
-        return {"value": None, "unproven": sorted(self.link.unproven)}
+            reply = raised(error)
+        return reply | {"unproven": sorted(self.side.unproven)}
 
 
 def _load(source: str, more: dict[str, Any]) -> dict[str, Any]:

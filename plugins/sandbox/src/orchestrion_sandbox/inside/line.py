@@ -1,4 +1,4 @@
-"""The channel to the supervisor: one JSON object a line, and nobody speaks out of turn."""
+"""The channel to the supervisor: requests and replies in turn, one JSON object a line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Line"]
 
 
 class Line:
-    """One side of a conversation. Every message carries the number of the last one received."""
+    """One side of a conversation. Each message has the number of the last one received."""
 
     def __init__(self, channel: int) -> None:
         connection = socket.socket(fileno=channel)
@@ -21,7 +21,7 @@ class Line:
         self._number: Any = None
 
     def receive(self) -> dict[str, Any] | None:
-        """The next message; None when nobody asks any more."""
+        """Return the next message; None when the channel is closed."""
         line = self._reader.readline()
         if not line:
             return None
@@ -30,21 +30,21 @@ class Line:
         return message
 
     def send(self, message: dict[str, Any]) -> None:
-        """Answer; what JSON cannot say is an error of the answer."""
+        """Send a message; one that has no JSON, or too many values, becomes an error."""
         try:
             text = json.dumps({"id": self._number, **message})
         except (ValueError, TypeError, RecursionError):
             text = json.dumps({"id": self._number, "error": "Refused"})
         if crowded(text.encode()):
-            why = f"more than {MOST_VALUES} values"
-            text = json.dumps({"id": self._number, "error": "Refused", "text": why})
+            reason = f"more than {MOST_VALUES} values"
+            text = json.dumps({"id": self._number, "error": "Refused", "text": reason})
         self._send(text.encode() + b"\n")
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send, and what comes back.
+        """Send a message and return the one that comes back.
 
         Raises:
-            EOFError: if nobody is there any more.
+            EOFError: if the channel is closed.
         """
         self.send(message)
         reply = self.receive()

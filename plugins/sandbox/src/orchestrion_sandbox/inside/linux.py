@@ -1,4 +1,4 @@
-"""The system calls that Python has no function for. Each raises `OSError` when refused."""
+"""System calls that Python has no function for. Each raises `OSError` if it is refused."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def unshare(flags: int) -> None:
 
 
 def unshare_users(flags: int, proc: int, inner: int = 1000) -> None:
-    """Unshare, with a namespace of users: this user is `inner` there, and there is no other.
+    """Unshare, with a namespace of users in which this user, as `inner`, is the only one.
 
-    `proc` is a descriptor of /proc, so that none needs to be mounted.
+    `proc` is a descriptor of /proc, which need not be mounted.
     """
     outer_uid, outer_gid = os.geteuid(), os.getegid()
     unshare(flags | NEWUSER)
@@ -99,20 +99,20 @@ def unshare_users(flags: int, proc: int, inner: int = 1000) -> None:
 
 
 def is_host_root() -> bool:
-    """Whether this is root itself, and not only in a namespace of users."""
+    """Return whether this is root of the host, not only of a namespace of users."""
     with open("/proc/self/uid_map") as file:
         return os.geteuid() == 0 and file.read().split() == ["0", "0", str(0xFFFFFFFF)]
 
 
 def mapped(user: int) -> bool:
-    """Whether there is such a user here: a container without root may have only a few."""
+    """Return whether a user exists here: a container without root may have only a few."""
     with open("/proc/self/uid_map") as file:
         rows = [[int(word) for word in line.split()] for line in file]
     return any(first <= user < first + count for first, _, count in rows)
 
 
 def has_capability(number: int) -> bool:
-    """Whether this process may use it now."""
+    """Return whether this process has a capability."""
     with open("/proc/self/status") as file:
         effective = next(line.split()[1] for line in file if line.startswith("CapEff:"))
     return bool(int(effective, 16) >> number & 1)
@@ -127,12 +127,12 @@ def mount(source: str, target: str, kind: str, flags: int = 0, options: str = ""
 
 
 def bind(source: str, target: str) -> None:
-    """Show `source` at `target`, with all that is mounted below it."""
+    """Mount `source` at `target`, with all mounts below it."""
     mount(source, target, "", MS_BIND | MS_REC)
 
 
 def make_read_only(target: str, also: int = ATTR_NOSUID | ATTR_NODEV) -> None:
-    """All mounts at and below `target`. Needs Linux 5.12."""
+    """Make all mounts at and below `target` read-only. Needs Linux 5.12."""
     # struct mount_attr: attr_set, attr_clr, propagation, userns_fd
     attributes = struct.pack("=QQQQ", _ATTR_RDONLY | also, 0, 0, 0)
     path = target.encode()
@@ -141,7 +141,7 @@ def make_read_only(target: str, also: int = ATTR_NOSUID | ATTR_NODEV) -> None:
 
 
 def pivot_root(root: str) -> None:
-    """Make `root`, a mount point, the root, and let go of the old one."""
+    """Make the mount point `root` the root, and unmount the old one."""
     os.chdir(root)
     _syscall(_NUMBERS.get("pivot_root"), "pivot_root", b".", b".")
     _check(_libc.umount2(b".", _MNT_DETACH), "umount of the old root")
@@ -157,7 +157,7 @@ def no_new_privileges() -> None:
 
 
 def drop_user(number: int) -> None:
-    """From root to another user and group, for good."""
+    """Change from root to another user and group; this cannot be undone."""
     os.setgroups([])
     os.setresgid(number, number, number)
     os.setresuid(number, number, number)
@@ -165,7 +165,7 @@ def drop_user(number: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """All of them, in every set, for good."""
+    """Drop all capabilities from every set; this cannot be undone."""
     for number in range(64):
         if _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number), 0, 0, 0) < 0:
             break  # past the last one, or none may be dropped any more
@@ -175,7 +175,7 @@ def drop_capabilities() -> None:
 
 
 def set_filter(program: bytes) -> None:
-    """A seccomp filter for this process and all it starts, for good."""
+    """Set a seccomp filter for this process and all it starts; it cannot be removed."""
     buffer = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog: unsigned short len, padding, pointer
     head = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
@@ -186,8 +186,8 @@ def set_filter(program: bytes) -> None:
 def end_on(*signals: int) -> None:
     """Let these signals end the process, with their number as exit code.
 
-    The first process of a namespace ignores signals that it has no handler for; this one is in C,
-    so that it comes at once, whatever the interpreter is doing.
+    The first process of a namespace ignores signals without a handler. This handler is in C, so it
+    runs at once, whatever the interpreter does.
     """
     handler = ctypes.cast(_libc._exit, ctypes.c_void_p)
     for number in signals:
@@ -195,28 +195,28 @@ def end_on(*signals: int) -> None:
 
 
 def close_from(first: int) -> None:
-    """All descriptors from `first` on."""
+    """Close all descriptors from `first` on."""
     _syscall(_CLOSE_RANGE, "close_range", first, 0x7FFFFFFF, 0)
 
 
 # ---------------------------------------------------------------- landlock
 
 _FS_EXECUTE, _FS_READ_FILE, _FS_READ_DIR = 1, 4, 8
-# How many of the rights to files a version of the interface knows, from the first on.
+# The number of rights to files that each version of the interface knows.
 _FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 _RULE_PATH = 1
 
 
 def landlock_version() -> int:
-    """Of the kernel's interface; 0 where there is none."""
+    """Return the version of the kernel's interface; 0 if there is none."""
     result: int = _libc.syscall(ctypes.c_long(_LANDLOCK_CREATE), None, ctypes.c_long(0), 1)
     return max(0, result)
 
 
 def landlock_rules(readable: list[str]) -> int:
-    """A descriptor of rules: only these files and folders can be opened, and for reading.
+    """Return a descriptor of rules: only these files and folders can be opened, for reading.
 
-    Made once, for `landlock` in every process forked later.
+    It is made once, and used by `landlock` in each process forked later.
     """
     version = landlock_version()
     if version < 1:
@@ -240,5 +240,5 @@ def landlock_rules(readable: list[str]) -> int:
 
 
 def landlock(rules: int) -> None:
-    """Hold this process to the rules, for good; after `no_new_privileges`."""
+    """Apply the rules to this process, after `no_new_privileges`; they cannot be removed."""
     _syscall(_LANDLOCK_RESTRICT, "landlock", rules, 0)

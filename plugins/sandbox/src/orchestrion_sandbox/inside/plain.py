@@ -1,8 +1,8 @@
-"""Plain data as JSON and back; what JSON has no form for is tagged.
+"""Plain data as JSON and back; values without a form in JSON are tagged.
 
-Both sides of the wall use it. Decoding is only ever given data that `json.loads` made, and gives
-exactly the built-in types, whatever the other side claims; anything that `encode` cannot have
-made is `Malformed`.
+Used inside and outside of sandboxes. `decode` takes what `json.loads` returned and returns exactly
+the built-in types, whatever the other side claims; data that `encode` cannot have made is
+`Malformed`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ MOST_VALUES = 200_000
 """In one message, at all depths."""
 MOST_DEPTH = 60
 LARGE = 1 << 4096
-"""From here on integers are written in hexadecimal: decimals of that length are refused by
-Python's own conversion."""
+"""Integers from here on are written in hexadecimal: Python refuses to convert decimals so long."""
 
 _TAG, _VALUE = "$", "v"
 _PLAIN = frozenset(
@@ -38,16 +37,16 @@ _VIEWS: tuple[type, ...] = (
 
 
 class Refused(Exception):
-    """A value that has no encoding, or is too large for one."""
+    """A value has no encoding, or is too large."""
 
 
 class Malformed(Exception):
-    """Data that no `encode` made."""
+    """`encode` cannot have made this data."""
 
 
 class Items:
-    """What an iterator or view gave. It can be gone through, counted and indexed, and is equal to
-    no list, as the thing itself would not be."""
+    """The items of an iterator or view. It can be iterated, counted and indexed, and is equal to no
+    list, like the original."""
 
     def __init__(self, items: list[Any]) -> None:
         self.items = items
@@ -73,10 +72,10 @@ class Items:
 
 
 def crowded(message: bytes) -> bool:
-    """Whether JSON may have more values than a message can, found without reading it."""
+    """Return whether JSON may have more values than a message can, without parsing it."""
     if len(message) <= MOST_VALUES or _marks(message) <= MOST_VALUES:
         return False
-    # What stands in texts is no mark of JSON.
+    # Characters inside strings are not marks of JSON.
     plain = message.replace(b"\\\\", b"").replace(b'\\"', b"")
     if plain.count(b'"') > 4 * MOST_VALUES:
         return True
@@ -84,40 +83,40 @@ def crowded(message: bytes) -> bool:
 
 
 def _marks(message: bytes) -> int:
-    """At most so many values begin in it, but one."""
+    """Return an upper bound of the number of values, less one."""
     return message.count(b",") + message.count(b"[") + message.count(b"{")
 
 
 class Codec:
-    """How values cross. What is no plain data does not, unless a subclass has a way."""
+    """Encodes and decodes plain data; subclasses add other values."""
 
     def other(self, value: Any) -> Any:
-        """The encoding of a value that is no plain data."""
+        """Return the encoding of a value that is not plain data."""
         raise Refused(f"a {type(value).__name__} is not plain data")
 
     def iterable(self, value: Any, depth: int) -> Any:
-        """The encoding of something that can only be gone through."""
+        """Return the encoding of a value that can only be iterated."""
         return {_TAG: "iter", _VALUE: self._all(value, depth)}
 
     def odd(self, value: Any) -> None:
-        """Called with every value whose type is not plain itself."""
+        """Inspect a value whose own type is not plain."""
 
     def handle(self, data: Any) -> Any:
-        """The value that stands for something on the other side."""
-        raise Malformed("something that cannot stand here")
+        """Return what stands for an object of the other side."""
+        raise Malformed("a handle where none is allowed")
 
     def mapping(self, pairs: list[tuple[Any, Any]]) -> Any:
-        """The value that is decoded from keys and their values."""
+        """Return the dict of these keys and values."""
         return dict(pairs)
 
     def members(self, kind: type, items: list[Any]) -> Any:
-        """The set or frozenset that is decoded from its members."""
+        """Return the set or frozenset of these members."""
         return kind(items)
 
     # ------------------------------------------------------------ encode
 
     def encode(self, value: Any, depth: int = 0) -> Any:
-        """A value as JSON that keeps its type. A subclass of a plain type is taken as that type.
+        """Return a value as JSON with its type. A subclass of a plain type counts as that type.
 
         Raises:
             Refused: for anything but plain data, endless iterators, and deep or cyclic values.
@@ -163,10 +162,11 @@ class Codec:
     # ------------------------------------------------------------ decode
 
     def decode(self, data: Any) -> Any:
-        """The inverse of `encode`; an iterator comes back as `Items`.
+        """Return the value that was encoded; an iterator comes back as `Items`.
 
         Raises:
-            Malformed: if no `encode` made it; deep data raises RecursionError.
+            Malformed: if `encode` cannot have made the data.
+            RecursionError: for deep data.
         """
         kind = type(data)
         if kind is list:
@@ -201,13 +201,13 @@ def _few(items: list[Any]) -> list[Any]:
 
 
 def _check_hashable(value: Any) -> None:
-    # A subclass of a list may be hashable, the list it is taken for is not.
+    # A subclass of list may be hashable, but it crosses as a list.
     if isinstance(value, list | dict | set):
         raise Refused(f"a {type(value).__name__} in a set or as a key")
 
 
 def _text(value: str) -> Any:
-    """Halves of characters have no UTF-8, and two of them in JSON would become a whole one."""
+    """Encode text; two lone surrogates would become one character in JSON."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The last trusted lines before a program, and the program itself."""
+"""Runs a payload: the last trusted lines before a program, and the program itself."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from . import harness  # noqa: F401 - loaded once, before the first run
 __all__ = ["ENVIRONMENT", "FLAGS", "NOBODY", "START", "run", "write_files"]
 
 FLAGS = ("-S", "-s", "-B", "-P", "-X", "utf8")
-"""How the interpreter is started: no site-packages, nothing written, no folder on the path."""
+"""Options of the interpreter: no site-packages, no files written, no folder on the path."""
 
 START = "import sys; sys.path += {}; from orchestrion_sandbox.inside.zygote import main; main()"
-"""What it is started with, once the path is filled in."""
+"""What the interpreter executes; the path is filled in."""
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "LD_LIBRARY_PATH": "/python/lib", "PATH": "/python/bin"}
-"""All of it, for a program's own processes too: without the path, an interpreter with a shared
-library might find another one's. The order of sets is the same in every run."""
+"""The whole environment, also of processes that a program starts: without the path, an interpreter
+with a shared library might load another one's. With the seed, sets have the same order in every
+run."""
 
 NOBODY = 65534
-"""The user that root becomes before anything of a program runs."""
+"""The user that root becomes before a program runs."""
 
 MAIN = "main.py"
 
 
 def write_files(files: dict[str, str]) -> None:
-    """Files by path below the working folder, as base64. Paths were checked by the supervisor."""
+    """Write files, given as base64 by path. The supervisor has checked the paths."""
     for path, content in files.items():
         if "/" in path:
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -46,8 +47,8 @@ def write_files(files: dict[str, str]) -> None:
 def run(source: int, channel: int | None) -> NoReturn:
     """Run the payload as the main program, or as what answers in a conversation.
 
-    `source` is the descriptor to read it from. Whatever fails from here on is an error of the
-    program: it must not be taken for a failure of the sandbox, nor for an orderly end.
+    `source` is the descriptor to read it from. A failure from here on is an error of the program,
+    neither a failure of the sandbox nor an orderly end.
     """
     try:
         with open(source, "rb", buffering=0) as file:
@@ -77,19 +78,17 @@ def _main(payload: dict[str, Any]) -> int:
         print(error.code, file=sys.stderr)
         return 1
     except BaseException as error:
-        # From the program's own frame on.
-        shown = error.__traceback__.tb_next if error.__traceback__ else None
-        traceback.print_exception(type(error), error, shown)
+        own_frames = error.__traceback__.tb_next if error.__traceback__ else None
+        traceback.print_exception(type(error), error, own_frames)
         return 1
     return 0
 
 
 def _leave(code: int) -> NoReturn:
-    """End like an interpreter, without taking it apart, which would take longer than most runs."""
+    """End like an interpreter, but without freeing its objects, which would take long."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # waits for its threads
         atexit._run_exitfuncs()
-        # What a program put in their place, and what was there before.
         for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
             if stream is not None and not stream.closed:
                 stream.flush()

@@ -1,4 +1,4 @@
-"""The file system that runs see: the interpreter at a neutral place, and what it needs."""
+"""The file system that runs see: the interpreter at a fixed path, and what it needs."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ __all__ = [
 SCRATCH = "/tmp"
 HERE = "/sandbox/orchestrion_sandbox/inside"  # this package
 _ROOT = "/tmp"
-# No "zero": mapped and shared, it is memory that no limit counts.
+# Not "zero": mapped and shared, it is memory that no limit counts.
 DEVICES = ("null", "full", "random", "urandom")
 SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
-_MOST_LIBRARIES = 64
+_MAX_LIBRARIES = 64
 
 
 def build(settings: dict[str, Any]) -> None:
-    """Make an empty, read-only tree the root, with the interpreter and nothing else in it.
+    """Make a read-only tree the root, with the interpreter and nothing else in it.
 
-    What exists of the host is its shared libraries, four devices and, if the profile says so,
-    folders of packages.
+    Of the host it has shared libraries, four devices and the profile's folders of packages.
     """
     linux.mount("", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     links = [(os.readlink(folder), folder) for folder in SYSTEM if os.path.islink(folder)]
@@ -42,9 +41,9 @@ def build(settings: dict[str, Any]) -> None:
         (settings["inside"], HERE),
     ]
     shown += [(folder, f"/packages/{i}") for i, folder in enumerate(settings["packages"])]
-    # Descriptors first: the new file system may cover what they lie in.
-    sources = [(_held(source), target) for source, target in shown]
-    devices = [(_held(f"/dev/{name}"), f"/dev/{name}") for name in DEVICES]
+    # Open all first: the new file system may hide their folders.
+    sources = [(_opened(source), target) for source, target in shown]
+    devices = [(_opened(f"/dev/{name}"), f"/dev/{name}") for name in DEVICES]
     linux.mount("root", _ROOT, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,mode=755")
     for source, target in links:
         os.makedirs(os.path.dirname(_ROOT + target), exist_ok=True)
@@ -68,16 +67,16 @@ def build(settings: dict[str, Any]) -> None:
 
 
 def scratch_options(limits: Mapping[str, Any]) -> str:
-    """Of the one writable folder; it is a file itself."""
+    """Return the mount options of the only writable folder, which counts as a file itself."""
     return f"size={limits['scratch_mb']}m,nr_inodes={limits['files'] + 1},mode=700"
 
 
-def _held(path: str) -> int:
+def _opened(path: str) -> int:
     return os.open(path, os.O_PATH)
 
 
 def _place(fd: int, target: str) -> None:
-    """Something to show it over: a folder for a folder, else a file."""
+    """Make a mount point: a folder for a folder, else a file."""
     path = _ROOT + target
     if os.path.isdir(f"/proc/self/fd/{fd}"):
         os.makedirs(path, exist_ok=True)
@@ -87,7 +86,7 @@ def _place(fd: int, target: str) -> None:
 
 
 def system_folders(multiarch: str) -> list[tuple[str, str]]:
-    """Folders of shared libraries and where to show them, without what is beside those."""
+    """Return folders of shared libraries and where to show them, without other files there."""
     found = []
     for folder in SYSTEM:
         if os.path.islink(folder) or not os.path.isdir(folder):
@@ -99,7 +98,7 @@ def system_folders(multiarch: str) -> list[tuple[str, str]]:
 
 
 def python_files(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The executable, its library and shared libraries that came with it, and where to show them.
+    """Return the interpreter's executable, library and shared objects, and where to show them.
 
     `settings` has the paths `python`, `prefix` and `stdlib`.
     """
@@ -114,13 +113,13 @@ def python_files(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
         for name in sorted(os.listdir(beside))
         if ".so" in name and os.path.isfile(os.path.join(beside, name))
     ]
-    if len(names) > _MOST_LIBRARIES:  # a whole distribution of its own, e.g. conda's
+    if len(names) > _MAX_LIBRARIES:  # a whole distribution of its own, e.g. conda's
         return [shown[0], (beside, "/python/lib")]
     return [*shown, *((os.path.join(beside, name), f"/python/lib/{name}") for name in names)]
 
 
 def _third_party(shown: list[str]) -> list[str]:
-    """Folders of packages that are in what is shown, but are not part of the interpreter."""
+    """Return folders of installed packages below the shown ones, which have to be hidden."""
     names = ("site-packages", "dist-packages", "python3/dist-packages")
     found = []
     for target in shown:

@@ -1,6 +1,6 @@
-"""A filter of system calls, assembled here because it is a hundred lines and needs no library.
+"""A filter of system calls, assembled here in a hundred lines without a library.
 
-Most calls are allowed; barred are those that reach the kernel's less travelled parts, other
+Most calls are allowed. Blocked are those that reach rarely used parts of the kernel, other
 processes, the network, the machine's settings, or memory that no limit counts. The instructions
 are classic BPF (Linux, Documentation/userspace-api/seccomp_filter.rst).
 """
@@ -149,8 +149,8 @@ BARRED: dict[str, tuple[int | None, int | None]] = {
     "setgroups": (116, 159),
 }
 
-# What else is barred where nothing else keeps processes in: starting one, reaching others, and
-# what Landlock lets pass: the owner, mode and times of files.
+# Also blocked where no namespace isolates processes: to start one, to reach others, and what
+# Landlock does not cover: owner, mode and times of files.
 NO_FORK: dict[str, tuple[int | None, int | None]] = {
     "fork": (57, None),
     "vfork": (58, None),
@@ -226,9 +226,9 @@ _LOAD, _RETURN, _EQUAL, _AT_LEAST, _ANY_BIT = 0x20, 0x06, 0x15, 0x35, 0x45
 
 
 def build(machine: str, own_pid: int | None = None) -> bytes | None:
-    """The filter as an array of `struct sock_filter`; None for a machine we have no numbers of.
+    """Return the filter as an array of `struct sock_filter`; None for an unknown machine.
 
-    With `own_pid`, nothing can be started and no other process signalled.
+    With `own_pid`, no process can be started and no other one signalled.
     """
     if machine not in _MACHINES:
         return None
@@ -291,12 +291,12 @@ def build(machine: str, own_pid: int | None = None) -> bytes | None:
 
 
 def _looking_at(number: int, argument: int, checks: list[_Instruction]) -> list[_Instruction]:
-    """Checks of the low half of an argument, skipped for other calls; they never fall through."""
+    """Return checks of an argument's low half, none of which falls through."""
     return [(_EQUAL, 0, len(checks) + 1, number), _argument(argument), *checks]
 
 
 def _refused(numbers: list[int]) -> list[_Instruction]:
-    """A jump reaches 255 instructions: each few numbers have an end of their own."""
+    """Return checks of blocked calls; jumps reach 255 instructions, so each 100 have an end."""
     code: list[_Instruction] = []
     for start in range(0, len(numbers), 100):
         few = numbers[start : start + 100]

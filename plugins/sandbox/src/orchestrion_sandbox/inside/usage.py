@@ -1,4 +1,4 @@
-"""What a tree of processes takes, from /proc. Used on both sides of the wall."""
+"""Memory and CPU time of a tree of processes, from /proc; used in and outside of sandboxes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import NamedTuple
 __all__ = ["TreeUsage", "children", "exceeded", "tree_usage"]
 
 _BUFFER = 208 << 10
-"""What the kernel holds at most for a descriptor (a socket with a full buffer); no process's
-memory shows it."""
+"""The most that the kernel holds for a descriptor (a socket with a full buffer); it is in no
+process's memory."""
 _FEW = 8
-"""Descriptors of a process that are not counted so."""
+"""Descriptors of a process that are not counted."""
 _SHOWN = ("RssAnon:", "RssShmem:", "VmSwap:", "VmPTE:")
 
 
 class TreeUsage(NamedTuple):
-    """Of all live processes of a tree: memory that only they hold, and CPU time."""
+    """Memory that only the live processes of a tree hold, and their CPU time."""
 
     bytes: int
     cpu_seconds: float
@@ -26,16 +26,16 @@ class TreeUsage(NamedTuple):
 
 
 def tree_usage(roots: Iterable[int], open_files: int, proc: int | None = None) -> TreeUsage:
-    """Memory and CPU time of processes and all their descendants.
+    """Return memory and CPU time of processes and all their descendants.
 
     Memory is anonymous and shared memory, swap and page tables included, and the most that the
-    kernel can hold for open descriptors; pages of files do not count. What a forked process still
-    shares with its parent counts for both, which errs on the safe side.
+    kernel can hold for open descriptors; pages of files do not count. Memory that a forked process
+    still shares with its parent counts for both. A process that ends meanwhile is left out.
 
     Args:
         roots: the processes.
-        open_files: what is counted for a process that hides its descriptors.
-        proc: a descriptor of /proc; None where it is mounted.
+        open_files: the count for a process that hides its descriptors.
+        proc: a descriptor of /proc; None if /proc is mounted.
     """
     memory, ticks, seen, waiting = 0, 0, 0, list(roots)
     while waiting:
@@ -58,13 +58,13 @@ def tree_usage(roots: Iterable[int], open_files: int, proc: int | None = None) -
 
 
 def children(pid: int | str, proc: int | None = None) -> list[int]:
-    """The processes that one has started and not waited for, as /proc numbers them."""
+    """Return the processes that a process has started and not waited for, as /proc numbers them."""
     texts = (_text(f"{pid}/task/{task}/children", proc) for task in _tasks(pid, proc))
     return [int(child) for text in texts for child in text.split()]
 
 
 def exceeded(usage: TreeUsage, seconds: float, limits: dict[str, float]) -> tuple[str, str] | None:
-    """The status and reason of a run that has passed a limit; None while it keeps them."""
+    """Return the status and reason of a run that has passed a limit; None for any other."""
     if usage.bytes > int(limits["memory_mb"]) << 20:
         return "memory", f"it took more than {limits['memory_mb']} MiB"
     if usage.cpu_seconds > limits["cpu_seconds"]:
@@ -99,7 +99,7 @@ def _tasks(pid: int | str, proc: int | None) -> list[str]:
 
 
 def _descriptors(path: str, open_files: int, proc: int | None) -> int:
-    """Of one thread: it may have a table of its own."""
+    """Count the descriptors of one thread, which may have a table of its own."""
     try:
         return len(_listed(path, proc))
     except PermissionError:
@@ -109,7 +109,7 @@ def _descriptors(path: str, open_files: int, proc: int | None) -> int:
 
 
 def _status(pid: int, proc: int | None) -> str:
-    """The status with the memory in it, which the first thread, once ended, no longer tells."""
+    """Return a status that has the memory; a first thread that has ended no longer shows it."""
     text = _text(f"{pid}/status", proc)
     if "RssAnon:" in text:
         return text

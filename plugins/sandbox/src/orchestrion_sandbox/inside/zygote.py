@@ -1,20 +1,20 @@
-"""A warm interpreter behind a wall, which forks one process a run.
+"""A warm interpreter in a sandbox, which forks one process for each run.
 
-Four stages, each with less to lose than the one before:
+Four stages, each with fewer rights than the one before:
 
-`launch`  on the host's side: makes namespaces, a root with nothing in it but the interpreter,
-          gives up the host's user, and starts itself anew in there;
-`serve`   waits for jobs. It never sees a program: payloads come by descriptors that only the
+`launch`  on the host: makes namespaces and a root with nothing in it but the interpreter, gives up
+          the host's user, and executes itself again inside;
+`serve`   waits for jobs. It never reads a program: payloads come as descriptors that only the
           forked process reads;
-`_stage`  one a run: a user, process and mount namespace of its own. It stays outside them, feeds
-          standard input, ends the run where it passes a limit, however busy the supervisor is,
-          and tells how it ended;
-`_begin`  the run's first process: sets its own limits, gives up everything, and runs the program.
+`_stage`  one per run: makes a user, process and mount namespace for it and stays outside of them.
+          It feeds standard input, kills the run at a limit, however busy the supervisor is, and
+          reports how it ended;
+`_begin`  the run's first process: sets its own limits, gives up its rights, and runs the program.
 
-The supervisor sends one datagram a run: JSON, with descriptors for the status channel, the
-payload, standard input, output, error, and perhaps a channel for a conversation. On the status
-channel it gets a pidfd, then "ready" when all limits stand, then how the process ended. A run
-that ended without "ready" is the sandbox's failure.
+For each run the supervisor sends one datagram: JSON, with descriptors for the status channel, the
+payload, standard input, output, error, and for a conversation its channel. The status channel
+returns a pidfd, then "ready" when all limits are set, then how the process ended. A run that ended
+without "ready" is a failure of the sandbox.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from typing import Any, NoReturn
 
 from . import linux, program, root, seccomp, usage
 
-__all__ = ["launch", "limit", "main", "sealed", "serve"]
+__all__ = ["launch", "limit", "main", "make_module", "sealed", "serve"]
 
-CHANNEL = 3  # where a conversation's descriptor is for the program
-_STATUS = 10  # where the status channel is until the program starts
-_PAYLOAD = 11  # where the payload is until it has been read
+CHANNEL = 3  # the program's descriptor of a conversation
+_STATUS = 10  # the descriptor of the status channel until the program starts
+_PAYLOAD = 11  # the descriptor of the payload until it has been read
 WATCH_SECONDS = 0.02
-_ALONE_SECONDS = 0.5  # between looks at a run of one process, which its own limits hold
+_ALONE_SECONDS = 0.5  # between looks at a run of one process, which has limits of its own
 _ENDING = (signal.SIGTERM, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU)
 
 
 def main() -> NoReturn:
-    """`python -c ... STAGE FD`: the settings are JSON in a sealed file, read once."""
+    """Run a stage: `python -c ... STAGE FD`, with its settings as JSON in a sealed file."""
     stage, settings = sys.argv[1], _read(int(sys.argv[2]))
     control = socket.socket(fileno=settings["control"])
     try:
@@ -65,12 +65,12 @@ def main() -> NoReturn:
 
 
 def launch(control: socket.socket, settings: dict[str, Any]) -> NoReturn:
-    """Build the wall and start the server behind it."""
+    """Make the namespaces and the root, and start the server in them."""
     linux.on_parent_death(signal.SIGKILL)
     if settings["mode"] != "namespaces":
         serve(control, settings)
-    # Root of a container may have no right to namespaces, or no other user to become; it has a
-    # namespace of users then, as anybody has.
+    # Root of a container may have no right to make namespaces, or no other user to become; then it
+    # makes a namespace of users, as an ordinary user does.
     as_root = linux.has_capability(linux.CAP_SYS_ADMIN) and linux.mapped(program.NOBODY)
     proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
     apart = linux.NEWNS | linux.NEWPID | linux.NEWIPC | linux.NEWUTS | linux.NEWNET
@@ -78,7 +78,7 @@ def launch(control: socket.socket, settings: dict[str, Any]) -> NoReturn:
     if as_root:
         linux.unshare(apart)
     else:
-        if linux.is_host_root():  # no limit of processes holds for root, whatever it may not do
+        if linux.is_host_root():  # the limit of processes never applies to root
             linux.drop_user(program.NOBODY)
             linux.on_parent_death(signal.SIGKILL)
         linux.unshare_users(apart, proc)
@@ -94,7 +94,7 @@ def launch(control: socket.socket, settings: dict[str, Any]) -> NoReturn:
     if as_root:
         linux.drop_user(program.NOBODY)
     linux.no_new_privileges()
-    # Anew, so that no path, variable or object of the host is left in memory.
+    # Execute again, so that no path, variable or object of the host is left in memory.
     kept = {"control": control.fileno(), "mode": "namespaces", "proc": proc}
     kept |= {"preload": settings["preload"], "modules": settings["modules"]}
     file = sealed(json.dumps(kept).encode())
@@ -110,12 +110,12 @@ def launch(control: socket.socket, settings: dict[str, Any]) -> NoReturn:
 
 
 def serve(control: socket.socket, settings: dict[str, Any]) -> NoReturn:
-    """Fork a process for every job, until the supervisor is gone."""
+    """Fork a process for each job, until the supervisor is gone."""
     linux.on_parent_death(signal.SIGKILL)
     for name in settings["preload"]:
         __import__(name)
     for name, source in settings["modules"].items():
-        _make_module(name, source)
+        make_module(name, source)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # processes that ended leave nothing behind
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     filters = seccomp.build(linux.MACHINE) if settings["mode"] == "namespaces" else None
@@ -129,7 +129,7 @@ def serve(control: socket.socket, settings: dict[str, Any]) -> NoReturn:
     while True:
         data, fds, _, _ = socket.recv_fds(control, 1 << 16, 8)
         if not data:
-            os._exit(0)  # the first process of its namespace: everything in there ends with it
+            os._exit(0)  # as the first process of its namespace: all others end with it
         if os.fork():
             for fd in fds:
                 os.close(fd)
@@ -139,8 +139,8 @@ def serve(control: socket.socket, settings: dict[str, Any]) -> NoReturn:
         _stage(settings, job, fds, filters)
 
 
-def _make_module(name: str, source: str) -> None:
-    """A module from its source; packages it is in are there, and empty."""
+def make_module(name: str, source: str) -> None:
+    """Make a module from its source, and empty packages around it."""
     parts = name.split(".")
     for i in range(1, len(parts) + 1):
         module = types.ModuleType(".".join(parts[:i]))
@@ -153,23 +153,23 @@ def _make_module(name: str, source: str) -> None:
 def _stage(
     settings: dict[str, Any], job: dict[str, Any], fds: list[int], filters: bytes | None
 ) -> NoReturn:
-    """Start the run's first process and see it end, from outside its namespaces."""
+    """Start the run's first process and watch it, from outside its namespaces."""
     status, began = socket.socket(fileno=fds[0]), time.monotonic()
     try:
         linux.on_parent_death(signal.SIGKILL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if settings["mode"] == "namespaces":
             linux.unshare_users(linux.NEWPID | linux.NEWNS | linux.NEWIPC, settings["proc"])
-        # Not the file that the supervisor made, which lies where no limit of a run counts.
-        given, (fds[2], feeding) = fds[2], os.pipe()
+        # A pipe, not the supervisor's file: attributes of that would be memory outside any limit.
+        stdin, (fds[2], feeding) = fds[2], os.pipe()
         pid = os.fork()
         if pid == 0:
             _begin(settings, job, fds, status, filters)
         for fd in fds[1:]:
             os.close(fd)
-        held = os.pidfd_open(pid)
-        socket.send_fds(status, [json.dumps({"pid": pid}).encode()], [held])
-        why = _watched(held, began, job["limits"], settings["proc"], _Feed(given, feeding))
+        pidfd = os.pidfd_open(pid)
+        socket.send_fds(status, [json.dumps({"pid": pid}).encode()], [pidfd])
+        why = _watched(pidfd, began, job["limits"], settings["proc"], _Feed(stdin, feeding))
         _, how, used = os.wait4(pid, 0)
         ended = {
             "exit": os.WEXITSTATUS(how) if os.WIFEXITED(how) else None,
@@ -184,14 +184,14 @@ def _stage(
 
 
 class _Feed:
-    """Standard input on its way to a program that may never read it."""
+    """Copies standard input to a program that may never read it."""
 
     def __init__(self, source: int, sink: int) -> None:
         self.source, self.sink, self._data = source, sink, b""
         os.set_blocking(sink, False)
 
     def more(self) -> bool:
-        """Pass on what fits; whether something is left."""
+        """Write what fits; return whether something is left."""
         try:
             while self._data or (data := os.read(self.source, 1 << 16)):
                 self._data = self._data or data
@@ -206,20 +206,20 @@ class _Feed:
 
 
 def _watched(
-    held: int, began: float, limits: dict[str, Any], proc: int, feed: _Feed
+    pidfd: int, began: float, limits: dict[str, Any], proc: int, feed: _Feed
 ) -> tuple[str, str] | None:
-    """Wait until the run has ended; why it was ended, if it was."""
+    """Wait until the run has ended; return the status and reason if it was killed at a limit."""
     poll, why = select.poll(), None
-    poll.register(held, select.POLLIN)
+    poll.register(pidfd, select.POLLIN)
     feeding = feed.more()
     if feeding:
         poll.register(feed.sink, select.POLLOUT)
     every = WATCH_SECONDS if limits["processes"] > 1 else _ALONE_SECONDS
     end = began + limits["wall_seconds"]
-    look = min(began + every, end)  # most runs are over by then
+    look = min(began + every, end)  # of the next look; most runs are over by then
     while True:
         ready = {fd for fd, _ in poll.poll(max(0.0, look - time.monotonic()) * 1000 + 1)}
-        if held in ready:
+        if pidfd in ready:
             return why
         if feeding and feed.sink in ready and not feed.more():
             poll.unregister(feed.sink)
@@ -231,7 +231,7 @@ def _watched(
         taken = usage.tree_usage(usage.children("self", proc), limits["open_files"], proc)
         why = usage.exceeded(taken, now - began, limits)
         if why is not None:
-            signal.pidfd_send_signal(held, signal.SIGKILL)
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             look += 3600.0
 
 
@@ -245,7 +245,7 @@ def _begin(
     status: socket.socket,
     filters: bytes | None,
 ) -> NoReturn:
-    """Set limits, give up everything, run the program. Never returns."""
+    """Set limits, give up all rights, run the program."""
     mode = settings["mode"]
     try:
         linux.on_parent_death(signal.SIGKILL)
@@ -275,12 +275,12 @@ def _begin(
         with contextlib.suppress(OSError):
             status.send(json.dumps({"failed": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
-    # From here on all that happens is the program's doing, its size and its files' names included.
+    # From here on every failure is the program's, also one of its size or its files' names.
     program.run(_PAYLOAD, channel)
 
 
 def sealed(data: bytes) -> int:
-    """A descriptor to read `data` from, which whoever holds it cannot change or grow."""
+    """Return a descriptor to read `data` from; nobody who has it can change or grow the data."""
     fd = os.memfd_create("data", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     view = memoryview(data)
     while view:
@@ -297,14 +297,14 @@ def _read(fd: int) -> dict[str, Any]:
 
 
 def _arrange(fds: list[int]) -> tuple[socket.socket, int | None]:
-    """Standard files at 0 to 2, a conversation's channel at 3, status and payload above; no others.
+    """Put standard files at 0 to 2, the channel at 3, status and payload above; close all others.
 
-    `fds` is status, payload, input, output, error, and perhaps the channel.
+    `fds` are status, payload, input, output, error and, for a conversation, the channel.
     """
-    # Out of the way first: any of them may have one of the numbers wanted.
+    # Out of the way first: any of them may have one of the target numbers.
     status, payload, *standard = (fcntl.fcntl(fd, fcntl.F_DUPFD, 64) for fd in fds)
-    for wanted, fd in enumerate(standard):
-        os.dup2(fd, wanted)
+    for target, fd in enumerate(standard):
+        os.dup2(fd, target)
     os.dup2(status, _STATUS, inheritable=False)
     os.dup2(payload, _PAYLOAD, inheritable=False)
     os.closerange(len(standard), _STATUS)
@@ -313,21 +313,21 @@ def _arrange(fds: list[int]) -> tuple[socket.socket, int | None]:
 
 
 def limit(limits: dict[str, Any], mode: str) -> None:
-    """Set this process's own limits, for good, and those of all it starts."""
+    """Set the limits of this process and of all that it starts; they cannot be raised again."""
     memory = limits["memory_mb"] << 20
-    wanted = {
+    values = {
         resource.RLIMIT_AS: memory,
         resource.RLIMIT_CPU: limits["cpu_seconds"],
         resource.RLIMIT_FSIZE: limits["scratch_mb"] << 20,
         resource.RLIMIT_NOFILE: limits["open_files"],
-        resource.RLIMIT_CORE: 1,  # with 0, what the machine has to collect dumps would still run
+        resource.RLIMIT_CORE: 1,  # with 0, a program that collects dumps would still be started
         resource.RLIMIT_STACK: 8 << 20,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_SIGPENDING: 128,
     }
     if mode in ("namespaces", "cold"):
-        # Counted in the run's own user namespace, where the stage before this is the other one.
-        wanted[resource.RLIMIT_NPROC] = limits["processes"] + 1
-    for name, value in wanted.items():
+        # Counted in the run's own user namespace, which also has the stage before this.
+        values[resource.RLIMIT_NPROC] = limits["processes"] + 1
+    for name, value in values.items():
         resource.setrlimit(name, (value, value))

@@ -1,41 +1,46 @@
-"""Plans over beliefs about a hidden state: point-based value iteration (Pineau et al. 2003).
+"""From logs to a plan over beliefs about a hidden state: point-based value iteration.
 
-A belief is a distribution over the K states of `hidden`. What is allowed is observed: it is the
-*mode*, and follows from the mode before, the choice and the number of the decision. For every
-number of decisions made and every mode, the value is the best of some linear functions of the
-belief, one for each of the beliefs met there.
+Source: Pineau et al. 2003. A belief is a distribution over the K states of `hidden`. What is
+allowed is observed: it is the *mode*; it follows from the mode before, the choice and the decision
+number.
+For every decision number and mode, the value is the maximum of some linear functions of the belief,
+one for each of the beliefs that occurred there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from attrs import frozen
 
-from orchestrion_values.optimism.hidden import Hidden
-from orchestrion_values.optimism.seen import Floats, Mask
+from orchestrion import Saved
+from orchestrion_values.arrays import Floats, Ints, Mask, pack, unpack
+from orchestrion_values.optimism.hidden import Hidden, Log, Sequences, Symbol, find_log, fit
+from orchestrion_values.optimism.states import Seen
 
-__all__ = ["BeliefPlan", "Game", "plan"]
+__all__ = ["BeliefPlan", "Beliefs", "Believer", "Game", "plan"]
 
 POINTS = 200
-"""Beliefs, at most, at each number of decisions and mode."""
+"""The maximum of beliefs at each decision number and mode."""
 
 Node = tuple[int, int]
-"""Decisions made, and mode."""
+"""Decision number and mode."""
 
 
 @frozen(eq=False)
 class Game:
-    """What is certain about the task.
+    """What is known for certain about the task.
 
     Args:
         modes: what is allowed [modes, k].
-        then: the next mode, by decisions made, mode and choice.
+        then: the next mode, by decision number, mode and choice.
         ends: choices that end the episode [k].
-        over: numbers of decisions made after which any other choice was seen to end it.
+        over: decision numbers at which another choice was seen to end the episode.
         cost: reward of each choice itself [k].
-        amounts: what ends pay.
+        amounts: rewards of ends.
     """
 
     modes: Mask
@@ -48,12 +53,12 @@ class Game:
 
 @frozen(eq=False)
 class BeliefPlan:
-    """Values of beliefs.
+    """A plan: values of beliefs.
 
     Args:
         model: of what is hidden.
-        game: of what is not.
-        lines: linear functions of the belief, by decisions made and mode [n, K].
+        game: of what is observed.
+        lines: linear functions of the belief, by decision number and mode [n, K].
     """
 
     model: Hidden
@@ -61,7 +66,7 @@ class BeliefPlan:
     lines: Mapping[Node, Floats]
 
     def after(self, beliefs: Floats, choice: int, said: int) -> Floats:
-        """The beliefs [n, K] after a choice and what it was heard to say; -1: not known."""
+        """Return beliefs [n, K] after a choice and its symbol; the symbol -1 is an unknown one."""
         now = beliefs @ self.model.move[choice]
         if said >= 0:
             now = now * self.model.say[choice][:, said]
@@ -69,12 +74,12 @@ class BeliefPlan:
         return result
 
     def values(self, beliefs: Floats, node: Node) -> Floats:
-        """Of every choice at beliefs [n, K]: [n, k]; what is not known to be allowed is -inf."""
+        """Return values of choices [n, k] at beliefs [n, K]; -inf where not known to be allowed."""
         return _backed(self, beliefs, node)[0]
 
 
 def plan(model: Hidden, game: Game, met: Mapping[Node, Floats]) -> BeliefPlan:
-    """Backward induction over the beliefs that were met."""
+    """Return the plan by backward induction over the beliefs that occurred."""
     lines: dict[Node, Floats] = {}
     result = BeliefPlan(model, game, lines)
     for node in sorted(met, reverse=True):
@@ -88,13 +93,13 @@ def plan(model: Hidden, game: Game, met: Mapping[Node, Floats]) -> BeliefPlan:
 
 
 def _spread(points: Floats) -> Floats:
-    """Some of the beliefs, no two of them nearly the same."""
+    """Return at most `POINTS` of the beliefs, no two of them nearly equal."""
     different = np.unique(points.round(2), axis=0, return_index=True)[1]
     return points[different[:: max(1, -(-len(different) // POINTS))]]
 
 
 def _backed(plan: BeliefPlan, points: Floats, node: Node) -> tuple[Floats, Floats]:
-    """Values [n, k], and the linear functions [n, k, K] that they are values of."""
+    """Return values [n, k], and the linear functions [n, k, K] that give them."""
     model, game = plan.model, plan.game
     k, states = len(game.cost), points.shape[1]
     parts = np.full((len(points), k, states), -np.inf)
@@ -120,3 +125,237 @@ def _backed(plan: BeliefPlan, points: Floats, node: Node) -> tuple[Floats, Float
         finite
     ]
     return values, parts
+
+
+AMOUNTS = 8
+"""The maximum of different rewards of ends; more are grouped."""
+
+
+@frozen(eq=False)
+class Beliefs:
+    """A plan, and how its beliefs are read from observations.
+
+    Args:
+        log: where symbols stand.
+        symbols: their indices.
+        categories: of problems, their indices.
+        plan: over beliefs.
+    """
+
+    log: Log
+    symbols: Mapping[Symbol, int]
+    categories: Mapping[str, int]
+    plan: BeliefPlan
+
+    def belief(self, category: str, features: Sequence[float], made: Sequence[int]) -> Floats:
+        """Return the belief about the hidden state after these choices [K]."""
+        begin = self.plan.model.begin
+        place = self.categories.get(category)
+        result: Floats = begin.mean(axis=0) if place is None else begin[place]
+        for choice, symbol in zip(made, self.log.read(features, len(made)), strict=True):
+            result = self.plan.after(result, choice, self.symbols.get(symbol, -1))
+        return result
+
+    def save(self) -> Saved:
+        """Return all of it as arrays and names."""
+        game, lines = self.plan.game, self.plan.lines
+        arrays = {
+            **self.plan.model.arrays(),
+            "blank": self.log.blank,
+            "modes": game.modes,
+            "then": np.array([(*key, mode) for key, mode in game.then.items()], np.int64),
+            "ends": game.ends,
+            "over": np.array(sorted(game.over), np.int64),
+            "cost": game.cost,
+            "amounts": game.amounts,
+            "nodes": np.array([(*node, len(part)) for node, part in lines.items()], np.int64),
+            "lines": np.concatenate(
+                [np.zeros((0, len(self.plan.model.begin[0]))), *lines.values()]
+            ),
+        }
+        data: Any = {
+            "log": [self.log.first, self.log.width],
+            "symbols": [[list(part) for part in symbol] for symbol in self.symbols],
+            "categories": list(self.categories),
+        }
+        return Saved(pack(arrays), data)
+
+    @classmethod
+    def load(cls, saved: Saved) -> Beliefs:
+        """Return what `save` saved."""
+        arrays, data = unpack(saved.arrays), saved.data
+        assert isinstance(data, dict)
+        shape: Any = data["log"]
+        names: Any = data["categories"]
+        symbols = read_symbols(data["symbols"])
+        then = {tuple(row[:3]): row[3] for row in arrays["then"].reshape(-1, 4).tolist()}
+        game = Game(
+            arrays["modes"],
+            then,
+            arrays["ends"],
+            frozenset(arrays["over"].tolist()),
+            arrays["cost"],
+            arrays["amounts"],
+        )
+        lines: dict[Node, Floats] = {}
+        begin = 0
+        for decisions, mode, count in arrays["nodes"].reshape(-1, 3).tolist():
+            lines[decisions, mode] = arrays["lines"][begin : begin + count]
+            begin += count
+        return cls(
+            Log(shape[0], shape[1], arrays["blank"]),
+            symbols,
+            {name: i for i, name in enumerate(names)},
+            BeliefPlan(Hidden.of(arrays), game, lines),
+        )
+
+
+def read_symbols(data: Any) -> dict[Symbol, int]:
+    """Return saved symbols with their indices."""
+    return {tuple((place, value) for place, value in symbol): i for i, symbol in enumerate(data)}
+
+
+class Believer:
+    """Learns a hidden-state model from logs, continuing from the model before.
+
+    Args:
+        states: K, how many hidden states.
+        tries: random starts, each time the episodes have doubled.
+    """
+
+    def __init__(self, states: int, tries: int) -> None:
+        self.states, self.tries = states, tries
+        self._model: Hidden | None = None
+        self._width = 0
+        self._symbols: dict[Symbol, int] = {}
+        self._begun = 0
+        """The number of episodes at the last random starts."""
+
+    def think(self, seen: Seen, seed: int) -> Beliefs | None:
+        """Learn from everything and return a plan; None if there is no log to read."""
+        log = find_log(seen) if self.states else None
+        if log is None:
+            return None
+        if log.width != self._width:
+            self._width, self._symbols, self._model = log.width, {}, None
+        heard = _Heard(seen, log, self._symbols)
+        data, shape = heard.sequences, heard.shape
+        start = self._model
+        if start is not None and start.shape != shape:
+            start = None
+        fresh = start is None or seen.episodes >= 2 * self._begun
+        if fresh:
+            self._begun = seen.episodes
+        tries = self.tries if fresh else 0
+        model = self._model = fit(data, shape, self.states, start, tries, seed)
+        met = heard.met(BeliefPlan(model, heard.game, {}))
+        return Beliefs(log, dict(self._symbols), heard.categories, plan(model, heard.game, met))
+
+    def save(self) -> Saved:
+        """Return the model that the next fit continues from."""
+        data: Any = {
+            "width": self._width,
+            "begun": self._begun,
+            "symbols": [[list(part) for part in symbol] for symbol in self._symbols],
+        }
+        return Saved({} if self._model is None else pack(self._model.arrays()), data)
+
+    def load(self, saved: Saved) -> None:
+        """Return what `save` saved."""
+        data: Any = saved.data
+        self._width, self._begun = data["width"], data["begun"]
+        self._symbols = read_symbols(data["symbols"])
+        self._model = Hidden.of(unpack(saved.arrays)) if saved.arrays else None
+
+
+class _Heard:
+    """Episodes as sequences of choices and symbols; new symbols are added to `symbols`."""
+
+    def __init__(self, seen: Seen, log: Log, symbols: dict[Symbol, int]) -> None:
+        moves, k = np.array(seen.moves, np.int64), seen.choices
+        choice, ended = moves[:, 2], moves[:, 4] == 1
+        used = np.bincount(choice, minlength=k)
+        ends = (used > 0) & (np.bincount(choice, weights=~ended, minlength=k) == 0)
+        paid = np.array(seen.outcomes)[ended]
+        amounts = np.unique(paid)
+        if len(amounts) > AMOUNTS:
+            amounts = np.unique(np.quantile(paid, np.linspace(0, 1, AMOUNTS)))
+        which = np.abs(paid[:, None] - amounts).argmin(axis=1).tolist()
+        masks = np.array([shown.allowed for shown in seen.shown], np.bool_)
+        modes, mode_of = np.unique(masks, axis=0, return_inverse=True)
+        self.categories = {
+            name: i for i, name in enumerate(sorted({one.category for one in seen.shown}))
+        }
+        self._read: dict[tuple[int, int], tuple[int, ...]] = {}
+        rows: Counter[tuple[Any, ...]] = Counter()
+        then: dict[tuple[int, int, int], Counter[int]] = {}
+        over: set[int] = set()
+        mode_at = mode_of.reshape(-1)[moves[:, 0]].tolist()
+        begin = 0
+        for amount, end in zip(which, (np.flatnonzero(ended) + 1).tolist(), strict=True):
+            mine, mode = moves[begin:end].tolist(), tuple(mode_at[begin:end])
+            place, _, last, after, _ = mine[-1]
+            by_choice = bool(ends[last])
+            calls = tuple(row[2] for row in (mine[:-1] if by_choice else mine))
+            said = self._said(seen, log, symbols, place if by_choice else after, len(calls))
+            for t in range(len(mode) - 1):
+                then.setdefault((t, mode[t], calls[t]), Counter())[mode[t + 1]] += 1
+            if not by_choice:
+                over.add(len(mode) - 1)
+            category = self.categories[seen.shown[mine[0][0]].category]
+            rows[category, last if by_choice else k, amount, calls, said, mode] += 1
+            begin = end
+        length = max(1, max(len(row[3]) for row in rows))
+        self.modes = _padded([row[5] for row in rows], length + 1, -1)
+        self.sequences = Sequences(
+            np.array([row[0] for row in rows]),
+            _padded([row[3] for row in rows], length, -1),
+            _padded([row[4] for row in rows], length, 0),
+            np.array([row[1] for row in rows]),
+            np.array([row[2] for row in rows]),
+            np.array(list(rows.values()), np.float64),
+        )
+        self.game = Game(
+            modes,
+            {key: counts.most_common(1)[0][0] for key, counts in then.items()},
+            ends,
+            frozenset(over),
+            np.bincount(choice, weights=seen.rewards, minlength=k) / np.maximum(used, 1),
+            amounts,
+        )
+        self.shape = (len(self.categories), k, len(symbols), len(amounts))
+
+    def _said(
+        self, seen: Seen, log: Log, symbols: dict[Symbol, int], place: int, calls: int
+    ) -> tuple[int, ...]:
+        said = self._read.get((place, calls))
+        if said is None:
+            said = self._read[place, calls] = tuple(
+                symbols.setdefault(symbol, len(symbols))
+                for symbol in log.read(seen.shown[place].features, calls)
+            )
+        return said
+
+    def met(self, empty: BeliefPlan) -> dict[Node, Floats]:
+        """Return the beliefs that occurred, by decision number and mode [n, K]."""
+        model, data = empty.model, self.sequences
+        beliefs = model.begin[data.category]
+        result: dict[Node, Floats] = {}
+        for t in range(self.modes.shape[1]):
+            for mode in np.unique(self.modes[:, t]).tolist():
+                if mode >= 0:
+                    result[t, mode] = beliefs[self.modes[:, t] == mode]
+            if t < data.choice.shape[1]:
+                going = np.flatnonzero(data.choice[:, t] >= 0)
+                choice, said = data.choice[going, t], data.said[going, t]
+                now = np.einsum("ni,nij->nj", beliefs[going], model.move[choice])
+                now *= model.say.transpose(0, 2, 1)[choice, said]
+                beliefs[going] = now / now.sum(axis=1, keepdims=True)
+        return result
+
+
+def _padded(rows: Sequence[Sequence[int]], length: int, blank: int) -> Ints:
+    result = np.full((len(rows), length), blank, np.int64)
+    for i, row in enumerate(rows):
+        result[i, : len(row)] = row
+    return result

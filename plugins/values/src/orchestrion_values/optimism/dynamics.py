@@ -1,37 +1,148 @@
-"""What a choice is believed to lead to, from counts and from what states have in common."""
+"""What choices lead to, estimated from counts and common features of states; plans over that.
+
+Estimates that states share (`pool`) are a forest's prediction, worth as many tries as it has proved
+to be:
+
+    mean = (k * predicted + sum of what was seen) / (k + n)
+
+k is the one of `WORTH` with the least squared error when each single observation is predicted from
+the others of its state and from trees that never saw the state (out of bag). Where that decides
+nothing, k is the smallest: nothing is taken for granted.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import frozen
 
-from orchestrion_values.optimism.pooled import WORTH, pool
-from orchestrion_values.optimism.seen import Floats, Ints, Mask, Seen
-from orchestrion_values.optimism.states import States
+from orchestrion_values.arrays import Floats, Ints, Mask
+from orchestrion_values.optimism.states import Seen, States
 
-__all__ = ["Dynamics", "learn"]
+if TYPE_CHECKING:
+    from sklearn.tree import ExtraTreeRegressor
+
+__all__ = ["WORTH", "Dynamics", "Pooled", "learn", "optimistic", "plain", "pool"]
+
+WORTH = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+LEAF = 4.0
+"""The minimum of tries in a leaf."""
+TREES = 10
+FEWEST = 4
+"""The minimum of rows for trees; fewer are predicted by their mean."""
+
+
+class Pooled:
+    """Predictions of trees, and how many tries they are worth.
+
+    Attributes:
+        worth: k of each group.
+    """
+
+    def __init__(self, trees: list[ExtraTreeRegressor], mean: Floats, worth: Floats) -> None:
+        self._trees, self._mean, self.worth = trees, mean, worth
+
+    def predict(self, numbers: Floats) -> Floats:
+        """Return predictions for rows of numbers [n, c]."""
+        if not self._trees or not len(numbers):
+            return np.tile(self._mean, (len(numbers), 1))
+        single = numbers.astype(np.float32)
+        total = np.zeros((len(numbers), len(self._mean)))
+        for tree in self._trees:
+            total += tree.predict(single, check_input=False).reshape(total.shape)
+        return total / len(self._trees)
+
+
+def pool(
+    numbers: Floats,
+    times: Floats,
+    sums: Floats,
+    squares: Floats,
+    group: Ints,
+    groups: int,
+    seed: int,
+) -> Pooled:
+    """Fit trees to the means of rows.
+
+    Args:
+        numbers: features of rows [n, f].
+        times: how often each was seen, at least once [n].
+        sums: of observations [n, c].
+        squares: sums of squared observations [n, c].
+        group: of each row [n]; each has a k of its own.
+        groups: how many there are.
+        seed: of the trees.
+    """
+    mean = sums.sum(axis=0) / times.sum()
+    if len(numbers) < FEWEST:
+        return Pooled([], mean, np.full(groups, WORTH[0]))
+    from sklearn.tree import ExtraTreeRegressor  # slow to load, and not needed to open a run
+
+    means = sums / times[:, None]
+    single = numbers.astype(np.float32)
+    rng = np.random.default_rng(seed)
+    trees, guess, votes = [], np.zeros_like(sums), np.zeros(len(numbers))
+    for _ in range(TREES):
+        drawn = rng.poisson(1.0, len(numbers))
+        if not drawn.any():
+            continue
+        weights = times * drawn
+        tree = ExtraTreeRegressor(
+            max_features=0.7,
+            min_weight_fraction_leaf=min(0.5, LEAF / weights.sum()),
+            random_state=int(rng.integers(2**31)),
+        )
+        inside, outside = np.flatnonzero(drawn), np.flatnonzero(drawn == 0)
+        tree.fit(single[inside], means[inside], weights[inside], check_input=False)
+        if len(outside):
+            guess[outside] += tree.predict(single[outside], check_input=False).reshape(
+                -1, len(mean)
+            )
+            votes[outside] += 1
+        trees.append(tree)
+    guess = np.where(votes[:, None] > 0, guess / np.maximum(votes, 1)[:, None], mean)
+    worth = np.full(groups, WORTH[0])
+    for i in range(groups):
+        mine = group == i
+        if mine.any():
+            worth[i] = _worth(times[mine], sums[mine], squares[mine], guess[mine])
+    return Pooled(trees, mean, worth)
+
+
+def _worth(times: Floats, sums: Floats, squares: Floats, guess: Floats) -> float:
+    """Return the k with the least squared error over observations left out one at a time."""
+    n, errors = times[:, None], []
+    for k in WORTH:
+        # (k g + S - x) / (k + n - 1) - x = (k g + S - (k + n) x) / (k + n - 1), summed over x
+        first, both = k * guess + sums, k + n
+        total = n * first**2 - 2 * first * both * sums + both**2 * squares
+        errors.append(float((total / (k + n - 1) ** 2).sum()))
+    best = min(errors)
+    return next(k for k, error in zip(WORTH, errors, strict=True) if error <= best + 1e-9)
+
 
 END = 10**6
-"""The effect of ending the episode."""
+"""Marks the effect of ending the episode."""
 LEAST = 0.01
-"""Predicted chances below it are left out."""
+"""Smaller predicted chances are left out."""
 
 
 @frozen(eq=False)
 class Dynamics:
-    """A decision process over s states and k choices, as far as it is known.
+    """An estimated decision process over s states and k choices.
 
     Args:
-        states: what the states are.
-        moves: state * k + choice, next state and chance of each move, m of them; the next state s
-            stands for one that was never seen.
-        reward: of the choice, and of the end where it ends the episode [s, k].
+        states: the states.
+        moves: state * k + choice, next state and chance of m moves; the next state s stands for
+            one that was never seen.
+        reward: of the choice, plus that of the end if it ends the episode [s, k].
         known: how many tries the estimate is worth [s, k].
-        tried: whether the choice was ever made, anywhere [k].
-        last: what the end pays in a state where the episode is over by itself [s].
-        last_known: how many tries that is worth [s].
-        low: the least that an end is expected to pay.
-        high: the most.
+        tried: whether the choice was ever made [k].
+        last: reward of the end in a state where the episode ends without a choice [s].
+        last_known: how many tries that estimate is worth [s].
+        low: the lowest expected reward of an end.
+        high: the highest.
     """
 
     states: States
@@ -46,7 +157,7 @@ class Dynamics:
 
 
 def learn(seen: Seen, states: States, seed: int, best: float) -> Dynamics:
-    """Estimate the process from all that was seen."""
+    """Estimate the process from everything that was seen."""
     s, k = states.count, seen.choices
     moves = np.array(seen.moves, np.int64)
     rewards, outcomes = np.array(seen.rewards), np.array(seen.outcomes)
@@ -100,7 +211,7 @@ def learn(seen: Seen, states: States, seed: int, best: float) -> Dynamics:
 
 
 def _support(states: States, tried: Floats) -> Floats:
-    """The least number of tries of a choice that any two numbers of a state share with [s, k]."""
+    """Return the fewest tries of a choice in states that share two numbers with a state [s, k]."""
     bits = states.bits
     result = np.full(tried.shape, np.inf)
     for a in range(tried.shape[1]):
@@ -115,7 +226,7 @@ def _support(states: States, tried: Floats) -> Floats:
 def _ends(
     states: States, where: Ints, kind: Ints, outcomes: Floats, k: int, seed: int
 ) -> tuple[Floats, Floats]:
-    """What an end pays [s, k + 1], and how many tries that is worth."""
+    """Return the reward of ends [s, k + 1], and how many tries each is worth."""
     s = states.count
     cell = where * (k + 1) + kind
     times = np.bincount(cell, minlength=s * (k + 1)).astype(np.float64)
@@ -140,10 +251,9 @@ def _ends(
 def _effects(
     states: States, at: Ints, choice: Ints, then: Ints, k: int, moving: Mask, seed: int
 ) -> tuple[Ints, Ints, Floats, Floats]:
-    """Where choices lead: state * k + choice, next state and weight, m of each.
+    """Return moves as state * k + choice, next state and weight [m], and their worth [s * k].
 
-    The next state s is one never seen, s + 1 the end of the episode. At last, how many tries the
-    predictions are worth [s * k].
+    The next state s stands for one never seen, s + 1 for the end of the episode.
     """
     s = states.count
     pairs, n = np.unique(np.stack([at * k + choice, then], axis=1), axis=0, return_counts=True)
@@ -188,3 +298,52 @@ def _effects(
     rows, targets, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
     some = weights > 0
     return rows[some], targets[some], weights[some], worth
+
+
+def optimistic(model: Dynamics, known: float, bonus: float) -> Floats:
+    """Return values [t, s, k] in which hardly known choices count as the best possible.
+
+    Args:
+        model: the process.
+        known: an estimate worth fewer tries counts as the best possible.
+        bonus: added to the others over the square root of their tries, as a share of the
+            difference between the best and the worst end.
+    """
+    scale = bonus * (model.high - model.low)
+    more = scale / np.sqrt(np.maximum(model.known, 1e-9))
+    last = model.last + scale / np.sqrt(np.maximum(model.last_known, 1e-9))
+    last = np.where(model.last_known < known, model.high, np.minimum(model.high, last))
+    return _values(model, more, model.known < known, last, model.high)
+
+
+def plain(model: Dynamics) -> Floats:
+    """Return values [t, s, k] by means; what was never tried or seen has the lowest."""
+    shape = model.known.shape
+    never = np.broadcast_to(~model.tried, shape)
+    return _values(model, np.zeros(shape), never, model.last, model.low)
+
+
+def _values(model: Dynamics, more: Floats, unknown: Mask, last: Floats, guess: float) -> Floats:
+    """Return values [t, s, k] by backward induction; -inf where a choice is not allowed.
+
+    Args:
+        model: the process.
+        more: added to the value of each choice [s, k].
+        unknown: choices that have the value `guess` [s, k].
+        last: reward of the end in states where the episode ends without a choice [s].
+        guess: the value of states that were never seen.
+    """
+    horizon, s, k = model.states.allowed.shape
+    result = np.empty((horizon, s, k))
+    row, to, chance = model.moves
+    ahead = np.append(last, guess)
+    for t in range(horizon - 1, -1, -1):
+        values = model.reward + np.bincount(row, chance * ahead[to], s * k).reshape(s, k) + more
+        np.minimum(values, model.high, out=values)
+        values[unknown] = guess
+        values[~model.states.allowed[t]] = -np.inf
+        result[t] = values
+        best = values.max(axis=1)
+        # Where nothing is known to be allowed, as nobody was there at that time: as if it ended.
+        ahead = np.append(np.where(np.isfinite(best), best, last), guess)
+    return result

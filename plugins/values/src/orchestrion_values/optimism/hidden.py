@@ -1,31 +1,104 @@
-"""A small hidden-state model of episodes, learned by expectation-maximisation (Baum and Welch).
+"""A hidden-state model of episodes, and the log in the observations that it is learned from.
 
-A state z of K is drawn by the category of the problem; a choice a moves it by T_a, and is then
-heard to say y with probability E_a(y | z); an end pays the i-th amount with probability
-R_e(i | z). All are shared by all categories and all times. Pseudo-counts keep every probability
-above 0, and T_a near "stays as it is". From several random beginnings the likeliest is kept.
+A task that shows its whole history has a slot of equal width for each call: features that change at
+that call only (`find_log`). Read slot by slot, what a call returned is the same symbol wherever it
+stands.
+
+The model is learned by expectation-maximisation (Baum and Welch). A state z of K is drawn by the
+category of the problem; a choice a moves it by T_a and returns the symbol y with probability
+E_a(y | z); an end pays the i-th amount with probability R_e(i | z). All but the first state are the
+same for all categories and times. Pseudo-counts keep every probability above 0, and T_a near the
+identity. Of several random starts the likeliest model is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
-from attrs import frozen
-from numpy.typing import NDArray
+from attrs import asdict, astuple, frozen
 
-from orchestrion_values.optimism.seen import Floats, Ints
+from orchestrion_values.arrays import Floats, Ints
+from orchestrion_values.optimism.states import Seen, changes_once
 
-__all__ = ["Hidden", "Sequences", "fit"]
+__all__ = ["Hidden", "Log", "Sequences", "Symbol", "changes_once", "find_log", "fit"]
+
+Symbol = tuple[tuple[int, float], ...]
+"""The content of a slot: places and values that differ from the initial ones."""
+
+WRITTEN = 0.9
+"""The minimum share of calls that write into their slot."""
+FEWEST = 30
+"""The minimum of moves to recognise a log."""
+
+
+@frozen(eq=False)
+class Log:
+    """Slots of equal width.
+
+    Args:
+        first: the first feature of slot 0.
+        width: of a slot.
+        blank: the features before anything is written [f].
+    """
+
+    first: int
+    width: int
+    blank: Floats
+
+    def read(self, features: Sequence[float], calls: int) -> tuple[Symbol, ...]:
+        """Return the symbols in the slots of the first calls."""
+        result = []
+        for call in range(calls):
+            shift = self.width * call
+            begin = max(0, self.first + shift)
+            slot = range(begin, min(self.first + shift + self.width, len(features)))
+            result.append(
+                tuple((j - shift, features[j]) for j in slot if features[j] != self.blank[j])
+            )
+        return tuple(result)
+
+
+def find_log(seen: Seen) -> Log | None:
+    """Return the log in what was shown; None if there is none."""
+    moves = np.array(seen.moves, np.int64)
+    going = moves[moves[:, 4] == 0]
+    raw = np.array([shown.features for shown in seen.shown], np.float64)
+    if len(going) < FEWEST or going[:, 1].max() < 1:
+        return None
+    once, when = changes_once(raw, moves)
+    written = [np.flatnonzero(once & (when == t)) for t in range(int(going[:, 1].max()) + 1)]
+    overlap = [
+        sum(len(np.intersect1d(a + w, b)) for a, b in pairwise(written))
+        for w in range(1, raw.shape[1])
+    ]
+    if not overlap or not max(overlap):
+        return None
+    width = 1 + int(np.argmax(overlap))
+    places = [(t, j) for t, slot in enumerate(written) for j in slot.tolist()]
+    first = min(j - width * t for t, j in places)
+    if any(not 0 <= j - width * t - first < width for t, j in places):
+        return None
+    before, after = raw[going[:, 0]], raw[going[:, 3]]
+    slot = first + width * going[:, 1:2] + np.arange(width)
+    inside = (slot >= 0) & (slot < raw.shape[1])
+    slot = np.clip(slot, 0, raw.shape[1] - 1)
+    rows = np.arange(len(going))[:, None]
+    wrote = ((before[rows, slot] != after[rows, slot]) & inside).any(axis=1)
+    if wrote.mean() < WRITTEN:
+        return None
+    return Log(first, width, raw[moves[moves[:, 1] == 0, 0][0]])
+
 
 STAY = 1.0
-"""Pseudo-counts of staying in a state."""
+"""Pseudo-count of staying in a state."""
 SHORT, LONG, ON = 15, 60, 10
-"""Steps: of each random beginning, of the best of them, and of a model that goes on."""
+"""Steps of each random start, of the best of them, and of a model that is continued."""
 SAMPLE = 800
-"""Different episodes, at most, that beginnings are tried on."""
+"""The maximum of different episodes that random starts are tried on."""
 FEW = 0.1
-"""Pseudo-counts of everything else."""
+"""Pseudo-count of everything else."""
 
 
 @frozen(eq=False)
@@ -35,9 +108,9 @@ class Sequences:
     Args:
         category: of the problem [n].
         choice: of each call [n, t]; -1 after the last.
-        said: what it said [n, t].
+        said: the symbol that it returned [n, t].
         end: which choice ended it, or the number of choices if none did [n].
-        paid: which amount the end paid [n].
+        paid: index of the amount that the end paid [n].
         times: how often [n].
     """
 
@@ -49,24 +122,17 @@ class Sequences:
     times: Floats
 
     def some(self, most: int) -> Sequences:
-        """At most so many of them, evenly spread."""
+        """Return at most `most` of them, evenly spread."""
         rows = slice(None, None, max(1, -(-len(self.times) // most)))
-        return Sequences(
-            self.category[rows],
-            self.choice[rows],
-            self.said[rows],
-            self.end[rows],
-            self.paid[rows],
-            self.times[rows],
-        )
+        return Sequences(*(column[rows] for column in astuple(self, recurse=False)))
 
 
 @frozen(eq=False)
 class Hidden:
-    """The model.
+    """The probabilities of the model.
 
     Args:
-        begin: [categories, K].
+        begin: of the first state [categories, K].
         move: T [choices, K, K].
         say: E [choices, K, symbols].
         pay: R [choices + 1, K, amounts].
@@ -77,18 +143,18 @@ class Hidden:
     say: Floats
     pay: Floats
 
-    def arrays(self) -> dict[str, NDArray[np.float64]]:
-        """As they are saved."""
-        return {"begin": self.begin, "move": self.move, "say": self.say, "pay": self.pay}
+    def arrays(self) -> dict[str, Floats]:
+        """Return the arrays by name, as they are saved."""
+        return asdict(self, recurse=False)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Numbers of categories, choices, symbols, amounts."""
+        """The numbers of categories, choices, symbols and amounts."""
         return len(self.begin), len(self.move), self.say.shape[2], self.pay.shape[2]
 
     @classmethod
     def of(cls, arrays: Mapping[str, Floats]) -> Hidden:
-        """As they were saved."""
+        """Return the model from `arrays`."""
         return cls(arrays["begin"], arrays["move"], arrays["say"], arrays["pay"])
 
 
@@ -100,15 +166,15 @@ def fit(
     tries: int,
     seed: int,
 ) -> Hidden:
-    """The likeliest model that is found.
+    """Return the likeliest model that is found.
 
     Args:
         data: episodes.
         shape: numbers of categories, choices, symbols, amounts.
         k: K.
-        start: a model to go on from.
-        tries: random beginnings.
-        seed: of the beginnings.
+        start: a model to continue from.
+        tries: random starts.
+        seed: of the random starts.
     """
     rng = np.random.default_rng(seed)
     found = [] if start is None else [_climb(start, data, ON)]
@@ -145,12 +211,12 @@ def _climb(model: Hidden, data: Sequences, steps: int) -> tuple[Hidden, float]:
 
 
 def _step(model: Hidden, data: Sequences) -> tuple[Hidden, float]:
-    """One step; the log-likelihood is that of the model before it."""
+    """Return the model after one step, and the log-likelihood of the model before it."""
     n, length = data.choice.shape
     k = model.begin.shape[1]
     going = data.choice >= 0
     at = np.where(going, data.choice, 0)
-    # Likelihood of what each call said, by the state after it; 1 where there was no call.
+    # Likelihood of the symbol of each call, by the state after it; 1 where there was no call.
     heard = model.say.transpose(0, 2, 1)[at, np.where(going, data.said, 0)]
     heard[~going] = 1.0
     stay = np.eye(k)

@@ -1,44 +1,172 @@
-"""The trainer `optimistic` at work."""
+"""The trainer `optimistic` at work, and the models that it installs: plans over states or beliefs.
+
+Read `Learner.iterate` first. Source and deviations: see `orchestrion_values.optimistic`.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from orchestrion_encoders.interfaces import Choice
 
 from orchestrion import (
     Episode,
     Experience,
     Job,
-    Key,
     Metrics,
     OpenContext,
+    RunError,
     Saved,
     Session,
     Situation,
     gather,
 )
+from orchestrion_values.arrays import Floats, Mask, pack, under, unpack
 from orchestrion_values.learner import ValueLearner
-from orchestrion_values.optimism.believing import Believer
-from orchestrion_values.optimism.dynamics import Dynamics, learn
-from orchestrion_values.optimism.planned import NEVER, Believed, Planned, show
-from orchestrion_values.optimism.planning import optimistic, plain
-from orchestrion_values.optimism.seen import Floats, Mask, Seen
-from orchestrion_values.optimism.states import States
-from orchestrion_values.policy import Exploring, Taken, ValuePolicy
+from orchestrion_values.optimism.beliefs import Beliefs, Believer
+from orchestrion_values.optimism.dynamics import Dynamics, learn, optimistic, plain
+from orchestrion_values.optimism.states import Lookup, Seen, Shown, States
+from orchestrion_values.policy import Taken, ValuePolicy, sampling
 
 if TYPE_CHECKING:
     from orchestrion_values.optimistic import Optimistic
 
-__all__ = ["Learner", "add"]
+__all__ = ["NEVER", "Believed", "Learner", "Planned", "add", "show"]
+
+NEVER = -1e9
+"""The value of choices that a plan does not know: finite, so allowed ones rank first."""
+
+
+def show(situations: Sequence[Situation], allowed: Mask, choices: Sequence[Choice]) -> list[Shown]:
+    """Return what tells situations apart: the numbers that the task shows.
+
+    If it shows none, these are the counts of each choice so far.
+
+    Raises:
+        RunError: a number is not finite.
+    """
+    shown = [
+        Shown(one.problem.category, _features(one, choices), tuple(row))
+        for one, row in zip(situations, allowed.tolist(), strict=True)
+    ]
+    if not all(math.isfinite(number) for row in shown for number in row.features):
+        raise RunError("trainer optimistic: the task shows numbers that are not finite")
+    return shown
+
+
+def _features(situation: Situation, choices: Sequence[Choice]) -> tuple[float, ...]:
+    shown = situation.observation
+    if shown is not None and (shown.features or shown.progress is not None):
+        return (*shown.features, 0.0 if shown.progress is None else shown.progress)
+    made = [(turn.agent, turn.option) for turn in situation.trajectory.turns]
+    return tuple(float(made.count((one.agent, one.option))) for one in choices if one is not None)
+
+
+class Planned:
+    """Scores choices by a plan over states.
+
+    Args:
+        lookup: maps what is shown to its state.
+        values: of choices, by decision number and state [t, s, k].
+        choices: of the policy [k].
+    """
+
+    name = "optimistic-states"
+
+    def __init__(self, lookup: Lookup, values: Floats, choices: Sequence[Choice]) -> None:
+        self.lookup, self.choices = lookup, choices
+        self.values = np.maximum(values, NEVER)
+
+    def scores(self, situations: Sequence[Situation], allowed: Mask) -> Floats:
+        """Return the values; after the last decision number of the plan, the values of that one."""
+        states = self.lookup.find(show(situations, allowed, self.choices))
+        when = [min(len(one.trajectory), len(self.values) - 1) for one in situations]
+        result: Floats = self.values[when, states]
+        return result
+
+    def save(self) -> Saved:
+        """Return the lookup and the values."""
+        find = self.lookup
+        arrays = {
+            "kept": find.kept,
+            "cuts": np.concatenate([np.zeros(0), *find.cuts]),
+            "codes": find.codes,
+            "values": self.values,
+        }
+        sizes = [len(cuts) for cuts in find.cuts]
+        return Saved(pack(arrays), {"categories": find.categories, "sizes": sizes})
+
+    @classmethod
+    def load(cls, saved: Saved, policy: ValuePolicy) -> Planned:
+        """Return what `save` saved."""
+        data: Any = saved.data
+        arrays = unpack(saved.arrays)
+        ends = np.cumsum(data["sizes"], dtype=np.int64)[:-1]
+        cuts = np.split(arrays["cuts"], ends) if data["sizes"] else []
+        lookup = Lookup(data["categories"], arrays["kept"], cuts, arrays["codes"])
+        return cls(lookup, arrays["values"], policy.choices)
+
+
+class Believed:
+    """Scores choices by a plan over beliefs.
+
+    Args:
+        beliefs: the plan.
+        choices: of the policy [k].
+    """
+
+    name = "optimistic-beliefs"
+
+    def __init__(self, beliefs: Beliefs, choices: Sequence[Choice]) -> None:
+        self.beliefs, self.choices = beliefs, choices
+        self._places = {
+            (one.agent, one.option): i for i, one in enumerate(choices) if one is not None
+        }
+        modes = beliefs.plan.game.modes.tolist()
+        self._modes = {tuple(mode): i for i, mode in enumerate(modes)}
+
+    def scores(self, situations: Sequence[Situation], allowed: Mask) -> Floats:
+        """Return the values; choices that the plan does not know get the lowest."""
+        rows = [
+            self._score(shown, situation)
+            for shown, situation in zip(
+                show(situations, allowed, self.choices), situations, strict=True
+            )
+        ]
+        return np.maximum(np.array(rows), NEVER)
+
+    def _score(self, shown: Shown, situation: Situation) -> Floats:
+        made = [
+            place
+            for turn in situation.trajectory.turns
+            if (place := self._places.get((turn.agent, turn.option))) is not None
+        ]
+        belief = self.beliefs.belief(shown.category, shown.features, made)
+        mode = self._modes.get(shown.allowed)
+        if mode is None:
+            return np.full(len(shown.allowed), NEVER)
+        values: Floats = self.beliefs.plan.values(belief[None], (len(made), mode))[0]
+        return values
+
+    def save(self) -> Saved:
+        """Return the plan."""
+        return self.beliefs.save()
+
+    @classmethod
+    def load(cls, saved: Saved, policy: ValuePolicy) -> Believed:
+        """Return what `save` saved."""
+        return cls(Beliefs.load(saved), policy.choices)
+
 
 HIDDEN = "hidden/"
-"""Begins the names of the hidden-state model's arrays."""
+"""Prefix of the names of the hidden-state model's arrays."""
 
 
 class Learner(ValueLearner):
-    """Trains the session's policy; its state is all that was seen."""
+    """Trains the policy `values`; its state is everything that was seen."""
 
     name = "optimistic"
 
@@ -47,17 +175,17 @@ class Learner(ValueLearner):
         self.settings = settings
         self._seen: Seen | None = None
         self._hopes: Planned | None = None
-        """The optimistic plan over states; made when it is needed."""
+        """The optimistic plan over states; None until it is needed."""
         self._believer = Believer(settings.hidden_states, settings.tries)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
-        """Follow the optimistic plan, then plan anew."""
+        """Play episodes by the optimistic plan, then plan again."""
         self.check(session)
         policy: ValuePolicy = session.policy
         known = self._seen is not None and bool(self._seen.moves)
         if known and self._hopes is None and not isinstance(policy.model, Believed):
             self._plan(policy)
-        exploring = Exploring(policy, self._explorer(policy))
+        exploring = sampling(policy, self._explorer(policy))
         problems = self.problems(session, sum(self.sizes[:i]), self.sizes[i])
         jobs = [
             Job(problem, session.key.child("episode", n), exploring)
@@ -66,7 +194,7 @@ class Learner(ValueLearner):
         return self.absorb(await session.rollout(jobs), session)
 
     def absorb(self, episodes: Sequence[Episode], session: Session) -> Metrics:
-        """Learn from episodes that were run before, by whatever policy of the same choices."""
+        """Learn from episodes, whoever ran them, and install a new plan."""
         policy: ValuePolicy = session.policy
         seen = self._seen = self._seen or Seen(len(policy.choices))
         experiences = gather(episodes, Taken)
@@ -80,7 +208,7 @@ class Learner(ValueLearner):
         return self.key.child("fit", self._seen.episodes).integer() % 2**31
 
     def _think(self, policy: ValuePolicy) -> dict[str, float]:
-        """Learn from everything, and plan."""
+        """Learn from everything seen and plan; return metrics."""
         assert self._seen is not None
         beliefs = self._believer.think(self._seen, self._seed())
         if beliefs is None:
@@ -90,7 +218,7 @@ class Learner(ValueLearner):
         return {"hidden": float(self.settings.hidden_states)}
 
     def _plan(self, policy: ValuePolicy) -> dict[str, float]:
-        """Plan over states, and hand the plan without hope to the policy."""
+        """Plan over states; install the plan by means; return metrics."""
         assert self._seen is not None
         s, seen = self.settings, self._seen
         model = learn(seen, States(seen, s.levels), self._seed(), s.best)
@@ -101,52 +229,49 @@ class Learner(ValueLearner):
         return _metrics(seen, model, hopes, means, s.known)
 
     def _explorer(self, policy: ValuePolicy) -> Any:
-        """How choices are made in training."""
+        """Chances of choices in training, by the plan that there is."""
         if isinstance(policy.model, Believed):
-            return self._doubting(policy.model)
-        return self._hoping(self._hopes)
+            return self._by_beliefs(policy.model)
+        return self._by_hopes(self._hopes)
 
-    def _hoping(self, hopes: Planned | None) -> Any:
-        """One of what looks best by the optimistic plan; any before there is one."""
+    def _by_hopes(self, hopes: Planned | None) -> Any:
+        """Chances: equal for the best by the optimistic plan; for all before there is one."""
 
-        def choose(
-            situations: Sequence[Situation], allowed: Mask, keys: Sequence[Key]
-        ) -> list[tuple[int, float]]:
+        def chances(situations: Sequence[Situation], allowed: Mask) -> Floats:
             scores = np.zeros(allowed.shape)
             if hopes is not None:
                 scores = np.asarray(hopes.scores(situations, allowed))
-                # Later than anybody has ever been, nothing is known.
-                scores[[len(one.trajectory) >= len(hopes.values) for one in situations]] = 0.0
+                # The plan knows nothing of decisions later than any that was seen.
+                scores[[len(s.trajectory) >= len(hopes.values) for s in situations]] = 0.0
             scores = np.where(allowed, scores, -np.inf)
             best = scores >= scores.max(axis=1, keepdims=True) - 1e-9
-            return _draw(best / best.sum(axis=1, keepdims=True), keys)
+            result: Floats = best / best.sum(axis=1, keepdims=True)
+            return result
 
-        return choose
+        return chances
 
-    def _doubting(self, model: Believed) -> Any:
-        """What is not known; else any choice now and then, and mostly what looks good."""
+    def _by_beliefs(self, model: Believed) -> Any:
+        """Chances: unknown choices first; else softmax of the values, mixed with uniform."""
         s, amounts = self.settings, model.beliefs.plan.game.amounts
         scale = s.temperature * max(float(np.ptp(amounts)), 1e-9)
 
-        def choose(
-            situations: Sequence[Situation], allowed: Mask, keys: Sequence[Key]
-        ) -> list[tuple[int, float]]:
+        def chances(situations: Sequence[Situation], allowed: Mask) -> Floats:
             scores = np.where(allowed, model.scores(situations, allowed), -np.inf)
-            chances = np.exp((scores - scores.max(axis=1, keepdims=True)) / scale)
-            chances /= chances.sum(axis=1, keepdims=True)
-            free = allowed / allowed.sum(axis=1, keepdims=True)
-            chances = (1 - s.random) * chances + s.random * free
+            result: Floats = np.exp((scores - scores.max(axis=1, keepdims=True)) / scale)
+            result /= result.sum(axis=1, keepdims=True)
+            uniform = allowed / allowed.sum(axis=1, keepdims=True)
+            result = (1 - s.random) * result + s.random * uniform
             unknown = allowed & (scores <= NEVER)
             some = unknown.any(axis=1)
-            chances[some] = unknown[some] / unknown[some].sum(axis=1, keepdims=True)
-            return _draw(chances, keys)
+            result[some] = unknown[some] / unknown[some].sum(axis=1, keepdims=True)
+            return result
 
-        return choose
+        return chances
 
     # ------------------------------------------------------------------ saved state
 
     def save(self) -> Saved:
-        """All that was seen, and what the next fit goes on from; plans follow from it."""
+        """Return everything seen, and where the next fit starts; plans follow from these."""
         if self._seen is None:
             return Saved()
         seen, hidden = self._seen.save(), self._believer.save()
@@ -154,38 +279,20 @@ class Learner(ValueLearner):
         return Saved(arrays, {"seen": seen.data, "hidden": hidden.data})
 
     def load(self, saved: Saved) -> None:
-        """Take over what was seen."""
+        """Restore what `save` saved."""
         self._hopes, self._seen = None, None
         if not saved.arrays:
             return
         data: Any = saved.data
-        hidden = {
-            name.removeprefix(HIDDEN): one
-            for name, one in saved.arrays.items()
-            if name.startswith(HIDDEN)
-        }
+        hidden = under(saved.arrays, HIDDEN)
         self._seen = Seen.load(Saved(saved.arrays, data["seen"]))
         self._believer.load(Saved(hidden, data["hidden"]))
-
-
-def _draw(chances: Floats, keys: Sequence[Key]) -> list[tuple[int, float]]:
-    """A choice for each row of chances, and its chance."""
-    below = chances.cumsum(axis=1)
-    result = []
-    for row, sums, key in zip(chances, below, keys, strict=True):
-        place = int(np.searchsorted(sums, key.uniform() * sums[-1], "right"))
-        place = min(place, int(np.flatnonzero(row)[-1]))
-        result.append((place, float(row[place])))
-    return result
 
 
 def _metrics(
     seen: Seen, model: Dynamics, hopes: Floats, means: Floats, known: float
 ) -> dict[str, float]:
-    """What is planned, and how much is known.
-
-    `planned` is what the plan expects of an episode, `ceiling` what may be hoped for at best.
-    """
+    """Return the expected outcome of an episode (`planned`), its upper bound, and what is known."""
     moves = np.array(seen.moves, np.int64)
     start = model.states.of[moves[moves[:, 1] == 0, 0]]
     tried = model.known >= known
@@ -198,7 +305,7 @@ def _metrics(
 
 
 def add(seen: Seen, policy: ValuePolicy, experience: Experience[Taken]) -> None:
-    """Write an episode down as what was shown and done."""
+    """Add an episode to what was seen."""
     taken = experience.taken
     allowed = np.array([one.allowed for one in taken])
     situations = [one.situation for one in taken]

@@ -1,36 +1,152 @@
-"""From what is shown to states: what tells situations apart, and what may be left out.
+"""Everything that was seen in episodes, and the states that it is grouped into.
 
-* The *clock*: a feature that only says which decision of the episode it is. Its place is taken by
-  the number of the decision, so that counts are shared between steps.
-* A *log*: features each of which changes at one step only, as a history that is written down call
-  by call has. Where so much is shown that nothing repeats, it is left out.
+States leave out what does not tell situations apart:
+
+* The *clock*: a feature that only says which decision of the episode it is. The decision number
+  replaces it, so that counts are shared between steps.
+* A *log*: features that each change at one step only, such as a history written call by call. It is
+  left out if so much is shown that nothing repeats.
 * A feature of many different values is cut into `levels` intervals.
-* What the others determine is left out of the *core*, by which effects are described: the same
-  effect then looks the same in many states.
+* Features that the others determine are left out of the *core*, which describes effects: one effect
+  then looks the same in many states.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from orchestrion_values.optimism.log import changes_once
-from orchestrion_values.optimism.seen import Floats, Ints, Mask, Seen, Shown
+from orchestrion import RunError, Saved
+from orchestrion_values.arrays import Floats, Ints, Mask, pack, unpack
 
-__all__ = ["Lookup", "States"]
+__all__ = ["Lookup", "Seen", "Shown", "States"]
+
+
+class Shown(NamedTuple):
+    """What a situation shows: category of the problem, numbers, allowed choices [k]."""
+
+    category: str
+    features: tuple[float, ...]
+    allowed: tuple[bool, ...]
+
+
+class Seen:
+    """Episodes as moves between situations; equal situations are stored once.
+
+    Args:
+        choices: k, how many choices there are.
+
+    Attributes:
+        shown: every different situation [n].
+        moves: one row per decision [m, 5]: index of its situation, decision number in the episode,
+            choice, index of the next situation, whether the episode ended.
+        rewards: of the decision itself [m].
+        outcomes: of the episode's end, 0 for other decisions [m].
+        episodes: how many there were.
+    """
+
+    def __init__(self, choices: int) -> None:
+        self.choices = choices
+        self.shown: list[Shown] = []
+        self.places: dict[Shown, int] = {}
+        self.moves: list[tuple[int, int, int, int, bool]] = []
+        self.rewards: list[float] = []
+        self.outcomes: list[float] = []
+        self.episodes = 0
+
+    def place(self, shown: Shown) -> int:
+        """Return the index of a situation, adding it if it is new."""
+        place = self.places.get(shown)
+        if place is None:
+            if self.shown and len(shown.features) != len(self.shown[0].features):
+                counts = sorted({len(shown.features), len(self.shown[0].features)})
+                raise RunError(
+                    f"trainer optimistic: the task shows {counts[0]} and {counts[1]} numbers; a "
+                    "task must always show equally many"
+                )
+            place = self.places[shown] = len(self.shown)
+            self.shown.append(shown)
+        return place
+
+    def add(
+        self,
+        shown: Sequence[Shown],
+        chosen: Sequence[int],
+        rewards: Sequence[float],
+        last: Shown | None,
+        outcome: float,
+    ) -> None:
+        """Add an episode of m decisions.
+
+        Args:
+            shown: the situation of each [m].
+            chosen: the choices [m].
+            rewards: of each [m], without `outcome`.
+            last: the situation at the end; None stands for the last of `shown`.
+            outcome: reward of the end.
+        """
+        places = [self.place(one) for one in shown]
+        places.append(places[-1] if last is None else self.place(last))
+        count = len(shown)
+        for t, (choice, reward) in enumerate(zip(chosen, rewards, strict=True)):
+            ended = t + 1 == count
+            self.moves.append((places[t], t, choice, places[t + 1], ended))
+            self.rewards.append(reward)
+            self.outcomes.append(outcome if ended else 0.0)
+        self.episodes += 1
+
+    def save(self) -> Saved:
+        """Return all of it as arrays."""
+        return Saved(
+            pack(
+                {
+                    "features": np.array([shown.features for shown in self.shown], np.float64),
+                    "allowed": np.array([shown.allowed for shown in self.shown], np.bool_),
+                    "moves": np.array(self.moves, np.int64).reshape(-1, 5),
+                    "rewards": np.array(self.rewards, np.float64),
+                    "outcomes": np.array(self.outcomes, np.float64),
+                }
+            ),
+            {
+                "choices": self.choices,
+                "episodes": self.episodes,
+                "categories": [shown.category for shown in self.shown],
+            },
+        )
+
+    @classmethod
+    def load(cls, saved: Saved) -> Seen:
+        """Return what `save` saved."""
+        arrays = unpack(saved.arrays)
+        data: Any = saved.data
+        seen = cls(data["choices"])
+        seen.episodes = data["episodes"]
+        rows = zip(
+            data["categories"],
+            arrays["features"].tolist(),
+            arrays["allowed"].tolist(),
+            strict=True,
+        )
+        for category, numbers, mask in rows:
+            seen.place(Shown(category, tuple(numbers), tuple(mask)))
+        seen.moves = [tuple(row) for row in arrays["moves"].tolist()]
+        seen.rewards, seen.outcomes = arrays["rewards"].tolist(), arrays["outcomes"].tolist()
+        return seen
+
 
 REPEATS = 0.7
-"""The share of moves from situations seen three times, below which a log is left out."""
+"""Below this share of moves from situations seen three times, a log is left out."""
 
 
 class Lookup:
-    """Finds the state of what is shown.
+    """Maps what is shown to its state.
 
     Attributes:
-        categories: of problems, by name; their places are the first column of `codes`.
+        categories: names of categories; their indices are the first column of `codes`.
         kept: the features that tell states apart [f].
-        cuts: where the intervals of each begin, but for the first [f].
+        cuts: where the intervals of each begin, except the first [f].
         codes: category and interval of each feature, of every state [s, 1 + f].
     """
 
@@ -41,12 +157,12 @@ class Lookup:
         self._places = {name: i for i, name in enumerate(categories)}
         self._rows = {tuple(row): i for i, row in enumerate(codes.tolist())}
         widest = codes.max(axis=0) - codes.min(axis=0) if len(codes) else np.zeros(1)
-        # Another category is further away than all features together.
+        # A different category is further away than all features together.
         self._scale = np.maximum(1.0, widest)
         self._scale[0] = 1.0 / (2 * codes.shape[1])
 
     def find(self, shown: Sequence[Shown]) -> Ints:
-        """The state of each, or the nearest one if it is new [m]."""
+        """Return the state of each, or the nearest one if it is new [m]."""
         codes = self.encode(shown)
         result = np.array([self._rows.get(tuple(row), -1) for row in codes.tolist()], np.int64)
         for i in np.flatnonzero(result < 0).tolist():
@@ -56,7 +172,7 @@ class Lookup:
         return result
 
     def encode(self, shown: Sequence[Shown]) -> Ints:
-        """Category and intervals of each [m, 1 + f]; an unknown category is -1."""
+        """Return category and intervals of each [m, 1 + f]; an unknown category is -1."""
         raw = np.array([one.features for one in shown], np.float64)[:, self.kept]
         columns = [np.array([self._places.get(one.category, -1) for one in shown], np.int64)]
         columns += [np.searchsorted(cuts, raw[:, j], "right") for j, cuts in enumerate(self.cuts)]
@@ -67,14 +183,14 @@ class States:
     """The states of everything that was seen.
 
     Attributes:
-        lookup: finds the state of what is shown.
-        count: s, how many there are.
-        horizon: t, the most decisions that an episode had.
-        of: the state of each thing shown [n].
-        numbers: what regressions see of a state [s, f].
-        held: the values that a state has, each value of each number by a place of its own [s, c].
+        lookup: maps what is shown to its state.
+        count: s, the number of states.
+        horizon: t, the longest episode in decisions.
+        of: the state of each situation [n].
+        numbers: the features of a state for regressions [s, f].
+        held: the values of a state; each value of each feature has an index of its own [s, c].
         bits: the same as zeros and ones [s, v].
-        core: its category and what effects are described by [s, c].
+        core: the category and the features that describe effects [s, c].
         allowed: what is allowed in each state at each decision [t, s, k].
     """
 
@@ -104,7 +220,7 @@ class States:
         self.allowed = self._allowed(seen, moves)
 
     def _numbers(self, raw: Floats, category: Ints, categories: int) -> Floats:
-        """Category as one of several, and the mean of each feature."""
+        """One-hot category, and the mean of each feature."""
         numbers = np.concatenate([np.eye(categories)[category], raw], axis=1)
         result = np.zeros((self.count, numbers.shape[1]))
         np.add.at(result, self.of, numbers)
@@ -112,7 +228,7 @@ class States:
         return means
 
     def _allowed(self, seen: Seen, moves: Ints) -> Mask:
-        """Seen there and then; else in the state at any time, and at that time in any state."""
+        """What was allowed there and then; else what both the state and the time ever allowed."""
         masks = np.array([shown.allowed for shown in seen.shown], np.bool_)
         there = np.zeros((self.horizon, self.count, seen.choices), np.bool_)
         place, when = _visits(moves)
@@ -124,13 +240,13 @@ class States:
 
 
 def _visits(moves: Ints) -> tuple[Ints, Ints]:
-    """What was shown when: each pair of a place and the number of a decision, once."""
+    """The different pairs of situation and decision number."""
     pairs = np.unique(moves[:, :2], axis=0)
     return pairs[:, 0], pairs[:, 1]
 
 
 def _clock(raw: Floats, moves: Ints) -> Mask:
-    """Features that the number of the decision determines [f]."""
+    """Features that the decision number determines [f]."""
     place, when = _visits(moves)
     result = np.ones(raw.shape[1], np.bool_)
     for t in np.unique(when):
@@ -140,7 +256,7 @@ def _clock(raw: Floats, moves: Ints) -> Mask:
 
 
 def _repeats(raw: Floats, category: Ints, moves: Ints) -> float:
-    """The share of moves from a situation that was seen at least three times."""
+    """The share of moves from situations that were seen at least three times."""
     _, of = np.unique(np.column_stack([category, raw]), axis=0, return_inverse=True)
     at = of.reshape(-1)[moves[:, 0]]
     return float((np.bincount(at)[at] >= 3).mean())
@@ -155,10 +271,22 @@ def _cuts(values: Floats, levels: int) -> Floats:
 
 
 def _core(codes: Ints) -> list[int]:
-    """Columns that determine the others, with the first; later ones are left out first."""
+    """The first column and those that determine the others; later ones are left out first."""
     kept = list(range(codes.shape[1]))
     for column in range(codes.shape[1] - 1, 0, -1):
         rest = [j for j in kept if j != column]
         if len(np.unique(codes[:, rest], axis=0)) == len(codes):
             kept = rest
     return kept
+
+
+def changes_once(raw: Floats, moves: Ints) -> tuple[Mask, Ints]:
+    """Features that only ever change at one decision of an episode, and at which [f]."""
+    first = np.full(raw.shape[1], np.iinfo(np.int64).max)
+    last = np.full(raw.shape[1], -1)
+    for t in np.unique(moves[:, 1]):
+        rows = np.unique(moves[moves[:, 1] == t][:, [0, 3]], axis=0)
+        changed = (raw[rows[:, 0]] != raw[rows[:, 1]]).any(axis=0)
+        first[changed] = np.minimum(first[changed], t)
+        last[changed] = np.maximum(last[changed], t)
+    return first == last, first

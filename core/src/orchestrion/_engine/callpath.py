@@ -1,0 +1,209 @@
+"""The one call path: everything that costs something goes through it.
+
+    journal -> caches -> attempts (see `attempts`) -> journal
+
+`CallPath` makes calls and records them. `ReplayPath` (see `replaying`) overrides what a replay
+takes from the record: answers, which turns were late, and the completion order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import msgspec
+
+from orchestrion._engine.attempts import Attempts, Call, RetrySettings
+from orchestrion._engine.budget import Budget
+from orchestrion._engine.completion import CompletionOrder, LiveOrder
+from orchestrion._engine.recording import (
+    AnswerCache,
+    Batch,
+    Facts,
+    Failure,
+    Journal,
+    JournalWriter,
+    Recorded,
+    answer_of,
+    place_of,
+)
+from orchestrion._engine.reuse import Reuse, digest
+from orchestrion._errors import CallError
+from orchestrion._interfaces import Answer, Request
+from orchestrion._keys import Key
+from orchestrion._records import NO_USAGE, Usage
+
+__all__ = ["CallPath", "named"]
+
+
+def named(scope: str, request: Request) -> tuple[str, str]:
+    """Return a request's digest, and the name in the journal of a call that makes it."""
+    request_digest = digest(request.service, request.version, request.content, request.sample)
+    return request_digest, f"{scope}:{request_digest}"
+
+
+class CallPath:
+    """Makes and records the calls of a run: journal, caches, budget, limits, retries.
+
+    Args:
+        budget: the run's; by default nothing is capped.
+        journal: by default nothing is recorded.
+        cache: keeps answers for requests with a true `Request.cache`; by default in memory only.
+        retry: see `RetrySettings`.
+        shared: answers of earlier runs, for requests whose `Request.cache` is not False.
+    """
+
+    def __init__(
+        self,
+        budget: Budget | None = None,
+        journal: Journal | None = None,
+        cache: AnswerCache | None = None,
+        retry: RetrySettings | None = None,
+        shared: Journal | None = None,
+    ) -> None:
+        self.budget = budget or Budget()
+        self.reuse = Reuse()
+        self._journal = JournalWriter(journal)
+        self._attempts = Attempts(self.budget, self._journal, retry or RetrySettings())
+        self._cache, self._shared = cache, shared
+        self._to_share = None if shared is None else Batch(shared.put_many)
+        self._answers = Reuse()
+        self._in_flight = Reuse(0)  # keeps no results: the journal does
+
+    @property
+    def retried(self) -> int:
+        """Attempts that came after a failed one."""
+        return self._attempts.retried
+
+    def waits(self) -> dict[str, float]:
+        """Return the seconds that calls waited for the limits of each service."""
+        limiters = sorted(self._attempts.limiters.items())
+        return {name: limiter.waited for name, limiter in limiters}
+
+    async def drain(self) -> None:
+        """Return when all rows are durable or have failed, however the run ended."""
+        await self._journal.drain()
+        if self._to_share is not None:
+            await self._to_share.drain()
+
+    async def run(
+        self,
+        scope: str,
+        request: Request,
+        do: Callable[[], Awaitable[Answer]],
+        reserve: Usage,
+        who: str = "",
+        stage: str = "",
+        made: list[str] | None = None,
+    ) -> Answer:
+        """Return the answer of a call, recorded or new.
+
+        Args:
+            scope: names the call's place in the run, the same in every repetition. Two calls may
+                share it (episodes that are compared have common keys): equal requests are then one
+                call, and different ones are told apart by what they ask.
+            request, do, reserve: see `Calls.run`.
+            who, stage: the caller and the part of the run, for reports.
+            made: the name of the call is appended to it.
+
+        Raises:
+            CallError: the call failed for good.
+            BudgetError: the budget does not cover it.
+        """
+        request_digest, name = named(scope, request)
+        if made is not None:
+            made.append(name)
+        recorded = self._journal.get(name)
+        if recorded is not None:
+            return answer_of(recorded)
+        facts = Facts(request.service, who, stage)
+        call = Call(name, request_digest, request, do, reserve, facts)
+        answer: Answer = await self._in_flight.get(name, partial(self._answer, call))
+        return answer
+
+    async def _answer(self, call: Call) -> Answer:
+        """Return the answer of a call that is not on record yet; record it, or its failure."""
+        try:
+            if call.request.cache:
+                return await self._from_run(call)
+            return await self._from_earlier_runs(call)
+        except CallError as error:
+            answer = [str(error), error.fault, error.retry_after]
+            facts = call.facts._replace(attempts=call.failures)
+            row = Recorded(f"{call.name}/failed", call.digest, answer, NO_USAGE, "failed", facts)
+            await self._journal.add(row._replace(pieces=self._journal.pieces(call.request)))
+            raise
+
+    async def _from_run(self, call: Call) -> Answer:
+        """Return the answer of an equal call of this run; without one, `_from_earlier_runs`."""
+        is_new = False
+
+        async def ask() -> Answer:
+            nonlocal is_new
+            known = self._cache.get(call.digest) if self._cache is not None else None
+            if known is not None:
+                return Answer(known.answer, known.usage)
+            is_new = True
+            answer = await self._from_earlier_runs(call)
+            if self._cache is not None:
+                self._cache.put(Recorded(call.digest, call.digest, answer.data, answer.usage))
+            return answer
+
+        answer: Answer = await self._answers.get(call.digest, ask)
+        if not is_new:
+            await self._record_cached(call, answer)
+        return answer
+
+    async def _from_earlier_runs(self, call: Call) -> Answer:
+        """Return the answer of an equal call of another run; without one, make the call."""
+        if call.request.cache is False or self._shared is None or self._to_share is None:
+            return await self._attempts.answer(call)
+        known = self._shared.get(call.digest)
+        if known is not None:
+            answer = answer_of(known)
+            await self._record_cached(call, answer)
+            return answer
+        answer = await self._attempts.answer(call)
+        facts = Facts(estimated=answer.estimated)
+        row = Recorded(call.digest, call.digest, answer.data, answer.usage, facts=facts)
+        await self._to_share.add(row)
+        return answer
+
+    async def _record_cached(self, call: Call, answer: Answer) -> None:
+        facts = call.facts._replace(estimated=answer.estimated, attempts=0)
+        row = Recorded(call.name, call.digest, answer.data, answer.usage, "cached", facts)
+        await self._journal.add(row._replace(pieces=self._journal.pieces(call.request)))
+
+    def time_limit(self, seconds: float | None) -> float | None:
+        """Return the limit to enforce where `seconds` is configured; a replay returns None."""
+        return seconds
+
+    def late(self, episode: str, key: Key) -> Failure | None:
+        """Return the record of a turn or judgement that must be late again; None in a live run."""
+        return None
+
+    async def record_late(self, episode: str, key: Key, failure: Failure, facts: Facts) -> None:
+        """Record that a turn or judgement exceeded its time limit, for a replay.
+
+        Its calls count as spent by their own rows.
+        """
+        answer = [failure.message, list(msgspec.structs.astuple(failure.usage)), list(failure.made)]
+        place = f"{place_of(episode, key)}/late"
+        await self._journal.add(Recorded(place, "late", answer, NO_USAGE, "late", facts))
+
+    def completion_order(self, episode: str, key: Key) -> CompletionOrder:
+        """Return what decides the completion order of a loop."""
+        return LiveOrder(self._journal, episode, key)
+
+    async def state(self, usage: Usage, who: str, stage: str) -> None:
+        """Book the usage that a turn reports beside its calls; durable when this returns.
+
+        Raises:
+            BudgetError: a cap is exceeded.
+        """
+        if self.budget.charge(usage):
+            # One row for all turns of an agent in a stage: what is recorded again adds up.
+            place = f"stated:{stage}:{who}"
+            facts = Facts(who=who, stage=stage)
+            await self._journal.add(Recorded(place, "stated", None, usage, "stated", facts))
+        self.budget.check()

@@ -1,0 +1,419 @@
+"""Watch plugin code: what it draws, how long it blocks, what it connects to and changes."""
+
+from __future__ import annotations
+
+import math
+import random
+import socket
+import sys
+import threading
+import time
+import types
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import attrs
+
+from orchestrion._engine.calls import ActivationCalls
+from orchestrion._keys import Key
+from orchestrion._records import Trajectory
+
+__all__ = ["Draws", "check_draws", "check_pace", "drawing", "offline", "snapshot", "unchanged"]
+
+
+# ---------------------------------------------------------------------------- random numbers
+
+
+@attrs.define
+class Draws:
+    """Where random numbers came from while plugin code ran."""
+
+    keys: Counter[tuple[str, bytes]] = attrs.field(factory=Counter)
+    """How often each method of each key was called."""
+    seeds: set[Any] = attrs.field(factory=set)
+    """States of generators at their first use, and seeds of numpy's generators."""
+    shared: set[str] = attrs.field(factory=set)
+    """Generators of the whole process that were used."""
+    others: int = 0
+    """How many calls to other components are running: their draws are not recorded."""
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Record no draws meanwhile: other components run."""
+        self.others += 1
+        try:
+            yield
+        finally:
+            self.others -= 1
+
+    def check_own(self, what: str) -> None:
+        """Fail if a generator of the whole process was used."""
+        assert not self.shared, (
+            f"{what} draws from {' and '.join(sorted(self.shared))}, which the process "
+            "shares, so that a run cannot be repeated; draw from the key it is given, e.g. "
+            "key.random().random()"
+        )
+
+    def check_once(self, what: str) -> None:
+        """Fail if one key was drawn from twice by the same method."""
+        again = [method for (method, _), times in self.keys.items() if times > 1]
+        assert not again, (
+            f"{what} draws twice from the same key ({', '.join(sorted(set(again)))}), which gives "
+            "the same numbers twice; name each draw: key.child('first'), key.child('second')"
+        )
+
+    def check_apart(self, other: Draws, what: str, keys: str = "two different keys") -> None:
+        """Fail if this and `other`, made with different keys, drew the same numbers."""
+        same = +self.keys & +other.keys or self.seeds & other.seeds
+        assert not same, (
+            f"{what} draws the same random numbers for {keys}: it ignores the key it is given "
+            "and uses a seed or a key of its own; draw from the key, or from a child of it"
+        )
+
+
+_METHODS = ("integer", "uniforms", "uniform", "random")
+_PROCESS = random.random.__self__  # type: ignore[attr-defined]
+
+
+@contextmanager
+def drawing() -> Iterator[Draws]:
+    """Record the draws made meanwhile, in this thread and in those that it starts."""
+    draws = Draws()
+    known: dict[int, random.Random] = {}
+    watching = True
+
+    def profile(frame: Any, event: str, argument: Any) -> None:
+        if event != "c_call" or not watching or draws.others:
+            return
+        owner = getattr(argument, "__self__", None)
+        if not isinstance(owner, random.Random) or argument.__name__ not in _DRAWS:
+            return
+        if owner is _PROCESS:
+            if not _importing(frame):
+                draws.shared.add("the module `random`")
+        elif id(owner) not in known and not isinstance(owner, random.SystemRandom):
+            known[id(owner)] = owner
+            draws.seeds.add(owner.getstate())
+
+    numpy = sys.modules.get("numpy")
+    torch = sys.modules.get("torch")
+    before = _states(numpy, torch)
+    undo = [_counted(name, draws) for name in _METHODS]
+    if numpy is not None:
+        undo += [
+            _seeded(numpy.random, name, draws) for name in ("default_rng", "RandomState", "seed")
+        ]
+    profiling = sys.getprofile()
+    sys.setprofile(profile)
+    threading.setprofile(profile)  # plain `act` functions run in a thread of their own
+    try:
+        yield draws
+    finally:
+        watching = False
+        sys.setprofile(profiling)
+        threading.setprofile(profiling)
+        for put_back in undo:
+            put_back()
+    after = _states(numpy, torch)
+    draws.shared |= {name for name in before if before[name] != after[name]}
+
+
+_DRAWS = ("random", "getrandbits")
+
+
+def _importing(frame: Any) -> bool:
+    """Return whether a module is being imported: draws of its code are not the component's."""
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _states(numpy: Any, torch: Any) -> dict[str, bytes]:
+    """Return the states of the process's generators, by their names in messages."""
+    states = {}
+    if numpy is not None:
+        _, words, place, *_ = numpy.random.get_state()
+        states["`numpy.random`"] = words.tobytes() + bytes(str(place), "ascii")
+    if torch is not None:
+        states["torch's default generator"] = torch.random.get_rng_state().numpy().tobytes()
+    return states
+
+
+def _counted(name: str, draws: Draws) -> Callable[[], None]:
+    """Record every call of a method of `Key`; return what undoes that."""
+    plain = getattr(Key, name)
+
+    def method(self: Key, *args: Any) -> Any:
+        draws.keys[name, self.digest] += not draws.others
+        return plain(self, *args)
+
+    setattr(Key, name, method)
+    return lambda: setattr(Key, name, plain)
+
+
+def _seeded(module: Any, name: str, draws: Draws) -> Callable[[], None]:
+    """Record the seeds of numpy's generators; return what undoes that."""
+    plain = getattr(module, name)
+
+    def make(seed: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(seed, int) and not draws.others:
+            draws.seeds.add((name, seed))
+        return plain(seed, *args, **kwargs)
+
+    # A class is not replaced: isinstance() must keep working.
+    if isinstance(plain, type):
+        return lambda: None
+    setattr(module, name, make)
+    return lambda: setattr(module, name, plain)
+
+
+async def check_draws(what: str, prepare: Callable[[Key], Callable[[], Any]]) -> None:
+    """Fail if a method draws from elsewhere than its key, or twice the same numbers from it.
+
+    Args:
+        what: the method, as the message names it.
+        prepare: given a key, returns a function that calls the method with this key; only what
+            this function does is watched.
+    """
+    draws = []
+    for key in (Key(3), Key(4)):
+        work = prepare(key)
+        with drawing() as watched:
+            result = work()
+            if isinstance(result, Awaitable):
+                await result
+        draws.append(watched)
+    first, second = draws
+    first.check_own(what)
+    first.check_once(what)
+    first.check_apart(second, what)
+
+
+# ---------------------------------------------------------------------------- time
+
+
+BLOCKED = 0.1
+"""Seconds asleep, or waiting for a file, lock or process, in one step of the event loop."""
+COMPUTING = 0.1
+"""Seconds of processor time in one step, on a machine on which `_spin` takes `_NOMINAL`."""
+_NOMINAL = 0.004
+"""Seconds of processor time that `_spin` takes on a machine of today."""
+ATTEMPTS = 4
+
+
+@attrs.define
+class Pace:
+    """The longest step of a piece of work: seconds `blocked`, and seconds `computing`."""
+
+    blocked: float = 0.0
+    computing: float = 0.0
+
+    def add(self, blocked: float, computing: float) -> None:
+        """Record another step."""
+        self.blocked = max(self.blocked, blocked)
+        self.computing = max(self.computing, computing)
+
+    @property
+    def slow(self) -> bool:
+        """Return whether a step blocked the event loop for long."""
+        return self.blocked >= BLOCKED or self.computing >= COMPUTING * _slowness()
+
+
+@contextmanager
+def _step(pace: Pace) -> Iterator[None]:
+    """Time a step of this thread, without the time it waited for a processor."""
+    queued, started, worked = _queued(), time.perf_counter(), time.thread_time()
+    try:
+        yield
+    finally:
+        computing = time.thread_time() - worked
+        wall = time.perf_counter() - started
+        pace.add(wall - computing - (_queued() - queued), computing)
+
+
+def _queued() -> float:
+    """Return the seconds this thread waited for a processor; 0 where that is not known."""
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+@cache
+def _slowness() -> float:
+    """Return how much slower than usual this machine is; at least 1."""
+    return max(1.0, min(_spin() for _ in range(3)) / _NOMINAL)
+
+
+def _spin() -> float:
+    started, total = time.thread_time(), 0
+    for i in range(100_000):
+        total += i
+    return time.thread_time() - started
+
+
+@types.coroutine
+def _paced(work: Coroutine[Any, Any, Any], pace: Pace) -> Generator[Any, Any, Any]:
+    """Await a coroutine and time its steps."""
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            with _step(pace):
+                waits_for = work.send(value) if error is None else work.throw(error)
+        except StopIteration as stop:
+            return stop.value
+        try:
+            value, error = (yield waits_for), None
+        except BaseException as caught:
+            value, error = None, caught
+
+
+async def check_pace(what: str, work: Callable[[], Any], advice: str) -> None:
+    """Run a method several times; fail if it blocks the event loop for long each time.
+
+    A single slow run may import a library, or the machine may be busy.
+
+    Args:
+        what: the method, as the message names it.
+        work: calls it; returns its result, or an awaitable.
+        advice: what to do instead.
+    """
+    pace = Pace()
+    for _ in range(ATTEMPTS):
+        pace = Pace()
+        with _step(pace):
+            result = work()
+        if isinstance(result, Coroutine):
+            await _paced(result, pace)
+        if not pace.slow:
+            return
+    if pace.blocked >= BLOCKED:
+        held = f"slept or waited for {pace.blocked:.2f} s"
+    else:
+        held = f"computed for {pace.computing:.2f} s"
+    raise AssertionError(
+        f"{what} blocks the event loop: it {held} in one step, in each of {ATTEMPTS} attempts, "
+        f"and every other episode stands still meanwhile; {advice}"
+    )
+
+
+# ---------------------------------------------------------------------------- network, changes
+
+
+class _Network:
+    """Whether the network is watched, and the attempts to use it."""
+
+    installed = False
+    watching = False
+    calls = 0
+    """Running calls through `calls.run`: these may use the network."""
+    attempts: list[str] = []  # noqa: RUF012  one watcher a process
+
+
+_EVENTS = (
+    "socket.connect",
+    "socket.getaddrinfo",
+    "socket.gethostbyname",
+    "socket.sendto",
+)
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _Network.watching or event not in _EVENTS or _Network.calls:
+        return
+    first = arguments[0]
+    if isinstance(first, socket.socket):
+        if first.family not in (socket.AF_INET, socket.AF_INET6):
+            return
+        first = arguments[1]
+    address = first if isinstance(first, str) else "{}:{}".format(*first[:2])
+    _Network.attempts.append(address)
+    raise ConnectionRefusedError(f"{address}: the conformance kit allows no network here")
+
+
+@contextmanager
+def offline(what: str) -> Iterator[None]:
+    """Refuse the network outside `calls.run`, and fail if it was used.
+
+    Args:
+        what: whose code runs, as the message names it.
+    """
+    if not _Network.installed:
+        sys.addaudithook(_audit)
+        _Network.installed = True
+    plain = ActivationCalls.run
+
+    async def run(self: ActivationCalls, *args: Any, **kwargs: Any) -> Any:
+        _Network.calls += 1
+        try:
+            return await plain(self, *args, **kwargs)
+        finally:
+            _Network.calls -= 1
+
+    ActivationCalls.run = run  # type: ignore[method-assign]
+    _Network.attempts.clear()
+    _Network.watching = True
+    try:
+        yield
+    finally:
+        _Network.watching = False
+        ActivationCalls.run = plain  # type: ignore[method-assign]
+        attempts = sorted(set(_Network.attempts))
+        assert not attempts, (
+            f"{what} uses the network ({', '.join(attempts)}) outside `calls.run`, where nothing "
+            "is recorded, limited or paid for; do it in the `do` of calls.run(request, do)"
+        )
+
+
+def snapshot(value: Any, depth: int = 24) -> Any:
+    """Return a value as plain, comparable data, whatever it is made of; NaN equals NaN.
+
+    Two snapshots of one object differ exactly if something in it changed.
+    """
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else value
+    if value is None or isinstance(value, (bool, int, str, bytes)):
+        return value
+    if depth == 0:
+        return type(value).__name__
+    if isinstance(value, Mapping):
+        pairs = [(snapshot(k, depth - 1), snapshot(v, depth - 1)) for k, v in value.items()]
+        return ("mapping", tuple(sorted(pairs, key=repr)))
+    if isinstance(value, Trajectory):
+        return ("trajectory", tuple(snapshot(turn, depth - 1) for turn in value.turns))
+    if isinstance(value, Sequence):
+        # A list and a tuple are the same array once they are JSON.
+        return tuple(snapshot(item, depth - 1) for item in value)
+    if isinstance(value, AbstractSet):
+        return ("set", tuple(sorted(repr(snapshot(item, depth - 1)) for item in value)))
+    if isinstance(value, Key):
+        return ("key", value.digest)
+    if callable(getattr(value, "tobytes", None)):
+        return ("array", str(getattr(value, "dtype", "")), value.tobytes())
+    if callable(getattr(value, "detach", None)):
+        return ("tensor", value.detach().cpu().numpy().tobytes())
+    return (type(value).__qualname__, tuple(_fields(value, depth)))
+
+
+def _fields(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    names = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ())]
+    names += list(getattr(value, "__dict__", ()))
+    for name in getattr(value, "__struct_fields__", names):
+        if isinstance(name, str) and name not in ("__weakref__", "__dict__"):
+            yield name, snapshot(getattr(value, name, None), depth - 1)
+
+
+@contextmanager
+def unchanged(value: Any, message: str) -> Iterator[None]:
+    """Fail with a message if the value is changed meanwhile."""
+    before = snapshot(value)
+    yield
+    assert snapshot(value) == before, message

@@ -1,0 +1,68 @@
+"""What the tests of policies and rules share: opened policies, and trainings on a task."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+from orchestrion_basics.rewards import OutcomeMinusCost
+
+from orchestrion import (
+    Agent,
+    Calls,
+    Key,
+    Member,
+    OpenContext,
+    Output,
+    Policy,
+    Task,
+    Usage,
+    UsageError,
+    View,
+)
+from orchestrion._engine.episode import EpisodeLimits
+from orchestrion._session import EngineSession
+from orchestrion.testing import ListTask, ScriptedAgent, engine_for
+
+TEAM = tuple(Member(name) for name in "abc")
+
+
+class Costs(Agent):
+    """Says nothing, for a price of 1."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output(usage=Usage(cost=1.0))
+
+
+def opened(policy: Any, roster: tuple[Member, ...] = TEAM) -> Any:
+    """A policy's runtime for a team."""
+
+    async def enter() -> Any:
+        manager: AbstractAsyncContextManager[Policy] = policy.open(
+            OpenContext("policy", Key(1), roster)
+        )
+        async with manager as runtime:
+            return runtime
+
+    return asyncio.run(enter())
+
+
+def trained(policy: Any, trainer: Any, task: Task, turns: int = 5) -> tuple[Any, int]:
+    """The policy's runtime after training with the agents a, b and c, and the episodes it took."""
+    runtime = opened(policy)
+    agents = {member.name: Costs() for member in TEAM}
+    engine = engine_for(agents, runtime, task, OutcomeMinusCost(0.05), EpisodeLimits(turns=turns))
+    session = EngineSession(engine, "0/0", Key(1), Key(2))
+    asyncio.run(trainer.iterate(0, session))
+    engine.close()
+    return runtime, session.trained_on
+
+
+def refuses(trainer: Any, other: Any, policy: str) -> None:
+    """Check that a trainer names the policy that it needs."""
+    engine = engine_for({"a": ScriptedAgent()}, opened(other, TEAM[:1]), ListTask())
+    session = EngineSession(engine, "0/0", Key(1), Key(2))
+    with pytest.raises(UsageError, match=f"trains the policy {policy}"):
+        asyncio.run(trainer.iterate(0, session))
