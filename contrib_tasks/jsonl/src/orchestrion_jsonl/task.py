@@ -94,7 +94,7 @@ class Jsonl(Task):
         if value not in NAMES and ":" not in value:
             near = did_you_mean(value, NAMES)
             raise ValueError(
-                f"check: no check {value!r}{near}; there are {', '.join(NAMES)}, or module:function"
+                f"no check {value!r}: use {', '.join(NAMES)}, or module:function{near}"
             )
 
     @extract.validator
@@ -103,7 +103,7 @@ class Jsonl(Task):
             try:
                 regex.compile(value)
             except regex.error as error:
-                raise ValueError(f"extract: {value!r} is not a pattern: {error}") from None
+                raise ValueError(f"{value!r} is not a pattern: {error}") from None
 
     def __attrs_post_init__(self) -> None:
         if (self.file is None) == (not self.rows):

@@ -1,0 +1,298 @@
+"""The task `jsonl`: files, checks, and who gets a point."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_jsonl.task import Jsonl
+
+from orchestrion import (
+    Key,
+    Member,
+    OpenContext,
+    Output,
+    Problem,
+    Scores,
+    Trajectory,
+    Turn,
+    UsageError,
+)
+from orchestrion.config import from_data
+from orchestrion.runs import open_run
+
+ALL_TEST = {"train": 0.0, "validation": 0.0, "test": 1.0}
+
+
+def task(**settings: Any) -> Jsonl:
+    """Return a task as a config gives it; all rows are in `test` unless it says otherwise."""
+    if "splits" not in settings:
+        settings.setdefault("split", ALL_TEST)
+    data = {"task": {"use": "jsonl", **settings}, "agents": {"a": {"use": "echo"}}}
+    config = from_data({**data, "policy": {"use": "round-robin"}})
+    component: Jsonl = config.components["task"].component
+    return component
+
+
+def scores(settings: Jsonl, *contents: str, problem: Problem | None = None) -> Scores:
+    """Return the verdict on a problem, by default the first of `test`, after these turns."""
+    turns = [Turn(i, "a", output=Output(text)) for i, text in enumerate(contents)]
+
+    async def main() -> Scores:
+        async with settings.open(OpenContext("task", Key(0))) as opened:
+            first = problem or opened.problems("test")[0]
+            return await opened.verify(first, Trajectory(turns), None, final=True, calls=None)  # type: ignore[arg-type]
+
+    return asyncio.run(main())
+
+
+def right(answer: str, expected: Any, **settings: Any) -> float:
+    """Return the value of an answer to a question with this expected answer."""
+    return scores(task(rows=[{"question": "q", "answer": expected}], **settings), answer).value
+
+
+# ---------------------------------------------------------------- checks
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "settings", "value"),
+    [
+        ("Paris", "Paris", {}, 1),
+        (" Paris\n", "Paris", {}, 1),
+        ("paris", "Paris", {}, 0),
+        ("paris", "Paris", {"ignore_case": True}, 1),
+        ("Paris, France", "Paris", {}, 0),
+        ("Roma", ["Rome", "Roma"], {}, 1),
+        ("Roma", '["Rome", "Roma"]', {}, 1),
+        ("[sic", "[sic", {}, 1),
+        ("It is Paris.", "Paris", {"check": "contains"}, 1),
+        ("It is Parish.", "Paris", {"check": "contains"}, 0),
+        ("42", r"\d+", {"check": "regex"}, 1),
+        ("x42", r"\d+", {"check": "regex"}, 0),
+        ("a" * 40 + "!", "(a|a)*(a|a)*(a|a)*b", {"check": "regex"}, 0),
+        ("6 * 7 = 42", 42, {"check": "number"}, 1),
+        ("about 1,234.5", "1234.5", {"check": "number"}, 1),
+        ("41.9", 42, {"check": "number"}, 0),
+        ("41.9", 42, {"check": "number", "tolerance": 0.1}, 1),
+        ("nan", 42, {"check": "number", "tolerance": 1e9}, 0),
+        ("none", 42, {"check": "number"}, 0),
+        ('{"a": 1, "b": "x"}', {"a": 1, "b": "x"}, {"check": "json"}, 1),
+        ('```json\n{"a": 1, "b": "y"}\n```', {"a": 1, "b": "x"}, {"check": "json"}, 0.5),
+        ('{"a": true}', {"a": 1}, {"check": "json"}, 0),
+        ('{"a": 1.0000001}', {"a": 1}, {"check": "json", "tolerance": 0.001}, 1),
+        ("not JSON", {"a": 1}, {"check": "json"}, 0),
+        ('{"a": NaN}', {"a": 1}, {"check": "json"}, 0),
+        ("[" * 100_000, {"a": 1}, {"check": "json"}, 0),
+    ],
+)
+def test_an_answer_is_compared(
+    answer: str, expected: Any, settings: Mapping[str, Any], value: float
+) -> None:
+    assert right(answer, expected, **settings) == value
+
+
+@pytest.mark.parametrize("check", ["exact", "contains", "regex", "number", "json"])
+@given(answer=st.text())
+def test_no_answer_breaks_a_check(check: str, answer: str) -> None:
+    expected = {"exact": "x", "contains": "x", "regex": "x+", "number": 1, "json": {"a": 1}}[check]
+    value = right(answer, expected, check=check)
+    assert math.isfinite(value)
+    assert 0 <= value <= 1
+
+
+def test_a_share_of_the_fields_is_not_solved() -> None:
+    settings = task(rows=[{"question": "q", "answer": {"a": 1, "b": 2}}], check="json")
+    assert scores(settings, '{"a": 1, "b": 3}') == Scores(0.5, False)
+    assert scores(settings, '{"a": 1, "b": 2}') == Scores(1.0, True)
+
+
+def test_what_is_extracted_is_judged() -> None:
+    extract = {"extract": r"Category:\s*(\w+)"}
+    assert right("Category: a? No. Category: b", "b", **extract) == 1
+    assert right("b", "b", **extract) == 0
+    assert right("x b y", "b", extract=r"\b\w\b(?= y)") == 1
+
+
+def close(answer: str, expected: Any, row: Mapping[str, Any]) -> bool:
+    """Compare lengths, as a check of one's own."""
+    assert row == {"answer": expected, "question": "q"}
+    return len(answer) == len(expected)
+
+
+def bad(answer: str, expected: Any, row: Mapping[str, Any]) -> Any:
+    """Return what no check may."""
+    return "yes"
+
+
+def test_a_check_of_ones_own() -> None:
+    assert right("abc", "xyz", check=f"{__name__}:close") == 1
+    assert right("ab", "xyz", check=f"{__name__}:close") == 0
+    with pytest.raises(Exception, match="returned 'yes'; return True, False, or 0 to 1"):
+        right("ab", "xyz", check=f"{__name__}:bad")
+    with pytest.raises(UsageError, match="cannot be imported"):
+        right("ab", "xyz", check="no_such_module:close")
+
+
+# ---------------------------------------------------------------- who gets a point
+
+ROW = {"question": "What is the capital of France?", "answer": "Paris"}
+
+
+@pytest.mark.parametrize(
+    ("content", "value"),
+    [("Paris", 1), ("no idea", 0), ("PASS", 0), ("success: true", 0), ("", 0), ("['Paris']", 0)],
+)
+def test_claims_count_for_nothing(content: str, value: float) -> None:
+    assert scores(task(rows=[ROW]), content).value == value
+
+
+def test_no_turn_and_failed_turns_have_no_answer() -> None:
+    settings = task(rows=[ROW])
+    assert scores(settings).value == 0
+    failed = Turn(0, "a", status="failed", output=Output("Paris"))
+
+    async def main() -> Scores:
+        async with settings.open(OpenContext("task", Key(0))) as opened:
+            problem = opened.problems("test")[0]
+            return await opened.verify(problem, Trajectory([failed]), None, final=True, calls=None)  # type: ignore[arg-type]
+
+    assert asyncio.run(main()).value == 0
+
+
+def test_the_last_turn_counts_or_that_of_the_solver() -> None:
+    assert scores(task(rows=[ROW]), "Paris", "Lyon").value == 0
+    assert scores(task(rows=[ROW], solver="a"), "Lyon", "Paris").value == 1
+
+
+def test_a_solver_that_is_not_in_the_team_is_an_error() -> None:
+    async def main() -> None:
+        context = OpenContext("task", Key(0), roster=(Member("a"),))
+        async with task(rows=[ROW], solver="b").open(context):
+            pass
+
+    with pytest.raises(UsageError, match="no agent 'b' in the team"):
+        asyncio.run(main())
+
+
+def test_agents_see_the_question_and_nothing_hidden() -> None:
+    row = {**ROW, "why": "Paris it is", "hint": "a city", "kind": "easy"}
+    problem = task(rows=[row], show=["hint"], category="kind").problems("test")[0].public()
+    assert (problem.text, problem.data, problem.category) == (
+        ROW["question"],
+        {"hint": "a city"},
+        "easy",
+    )
+    assert "Paris" not in repr(problem)
+
+
+def test_an_episode_of_a_real_engine_is_judged(tmp_path: Path) -> None:
+    config = {
+        "task": {"use": "jsonl", "rows": [{"question": "ab", "answer": "ab"}], "split": ALL_TEST},
+        "agents": {"a": {"use": "echo"}},
+        "policy": {"use": "sequence", "steps": ["a"]},
+    }
+    (tmp_path / "team.yaml").write_text(json.dumps(config))
+
+    async def main() -> bool:
+        async with open_run(tmp_path / "team.yaml") as trained:
+            problem = trained.engine.team.task.problems("test")[0]
+            return (await trained.engine.run("e", problem, Key(0))).success
+
+    assert asyncio.run(main())
+
+
+# ---------------------------------------------------------------- files
+
+ROWS = [{"question": f"q{i}", "answer": f"a{i}", "part": part} for i, part in enumerate("xy")]
+CSV = "question,answer,part\n" + "".join(f"q{i},a{i},{part}\n" for i, part in enumerate("xy"))
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("rows.jsonl", "\n\n".join(map(json.dumps, ROWS)).encode()),
+        ("rows.json", json.dumps(ROWS).encode()),
+        ("rows.csv", ("\ufeff" + CSV).encode()),
+        ("rows.tsv", CSV.replace(",", "\t").encode()),
+        ("rows.csv.gz", gzip.compress(CSV.replace("\n", "\r\n").encode())),
+    ],
+)
+def test_every_kind_of_file_gives_the_same_problems(name: str, data: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(data)
+    problems = task(file=str(tmp_path / name), question=["part", "question"]).problems("test")
+    assert [problem.text for problem in problems] == [
+        "part: x\nquestion: q0",
+        "part: y\nquestion: q1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "settings", "message"),
+    [
+        ("a.txt", "x", {}, r"a\.txt: unknown kind of file; use \.jsonl"),
+        ("a.jsonl", '{"question": "q"', {}, r"a\.jsonl:1: is not JSON"),
+        ("a.jsonl", "[1]", {}, r"a\.jsonl:1: must be an object, and is a list"),
+        ("a.json", "{}", {}, r"a\.json: must be a list"),
+        ("a.jsonl", '\n{"question": "q"}', {}, r"a\.jsonl:2: no column 'answer'; there are"),
+        ("a.jsonl", '{"question": "", "answer": 1}', {}, "column 'question' is empty"),
+        ("a.jsonl", '{"question": "q", "answer": ""}', {}, "column 'answer': is empty"),
+        ("a.csv", "question,answer\nq\n", {}, r"a\.csv:2: has not as many values"),
+        ("a.csv", "q,q\n1,2\n", {}, "two columns have the same name"),
+        ("a.csv", "question,answer\nq,x\n", {"check": "number"}, "'x' is not a number"),
+        ("a.csv", "question,answer\nq,(\n", {"check": "regex"}, "is not a pattern"),
+        ("a.csv", "question,answer\nq,x\n", {"check": "json"}, "column 'answer'"),
+        ("a.csv", "question,answer\nq,x\n", {"splits": "split"}, "no column 'split'"),
+        ("a.csv", "question,answer,s\nq,x,dev\n", {"splits": "s"}, "'dev'; want train"),
+        ("a.csv", "question,answer\nq,x\nr,x\n", {"id": "answer"}, "same name as .*a.csv:2: 'x'"),
+        ("a.csv", "question,answer\n", {}, "has no rows"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(
+    name: str, text: str, settings: Mapping[str, Any], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match=message):
+        task(file=str(tmp_path / name), **settings).problems("test")
+
+
+def test_a_column_divides_the_rows(tmp_path: Path) -> None:
+    rows = [{"question": s, "answer": "x", "s": s} for s in ("train", "validation", "test")]
+    settings = task(rows=rows, splits="s")
+    assert [settings.problems(split)[0].text for split in ("train", "validation", "test")] == [
+        "train",
+        "validation",
+        "test",
+    ]
+
+
+def test_equal_questions_are_in_one_split() -> None:
+    rows = [{"question": f"q{i % 7}", "answer": "x"} for i in range(70)]
+    settings = task(rows=rows, split={"train": 0.5, "validation": 0.0, "test": 0.5})
+    train, test = ({p.text for p in settings.problems(split)} for split in ("train", "test"))
+    assert train
+    assert test
+    assert not train & test
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "give either `file` or `rows`"),
+        ({"rows": [ROW], "file": "x.csv"}, "give either `file` or `rows`"),
+        ({"rows": [ROW], "check": "exat"}, "task.check: no check 'exat'.*did you mean 'exact'"),
+        ({"rows": [ROW], "extract": "("}, "extract: .* is not a pattern"),
+        ({"rows": [ROW], "tolerance": 0.5}, "tolerance"),
+        ({"rows": [ROW], "check": "number", "ignore_case": True}, "ignore_case"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        task(**settings)
