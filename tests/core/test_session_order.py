@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from attrs import frozen
 
 from orchestrion import Calls, Job, Key, Problem, Scores, Trajectory
@@ -39,6 +41,18 @@ def test_finished_episodes_stand_in_the_order_in_which_finishing_began() -> None
     asyncio.run(main())
 
 
+@pytest.fixture
+def usual_collector() -> Iterator[None]:
+    """Collect garbage as Python does by default, and not as the test suite does."""
+    thresholds = gc.get_threshold()
+    gc.unfreeze()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*thresholds)
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("usual_collector")
 def test_the_garbage_collector_is_as_it_was_after_episodes_that_it_looked_at_less_often() -> None:
     seen: list[tuple[int, ...]] = []
 

@@ -147,7 +147,7 @@ def test_a_word_is_a_trainer_with_its_policy_or_a_policy() -> None:
 @pytest.mark.parametrize(
     ("baselines", "told"),
     [
-        (["by-categry"], r"evaluation\.baselines\.by-categry\.policy.*did you mean 'by-cate"),
+        (["by-categry"], r"evaluation\.baselines\.by-categry: .*did you mean 'by-category'"),
         (["random", 3], r"evaluation\.baselines: expected a mapping of names, or a list of"),
         ({"x": 3}, r"or a word: untrained, a trainer or a policy"),
         (["learned"], r"'learned' is what the report calls"),
