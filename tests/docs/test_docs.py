@@ -19,8 +19,8 @@ from orchestrion._config.nodes import Problems, Source
 from orchestrion._config.yaml import read_yaml
 from orchestrion._plugins import Plugins
 from orchestrion.config import from_data
-from tests import warm
 from tests.docs.pages import ROOT, blocks, commands, matches, pages
+from tests.end_to_end.support import called
 
 PAGES = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages()]
 EDITABLE = re.compile(r"pip install -e '?\./(orchestrion-[a-z-]+)")
@@ -106,9 +106,9 @@ def test_commands_do_what_is_shown(page: Path, tmp_path: Path) -> None:
 
 
 def _run(line: str, folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a line as a shell does; a plain `orchestrion` command needs none."""
+    """Run a line as a shell does; a plain `orchestrion` command needs none, nor a process."""
     if line.startswith("orchestrion ") and not set(line) & set("$`*?~|&;<>()\\"):
-        return warm.run(*shlex.split(line, comments=True)[1:], cwd=folder, env=env)
+        return called(shlex.split(line, comments=True)[1:], folder, env)
     return subprocess.run(
         ["bash", "-c", line],
         cwd=folder,

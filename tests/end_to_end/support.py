@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from hashlib import sha256
 from importlib import invalidate_caches
@@ -42,12 +43,18 @@ def tried(
 
 
 def here(*words: str, cwd: Path, code: int = 0, **extra: str) -> CompletedProcess[str]:
-    """Run a command to its end in this process, and hold it to an exit code.
+    """Run a command to its end in this process, and hold it to an exit code; see `called`."""
+    done = called(words, cwd, extra)
+    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def called(words: Sequence[str], cwd: Path, extra: Mapping[str, str]) -> CompletedProcess[str]:
+    """Run a command to its end in this process.
 
     Args:
         words: of the command.
         cwd: the folder to run it in.
-        code: the expected exit code.
         extra: environment variables; modules in the folders of PYTHONPATH are imported anew.
     """
     folders = [part for part in extra.get("PYTHONPATH", "").split(os.pathsep) if part]
@@ -63,7 +70,8 @@ def here(*words: str, cwd: Path, code: int = 0, **extra: str) -> CompletedProces
                 file = str(getattr(sys.modules[name], "__file__", ""))
                 if any(file.startswith(folder) for folder in folders):
                     del sys.modules[name]
-    assert done.exit_code == code, f"{words}: {done.exit_code}\n{done.stdout}\n{done.stderr}"
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
     return CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.contrib_tasks.code_review.support import closed
-from tests.end_to_end.support import EXAMPLES, orchestrion
+from tests.end_to_end.support import EXAMPLES, here
 
 
 def test_the_example_trains_reports_and_stores_no_hidden_test(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_the_example_trains_reports_and_stores_no_hidden_test(tmp_path: Path) ->
         "trainer.episodes=4",
     )
     options = [word for one in little for word in ("-o", one)]
-    done = orchestrion("train", str(EXAMPLES / "code-review.yaml"), *options, cwd=tmp_path)
+    done = here("train", str(EXAMPLES / "code-review.yaml"), *options, cwd=tmp_path)
     assert "learned minus fixed-workflow" in done.stdout
     assert "failed: " not in done.stdout + done.stderr
     stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.support import EXAMPLES, orchestrion
+from tests.end_to_end.support import EXAMPLES, here
 from tests.plugins.marl.support import config
 
 SCRIPT = """
@@ -42,6 +42,6 @@ def test_commands_that_do_not_train_load_no_tensor_library(words: tuple[str, ...
 def test_a_dry_run_bounds_the_number_of_calls(tmp_path: Path) -> None:
     path = tmp_path / "team.yaml"
     path.write_text(json.dumps(config(warm={"episodes": 4}, iterations=3)))
-    output = json.loads(orchestrion("train", str(path), "--dry-run", "--json", cwd=tmp_path).stdout)
+    output = json.loads(here("train", str(path), "--dry-run", "--json", cwd=tmp_path).stdout)
     # At least 3 iterations of 3 problems by 4 episodes of at most 8 turns, one call each.
     assert sum(part["calls"] for part in output["bound"]["parts"]) >= 3 * 3 * 4 * 8
