@@ -64,6 +64,21 @@ def judged(name: str, rewards: Sequence[float], **options: Any) -> list[Episode]
     return [played(f"{name}/{i}", reward, **options) for i, reward in enumerate(rewards)]
 
 
+def test_training_without_a_reward_is_a_warning(tmp_path: Path) -> None:
+    metrics = [{"episodes": 1.0, "missing": 1.0}] * len(RISING)
+    assert found(run(tmp_path / "run", metrics=metrics))["no_reward"].level == 2
+    metrics[0] = {"episodes": 1.0, "missing": 0.0}
+    assert "no_reward" not in found(run(tmp_path / "other", metrics=metrics))
+
+
+def test_episodes_that_end_at_a_limit_are_a_warning(tmp_path: Path) -> None:
+    cut = [replace(played(f"e/{i}", 0.0), status=Status.LIMIT) for i in range(12)]
+    finding = found(run(tmp_path / "run", learned=cut))["cut_off"]
+    assert finding.level == 2
+    assert "100% of the evaluated episodes" in finding.text
+    assert "cut_off" not in found(run(tmp_path / "other", learned=[played("e/0", 0.9)]))
+
+
 def test_a_good_run_has_no_finding(tmp_path: Path) -> None:
     store = run(
         tmp_path / "run",

@@ -84,6 +84,9 @@ def right(answer: str, expected: Any, **settings: Any) -> float:
         ("41.9", 42, {"check": "number", "tolerance": 0.1}, 1),
         ("nan", 42, {"check": "number", "tolerance": 1e9}, 0),
         ("none", 42, {"check": "number"}, 0),
+        ("1e9999999999999999999", 42, {"check": "number"}, 0),
+        ("\u0664\u0662", 42, {"check": "number"}, 0),
+        ('{"a": 1e999999}', {"a": 1}, {"check": "json", "tolerance": 1e9}, 0),
         ('{"a": 1, "b": "x"}', {"a": 1, "b": "x"}, {"check": "json"}, 1),
         ('```json\n{"a": 1, "b": "y"}\n```', {"a": 1, "b": "x"}, {"check": "json"}, 0.5),
         ('{"a": true}', {"a": 1}, {"check": "json"}, 0),
@@ -222,6 +225,7 @@ CSV = "question,answer,part\n" + "".join(f"q{i},a{i},{part}\n" for i, part in en
         ("rows.json", json.dumps(ROWS).encode()),
         ("rows.csv", ("\ufeff" + CSV).encode()),
         ("rows.tsv", CSV.replace(",", "\t").encode()),
+        ("rows.csv", CSV.replace(",", ";").encode()),
         ("rows.csv.gz", gzip.compress(CSV.replace("\n", "\r\n").encode())),
     ],
 )
@@ -241,7 +245,20 @@ def test_every_kind_of_file_gives_the_same_problems(name: str, data: bytes, tmp_
         ("a.jsonl", '{"question": "q"', {}, r"a\.jsonl:1: is not JSON"),
         ("a.jsonl", "[1]", {}, r"a\.jsonl:1: must be an object, and is a list"),
         ("a.json", "{}", {}, r"a\.json: must be a list"),
-        ("a.jsonl", '\n{"question": "q"}', {}, r"a\.jsonl:2: no column 'answer'; there are"),
+        (
+            "a.jsonl",
+            '\n{"question": "q"}',
+            {},
+            r"jsonl:2: .* has 'question'\n  answer: answer",
+        ),
+        ("a.jsonl", '{"question": "q", "answer": 1}\n{"answer": 1}', {}, "2: no column 'question'"),
+        (
+            "a.csv",
+            "q,answr\n1,2\n",
+            {},
+            r"question\n  answer: answer; did you mean 'answr'",
+        ),
+        ("b.csv", "x", {"file": "a.csv"}, "a.csv: there is no such file; did you mean 'b.csv'"),
         ("a.jsonl", '{"question": "", "answer": 1}', {}, "column 'question' is empty"),
         ("a.jsonl", '{"question": "q", "answer": ""}', {}, "column 'answer': is empty"),
         ("a.csv", "question,answer\nq\n", {}, r"a\.csv:2: has not as many values"),
@@ -249,18 +266,29 @@ def test_every_kind_of_file_gives_the_same_problems(name: str, data: bytes, tmp_
         ("a.csv", "question,answer\nq,x\n", {"check": "number"}, "'x' is not a number"),
         ("a.csv", "question,answer\nq,(\n", {"check": "regex"}, "is not a pattern"),
         ("a.csv", "question,answer\nq,x\n", {"check": "json"}, "column 'answer'"),
-        ("a.csv", "question,answer\nq,x\n", {"splits": "split"}, "no column 'split'"),
+        (
+            "a.csv",
+            "question,answer\nq,x\n",
+            {"splits": "split"},
+            "such column.*\n  splits: split",
+        ),
         ("a.csv", "question,answer,s\nq,x,dev\n", {"splits": "s"}, "'dev'; want train"),
         ("a.csv", "question,answer\nq,x\nr,x\n", {"id": "answer"}, "same name as .*a.csv:2: 'x'"),
         ("a.csv", "question,answer\n", {}, "has no rows"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(
-    name: str, text: str, settings: Mapping[str, Any], message: str, tmp_path: Path
+    name: str,
+    text: str,
+    settings: Mapping[str, Any],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text(text)
     with pytest.raises(UsageError, match=message):
-        task(file=str(tmp_path / name), **settings).problems("test")
+        task(**{"file": name, **settings}).problems("test")
 
 
 def test_a_column_divides_the_rows(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from importlib import import_module
+from importlib import import_module, invalidate_caches
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -23,7 +25,7 @@ Check = Callable[[str, Any, Mapping[str, Any]], float]
 
 PATTERN_SECONDS = 1.0
 """A pattern that takes longer on an answer does not match it."""
-NUMBER = regex.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+NUMBER = regex.compile(r"(?<![\w.])[-+]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
 FENCED = regex.compile(r"```(?:json)?\s*\n(.*?)```", regex.DOTALL)
 
 
@@ -111,7 +113,10 @@ def near(given: Decimal, wanted: Decimal, tolerance: float) -> bool:
     """Return whether two finite numbers differ by no more than the tolerance."""
     if not (given.is_finite() and wanted.is_finite()):
         return False
-    return abs(given - wanted) <= Decimal(str(tolerance))
+    try:
+        return abs(given - wanted) <= Decimal(str(tolerance))
+    except ArithmeticError:  # one of them is beyond all bounds
+        return False
 
 
 def texts(expected: Any) -> list[str]:
@@ -143,10 +148,17 @@ def own(path: str) -> Check:
         UsageError: it cannot be imported, or is not a plain function.
     """
     module, _, name = path.partition(":")
+    folder = os.getcwd()
+    if folder not in sys.path and "" not in sys.path:
+        sys.path.append(folder)  # as `python -m` does, and as for classes in a config
+        invalidate_caches()
     try:
         function = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"check: {path} cannot be imported: {error}") from error
+        raise UsageError(
+            f"check: {path} cannot be imported: {error}; its module must be installed, or stand "
+            "in the folder of the command"
+        ) from error
     if not callable(function) or iscoroutinefunction(function):
         raise UsageError(f"check: {path} must be a plain function of answer, expected and row")
 

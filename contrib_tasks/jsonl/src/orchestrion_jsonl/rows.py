@@ -6,11 +6,12 @@ import csv
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrion import UsageError
+from orchestrion import UsageError, did_you_mean
 
 __all__ = ["Row", "read_rows"]
 
@@ -28,13 +29,20 @@ def read_rows(file: Path) -> Iterator[tuple[str, Row]]:
     if suffix not in FORMS:
         forms = ", ".join(FORMS)
         raise UsageError(f"{file}: unknown kind of file; use {forms}, each also as .gz")
+    if not file.is_file():
+        near = did_you_mean(file.name, [path.name for path in file.parent.glob("*")])
+        raise UsageError(f"{file}: there is no such file{near}")
     try:
         data = file.read_bytes()
         text = (gzip.decompress(data) if file.suffix == ".gz" else data).decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file}: is not UTF-8 (byte {error.start}); save it as UTF-8") from error
+    except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{file}: cannot be read: {error}") from error
     if suffix in (".csv", ".tsv"):
-        yield from _table(file, text, "\t" if suffix == ".tsv" else ",")
+        header = text.partition("\n")[0]
+        semicolons = ";" in header and "," not in header  # as spreadsheets of many countries write
+        yield from _table(file, text, "\t" if suffix == ".tsv" else ";" if semicolons else ",")
     elif suffix == ".json":
         yield from _array(file, text)
     else:

@@ -202,6 +202,8 @@ def divided(settings: Jsonl) -> dict[Split, tuple[Problem, ...]]:
     wrong: list[str] = []
     places: dict[str, str] = {}
     for number, (place, row) in enumerate(_rows(settings), 1):
+        if number == 1:
+            _check_columns(settings, place, row)
         try:
             split, problem = _problem(settings, row, number)
             if problem.id in places:
@@ -220,6 +222,24 @@ def divided(settings: Jsonl) -> dict[Split, tuple[Problem, ...]]:
     if not places:
         raise UsageError(f"{source}: has no rows")
     return {split: tuple(found) for split, found in problems.items()}
+
+
+def _check_columns(settings: Jsonl, place: str, row: Row) -> None:
+    """Refuse columns that the first row lacks: all at once, since every row would lack them."""
+    question = [settings.question] if isinstance(settings.question, str) else settings.question
+    named = {f"question: {column}": column for column in question}
+    named |= {f"show: {column}": column for column in settings.show}
+    for name in ("answer", "category", "id", "splits"):
+        if (column := getattr(settings, name)) is not None:
+            named[f"{name}: {column}"] = column
+    missing = [
+        f"{setting}{did_you_mean(column, list(row))}"
+        for setting, column in named.items()
+        if column not in row
+    ]
+    if missing:
+        columns = ", ".join(map(repr, row)) or "none"
+        raise UsageError("\n  ".join([f"{place}: has no such column; it has {columns}", *missing]))
 
 
 def _rows(settings: Jsonl) -> Iterator[tuple[str, Row]]:

@@ -182,4 +182,4 @@ def _note_problems(config: Path, plugins: Plugins) -> None:
     except (ConfigError, PluginError) as exc:
         note(f"still to be filled in:\n{exc}")
     else:
-        note("it is a valid config")
+        note("it can be read; `orchestrion validate` also opens its parts")

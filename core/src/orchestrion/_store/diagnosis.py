@@ -66,6 +66,8 @@ def diagnose(store: RunReader) -> list[Finding]:
     last_stage = [iteration for iteration in iterations if iteration.stage == iterations[-1].stage]
     curve = _Curve(last_stage)
     findings = [
+        *_without_reward(last_stage),
+        *_cut_off(evaluations),
         *_given_up(evaluations),
         *_not_ahead(store, evaluations, curve),
         *_never_tried(store, iterations),
@@ -87,6 +89,36 @@ def as_document(findings: Sequence[Finding]) -> dict[str, JSON]:
         "diagnosis": [asdict(finding) for finding in findings],
         "warning_level": warning_level(findings),
     }
+
+
+# ------------------------------------------------------------------ nothing to learn from
+
+
+def _without_reward(iterations: Sequence[Iteration]) -> Iterator[Finding]:
+    """Find a stage none of whose episodes has a reward."""
+    played = sum(iteration.metrics.get("episodes", 0.0) for iteration in iterations)
+    missing = sum(iteration.metrics.get("missing", 0.0) for iteration in iterations)
+    if played and missing >= played:
+        yield Finding(
+            "no_reward",
+            WARNING,
+            "no episode of training has a reward, so that nothing could be learned",
+            "define `reward`, e.g. `reward: {use: outcome-minus-cost}`",
+        )
+
+
+def _cut_off(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
+    """Find that nearly all episodes of the learned policy end at a limit, and so unsolved."""
+    rows = evaluations.get(LEARNED, {}).get("outcomes", {}).values()
+    share = mean([row["limit"] for row in rows]) if rows else 0.0
+    if share >= MOSTLY:
+        yield Finding(
+            "cut_off",
+            WARNING,
+            f"{share:.0%} of the evaluated episodes were ended by a limit or the budget; such an "
+            "episode never counts as solved",
+            "raise `limits.turns`: the policy needs a decision more to stop than it has turns",
+        )
 
 
 # ------------------------------------------------------------------ kinds of problems
