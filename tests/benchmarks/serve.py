@@ -28,12 +28,15 @@ from starlette.routing import Route
 from orchestrion import Agent, Calls, Key, Output, View
 from orchestrion.runs import open_run
 
-COUNT = 2000
-REPEATS = 3
+COUNT = 1024
+REPEATS = 2
 BODY = json.dumps({"model": "team", "messages": [{"role": "user", "content": "a question"}]})
 CONFIG = """
 task: {use: tests.plugins.serve.support:Anything}
-agents: {a: {use: tests.benchmarks.serve:Quick}, b: {use: tests.benchmarks.serve:Quick}, c: {use: tests.benchmarks.serve:Quick}}
+agents:
+  a: {use: tests.benchmarks.serve:Quick}
+  b: {use: tests.benchmarks.serve:Quick}
+  c: {use: tests.benchmarks.serve:Quick}
 policy: {use: dag:dag, chain: a -> b -> c}
 """
 
@@ -56,15 +59,14 @@ def server(kind: str, config: str, pipe: Connection) -> None:
 
 
 async def _server(kind: str, config: str, pipe: Connection) -> None:
-    from orchestrion_serve import Settings
-    from orchestrion_serve import server as module
+    from orchestrion_serve import Settings, gateway, serving
 
     async with open_run(config) as team:
         settings = Settings(concurrency=10_000)
         if kind == "echo":
             app = Starlette(routes=[Route("/v1/chat/completions", echo, methods=["POST"])])
-            module.Gateway.app = lambda self: app  # type: ignore[method-assign]
-        async with module.serving({"team": team}, settings=settings) as running:
+            gateway.Gateway.app = lambda self: app  # type: ignore[method-assign]
+        async with serving({"team": team}, settings=settings) as running:
             pipe.send(int(running.address.rpartition(":")[2]))
             while await asyncio.to_thread(pipe.recv):
                 pipe.send(time.process_time())

@@ -26,7 +26,7 @@ __all__ = ["serve"]
 UNITS = {"": 1, "B": 1, "KB": 1_000, "MB": 1_000_000}
 
 
-class _Size(click.ParamType):
+class _Size(click.ParamType):  # type: ignore[type-arg]
     """A number of bytes, such as 500KB."""
 
     name = "size"

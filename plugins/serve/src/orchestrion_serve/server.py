@@ -121,10 +121,16 @@ def _name(target: str, team: Trained) -> str:
 
 def _listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol named, asyncio sends what is written at once; else answers take 40 ms more.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(2048)
     except OSError as error:
+        listener.close()
         raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
+    return listener
 
 
 def _silent(record: Mapping[str, object]) -> None:
