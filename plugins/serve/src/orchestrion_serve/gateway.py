@@ -11,7 +11,9 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import msgspec
@@ -227,8 +229,7 @@ class Gateway:
     def _authenticate(self, call: Call, request: Request) -> None:
         if self._keys is None:
             # A page in a browser must not reach the server by a name that resolves to loopback.
-            host = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host")
-            if not is_loopback((host or "").strip("[]")):
+            if not is_loopback(_hostname(request.headers.get("host", ""))):
                 raise Refusal(403, "forbidden_host", "without keys, only loopback hosts are served")
             return
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
@@ -328,6 +329,9 @@ class Gateway:
         except (OrchestrionError, ValueError) as error:
             message = f"the task cannot use this text: {hidden(str(error))[:500]}"
             raise Refusal(400, "invalid_request", message, "messages") from None
+        except Exception as error:
+            message = f"the task failed with {type(error).__name__}"
+            raise failed(message, 500, "internal_error") from None
 
     def _key(self, call: Call, request: Request) -> Key:
         """Return the episode's key: a random one, or the client's own for its `Idempotency-Key`."""
@@ -434,14 +438,20 @@ class _EventStream(Response):
 
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach a host; unlike 0.0.0.0, which all can."""
-    from ipaddress import ip_address
-
     if host == "localhost":
         return True
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _hostname(host: str) -> str:
+    """Return the name in a Host header; "" if it has none."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
 
 
 async def _disconnected(request: Request) -> None:
