@@ -1,0 +1,186 @@
+"""`orchestrion serve`: answer chat completions with trained teams."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrion import UsageError
+from orchestrion.cli import block_option, in_loop, note, options, override_option
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from orchestrion_serve.gateway import Settings
+    from orchestrion_serve.keys import Keys
+
+__all__ = ["serve"]
+
+UNITS = {"": 1, "B": 1, "KB": 1_000, "MB": 1_000_000}
+
+
+class _Size(click.ParamType):  # type: ignore[type-arg]
+    """A number of bytes, such as 500KB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes; fail if it is no size."""
+        match = re.fullmatch(r"([1-9]\d{0,8})\s*(B|KB|MB|)", str(value).upper())
+        if match is None:
+            self.fail(f"{value!r} is not a size such as 500KB or 1MB", param, ctx)
+        return int(match[1]) * UNITS[match[2]]
+
+
+@click.command("serve")
+@click.argument("targets", nargs=-1, metavar="RUN...")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: a free one."
+)
+@click.option(
+    "--keys",
+    "keys_file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="API keys: a line NAME SHA256HEX for each.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Requests at once; more are answered with 429.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=600,
+    show_default=True,
+    help="Seconds of a request; then 504.",
+)
+@click.option(
+    "--max-body",
+    type=_Size(),
+    default="1MB",
+    show_default=True,
+    help="The largest body; beyond it 413.",
+)
+@click.option(
+    "--drain",
+    type=click.FloatRange(0),
+    default=30,
+    show_default=True,
+    help="Seconds that requests in flight get after SIGTERM.",
+)
+@click.option("--hash-key", is_flag=True, help="Read a key from standard input, print its hash.")
+@override_option
+@block_option
+@click.pass_context
+def serve(
+    ctx: click.Context,
+    targets: tuple[str, ...],
+    host: str,
+    port: int,
+    keys_file: Path | None,
+    concurrency: int,
+    timeout: float,
+    max_body: int,
+    drain: float,
+    hash_key: bool,
+    overrides: tuple[str, ...],
+    block: tuple[str, ...],
+) -> None:
+    """Serve each RUN (or config) as a model, in the format of OpenAI's chat completions.
+
+    Nothing is learned. One line of JSON a request is printed, without its contents. SIGTERM or
+    Ctrl-C lets requests in flight finish; a second one ends at once.
+    """
+    from orchestrion_serve.keys import Keys, hash_of
+
+    if hash_key:
+        click.echo(hash_of(sys.stdin.readline().strip()))
+        return
+    if not targets:
+        raise UsageError("name a run or a config to serve")
+    from orchestrion_serve.gateway import Settings
+
+    keys = Keys.read(keys_file) if keys_file is not None else None
+    settings = Settings(concurrency, timeout, max_body, drain)
+    blocked = [*options(ctx).block, *block]
+    in_loop(_serve(targets, overrides, blocked, host, port, settings, keys, _Lines()))
+
+
+async def _serve(
+    targets: tuple[str, ...],
+    overrides: tuple[str, ...],
+    block: list[str],
+    host: str,
+    port: int,
+    settings: Settings,
+    keys: Keys | None,
+    log: _Lines,
+) -> None:
+    import asyncio
+
+    from orchestrion_serve.server import open_teams, serving
+
+    async with AsyncExitStack() as stack:
+        teams = await open_teams(stack, targets, overrides, block)
+        for name, team in teams.items():
+            for line in team.notes:
+                note(f"{name}: {line}")
+        stop = asyncio.Event()
+        with _signals(stop):
+            async with serving(teams, host, port, settings, keys, log) as server:
+                note(f"serving {', '.join(teams)} at {server.address}/v1")
+                waiting = asyncio.create_task(stop.wait())
+                await asyncio.wait({waiting, server.done}, return_when="FIRST_COMPLETED")
+                waiting.cancel()
+                note("stopping: no new requests")
+
+
+@contextmanager
+def _signals(stop: asyncio.Event) -> Iterator[None]:
+    """Set the event at the first SIGTERM or Ctrl-C; the next one does what it did before."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        while before:
+            number, handler = before.popitem()
+            signal.signal(number, handler)
+
+    def stopping(number: int, frame: object) -> None:
+        restore()
+        loop.call_soon_threadsafe(stop.set)
+
+    with suppress(ValueError):  # not in the main thread
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before[number] = signal.signal(number, stopping)
+    try:
+        yield
+    finally:
+        restore()
+
+
+class _Lines:
+    """Prints each record as one line of JSON on what is standard output now."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stdout
+
+    def __call__(self, record: Mapping[str, object]) -> None:
+        """Print a record; whoever reads the lines may go away without ending the server."""
+        import json
+
+        with suppress(OSError, ValueError):
+            print(json.dumps(record), file=self._stream, flush=True)

@@ -1,0 +1,137 @@
+"""A running server: teams behind uvicorn, from the first request to the last."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+
+import uvicorn
+
+from orchestrion import UsageError
+from orchestrion.runs import Trained, open_run
+from orchestrion_serve.gateway import Gateway, Log, Settings, is_loopback
+from orchestrion_serve.keys import Keys
+
+__all__ = ["Serving", "open_teams", "serving"]
+
+CLOSING = 5
+"""Seconds that clients get to read the last answers."""
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave signals alone: the command drains first."""
+        yield
+
+
+class Serving:
+    """A server that runs: `address` is its URL; `done` ends when it has stopped by itself."""
+
+    def __init__(self, address: str, gateway: Gateway, done: asyncio.Task[None]) -> None:
+        self.address, self.done = address, done
+        self._gateway = gateway
+
+    async def drain(self) -> None:
+        """Refuse new requests, and wait for those in flight; leaving `serving` does it too."""
+        await self._gateway.drain()
+
+
+@asynccontextmanager
+async def serving(
+    teams: Mapping[str, Trained],
+    host: str = "127.0.0.1",
+    port: int = 0,
+    settings: Settings | None = None,
+    keys: Keys | None = None,
+    log: Log | None = None,
+) -> AsyncIterator[Serving]:
+    """Serve opened teams until the block ends; requests in flight are finished then.
+
+    Args:
+        teams: by model name; nothing learns in them.
+        host: where to listen.
+        port: 0 takes a free one; `Serving.address` has it.
+        settings: the limits.
+        keys: who may use it; needed for a host that other machines can reach.
+        log: called with a record once a request; None logs nothing.
+
+    Raises:
+        UsageError: the host needs keys, the address cannot be used, or a team's task takes no text.
+    """
+    if keys is None and not is_loopback(host):
+        raise UsageError(f"--host {host}: other machines could reach it; give --keys FILE")
+    for name, team in teams.items():
+        if not hasattr(team.engine.team.task, "problem_from"):
+            raise UsageError(f"{name}: its task takes no free text, so it cannot be served")
+    gateway = Gateway(teams, settings or Settings(), keys, log or _silent)
+    config = uvicorn.Config(
+        gateway.app(),
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=CLOSING,
+    )
+    with _listener(host, port) as listener:
+        server = _Uvicorn(config)
+        shown = f"[{host}]" if ":" in host else host
+        address = f"http://{shown}:{listener.getsockname()[1]}"
+        done = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield Serving(address, gateway, done)
+        finally:
+            try:
+                await gateway.drain()
+            finally:
+                server.should_exit = True
+                await done
+
+
+async def open_teams(
+    stack: AsyncExitStack,
+    targets: Sequence[str],
+    overrides: Sequence[str] = (),
+    block: Sequence[str] = (),
+) -> dict[str, Trained]:
+    """Open runs or configs until the stack closes, by the name of the run or of the config.
+
+    Raises:
+        UsageError: two have the same name, or as `open_run`.
+    """
+    teams: dict[str, Trained] = {}
+    for target in targets:
+        team = await stack.enter_async_context(open_run(target, overrides, block))
+        name = _name(target, team)
+        if name in teams:
+            raise UsageError(f"{target}: there are two runs named {name!r}; rename one's folder")
+        teams[name] = team
+    return teams
+
+
+def _name(target: str, team: Trained) -> str:
+    from pathlib import Path
+
+    return team.directory.resolve().name if team.directory is not None else Path(target).stem
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol named, asyncio sends what is written at once; else answers take 40 ms more.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
+    return listener
+
+
+def _silent(record: Mapping[str, object]) -> None:
+    """Log nothing."""

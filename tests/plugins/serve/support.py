@@ -1,0 +1,204 @@
+"""A server in a thread, and agents that wait until a test lets them go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+from attrs import define, field, frozen
+from orchestrion_serve import Keys, Serving, Settings, serving
+from orchestrion_serve.server import open_teams
+
+from orchestrion import (
+    Agent,
+    Calls,
+    Key,
+    Output,
+    Problem,
+    Scores,
+    Split,
+    Task,
+    Trajectory,
+    Usage,
+    View,
+)
+
+WAIT = 60.0
+"""Seconds after which a test gives up."""
+
+
+class Gate:
+    """Where agents wait; counts those that came, and notes that one was cancelled."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.came = threading.Semaphore(0)
+        self.cancelled = threading.Event()
+        self.open = asyncio.Event()
+
+
+GATE = Gate()
+
+
+@frozen
+class Anything(Task):
+    """Takes any text, and accepts any answer."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Return one problem."""
+        return [Problem(split, "a problem")]
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        """Return success."""
+        return Scores(1.0, True)
+
+
+@frozen
+class Says(Agent):
+    """Says its text, or what it was asked."""
+
+    text: str = ""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Return the text, for 3 + 2 tokens."""
+        usage = Usage(calls=1, input_tokens=3, output_tokens=2, usd=0.25)
+        return Output(self.text or view.problem.text, usage=usage)
+
+
+@frozen
+class Draws(Agent):
+    """Says a number that hangs on the key alone."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Return the number."""
+        return Output(str(key.integer()))
+
+
+@frozen
+class Fails(Agent):
+    """Raises an error."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Raise."""
+        raise ValueError("the agent is broken")
+
+
+@frozen
+class Waits(Agent):
+    """Answers when the gate is open."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Return the problem's text."""
+        GATE.came.release()
+        try:
+            await GATE.open.wait()
+        except asyncio.CancelledError:
+            GATE.cancelled.set()
+            raise
+        return Output(view.problem.text)
+
+
+def config(folder: Path, name: str, agents: Mapping[str, Any], **more: Any) -> str:
+    """Write a config whose agents act one after the other; return its path."""
+    own = "tests.plugins.serve.support"
+    data = {
+        "task": {"use": f"{own}:Anything"},
+        "agents": {
+            who: {"use": f"tests.plugins.serve.support:{agent}"}
+            if isinstance(agent, str)
+            else agent
+            for who, agent in agents.items()
+        },
+        "policy": {"use": "dag:dag", "chain": " -> ".join(agents)},
+        **more,
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return str(path)
+
+
+@define
+class Server:
+    """A server in another thread."""
+
+    running: Serving
+    loop: asyncio.AbstractEventLoop
+    log: list[Mapping[str, Any]]
+    logged: threading.Semaphore = field(factory=lambda: threading.Semaphore(0))
+
+    @property
+    def address(self) -> str:
+        """Return its URL."""
+        return self.running.address
+
+    def client(self, **more: Any) -> openai.OpenAI:
+        """Return a client that tries once."""
+        settings = {"api_key": "none", "max_retries": 0, "timeout": WAIT, **more}
+        return openai.OpenAI(base_url=f"{self.address}/v1", **settings)
+
+    def open_gate(self) -> None:
+        """Let waiting agents go on."""
+        self.loop.call_soon_threadsafe(GATE.open.set)
+
+    def record(self) -> Mapping[str, Any]:
+        """Return the log's next line."""
+        assert self.logged.acquire(timeout=WAIT)
+        return self.log[-1]
+
+
+@contextmanager
+def served(
+    *targets: str, settings: Settings | None = None, keys: Keys | None = None
+) -> Iterator[Server]:
+    """Serve configs in a thread until the block ends."""
+    GATE.reset()
+    ready = threading.Event()
+    servers: list[Server] = []
+    errors: list[BaseException] = []
+    stopped = asyncio.Event()
+
+    async def main() -> None:
+        log: list[Mapping[str, Any]] = []
+
+        def write(record: Mapping[str, Any]) -> None:
+            log.append(record)
+            servers[0].logged.release()
+
+        async with AsyncExitStack() as stack:
+            teams = await open_teams(stack, targets)
+            async with serving(teams, settings=settings, keys=keys, log=write) as running:
+                servers.append(Server(running, asyncio.get_running_loop(), log))
+                ready.set()
+                await stopped.wait()
+                GATE.open.set()
+
+    def work() -> None:
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert ready.wait(WAIT)
+    try:
+        if servers:
+            yield servers[0]
+    finally:
+        if servers:
+            servers[0].loop.call_soon_threadsafe(stopped.set)
+        thread.join(WAIT)
+    if errors:
+        raise errors[0]

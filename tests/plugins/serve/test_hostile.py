@@ -1,0 +1,157 @@
+"""What clients do wrong, or on purpose, is answered or cleaned up after."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import openai
+import pytest
+from orchestrion_serve import Settings
+
+from tests.plugins.serve.support import GATE, WAIT, Server, config, served
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("teams")
+    teams = [config(folder, "echo", {"only": "Says"}), config(folder, "slow", {"only": "Waits"})]
+    with served(*teams) as running:
+        yield running
+
+
+def answer(
+    server: Server,
+    body: bytes,
+    headers: dict[str, str] | None = None,
+    path: str = "/v1/chat/completions",
+    method: str = "POST",
+) -> tuple[int, Any, http.client.HTTPMessage]:
+    """Return status, JSON and headers of the answer to a raw request."""
+    place = urlsplit(server.address)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
+    try:
+        connection.request(method, path, body, {**JSON, **(headers or {})})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read()), response.headers
+    finally:
+        connection.close()
+
+
+def chat(**fields: Any) -> bytes:
+    return json.dumps(
+        {"model": "echo", "messages": [{"role": "user", "content": "hi"}], **fields}
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b"", None),
+        (b"not json", None),
+        (b"\xff\xfe", None),
+        (b"[" * 400_000, None),
+        (b'{"x": ' + b'{"a":' * 100_000, None),
+        (b"[]", None),
+        (b'{"model": "echo"}', "messages"),
+        (chat(messages=[]), "messages"),
+        (chat(messages=[{"role": "user", "content": 5}]), "messages[0].content"),
+        (chat(messages=[{"role": "boss", "content": "hi"}]), "messages[0].role"),
+        (chat(messages=[{"role": "user", "content": " "}]), "messages[0].content"),
+        (chat(messages=[{"role": "assistant", "content": "hi"}]), "messages"),
+        (
+            chat(messages=[{"role": "user", "content": [{"type": "image_url"}]}]),
+            "messages[0].content[0]",
+        ),
+        (chat(model=7), "model"),
+        (chat(stream="yes"), "stream"),
+        (chat(orchestrion={"steps": 1}), "orchestrion.steps"),
+        (chat(n=2), "n"),
+        (chat(tools=[{}]), "tools"),
+        (chat(response_format={"type": "json_object"}), "response_format"),
+        (b'{"model": "echo", "messages": [{"role": "user", "content": "\\ud800"}]}', None),
+    ],
+    ids=repr,
+)
+def test_a_wrong_body_is_named_by_its_field(server: Server, body: bytes, param: str | None) -> None:
+    status, data, _ = answer(server, body)
+    assert status == 400
+    assert data["error"]["param"] == param
+    assert data["error"]["message"]
+
+
+def test_a_large_body_is_refused(server: Server) -> None:
+    status, data, _ = answer(server, b"x" * 10_000_000)
+    assert (status, data["error"]["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize(
+    ("headers", "path", "method", "status"),
+    [
+        ({"content-type": "text/plain"}, "/v1/chat/completions", "POST", 415),
+        ({"host": "example.org"}, "/v1/chat/completions", "POST", 403),
+        ({"idempotency-key": "x" * 256}, "/v1/chat/completions", "POST", 400),
+        ({}, "/v1/chat/completions", "PUT", 405),
+        ({}, "/v2", "POST", 404),
+    ],
+)
+def test_other_refusals_have_the_same_shape(
+    server: Server, headers: dict[str, str], path: str, method: str, status: int
+) -> None:
+    found, data, _ = answer(server, chat(), headers, path, method)
+    assert found == status
+    assert data["error"]["message"]
+
+
+def test_no_text_of_the_client_comes_back_in_headers_or_goes_into_the_log(server: Server) -> None:
+    secret = "planted-4711"
+    own = {"idempotency-key": secret, "x-request-id": secret}
+    status, data, headers = answer(server, chat(model=f"{secret}\r\nset-cookie: a=b"), own)
+    assert status == 404
+    assert "set-cookie" not in headers
+    assert secret not in str(headers)
+    assert secret not in str(server.log)
+    assert secret in data["error"]["message"]
+
+
+def test_a_header_split_over_lines_is_refused(server: Server) -> None:
+    place = urlsplit(server.address)
+    with socket.create_connection((place.hostname or "", place.port or 0), WAIT) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: a\rb: c\x00\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_cancels_its_episode(server: Server, stream: bool) -> None:
+    GATE.reset()
+    before = len(server.log)
+    place = urlsplit(server.address)
+    body = chat(model="slow", stream=stream)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
+    connection.request("POST", "/v1/chat/completions", body, JSON)
+    assert GATE.came.acquire(timeout=WAIT)
+    connection.close()
+    assert GATE.cancelled.wait(WAIT)
+    while len(server.log) == before:
+        server.record()
+    assert server.log[-1]["error"] == "client_gone"
+
+
+def test_an_episode_that_takes_too_long_is_cancelled(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    team = config(tmp_path_factory.mktemp("late"), "slow", {"only": "Waits"})
+    with (
+        served(team, settings=Settings(timeout=0.2)) as own,
+        own.client(max_retries=2) as client,
+        pytest.raises(openai.InternalServerError, match="longer than"),
+    ):
+        client.chat.completions.create(model="slow", messages=[{"role": "user", "content": "wait"}])
+    assert GATE.cancelled.wait(WAIT)
+    assert len(own.log) == 1, "the client does not try again"
