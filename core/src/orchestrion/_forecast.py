@@ -151,7 +151,10 @@ class _Forecaster:
             parts += self._evaluation(f"evaluation of {name}", policy, agents, trained)
         notes = [f"a byte is taken for a token; the longest problem has {self.tokens:,}"]
         if any(part.usage.calls for part in parts):
-            notes.append("tools, and what the task shows, add no more in a turn than that")
+            notes.append(
+                "agents without a model, tools, and what the task shows are taken to add no more "
+                "in a turn than that"
+            )
         return Forecast(tuple(parts), tuple(notes))
 
     # ------------------------------------------------------------------ parts

@@ -77,7 +77,15 @@ def right(answer: str, expected: Any, **settings: Any) -> float:
         ("It is Parish.", "Paris", {"check": "contains"}, 0),
         ("42", r"\d+", {"check": "regex"}, 1),
         ("x42", r"\d+", {"check": "regex"}, 0),
-        ("a" * 40 + "!", "(a|a)*(a|a)*(a|a)*b", {"check": "regex"}, 0),
+        ("a" * 5000 + "!", "(a|a)*(a|a)*(a|a)*b", {"check": "regex"}, 0),
+        ("a" * 5000 + "c", "(?:a|aa)+b|(?:a|aa)+c", {"check": "regex"}, 1),
+        ("10\u2075", "105", {}, 0),
+        ("\u22125", -5, {"check": "number"}, 1),
+        ("\u22125", 5, {"check": "number"}, 0),
+        ("1,2,3", 123, {"check": "number"}, 0),
+        ("1,234,567.5 in all", 1234567.5, {"check": "number"}, 1),
+        ("```" + "\n" * 300_000 + "x", {"a": 1}, {"check": "json"}, 0),
+        ('```\n{"a": 1}\n```', {"a": 1}, {"check": "json"}, 1),
         ("6 * 7 = 42", 42, {"check": "number"}, 1),
         ("about 1,234.5", "1234.5", {"check": "number"}, 1),
         ("41.9", 42, {"check": "number"}, 0),
@@ -121,7 +129,8 @@ def test_what_is_extracted_is_judged() -> None:
     extract = {"extract": r"Category:\s*(\w+)"}
     assert right("Category: a? No. Category: b", "b", **extract) == 1
     assert right("b", "b", **extract) == 0
-    assert right("x b y", "b", extract=r"\b\w\b(?= y)") == 1
+    assert right("x b y", "b", extract=r"\b\w\b") == 0
+    assert right("x b y", "b", extract=r"(\w) y") == 1
 
 
 def close(answer: str, expected: Any, row: Mapping[str, Any]) -> bool:
@@ -226,8 +235,9 @@ CSV = "question,answer,part\n" + "".join(f"q{i},a{i},{part}\n" for i, part in en
         ("rows.csv", ("\ufeff" + CSV).encode()),
         ("rows.tsv", CSV.replace(",", "\t").encode()),
         ("rows.csv", CSV.replace(",", ";").encode()),
-        ("rows.csv.gz", gzip.compress(CSV.replace("\n", "\r\n").encode())),
+        ("rows.csv.gz", gzip.compress(CSV.replace("\n", "\r\n").encode(), mtime=0)),
     ],
+    ids=["jsonl", "json", "csv", "tsv", "semicolons", "gz"],
 )
 def test_every_kind_of_file_gives_the_same_problems(name: str, data: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
@@ -260,6 +270,11 @@ def test_every_kind_of_file_gives_the_same_problems(name: str, data: bytes, tmp_
         ),
         ("b.csv", "x", {"file": "a.csv"}, "a.csv: there is no such file; did you mean 'b.csv'"),
         ("a.jsonl", '{"question": "", "answer": 1}', {}, "column 'question' is empty"),
+        ("a.jsonl", '{"question": null, "answer": 1}', {}, "column 'question' is empty"),
+        ("a.jsonl", '{"question": "q", "answer": null}', {}, "column 'answer': is empty"),
+        ("a.csv", "question,answer\nq,nan\n", {"check": "number"}, "not a finite number"),
+        ("a.csv", "question,answer\nq,1e99999\n", {"check": "number"}, "beyond all numbers"),
+        ("a.csv", "question,answer\nq," + "(" * 3000 + "\n", {"check": "regex"}, "not a pattern"),
         ("a.jsonl", '{"question": "q", "answer": ""}', {}, "column 'answer': is empty"),
         ("a.csv", "question,answer\nq\n", {}, r"a\.csv:2: has not as many values"),
         ("a.csv", "q,q\n1,2\n", {}, "two columns have the same name"),
@@ -273,7 +288,7 @@ def test_every_kind_of_file_gives_the_same_problems(name: str, data: bytes, tmp_
             "such column.*\n  splits: split",
         ),
         ("a.csv", "question,answer,s\nq,x,dev\n", {"splits": "s"}, "'dev'; want train"),
-        ("a.csv", "question,answer\nq,x\nr,x\n", {"id": "answer"}, "same name as .*a.csv:2: 'x'"),
+        ("a.csv", "question,answer,n\nq,x,1\nr,x,1\n", {"id": "n"}, "same name as .*a.csv:2: '1'"),
         ("a.csv", "question,answer\n", {}, "has no rows"),
     ],
 )
@@ -318,6 +333,8 @@ def test_equal_questions_are_in_one_split() -> None:
         ({"rows": [ROW], "check": "exat"}, "task.check: no check 'exat'.*did you mean 'exact'"),
         ({"rows": [ROW], "extract": "("}, "extract: .* is not a pattern"),
         ({"rows": [ROW], "tolerance": 0.5}, "tolerance"),
+        ({"rows": [ROW], "show": ["answer"]}, "the column 'answer' is also one"),
+        ({"rows": [ROW], "question": []}, "name at least one column"),
         ({"rows": [ROW], "check": "number", "ignore_case": True}, "ignore_case"),
     ],
 )

@@ -271,8 +271,17 @@ def test_randomness_without_a_seed_is_the_same_every_time() -> None:
 
 def test_only_programs_that_leave_nothing_behind_share_a_process() -> None:
     assert may_share("import math, re\nfrom collections import deque")
-    assert may_share("class A:\n    def __init__(self): pass")
-    for code in ("import random", "import sys", "__import__('sys')", "globals()", "open('x')"):
+    assert may_share("class A:\n    def __init__(self): self.x = 1")
+    for code in (
+        "import random",
+        "import sys",
+        "__import__('sys')",
+        "globals()",
+        "open('x')",
+        "import math\nmath.floor = abs",
+        "import json\nj = json\nj.dumps, x = str, 1",
+        "import typing\ntyping.sys.modules.clear()",
+    ):
         assert not may_share(f"{code}\ndef f(): pass")
 
 

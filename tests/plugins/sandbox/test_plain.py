@@ -225,6 +225,9 @@ def test_a_tolerance_is_for_numbers_and_not_for_truth() -> None:
     assert not same([0.1 + 0.2], [0.3])
     assert not same({0.1 + 0.2}, {0.3}, tolerance=1e-9)
     assert not same(True, False, tolerance=10.0)
+    assert not same(10**12 + 1, 10**12, tolerance=1e-9), "integers are exact"
+    assert same(1e12 + 1, 10**12, "python", 1e-9)
+    assert not same(2 + 0j, 2, "json")
     assert not same(1 << 5000, 1.0, "python", 1e-6)
 
 

@@ -28,6 +28,7 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
+    no_calls,
     replace,
 )
 from orchestrion_code_review.challenge import (
@@ -186,6 +187,8 @@ class CodeReview:
 @frozen(eq=False)
 class RunningReview(Task):
     """An opened code-review task."""
+
+    ceiling = no_calls
 
     settings: CodeReview
     challenges: tuple[Challenge, ...]

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-import regex
 from attrs import Attribute, field, frozen
 
 from orchestrion import (
@@ -29,10 +28,10 @@ from orchestrion import (
 )
 from orchestrion_jsonl.checks import (
     NAMES,
-    PATTERN_SECONDS,
     WITH_TOLERANCE,
     Check,
     check_expected,
+    compiled,
     make_check,
 )
 from orchestrion_jsonl.rows import Row, read_rows
@@ -100,14 +99,18 @@ class Jsonl(Task):
     @extract.validator
     def _check_pattern(self, attribute: Attribute[Any], value: str | None) -> None:
         if value is not None:
-            try:
-                regex.compile(value)
-            except regex.error as error:
-                raise ValueError(f"{value!r} is not a pattern: {error}") from None
+            compiled(value)
 
     def __attrs_post_init__(self) -> None:
         if (self.file is None) == (not self.rows):
             raise ValueError("give either `file` or `rows`")
+        question = [self.question] if isinstance(self.question, str) else self.question
+        if not question:
+            raise ValueError("question: name at least one column")
+        if self.answer in {*question, *self.show, self.category, self.id}:
+            raise ValueError(
+                f"answer: the column {self.answer!r} is also one that agents see; name another"
+            )
         if self.splits is not None:
             refuse_idle(self, ("split",), "with `splits`")
         if self.check in WITH_TOLERANCE:
@@ -152,7 +155,7 @@ class RunningJsonl(Task):
     ) -> None:
         self.settings, self.check = settings, check
         self._problems = problems
-        self._extract = None if settings.extract is None else regex.compile(settings.extract)
+        self._extract = None if settings.extract is None else compiled(settings.extract)
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """Return the problems of a split."""
@@ -182,10 +185,7 @@ class RunningJsonl(Task):
     def _extracted(self, text: str) -> str | None:
         if self._extract is None:
             return text
-        try:
-            matches = list(self._extract.finditer(text, timeout=PATTERN_SECONDS))
-        except TimeoutError:
-            return None
+        matches = list(self._extract.finditer(text))
         if not matches:
             return None
         found = matches[-1].group(1 if self._extract.groups else 0)
@@ -277,8 +277,10 @@ def _question(row: Row, columns: str | list[str]) -> str:
 
 def _expected(row: Row, settings: Jsonl) -> Any:
     expected = _value(row, settings.answer)
+    if expected is None:
+        raise ValueError(f"column {settings.answer!r}: is empty")
     if isinstance(expected, str) and expected.lstrip().startswith("["):
-        with suppress(ValueError):  # a text may begin with a bracket
+        with suppress(ValueError, RecursionError):  # a text may begin with a bracket
             expected = json.loads(expected)
     try:
         check_expected(settings.check, expected)
@@ -289,6 +291,8 @@ def _expected(row: Row, settings: Jsonl) -> Any:
 
 def _text(row: Row, column: str) -> str:
     value = _value(row, column)
+    if value is None:
+        raise ValueError(f"column {column!r} is empty")
     text = value if isinstance(value, str) else json.dumps(value)
     if not text.strip():
         raise ValueError(f"column {column!r} is empty")

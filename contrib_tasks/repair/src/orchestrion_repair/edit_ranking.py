@@ -34,9 +34,11 @@ from orchestrion import (
     Meta,
     Metrics,
     OpenContext,
+    Plan,
     Problem,
     Saved,
     Session,
+    Split,
     Trainer,
     UsageError,
 )
@@ -107,6 +109,15 @@ class _Learner(Trainer):
     def iterations(self) -> int:
         return self.settings.iterations
 
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
+        """Return the episodes of a batch; what else it does takes no calls."""
+        return Plan(len(self._places(i)))
+
+    def _places(self, i: int) -> range:
+        """Return the numbers of the episodes of an iteration."""
+        first = i * self.settings.batch
+        return range(first, min(first + self.settings.batch, self.settings.episodes))
+
     def check(self, session: Session) -> None:
         """Refuse another task."""
         if PLACE not in session.learnable():
@@ -115,10 +126,8 @@ class _Learner(Trainer):
             )
 
     async def iterate(self, i: int, session: Session) -> Metrics:
-        settings = self.settings
         problems = session.problems("train")
-        first = i * settings.batch
-        places = range(first, min(first + settings.batch, settings.episodes))
+        places = self._places(i)
         chosen = [self._problem(problems, place) for place in places]
         jobs = [
             Job(one, session.key.child(one.id, place))

@@ -224,7 +224,7 @@ _SHARED_MODULES = frozenset(
     "itertools json math operator re statistics string typing".split()
 )
 _IMPORT = re.compile(r"^\s*(?:from\s+(\w+)|import\s+([\w, ]+))", re.MULTILINE)
-_STATE = re.compile(r"\b(?:globals|open|setattr|delattr|__\w+)\b")
+_STATE = re.compile(r"\b(?:globals|open|setattr|delattr|__\w+)\b|\.sys\b")
 
 
 def may_share(code: str) -> bool:
@@ -239,7 +239,19 @@ def may_share(code: str) -> bool:
         for name in (module or modules).split(",")
         if name.strip()
     }
-    return imported <= _SHARED_MODULES and not _STATE.search(code.replace("__init__", ""))
+    if not imported <= _SHARED_MODULES or _STATE.search(code.replace("__init__", "")):
+        return False
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    # `math.floor = ...` would hold for every later program; `self.x = ...` is its own affair.
+    return not any(
+        isinstance(node, ast.Attribute)
+        and not isinstance(node.ctx, ast.Load)
+        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+        for node in ast.walk(tree)
+    )
 
 
 class Search:

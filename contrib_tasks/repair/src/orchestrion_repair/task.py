@@ -26,6 +26,7 @@ from orchestrion import (
     Turn,
     UsageError,
     learnable,
+    no_calls,
 )
 from orchestrion_repair.bug import Bug
 from orchestrion_repair.features import features, hints
@@ -160,6 +161,8 @@ class Repair:
 @frozen(eq=False)
 class RunningRepair(Task):
     """An opened repair task."""
+
+    ceiling = no_calls
 
     settings: Repair
     bugs: tuple[Bug, ...]

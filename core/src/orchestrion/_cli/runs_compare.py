@@ -33,7 +33,13 @@ def compare_command(first: str, second: str, root: Path, as_json: bool) -> None:
     from orchestrion._keys import Key
 
     results = _judged(first, root), _judged(second, root)
-    comparison = compare_outcomes(*results, Key(0).child("compare"))
+    try:
+        comparison = compare_outcomes(*results, Key(0).child("compare"))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{first} or {second} was damaged: its outcomes cannot be compared "
+            f"({type(error).__name__}: {error})"
+        ) from error
     if as_json:
         emit({"comparison": comparison.as_json()})
     else:

@@ -60,8 +60,8 @@ def _check_hashable(values: Iterable[Any]) -> None:
 def same(got: Any, wanted: Any, equal: Equal = "exact", tolerance: float = 0.0) -> bool:
     """Return whether two values are equal, by `equal` and with their types at every depth.
 
-    NaN equals NaN. With a tolerance, numbers within it are equal, but not members of sets and keys
-    of dicts.
+    NaN equals NaN. With a tolerance, numbers within it are equal unless both are integers, but not
+    members of sets and keys of dicts.
     """
     if type(got) is Items and equal == "items":
         got = got.items
@@ -95,11 +95,15 @@ def _kind(value: Any) -> type:
 def _same_number(got: Any, wanted: Any, equal: Equal, tolerance: float) -> bool:
     if equal == "exact" and type(got) is not type(wanted):
         return False
-    if equal == "json" and isinstance(got, bool) != isinstance(wanted, bool):
+    if equal == "json" and (
+        isinstance(got, complex) or isinstance(got, bool) != isinstance(wanted, bool)
+    ):
         return False
     if got == wanted or (got != got and wanted != wanted):
         return True
     if not tolerance or isinstance(got, bool) or isinstance(wanted, bool):
+        return False
+    if isinstance(got, int) and isinstance(wanted, int):
         return False
     try:
         return cmath.isclose(got, wanted, rel_tol=tolerance, abs_tol=tolerance)
