@@ -117,6 +117,15 @@ def test_who_is_too_dear_is_never_asked_and_who_is_free_always(believer: Believe
     assert follow(plan, {"a": "x"}) is None
 
 
+def test_a_plan_is_worth_what_it_wins_less_what_it_pays(believer: Believer) -> None:
+    guess, nobody = Planner(believer, [2.0] * 3, [0, 1, 2]).best(0, 4, ())
+    free, _ = Planner(believer, [0.0] * 3, [0, 1, 2]).best(0, 4, ())
+    worth, first = Planner(believer, [0.05] * 3, [0, 1, 2]).best(0, 4, ())
+    assert nobody is None
+    assert first is not None
+    assert guess < worth <= free - 0.05
+
+
 def test_an_opening_is_followed_by_the_plan(believer: Believer) -> None:
     plan = Planner(believer, [0.01] * 3, [0, 1, 2]).tree(0, 4, ["a", "b", "c"], first=2)
     assert follow(plan, {}) == "c"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_repair.features import names
+from orchestrion_repair.features import names, outlooks
 from orchestrion_repair.state import State, Target, after, digest_of
 from orchestrion_repair.suite import bugs
 from orchestrion_repair.task import Repair, RunningRepair
@@ -158,6 +158,11 @@ def test_hints_tell_which_agent_promises_most() -> None:
         (line,) = bench.seen["regions"]["top"]
         on_top = "comparison" if line == 4 else "variable"
         assert hints[f"{on_top}:top"][0] == max(hint[0] for hint in hints.values())
+        left = {choice: outlook.left for choice, outlook in outlooks(bench.step.state).items()}
+        assert {choice: hint[2] for choice, hint in hints.items()} == {
+            choice: min(1.0, left[choice] / 50) for choice in hints
+        }
+        assert 0 < min(hint[2] for hint in hints.values()) < 1
 
     run(work)
 
