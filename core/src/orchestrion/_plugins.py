@@ -14,12 +14,12 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import cached_property
-from importlib import import_module, invalidate_caches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrion._components import KINDS, Component, Kind
 from orchestrion._discovery import Plugin, Selection, installed, normal
 from orchestrion._errors import PluginError
+from orchestrion._importing import resolve, resolve_here
 from orchestrion._interrupts import from_outside
 from orchestrion._slow import importing
 from orchestrion._suggest import article, did_you_mean, listed, nearest
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from orchestrion._observers import Observers
 
-__all__ = ["Failure", "Found", "Loaded", "Plugins", "reason_of", "resolve"]
+__all__ = ["Failure", "Found", "Loaded", "Plugins", "reason_of"]
 
 _CORE_SECTIONS = ("seed", "limits", "budget", "run", "evaluation", "include")
 
@@ -429,7 +429,7 @@ def _own_class(kind: Kind, module: str, name: str) -> Found | None:
         return None
     path = f"{module}:{name}"
     try:
-        value = _resolved_here(path)
+        value = resolve_here(path)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             return None
@@ -455,41 +455,12 @@ def _own_class(kind: Kind, module: str, name: str) -> Found | None:
     return Found(kind, Component(name, path, "a class of your own"), Plugin(module, module, "", ""))
 
 
-def _resolved_here(path: str) -> Any:
-    """Import what `path` names, as `python -m` does: from the current folder, too."""
-    with redirect_stdout(sys.stderr):
-        try:
-            return resolve(path)
-        except ModuleNotFoundError:
-            folder = os.getcwd()
-            if folder in sys.path or "" in sys.path:
-                raise
-            sys.path.append(folder)
-            invalidate_caches()
-            try:
-                return resolve(path)
-            except BaseException:
-                sys.path.remove(folder)
-                raise
-
-
 class _Incompatible(Exception):
     """The plugin was written for another API version."""
 
 
 def _key(plugin: Plugin) -> str:
     return f"{plugin.distribution}:{plugin.name}"
-
-
-def resolve(path: str) -> Any:
-    """Import and return what "package.module:name" or "package.module" names."""
-    module, _, attributes = path.partition(":")
-    if not module:
-        raise ImportError(f"{path!r} is not of the form 'package.module:name'")
-    value = import_module(module)
-    for attribute in filter(None, attributes.split(".")):
-        value = getattr(value, attribute)
-    return value
 
 
 def _raise_interrupt(exc: BaseException) -> None:

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 from orchestrion_serve import Keys
 from orchestrion_serve.command import serve
-from orchestrion_serve.gateway import _hostname, is_loopback
+from orchestrion_serve.gateway import _hostname, is_local
 
 from orchestrion import UsageError
 from tests import warm
@@ -188,7 +188,7 @@ def test_a_mistake_ends_the_command_with_what_to_do(
 
 def test_only_addresses_of_this_machine_are_loopback() -> None:
     hosts = ["127.0.0.1", "127.8.8.8", "::1", "localhost", "0.0.0.0", "::", "10.0.0.1", "a.b", ""]
-    assert [host for host in hosts if is_loopback(host)] == hosts[:4]
+    assert [host for host in hosts if is_local(host)] == hosts[:4]
     named = {"[::1]": "::1", "[::1]:80": "::1", "localhost": "localhost", "a.b:80": "a.b"}
     assert {header: _hostname(header) for header in named} == named
     assert _hostname("[") == _hostname("") == ""

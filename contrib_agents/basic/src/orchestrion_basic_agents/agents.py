@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from importlib import import_module
 from typing import Annotated, Any, Literal
 
 from attrs import Factory, frozen
@@ -21,8 +20,8 @@ from orchestrion import (
     OpenContext,
     Output,
     Usage,
-    UsageError,
     View,
+    load_function,
     no_calls,
 )
 
@@ -108,7 +107,7 @@ class Function:
     data. Plain functions run in a worker thread.
 
     Args:
-        function: "package.module:name" of something installed.
+        function: "package.module:name" installed, or in the folder of the command.
         give: what it is called with: the latest `text`, or the whole `view`.
         cost: what a turn costs, unless the function returns an `Output`.
     """
@@ -120,23 +119,7 @@ class Function:
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
         """Import the function."""
-        yield _Opened(self, load(self.function, f"{ctx.path}.function"))
-
-
-def load(path: str, where: str) -> Callable[..., Any]:
-    """Return the callable at "package.module:name"; raise UsageError if there is none."""
-    module, _, name = path.partition(":")
-    try:
-        target: Any = import_module(module)
-        for part in name.split("."):
-            target = getattr(target, part)
-    except Exception as error:
-        raise UsageError(
-            f"{where}: cannot load {path!r}: {type(error).__name__}: {error}"
-        ) from None
-    if not callable(target):
-        raise UsageError(f"{where}: {path!r} is a {type(target).__name__}, not a function")
-    return target  # type: ignore[no-any-return]
+        yield _Opened(self, load_function(self.function, f"{ctx.path}.function"))
 
 
 @frozen

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from importlib import import_module, invalidate_caches
 from inspect import iscoroutinefunction
 from typing import Any
 
 import re2
 
-from orchestrion import RunError, UsageError
+from orchestrion import RunError, UsageError, load_function
 
 __all__ = ["NAMES", "Check", "make_check"]
 
 Check = Callable[[str, Any, Mapping[str, Any]], float]
 """Takes the answer, what the row expects, and the whole row."""
 
-NUMBER = re.compile(
-    r"(?<![\w.,])[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,4})?"
-    r"(?![\w,]*[0-9])"
-)
+# Two steps, so that no answer takes more than linear time: what looks like one, and what is one.
+NUMERIC = re.compile(r"(?<![\w.])[-+]?[.0-9][.,0-9]*(?:[eE][-+]?[0-9]+)?")
+NUMBER = re.compile(r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 LARGEST = Decimal("1e9999")
 MINUS = str.maketrans({"\u2212": "-", "\u2013": "-"})
 """Signs that people and models write for a minus."""
@@ -76,10 +72,14 @@ def matches(answer: str, expected: Any, row: Mapping[str, Any], *, ignore_case: 
 
 def number(answer: str, expected: Any, row: Mapping[str, Any], *, tolerance: float) -> float:
     """Return 1 if the last number of the answer is the expected one, or one of a list of them."""
-    found = [text for text in NUMBER.findall(answer.translate(MINUS)) if text.strip("+-")]
-    if not found:
+    numerals = [text.rstrip(".,") for text in NUMERIC.findall(answer.translate(MINUS))]
+    last = next((text for text in reversed(numerals) if text.strip("+-")), "")
+    if not NUMBER.fullmatch(last):
         return 0.0
-    given = decimal(found[-1])
+    try:
+        given = decimal(last)
+    except ValueError:  # such as an exponent beyond all bounds
+        return 0.0
     return float(any(near(given, decimal(text), tolerance) for text in texts(expected)))
 
 
@@ -169,19 +169,8 @@ def own(path: str) -> Check:
     Raises:
         UsageError: it cannot be imported, or is not a plain function.
     """
-    module, _, name = path.partition(":")
-    folder = os.getcwd()
-    if folder not in sys.path and "" not in sys.path:
-        sys.path.append(folder)  # as `python -m` does, and as for classes in a config
-        invalidate_caches()
-    try:
-        function = getattr(import_module(module), name)
-    except Exception as error:  # whatever the module does
-        raise UsageError(
-            f"check: {path} cannot be imported: {type(error).__name__}: {error}; its module must "
-            "be installed, or stand in the folder of the command"
-        ) from error
-    if not callable(function) or iscoroutinefunction(function):
+    function = load_function(path, "check")
+    if iscoroutinefunction(function):
         raise UsageError(f"check: {path} must be a plain function of answer, expected and row")
 
     def call(answer: str, expected: Any, row: Mapping[str, Any]) -> float:

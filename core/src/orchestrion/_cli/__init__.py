@@ -217,7 +217,7 @@ class Main(click.Group):
 
 
 def _load(plugin: Plugin) -> click.Command:
-    from orchestrion._plugins import resolve
+    from orchestrion._importing import resolve
 
     try:
         command = resolve(plugin.value)

@@ -23,7 +23,7 @@ from orchestrion._config.shapes import (
 )
 from orchestrion._config.structure import Structurer, got, named
 from orchestrion._errors import PluginError
-from orchestrion._plugins import resolve
+from orchestrion._importing import resolve
 from orchestrion._suggest import article, did_you_mean, listed, nearest
 
 if TYPE_CHECKING:

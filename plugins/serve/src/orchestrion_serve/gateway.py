@@ -229,7 +229,7 @@ class Gateway:
     def _authenticate(self, call: Call, request: Request) -> None:
         if self._keys is None:
             # A page in a browser must not reach the server by a name that resolves to loopback.
-            if not is_loopback(_hostname(request.headers.get("host", ""))):
+            if not is_local(_hostname(request.headers.get("host", ""))):
                 raise Refusal(403, "forbidden_host", "without keys, only loopback hosts are served")
             return
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
@@ -436,7 +436,7 @@ class _EventStream(Response):
             self._call.finish(status, code)
 
 
-def is_loopback(host: str) -> bool:
+def is_local(host: str) -> bool:
     """Return whether only this machine can reach a host; unlike 0.0.0.0, which all can."""
     if host == "localhost":
         return True

@@ -11,7 +11,7 @@ import uvicorn
 
 from orchestrion import UsageError
 from orchestrion.runs import Trained, open_run
-from orchestrion_serve.gateway import Gateway, Log, Settings, is_loopback
+from orchestrion_serve.gateway import Gateway, Log, Settings, is_local
 from orchestrion_serve.keys import Keys
 
 __all__ = ["Serving", "open_teams", "serving"]
@@ -61,7 +61,7 @@ async def serving(
     Raises:
         UsageError: the host needs keys, the address cannot be used, or a team's task takes no text.
     """
-    if keys is None and not is_loopback(host):
+    if keys is None and not is_local(host):
         raise UsageError(f"--host {host}: other machines could reach it; give --keys FILE")
     for name, team in teams.items():
         if not hasattr(team.engine.team.task, "problem_from"):

@@ -1,0 +1,66 @@
+"""Imports what a text such as "package.module:name" names."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from importlib import import_module, invalidate_caches
+from typing import Any
+
+from orchestrion._errors import UsageError
+from orchestrion._suggest import article
+
+__all__ = ["load_function", "resolve", "resolve_here"]
+
+
+def resolve(path: str) -> Any:
+    """Import and return what "package.module:name" or "package.module" names."""
+    module, _, attributes = path.partition(":")
+    if not module:
+        raise ImportError(f"{path!r} is not of the form 'package.module:name'")
+    value = import_module(module)
+    for attribute in filter(None, attributes.split(".")):
+        value = getattr(value, attribute)
+    return value
+
+
+def resolve_here(path: str) -> Any:
+    """Import what `path` names, as `python -m` does: from the current folder, too."""
+    with redirect_stdout(sys.stderr):
+        try:
+            return resolve(path)
+        except ModuleNotFoundError:
+            folder = os.getcwd()
+            if folder in sys.path or "" in sys.path:
+                raise
+            sys.path.append(folder)
+            invalidate_caches()
+            try:
+                return resolve(path)
+            except BaseException:
+                sys.path.remove(folder)
+                raise
+
+
+def load_function(path: str, where: str) -> Callable[..., Any]:
+    """Return the callable at "package.module:name", installed or in the current folder.
+
+    Args:
+        path: names it.
+        where: the setting, for the error.
+
+    Raises:
+        UsageError: it cannot be imported, or cannot be called.
+    """
+    try:
+        target = resolve_here(path)
+    except Exception as error:  # whatever the module does
+        raise UsageError(
+            f"{where}: cannot load {path!r}: {type(error).__name__}: {error}; its module must be "
+            "installed, or stand in the folder of the command"
+        ) from error
+    if not callable(target):
+        raise UsageError(f"{where}: {path!r} is {article(type(target).__name__)}, not a function")
+    return target  # type: ignore[no-any-return]
