@@ -208,6 +208,17 @@ def test_two_results_are_compared_problem_by_problem() -> None:
         compare_outcomes(Judged("x", first), Judged("y", {}), Key(1))
 
 
+def test_a_comparison_names_twenty_problems_and_counts_the_rest() -> None:
+    right, wrong = (
+        outcomes([episode(f"p{i:02}", reward) for i in range(25)]) for reward in (1.0, 0.0)
+    )
+    lines = comparison_lines(compare_outcomes(Judged("x", right), Judged("y", wrong), Key(1)))
+    text = " ".join(" ".join(lines).split())
+    assert "only A solves (25): p00, " in text
+    assert "p19, and 5 more (--json has all)" in text
+    assert "p20" not in text
+
+
 def test_only_the_same_problems_are_compared() -> None:
     rows = outcomes([episode("p", 1.0), episode("q", 0.0)])
 
@@ -227,7 +238,11 @@ def test_only_the_same_problems_are_compared() -> None:
     ):
         compare_outcomes(judged("12", seed=1), judged("34", seed=2), Key(1))
     # Results that an earlier version stored are compared if their tasks are the same.
-    assert compare_outcomes(judged("", seed=1), judged("", seed=1), Key(1)).problems == 2
+    older = compare_outcomes(judged("", seed=1), judged("", seed=1), Key(1))
+    assert older.problems == 2
+    assert older.notes == (
+        "problems are paired by id: an earlier version did not store their content",
+    )
     with pytest.raises(UsageError, match="evaluate both again"):
         compare_outcomes(judged("", seed=1), judged("12", seed=2), Key(1))
 

@@ -131,6 +131,7 @@ def _shared(first: Judged, second: Judged) -> tuple[list[str], list[str]]:
         )
     else:
         shared = ids
+        notes.append("problems are paired by id: an earlier version did not store their content")
     if differing:
         notes.append(
             f"problems are paired by their content; the settings of their tasks differ: {settings}"

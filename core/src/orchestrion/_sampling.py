@@ -60,6 +60,12 @@ class Guess:
     low: float
     high: float
 
+    def within(self, bound: float) -> Guess:
+        """Return the guess with nothing above a bound; NaN bounds nothing."""
+        if isnan(bound):
+            return self
+        return Guess(min(self.total, bound), min(self.low, bound), min(self.high, bound))
+
 
 def seen_before(config: Config, root: Path) -> Seen | None:
     """Return the newest completed run of the same config under `root`, a sample included."""
@@ -111,10 +117,16 @@ def _age(directory: Path) -> float:
 
 
 def guesses(seen: Seen, forecast: Forecast) -> dict[str, Guess]:
-    """Calls, tokens and US dollars of the whole run, if it goes on as those episodes did."""
+    """Calls, tokens and US dollars of the whole run, if it goes on as those episodes did.
+
+    No number is above the bound of `forecast`, where that is known.
+    """
     if seen.whole:
         return _sums(seen, seen.episodes)
-    return _sums(seen, sum(part.count for part in forecast.parts if part.who == "judge"))
+    sums = _sums(seen, sum(part.count for part in forecast.parts if part.who == "judge"))
+    if forecast.unknown:
+        return sums
+    return {name: guess.within(getattr(forecast.total, name)) for name, guess in sums.items()}
 
 
 def _sums(seen: Seen, count: float) -> dict[str, Guess]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from orchestrion._report import Outcomes, Report
     from orchestrion._statistics import Estimate
 
+NAMED = 20
+"""Problems that a comparison lists by name."""
 _QUIET_SECONDS = 5.0
 """Without a bar, an iteration is shown only if none was for so long."""
 
@@ -231,7 +233,8 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     lines += [*table_lines(rows), ""]
     for letter, better in zip("AB", comparison.better, strict=True):
         more = f"{letter} solves more often" if comparison.several else f"only {letter} solves"
-        lines.append(f"{more} ({len(better)}): {', '.join(better) or '-'}")
+        rest = f", and {len(better) - NAMED:,} more (--json has all)" if len(better) > NAMED else ""
+        lines.append(f"{more} ({len(better)}): {', '.join(better[:NAMED]) or '-'}{rest}")
     for letter, alone in zip("AB", comparison.alone, strict=True):
         if alone:
             lines.append(f"left out, judged in {letter} alone: {alone} problems")

@@ -177,7 +177,13 @@ def _lines(config: Config, bound: Forecast) -> list[str]:
             rows.append([part.part, part.who, count, *_cells(part.usage), more])
     more = "and more, which is not known" if bound.unknown else ""
     rows.append(["all", "", "", *_cells(bound.total), more])
-    lines = [*table_lines(rows), "", "not included: what is tried again after a failure"]
+    lines = [
+        *table_lines(rows),
+        "",
+        "at most: every episode takes all its turns, every turn reads all that was written before "
+        "it, and every answer has max_tokens; most runs take far less",
+        "not included: what is tried again after a failure",
+    ]
     lines += bound.assumptions
     lines += [f"not known: {reason}" for reason in bound.unknown]
     for name, (cap, need, enough) in bound.against(config.budget).items():
