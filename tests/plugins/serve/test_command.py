@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 from orchestrion_serve import Keys
 from orchestrion_serve.command import serve
-from orchestrion_serve.gateway import _hostname, is_local
+from orchestrion_serve.requests import _hostname, is_local
 
 from orchestrion import UsageError
 from tests import warm

@@ -18,8 +18,8 @@ from orchestrion.cli import block_option, in_loop, note, options, override_optio
 if TYPE_CHECKING:
     import asyncio
 
-    from orchestrion_serve.gateway import Settings
     from orchestrion_serve.keys import Keys
+    from orchestrion_serve.requests import Settings
 
 __all__ = ["serve"]
 
@@ -109,7 +109,7 @@ def serve(
         return
     if not targets:
         raise UsageError("name a run or a config to serve")
-    from orchestrion_serve.gateway import Settings
+    from orchestrion_serve.requests import Settings
 
     keys = Keys.read(keys_file) if keys_file is not None else None
     settings = Settings(concurrency, timeout, max_body, drain)

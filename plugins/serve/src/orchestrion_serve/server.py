@@ -11,8 +11,9 @@ import uvicorn
 
 from orchestrion import UsageError
 from orchestrion.runs import Trained, open_run
-from orchestrion_serve.gateway import Gateway, Log, Settings, is_local
+from orchestrion_serve.gateway import Gateway
 from orchestrion_serve.keys import Keys
+from orchestrion_serve.requests import Log, Settings, is_local
 
 __all__ = ["Serving", "open_teams", "serving"]
 
