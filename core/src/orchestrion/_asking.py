@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
 from attrs import field, frozen
 
-from orchestrion._engine.checks import text_problem
+from orchestrion._engine.checks import text_problem, why_empty
 from orchestrion._errors import UsageError
 from orchestrion._guards import place_of
 from orchestrion._keys import Key
@@ -29,8 +29,8 @@ class TeamAnswer:
         data: of the same turn.
         usage: of the whole team.
         turns: all of them, in order.
-        status: how the episode ended; with `failed`, `error` says why.
-        error: empty if nothing failed.
+        status: how the episode ended.
+        error: why there is no text, or no success; else empty.
         episode: the full record.
     """
 
@@ -47,8 +47,9 @@ class TeamAnswer:
         """Return the answer that an episode gives."""
         completed = [turn for turn in episode.turns if turn.status == "completed"]
         data = completed[-1].output.data if completed else None
+        error = episode.error or why_empty(episode.trajectory)
         text, usage = episode.answer, episode.usage
-        return cls(text, data, usage, episode.turns, episode.status, episode.error, episode)
+        return cls(text, data, usage, episode.turns, episode.status, error, episode)
 
 
 class AskedTeam:
@@ -88,7 +89,7 @@ class AskedTeam:
 
     async def stream(
         self, question: str | Problem, key: Key | None = None
-    ) -> AsyncIterator[Turn | TeamAnswer]:
+    ) -> AsyncGenerator[Turn | TeamAnswer, None]:
         """Yield each turn when it has finished, and the answer last.
 
         Whoever leaves the loop early and closes the iterator (`contextlib.aclosing`) cancels the
