@@ -113,8 +113,9 @@ PUBLIC = {
     """.split(),
     "orchestrion.runs": """
         AskedTeam Estimate Progress Report Route Router RunReader RunStore StoredEpisode TeamAnswer
-        Trained as_data convergence difference estimate find_run load make_folder mean
-        newest_checkpoint newest_states open_run router run_directory structure train write_atomic
+        Trained as_data convergence difference estimate fewer_collections find_run load
+        make_folder mean newest_checkpoint newest_states open_run router run_directory structure
+        train write_atomic
     """.split(),
     "orchestrion.cli": """
         Main Options answer block_option emit find_config in_loop json_option main note options

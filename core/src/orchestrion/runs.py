@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orchestrion._routing import Router as Router
     from orchestrion._routing import router as router
     from orchestrion._run import train as train
+    from orchestrion._session import fewer_collections as fewer_collections
     from orchestrion._statistics import Estimate as Estimate
     from orchestrion._statistics import convergence as convergence
     from orchestrion._statistics import difference as difference
@@ -53,6 +54,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._report": "Report",
         "orchestrion._routing": "Route Router router",
         "orchestrion._run": "train",
+        "orchestrion._session": "fewer_collections",
         "orchestrion._statistics": "Estimate convergence difference estimate mean",
         "orchestrion._store.episodes": "StoredEpisode",
         "orchestrion._store.files": "make_folder write_atomic",

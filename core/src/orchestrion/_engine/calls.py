@@ -73,7 +73,9 @@ class Host(ABC):
         self.viewer: Callable[[str, str], None] | None = None
         """Called with an agent's label and each piece of text it says, for people who watch."""
         self.active = 0
-        """Episodes under way, nested teams included."""
+        """Episodes in which agents act, nested teams included."""
+        self.unfinished = 0
+        """Episodes under way, those that are being judged included."""
         self.failed_turns: dict[str, int] = {}
         """How often each agent failed with which error, by "agent: error"; of the latest ones."""
         self.cut_off: dict[str, str] = {}
@@ -109,6 +111,12 @@ class Host(ABC):
         """Count a failure of an agent, verifier or reward function."""
         label = f"{who}: {message}"
         _kept(self.failed_turns)[label] = self.failed_turns.pop(label, 0) + 1
+
+    def note_cancelled(self, episode: str, usage: Usage) -> None:
+        """Tell an observer with a method `turn_cancelled` what a cancelled turn had taken."""
+        told = getattr(self.observers, "turn_cancelled", None)
+        if told is not None and usage != NO_USAGE:
+            told(episode, usage)
 
     def note_cut_off(self, episode: str, agents: str) -> None:
         """Note which agents a cancelled episode had started."""

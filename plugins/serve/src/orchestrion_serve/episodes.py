@@ -18,6 +18,7 @@ from orchestrion import (
     Problem,
     Status,
     Turn,
+    Usage,
     hidden,
 )
 from orchestrion.runs import Trained
@@ -25,6 +26,9 @@ from orchestrion_serve.refusals import Refusal, encodable, failed, gone, stoppin
 from orchestrion_serve.requests import Call, Settings
 
 __all__ = ["Episodes", "answer_of", "line_of"]
+
+CANCELLING = 5.0
+"""Seconds that the agents of a cancelled episode get to clean up."""
 
 
 class Episodes:
@@ -56,6 +60,10 @@ class Episodes:
         if len(self._work) + reading >= limit:
             message = f"{limit} requests are being answered"
             raise Refusal(429, "too_many_requests", message, headers={"retry-after": "1"})
+
+    def running(self) -> int:
+        """Return how many episodes run now."""
+        return len(self._work)
 
     def known(self, model: str) -> str:
         """Return the name of a model that is served.
@@ -93,9 +101,10 @@ class Episodes:
             call.turns = inbox.put_nowait
         work = self._start(call, text, name)
         work.add_done_callback(inbox.put_nowait)
+        call.refuse = inbox.put_nowait
         leaving = asyncio.create_task(client_gone())
         leaving.add_done_callback(lambda _: inbox.put_nowait(gone()))
-        seconds = self._settings.timeout
+        seconds = call.seconds or self._settings.timeout
         late = failed(f"the episode took longer than {seconds:g} s", 504, "timeout")
         timer = asyncio.get_running_loop().call_later(seconds, inbox.put_nowait, late)
         try:
@@ -111,7 +120,10 @@ class Episodes:
         finally:
             timer.cancel()
             leaving.cancel()
-            work.cancel()
+            if not work.done():
+                # What it took is known when its agents have been cancelled.
+                work.cancel()
+                await asyncio.wait([work], timeout=CANCELLING)
 
     async def drain(self) -> None:
         """Admit no more requests, and wait for those in flight; cancel what takes too long."""
@@ -137,16 +149,13 @@ class Episodes:
         work = asyncio.create_task(team.engine.run(call.id, problem, key))
         self._work.add(work)
         self._calls[call.id] = call
-        work.add_done_callback(lambda work: self._ended(call, team, work))
+        work.add_done_callback(lambda work: self._ended(call, work))
         return work
 
-    def _ended(self, call: Call, team: Trained, work: asyncio.Task[Episode]) -> None:
+    def _ended(self, call: Call, work: asyncio.Task[Episode]) -> None:
         """Forget an episode: called once for each that started, however it ended."""
         self._work.discard(work)
         del self._calls[call.id]
-        # Reports for people, which would grow with every request.
-        team.engine.cut_off.pop(call.id, None)
-        team.engine.failed_turns.clear()
 
     def _episode_of(self, work: asyncio.Task[Episode]) -> Episode:
         """Return the episode of ended work.
@@ -174,6 +183,11 @@ class _Observers:
     def __init__(self, calls: Mapping[str, Call]) -> None:
         self._calls = calls
         self.turn_finished: Callable[[str, Turn], None] | None = self._turn
+
+    def turn_cancelled(self, episode: str, usage: Usage) -> None:
+        """Book the calls of a turn that was cancelled."""
+        if call := self._calls.get(episode):
+            call.spend(usage)
 
     def _turn(self, episode: str, turn: Turn) -> None:
         if call := self._calls.get(episode):

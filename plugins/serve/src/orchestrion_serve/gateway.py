@@ -17,6 +17,7 @@ from orchestrion_serve.chat import ChatCompletions, error_of
 from orchestrion_serve.episodes import Episodes
 from orchestrion_serve.exchange import Dialect, as_json, endpoint, refused
 from orchestrion_serve.keys import Keys
+from orchestrion_serve.metrics import CONTENT_TYPE, Metrics
 from orchestrion_serve.refusals import Refusal
 from orchestrion_serve.requests import Admission, Call, Log, Settings
 
@@ -39,9 +40,10 @@ class Gateway:
     def __init__(
         self, teams: Mapping[str, Trained], settings: Settings, keys: Keys | None, log: Log
     ) -> None:
-        self._teams, self._log = teams, log
         self._created = int(time.time())
         self._episodes = Episodes(teams, settings)
+        self._metrics = Metrics(log, self._episodes.running)
+        self._teams, self._log, self._keys = teams, self._metrics, keys
         self._admission = Admission(settings, keys, self._episodes.room)
 
     def app(self) -> Starlette:
@@ -51,6 +53,8 @@ class Gateway:
     async def drain(self) -> None:
         """Admit no more requests, and wait for those in flight; cancel what takes too long."""
         await self._episodes.drain()
+        if self._keys is not None:
+            self._keys.accounts.save()
 
     def _routes(self) -> list[BaseRoute]:
         """Return every route that is served."""
@@ -61,6 +65,7 @@ class Gateway:
             Route("/v1/models/{name:path}", self._models),
             Route("/healthz", self._healthz),
             Route("/readyz", self._readyz),
+            Route("/metrics", self._show_metrics),
         ]
 
     async def _healthz(self, request: Request) -> Response:
@@ -70,6 +75,14 @@ class Gateway:
         if self._episodes.draining:
             return as_json({"status": "draining"}, 503)
         return as_json({"status": "ready"})
+
+    async def _show_metrics(self, request: Request) -> Response:
+        call = Call(self._log)
+        try:
+            self._admission.authenticate(call, request)
+        except Refusal as refusal:
+            return refused(call, refusal, error_of)
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
 
     async def _models(self, request: Request) -> Response:
         call = Call(self._log)

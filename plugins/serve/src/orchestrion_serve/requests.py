@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +17,8 @@ from starlette.requests import Request
 
 from orchestrion import Turn, Usage
 from orchestrion_serve.keys import Keys
-from orchestrion_serve.refusals import Refusal
+from orchestrion_serve.limits import Account
+from orchestrion_serve.refusals import Refusal, failed, wrong
 
 __all__ = ["Admission", "Call", "Log", "Settings", "is_local"]
 
@@ -36,12 +39,14 @@ class Settings:
         timeout: seconds of an episode; then 504.
         max_body: bytes of a request's body; then 413.
         drain: seconds that requests in flight get when the server stops.
+        max_usd: US dollars of an episode; then 402. None means no cap.
     """
 
     concurrency: int = 64
     timeout: float = 600.0
     max_body: int = 1_000_000
     drain: float = 30.0
+    max_usd: float | None = None
 
 
 class Call:
@@ -56,6 +61,14 @@ class Call:
         """Of the turns that are finished."""
         self.turns: Callable[[Turn], None] | None = None
         """Receives each finished turn, for a request that streams steps."""
+        self.seconds: float | None = None
+        """What the request may take, if it says so; the server's own limit holds as well."""
+        self.usd: float | None = None
+        """What the episode may cost; likewise."""
+        self.refuse: Callable[[Refusal], None] | None = None
+        """Ends the episode."""
+        self.account: Account | None = None
+        """Of its key, if that has limits."""
         self._log, self._started = log, time.perf_counter()
 
     @property
@@ -66,9 +79,18 @@ class Call:
 
     def turn_finished(self, turn: Turn) -> None:
         """Add up what the turn took, and pass it on."""
-        self.usage = self.usage + turn.usage
+        self.spend(turn.usage)
         if self.turns is not None:
             self.turns(turn)
+
+    def spend(self, usage: Usage) -> None:
+        """Book what a turn took, finished or cancelled."""
+        self.usage = self.usage + usage
+        if self.account is not None:
+            self.account.charge(usage)
+        if self.usd is not None and self.usage.usd > self.usd and self.refuse is not None:
+            message = f"the episode took more than {self.usd:g} US dollars"
+            self.refuse(failed(message, 402, "cost_limit"))
 
     def finish(self, status: int, code: str = "") -> None:
         """Log the request: no contents, and no text that the client chose."""
@@ -113,6 +135,10 @@ class Admission:
         """
         self.authenticate(call, request)
         self._room(self._reading)
+        call.seconds = _number(request, "x-orchestrion-timeout", self._settings.timeout)
+        call.usd = _number(request, "x-orchestrion-max-usd", self._settings.max_usd)
+        if call.account is not None:
+            call.account.admit()
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             # A page in a browser can send other types without asking.
             message = "send the body as `content-type: application/json`"
@@ -146,6 +172,7 @@ class Admission:
             headers = {"www-authenticate": "Bearer"}
             raise Refusal(401, "invalid_api_key", message, headers=headers)
         call.tenant = name
+        call.account = self._keys.accounts.of(name)
 
     async def _body(self, request: Request) -> bytes:
         pieces, size, limit = [], 0, self._settings.max_body
@@ -162,6 +189,18 @@ class Admission:
         return b"".join(pieces)
 
 
+def _number(request: Request, header: str, limit: float | None) -> float | None:
+    """Return the number in a header, or the server's own limit if that is less."""
+    text = request.headers.get(header)
+    if text is None:
+        return limit
+    number = float(text) if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII) else 0.0
+    if number <= 0:
+        raise wrong(f"the header {header} is a number above 0, such as 2.5", header)
+    return number if limit is None else min(number, limit)
+
+
+@lru_cache(64)
 def is_local(host: str) -> bool:
     """Return whether only this machine can reach a host; unlike 0.0.0.0, which all can."""
     if host == "localhost":
@@ -172,6 +211,7 @@ def is_local(host: str) -> bool:
         return False
 
 
+@lru_cache(64)
 def _hostname(host: str) -> str:
     """Return the name in a Host header; "" if it has none."""
     try:
