@@ -27,6 +27,8 @@ from orchestrion_serve.requests import Call, Settings
 
 __all__ = ["Episodes", "answer_of", "line_of"]
 
+WATCHED_AFTER = 0.1
+"""Seconds after which an episode is watched for a client that goes away."""
 CANCELLING = 5.0
 """Seconds that the agents of a cancelled episode get to clean up."""
 
@@ -102,11 +104,7 @@ class Episodes:
         work = self._start(call, text, name)
         work.add_done_callback(inbox.put_nowait)
         call.refuse = inbox.put_nowait
-        leaving = asyncio.create_task(client_gone())
-        leaving.add_done_callback(lambda _: inbox.put_nowait(gone()))
-        seconds = call.seconds or self._settings.timeout
-        late = failed(f"the episode took longer than {seconds:g} s", 504, "timeout")
-        timer = asyncio.get_running_loop().call_later(seconds, inbox.put_nowait, late)
+        watch = _Watch(inbox.put_nowait, client_gone, call.seconds or self._settings.timeout)
         try:
             while True:
                 event = await inbox.get()
@@ -118,8 +116,7 @@ class Episodes:
                     yield self._episode_of(event)
                     return
         finally:
-            timer.cancel()
-            leaving.cancel()
+            watch.stop()
             if not work.done():
                 # What it took is known when its agents have been cancelled.
                 work.cancel()
@@ -173,6 +170,40 @@ class Episodes:
         if isinstance(error, OrchestrionError):
             raise failed(f"the episode failed: {hidden(str(error))[:500]}")
         raise failed(f"the episode failed: {type(error).__name__}", 500, "internal_error")
+
+
+class _Watch:
+    """Tells when a request must end before its episode: its time is up, or its client has gone.
+
+    Most of what there is to watch takes seconds; an episode that does not costs one timer.
+    """
+
+    def __init__(
+        self,
+        refuse: Callable[[Refusal], None],
+        client_gone: Callable[[], Coroutine[Any, Any, None]],
+        seconds: float,
+    ) -> None:
+        self._refuse, self._client_gone, self._seconds = refuse, client_gone, seconds
+        self._leaving: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(min(WATCHED_AFTER, seconds), self._begin)
+
+    def stop(self) -> None:
+        """Tell nothing any more."""
+        self._timer.cancel()
+        if self._leaving is not None:
+            self._leaving.cancel()
+
+    def _begin(self) -> None:
+        left = max(0.0, self._seconds - WATCHED_AFTER)
+        self._timer = self._loop.call_later(left, self._late)
+        self._leaving = asyncio.create_task(self._client_gone())
+        self._leaving.add_done_callback(lambda _: self._refuse(gone()))
+
+    def _late(self) -> None:
+        message = f"the episode took longer than {self._seconds:g} s"
+        self._refuse(failed(message, 504, "timeout"))
 
 
 class _Observers:
