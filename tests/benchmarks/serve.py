@@ -2,9 +2,10 @@
 
     python dev.py python -m tests.benchmarks.serve             # 1, 32 and 256 requests at once
 
-Prints the server's CPU of a request, and latency: of an echo (a JSON body read and written), of
-three no-op agents run by the engine alone, and of the same team served. The server runs in a
-process of its own, since client and server in one would measure both.
+Prints CPU of a request and latency of three no-op agents run by the engine alone, of an echo (a
+JSON body read and written), and of the same team served; best of three. Then what up to 1,000
+requests in flight take. Each server runs in a process of its own, since client and server in one
+would measure both.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import resource
 import sys
 import tempfile
 import time
@@ -29,7 +31,7 @@ from orchestrion import Agent, Calls, Key, Output, View
 from orchestrion.runs import open_run
 
 COUNT = 1024
-REPEATS = 2
+REPEATS = 3
 BODY = json.dumps({"model": "team", "messages": [{"role": "user", "content": "a question"}]})
 CONFIG = """
 task: {use: tests.plugins.serve.support:Anything}
@@ -46,6 +48,15 @@ class Quick(Agent):
     """Answers at once."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output("said")
+
+
+@frozen
+class Slow(Agent):
+    """Answers after 50 ms."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        await asyncio.sleep(0.05)
         return Output("said")
 
 
@@ -69,7 +80,8 @@ async def _server(kind: str, config: str, pipe: Connection) -> None:
         async with serving({"team": team}, settings=settings) as running:
             pipe.send(int(running.address.rpartition(":")[2]))
             while await asyncio.to_thread(pipe.recv):
-                pipe.send(time.process_time())
+                peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+                pipe.send((time.process_time(), peak))
 
 
 async def ask(port: int, count: int) -> list[float]:
@@ -92,52 +104,108 @@ async def ask(port: int, count: int) -> list[float]:
     return seconds
 
 
-async def burst(port: int, at_once: int) -> list[float]:
-    share = max(1, COUNT // at_once)
+async def burst(port: int, at_once: int, count: int = COUNT) -> list[float]:
+    share = max(1, count // at_once)
     lists = await asyncio.gather(*(ask(port, share) for _ in range(at_once)))
     return sorted(second for seconds in lists for second in seconds)
 
 
-def measure(kind: str, config: str, levels: Sequence[int]) -> dict[int, tuple[float, float, float]]:
-    """Return CPU of a request (best of the repeats), p50 and p99, in microseconds, by level."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=server, args=(kind, config, theirs))
-    process.start()
-    port = ours.recv()
+class Process:
+    """A server of one kind in a process of its own."""
 
-    def cpu() -> float:
-        ours.send(True)
-        return float(ours.recv())
+    def __init__(self, kind: str, config: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=server, args=(kind, config, theirs))
+        self._process.start()
+        self.port = self._pipe.recv()
+        self.best: dict[int, tuple[float, float, float]] = {}
+        """CPU of a request, p50 and p99 in microseconds, by requests at once."""
 
-    results = {}
-    for level in levels:
-        best = None
-        for _ in range(REPEATS):
-            before = cpu()
-            seconds = asyncio.run(burst(port, level))
-            used = (cpu() - before) / len(seconds)
-            p50, p99 = seconds[len(seconds) // 2], seconds[len(seconds) * 99 // 100]
-            if best is None or used < best[0] / 1e6:
-                best = (used * 1e6, p50 * 1e6, p99 * 1e6)
-        assert best is not None
-        results[level] = best
-    ours.send(False)
-    process.join()
-    return results
+    def used(self) -> tuple[float, float]:
+        """Return CPU seconds, and MB in memory."""
+        self._pipe.send(True)
+        seconds, memory = self._pipe.recv()
+        return float(seconds), float(memory)
+
+    def measure(self, level: int) -> None:
+        before = self.used()[0]
+        seconds = asyncio.run(burst(self.port, level))
+        cpu = (self.used()[0] - before) / len(seconds)
+        p50, p99 = quantiles(seconds)
+        new = (cpu * 1e6, p50 * 1e6, p99 * 1e6)
+        self.best[level] = min(new, self.best.get(level, new))
+
+    def stop(self) -> None:
+        self._pipe.send(False)
+        self._process.join()
 
 
-async def engine(config: str) -> float:
-    """Return the CPU microseconds of an episode without a server."""
+def quantiles(seconds: Sequence[float]) -> tuple[float, float]:
+    """Return p50 and p99 of sorted numbers."""
+    return seconds[len(seconds) // 2], seconds[len(seconds) * 99 // 100]
+
+
+async def engine(config: str, levels: Sequence[int]) -> dict[int, tuple[float, float, float]]:
+    """Return the CPU of an episode without a server, p50 and p99, in microseconds, by level."""
+    best: dict[int, tuple[float, float, float]] = {}
     async with open_run(config) as team:
         problem = team.engine.team.task.problem_from("a question")
-        best = float("inf")
-        for _ in range(REPEATS):
-            start = time.process_time()
-            for i in range(COUNT):
+
+        async def episodes(first: int, count: int) -> list[float]:
+            seconds = []
+            for i in range(first, first + count):
+                began = time.perf_counter()
                 await team.engine.run(f"e{i}", problem, Key(i))
-            best = min(best, time.process_time() - start)
-    return best / COUNT * 1e6
+                seconds.append(time.perf_counter() - began)
+            return seconds
+
+        for level in levels:
+            share = COUNT // level
+            for _ in range(REPEATS):
+                start = time.process_time()
+                work = (episodes(i * share, share) for i in range(level))
+                seconds = sorted(s for part in await asyncio.gather(*work) for s in part)
+                cpu = (time.process_time() - start) / len(seconds)
+                p50, p99 = quantiles(seconds)
+                new = (cpu * 1e6, p50 * 1e6, p99 * 1e6)
+                best[level] = min(new, best.get(level, new))
+    return best
+
+
+def overhead(config: str, levels: Sequence[int]) -> None:
+    direct = asyncio.run(engine(config, levels))
+    bare, ours = Process("echo", config), Process("serve", config)
+    for level in levels:
+        for _ in range(REPEATS):  # in turns, so that other load hits both
+            bare.measure(level)
+            ours.measure(level)
+        rows = (("engine", direct), ("echo", bare.best), ("serve", ours.best))
+        for name, best in rows:
+            cpu, p50, p99 = best[level]
+            print(
+                f"{level:4} at once, {name:6}: {cpu:6.0f} us CPU a request, "
+                f"p50 {p50 / 1e3:7.2f} ms, p99 {p99 / 1e3:7.2f} ms"
+            )
+        added = [(ours.best[level][i] - direct[level][i]) / 1e3 for i in (1, 2)]
+        print(f"     added to the engine: p50 {added[0]:.2f} ms, p99 {added[1]:.2f} ms")
+        print(f"     CPU, serve / echo: {ours.best[level][0] / bare.best[level][0]:.2f}")
+    bare.stop()
+    ours.stop()
+
+
+def in_flight(config: str) -> None:
+    """Print what many requests at once take, whose three agents need 50 ms each."""
+    ours = Process("serve", config)
+    asyncio.run(burst(ours.port, 1, 1))
+    for level in (1, 250, 500, 1000):
+        before, start = ours.used()[1], time.perf_counter()
+        seconds = asyncio.run(burst(ours.port, level, level))
+        print(
+            f"{level:4} in flight, 3 agents of 50 ms: {len(seconds)} answered in "
+            f"{time.perf_counter() - start:.2f} s, +{ours.used()[1] - before:.1f} MB at most"
+        )
+    ours.stop()
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -145,15 +213,9 @@ def main(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = str(Path(folder) / "team.yaml")
         Path(config).write_text(CONFIG, encoding="utf-8")
-        print(f"engine alone: {asyncio.run(engine(config)):7.0f} us CPU an episode of three turns")
-        bare, ours = measure("echo", config, levels), measure("serve", config, levels)
-    for level in levels:
-        for name, (cpu, p50, p99) in (("echo", bare[level]), ("serve", ours[level])):
-            print(
-                f"{level:4} at once, {name:5}: {cpu:6.0f} us CPU a request, "
-                f"p50 {p50 / 1e3:7.2f} ms, p99 {p99 / 1e3:7.2f} ms"
-            )
-        print(f"     ratio of CPU: {ours[level][0] / bare[level][0]:.2f}")
+        overhead(config, levels)
+        Path(config).write_text(CONFIG.replace("Quick", "Slow"), encoding="utf-8")
+        in_flight(config)
 
 
 if __name__ == "__main__":

@@ -104,17 +104,18 @@ PUBLIC = {
         Saved Scores Secret Session Situation Split SplitShares Stateful Status Step StoreError Task
         Trainer Trajectory Turn TurnStatus Usage UsageError View ceiling_of choice_name choices
         did_you_mean fold gather hidden hidden_bytes hookimpl is_blocked is_loopback laps learnable
-        load_function names_on_first_use no_calls parse_choice refuse_idle register register_named
-        replace split_of supports team_ceiling times waves
+        load load_function names_on_first_use no_calls parse_choice refuse_idle register
+        register_named replace router split_of supports team_ceiling times waves
     """.split(),
     "orchestrion.config": """
         Baseline Budget Config Entry Evaluation Limits Problem RunSettings from_data load
         read_as read_data read_section text_as to_yaml
     """.split(),
     "orchestrion.runs": """
-        Estimate Progress Report RunReader RunStore StoredEpisode Trained as_data convergence
-        difference estimate find_run make_folder mean newest_checkpoint newest_states open_run
-        run_directory structure train write_atomic
+        AskedTeam Estimate Progress Report Route Router RunReader RunStore StoredEpisode TeamAnswer
+        Trained as_data convergence difference estimate fewer_collections find_run load
+        make_folder mean newest_checkpoint newest_states open_run router run_directory structure
+        train write_atomic
     """.split(),
     "orchestrion.cli": """
         Main Options answer block_option emit find_config in_loop json_option main note options

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from orchestrion._activations import Activations as Activations
     from orchestrion._activations import fold as fold
     from orchestrion._activations import waves as waves
+    from orchestrion._asking import load as load
     from orchestrion._bounds import ceiling_of as ceiling_of
     from orchestrion._bounds import team_ceiling as team_ceiling
     from orchestrion._bounds import times as times
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from orchestrion._records import TurnStatus as TurnStatus
     from orchestrion._records import Usage as Usage
     from orchestrion._records import replace as replace
+    from orchestrion._routing import router as router
     from orchestrion._secrets import Secret as Secret
     from orchestrion._secrets import hidden as hidden
     from orchestrion._secrets import hidden_bytes as hidden_bytes
@@ -107,6 +109,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
         "orchestrion._activations": "Activations END START fold waves",
+        "orchestrion._asking": "load",
         "orchestrion._bounds": "ceiling_of team_ceiling times",
         "orchestrion._choices": "choice_name choices is_blocked parse_choice",
         "orchestrion._components": "Component Kind",
@@ -129,6 +132,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
             "Activation Array Decision Episode JSON Observation Output Problem Reward Saved "
             "Scores Split Status Step Trajectory Turn TurnStatus Usage replace"
         ),
+        "orchestrion._routing": "router",
         "orchestrion._secrets": "Secret hidden hidden_bytes register register_named",
         "orchestrion._splits": "SplitShares split_of",
         "orchestrion._suggest": "did_you_mean",

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from attrs import Factory, frozen
+
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import problems_of
@@ -126,6 +128,42 @@ def _waiting_for_training(config: Config, trained: Collection[str]) -> list[str]
     ]
 
 
+@frozen
+class FoundRun:
+    """A run's config and what it learned; `directory` is None for a config that was not trained."""
+
+    config: Config
+    directory: Path | None = None
+    checkpoint: Checkpoint | None = None
+    states: Mapping[str, Saved] = Factory(dict)
+    """Of the baselines, by the paths of their policies."""
+    trained_on: Mapping[str, int] = Factory(dict)
+    """By contender of a report, with how many episodes it was trained."""
+    notes: Sequence[str] = ()
+
+
+def find(target: str | Path, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> FoundRun:
+    """Return what a run or a config file holds, with nothing opened; see `open_run`."""
+    directory = run_directory(target)
+    path = Path(target) if directory is None else directory / "config.yaml"
+    config = load(path, overrides, block=block)
+    notes = config.plugins.notes()
+    if directory is None:
+        return FoundRun(config, notes=notes)
+    with RunReader(directory) as reader:
+        _check_unchanged(path, reader, block)
+        restored = reader.usable()
+        checkpoint = restored.checkpoint
+        trained_on = _trained_on(reader, checkpoint, own_name(config))
+        states = _baseline_states(reader, config)
+    if checkpoint is None and config.stages:
+        raise UsageError(
+            f"{directory}: the run has no checkpoint yet; `orchestrion resume` continues it"
+        )
+    notes += restored.notes()
+    return FoundRun(config, directory, checkpoint, states, trained_on, notes)
+
+
 @asynccontextmanager
 async def open_run(
     target: str | Path, overrides: Sequence[str] = (), block: Sequence[str] = ()
@@ -143,35 +181,18 @@ async def open_run(
         CheckpointError: no checkpoint is valid.
         RunError: what was learned does not fit the (overridden) config.
     """
-    directory = run_directory(target)
-    path = Path(target) if directory is None else directory / "config.yaml"
-    config = load(path, overrides, block=block)
-    notes = config.plugins.notes()
-    checkpoint: Checkpoint | None = None
-    states: dict[str, Saved] = {}
-    trained_on: dict[str, int] = {}
-    if directory is not None:
-        with RunReader(directory) as reader:
-            _check_unchanged(path, reader, block)
-            restored = reader.usable()
-            checkpoint = restored.checkpoint
-            notes += restored.notes()
-            trained_on = _trained_on(reader, checkpoint, own_name(config))
-            states = _baseline_states(reader, config)
-        if checkpoint is None and config.stages:
-            raise UsageError(
-                f"{directory}: the run has no checkpoint yet; `orchestrion resume` continues it"
-            )
+    found = find(target, overrides, block)
+    config, notes, trained_on = found.config, [*found.notes], found.trained_on
     if left_out := _waiting_for_training(config, trained_on):
         which = ", ".join(left_out)
-        notes += (f"left out: baselines that are trained only at the end of a run: {which}",)
+        notes.append(f"left out: baselines that are trained only at the end of a run: {which}")
     async with AsyncExitStack() as stack:
         components = LearnedComponents(config, stack)
-        await components.restore(checkpoint)
-        load_states(components.opened, states)
+        await components.restore(found.checkpoint)
+        load_states(components.opened, found.states)
         name = config.run.cache
         shared = None if name is None else stack.enter_context(SharedAnswers(name))
-        trained = Trained(components, directory, notes, trained_on, shared)
+        trained = Trained(components, found.directory, notes, trained_on, shared)
         try:
             async with trained.calls.budget.deadline():
                 yield trained

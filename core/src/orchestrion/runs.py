@@ -1,6 +1,9 @@
-"""Runs: train, open, use, evaluate, read, and compare.
+"""Runs: train, open, ask, use, evaluate, read, and compare.
 
 report = await train(load("team.yaml"), Path("runs/team"))
+async with load("runs/team") as team:
+    answer = await team("What is it?")
+route = router("runs/team")
 async with open_run("runs/team") as trained:
     episode = await trained.engine.run(...)
 with RunReader(Path("runs/team")) as reader:
@@ -14,9 +17,16 @@ from typing import TYPE_CHECKING
 from orchestrion._lazy import names_on_first_use
 
 if TYPE_CHECKING:
+    from orchestrion._asking import AskedTeam as AskedTeam
+    from orchestrion._asking import TeamAnswer as TeamAnswer
+    from orchestrion._asking import load as load
     from orchestrion._progress import Progress as Progress
     from orchestrion._report import Report as Report
+    from orchestrion._routing import Route as Route
+    from orchestrion._routing import Router as Router
+    from orchestrion._routing import router as router
     from orchestrion._run import train as train
+    from orchestrion._session import fewer_collections as fewer_collections
     from orchestrion._statistics import Estimate as Estimate
     from orchestrion._statistics import convergence as convergence
     from orchestrion._statistics import difference as difference
@@ -39,9 +49,12 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
+        "orchestrion._asking": "AskedTeam TeamAnswer load",
         "orchestrion._progress": "Progress",
         "orchestrion._report": "Report",
+        "orchestrion._routing": "Route Router router",
         "orchestrion._run": "train",
+        "orchestrion._session": "fewer_collections",
         "orchestrion._statistics": "Estimate convergence difference estimate mean",
         "orchestrion._store.episodes": "StoredEpisode",
         "orchestrion._store.files": "make_folder write_atomic",

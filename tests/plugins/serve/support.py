@@ -17,10 +17,12 @@ from orchestrion_serve.server import open_teams
 
 from orchestrion import (
     Agent,
+    Answer,
     Calls,
     Key,
     Output,
     Problem,
+    Request,
     Scores,
     Split,
     Task,
@@ -105,6 +107,22 @@ class Waits(Agent):
         except asyncio.CancelledError:
             GATE.cancelled.set()
             raise
+        return Output(view.problem.text)
+
+
+@frozen
+class Pays(Agent):
+    """Pays for a call, and answers when the gate is open."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Return the problem's text, for half a US dollar."""
+
+        async def ask() -> Answer:
+            return Answer("done", Usage(1, 30, 20, 0.5))
+
+        await calls.run(Request("paid", view.problem.text), ask)
+        GATE.came.release()
+        await GATE.open.wait()
         return Output(view.problem.text)
 
 

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 from orchestrion_serve import Keys
 from orchestrion_serve.command import serve
-from orchestrion_serve.gateway import _hostname, is_local
+from orchestrion_serve.requests import _hostname, is_local
 
 from orchestrion import UsageError
 from tests import warm
@@ -127,6 +127,43 @@ def test_what_does_not_finish_within_drain_is_cancelled(tmp_path: Path) -> None:
         asking.join(WAIT)
         assert started.wait(WAIT) == 0
     assert answers == [503]
+
+
+def test_sighup_opens_new_versions_while_old_ones_finish_their_requests(tmp_path: Path) -> None:
+    (tmp_path / "piped.py").write_text(AGENT)
+    for name in ("came", "go"):
+        os.mkfifo(tmp_path / name)
+    says = "tests.plugins.serve.support:Says"
+    agent = {"use": "piped:Pipe", "folder": str(tmp_path)}
+    team = config(tmp_path, "team", {"only": agent})
+    path = "/v1/chat/completions"
+    answers: list[tuple[int, str]] = []
+
+    def ask() -> None:
+        answers.append(status(port, "POST", path, BODY))
+
+    with process(tmp_path, team) as (started, port):
+        assert started.stderr is not None
+
+        def reload(expected: str) -> None:
+            started.send_signal(signal.SIGHUP)
+            assert expected in next(line for line in started.stderr or () if "team:" in line)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        assert (tmp_path / "came").read_text() == "here"  # waits for the agent
+        config(tmp_path, "team", {"only": {"use": says, "text": "new"}})
+        reload("opened anew")
+        ask()
+        Path(team).write_text("agents: 7")
+        reload("stays as it is")
+        ask()
+        (tmp_path / "go").write_text("old")
+        asking.join(WAIT)
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(WAIT) == 0
+    contents = [json.loads(text)["choices"][0]["message"]["content"] for _, text in answers]
+    assert contents == ["new", "new", "old"]
 
 
 def test_the_hash_of_a_key_is_printed_and_read_back(tmp_path: Path) -> None:

@@ -155,3 +155,56 @@ def test_an_episode_that_takes_too_long_is_cancelled(
         client.chat.completions.create(model="slow", messages=[{"role": "user", "content": "wait"}])
     assert GATE.cancelled.wait(WAIT)
     assert len(own.log) == 1, "the client does not try again"
+
+
+def raw(server: Server) -> socket.socket:
+    place = urlsplit(server.address)
+    return socket.create_connection((place.hostname or "", place.port or 0), WAIT)
+
+
+def test_a_head_that_comes_too_slowly_ends_the_connection(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
+    with raw(server) as used:
+        used.sendall(head + b"\r\n")
+        assert used.recv(1000).startswith(b"HTTP/1.1 200")
+        monkeypatch.setattr("orchestrion_serve.patience.HEAD_SECONDS", 0.05)
+        used.sendall(head + b"\r\n" + head)
+        while used.recv(1000):
+            pass  # the answer; then it is closed
+    with raw(server) as new:
+        new.sendall(head)
+        assert new.recv(100) == b""
+    monkeypatch.undo()
+    assert answer(server, chat())[0] == 200
+
+
+def test_a_body_that_comes_too_slowly_is_refused(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrion_serve.requests.BODY_SECONDS", 0.05)
+    with raw(server) as connection:
+        connection.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
+            b"content-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+        )
+        assert connection.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_of_a_body_of_100_megabytes_only_a_part_is_read(server: Server) -> None:
+    piece, sent = b"x" * 1_000_000, 0
+    with raw(server) as connection:
+        connection.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
+            b"content-type: application/json\r\ncontent-length: 100000000\r\n\r\n"
+        )
+        try:
+            while sent < 100:
+                connection.sendall(piece)
+                sent += 1
+        except OSError:
+            pass  # the server has closed the connection
+    assert sent < 100
+    assert server.record()["error"] == "body_too_large"
+    assert answer(server, chat())[0] == 200

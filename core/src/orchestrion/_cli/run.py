@@ -113,16 +113,13 @@ async def _episode(
 
 
 def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
-    from orchestrion._engine.checks import check_problem, problems_of
-    from orchestrion._guards import calling, place_of
+    from orchestrion._engine.checks import problems_of, text_problem
+    from orchestrion._guards import place_of
 
     task: Any = trained.engine.team.task
     place = place_of(trained.config, "task")
     if text is not None:
-        if not hasattr(task, "problem_from"):
-            raise UsageError("this task takes no free text; use --problem ID")
-        with calling(place, "problem_from"):
-            return check_problem(task.problem_from(text), place, "problem_from")
+        return text_problem(task, text, place)
     splits: tuple[Split, ...] = ("train", "validation", "test")
     for split in splits:
         for problem in problems_of(task, split, place):

@@ -21,6 +21,10 @@ from orchestrion._records import JSON, NO_USAGE, Episode, Trajectory, Turn, Usag
 __all__ = ["ActivationCalls", "CallPath", "Host", "Observers", "Recorded", "RetrySettings"]
 
 
+REPORTS = 10_000
+"""How many different failures, and how many episodes that were cut off, an engine reports."""
+
+
 class Observers(Protocol):
     """Callbacks for what happens in episodes; None means nobody listens."""
 
@@ -69,11 +73,13 @@ class Host(ABC):
         self.viewer: Callable[[str, str], None] | None = None
         """Called with an agent's label and each piece of text it says, for people who watch."""
         self.active = 0
-        """Episodes under way, nested teams included."""
+        """Episodes in which agents act, nested teams included."""
+        self.unfinished = 0
+        """Episodes under way, those that are being judged included."""
         self.failed_turns: dict[str, int] = {}
-        """How often each agent failed with which error, by "agent: error"."""
+        """How often each agent failed with which error, by "agent: error"; of the latest ones."""
         self.cut_off: dict[str, str] = {}
-        """The agents that an episode had started when it was cancelled, by its name."""
+        """The agents that an episode had started when it was cancelled, by its name; likewise."""
         self._executor = ThreadPoolExecutor(256, "orchestrion-agent")
         self._deadlines = Deadlines()
 
@@ -104,7 +110,17 @@ class Host(ABC):
     def count_failure(self, who: str, message: str) -> None:
         """Count a failure of an agent, verifier or reward function."""
         label = f"{who}: {message}"
-        self.failed_turns[label] = self.failed_turns.get(label, 0) + 1
+        _kept(self.failed_turns)[label] = self.failed_turns.pop(label, 0) + 1
+
+    def note_cancelled(self, episode: str, usage: Usage) -> None:
+        """Tell an observer with a method `turn_cancelled` what a cancelled turn had taken."""
+        told = getattr(self.observers, "turn_cancelled", None)
+        if told is not None and usage != NO_USAGE:
+            told(episode, usage)
+
+    def note_cut_off(self, episode: str, agents: str) -> None:
+        """Note which agents a cancelled episode had started."""
+        _kept(self.cut_off)[episode] = agents
 
     @abstractmethod
     async def nested(
@@ -121,6 +137,13 @@ class Host(ABC):
         It shares the call path, the worker threads, and the time limit of the turn it runs in,
         which `caller` is the handle of.
         """
+
+
+def _kept(reports: dict[str, Any]) -> dict[str, Any]:
+    """Drop the oldest report if there are `REPORTS`: an engine may serve for months."""
+    if len(reports) >= REPORTS:
+        del reports[next(iter(reports))]
+    return reports
 
 
 class ActivationCalls:

@@ -50,6 +50,7 @@ __all__ = [
     "judged",
     "merged_metrics",
     "problems_of",
+    "text_problem",
     "why_empty",
 ]
 
@@ -306,6 +307,19 @@ def check_problem(problem: Any, place: str, method: str) -> Problem:
             f"{place}: {method}: Problem.id must be a non-empty string, got {name!r:.80}"
         )
     return problem
+
+
+def text_problem(task: Any, text: str, place: str) -> Problem:
+    """Return the problem that a task makes of free text.
+
+    Raises:
+        UsageError: the task takes none.
+        RunError: it broke its contract.
+    """
+    if not hasattr(task, "problem_from"):
+        raise UsageError(f"{place}: this task takes no free text; name one of its problems")
+    with calling(place, "problem_from"):
+        return check_problem(task.problem_from(text), place, "problem_from")
 
 
 def iterations_of(trainer: Any, place: str) -> int:

@@ -79,15 +79,18 @@ class Engine(Host):
             BudgetError, ReplayError, StoreError: the run cannot go on.
             RunError: the policy or the task broke its contract.
         """
-        step = self.first_step(problem, key)
-        loop = Loop(self._setting(name, problem, key), name, step, training, self.limits)
-        self.active += 1
+        self.unfinished += 1
         try:
-            await loop.run(self.batcher(policy or self.team.policy))
+            step = self.first_step(problem, key)
+            loop = Loop(self._setting(name, problem, key), name, step, training, self.limits)
+            self.active += 1
+            try:
+                await loop.run(self.batcher(policy or self.team.policy))
+            finally:
+                self.active -= 1
+            episode = await self.judge(loop.episode(), problem, loop.step.state, key)
         finally:
-            self.active -= 1
-        episode = loop.episode()
-        episode = await self.judge(episode, problem, loop.step.state, key)
+            self.unfinished -= 1
         if self.observers.episode_finished is not None:
             self.observers.episode_finished(episode)
         return episode

@@ -118,7 +118,7 @@ class Loop:
             # If nobody cancelled us from outside, one of these agents did.
             started = self.decisions[-1].start if self.decisions else ()
             agents = ", ".join(activation.agent for activation in started)
-            self.engine.cut_off[self.name] = agents
+            self.engine.note_cut_off(self.name, agents)
             raise
         finally:
             if self.running.tasks:

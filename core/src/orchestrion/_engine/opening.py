@@ -24,7 +24,7 @@ from orchestrion._records import Saved
 if TYPE_CHECKING:
     from orchestrion.config import Config, Entry
 
-__all__ = ["Opened", "load_states", "open_components", "save_states"]
+__all__ = ["Opened", "load_states", "open_components", "open_routing", "save_states"]
 
 
 class Opened:
@@ -149,6 +149,23 @@ async def open_components(
     return Opened(config, opener.runtimes)
 
 
+async def open_routing(config: Config, stack: AsyncExitStack, key: Key) -> Opened:
+    """Open what decisions alone need: the policy and the task.
+
+    Agents and models say what they are, as in a trial: no call, no key, nothing heavy. Arguments
+    and errors are those of `open_components`.
+    """
+    opener = _Opener(
+        config, stack, key, None, None, None, live=False, trial=False, idle=("agent", "model")
+    )
+    for path in config.roster:
+        await opener.ensure(path, ())
+    roster = Opened(config, opener.runtimes).roster()
+    for path in ("policy", "task"):
+        await opener.ensure(path, roster)
+    return Opened(config, opener.runtimes)
+
+
 @define(eq=False)
 class _Opener:
     config: Config
@@ -159,6 +176,7 @@ class _Opener:
     note: Callable[[str, str, str], None] | None
     live: bool
     trial: bool
+    idle: tuple[str, ...] = ()  # kinds that are opened as in a trial
     runtimes: dict[str, Any] = field(factory=dict, init=False)
     changed: set[str] = field(factory=set, init=False)
 
@@ -212,7 +230,7 @@ class _Opener:
             directory=self.directory,
             note=partial(self.note or _ignore, path),
             live=self.live,
-            trial=self.trial,
+            trial=self.trial or entry.kind in self.idle,
             environment=self.config.environment,
         )
         place = place_of(self.config, path)

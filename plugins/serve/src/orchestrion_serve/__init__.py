@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from orchestrion import names_on_first_use
 
 if TYPE_CHECKING:
-    from orchestrion_serve.gateway import Settings as Settings
     from orchestrion_serve.keys import Keys as Keys
+    from orchestrion_serve.requests import Settings as Settings
     from orchestrion_serve.server import Serving as Serving
     from orchestrion_serve.server import serving as serving
 
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
-        "orchestrion_serve.gateway": "Settings",
         "orchestrion_serve.keys": "Keys",
+        "orchestrion_serve.requests": "Settings",
         "orchestrion_serve.server": "Serving serving",
     },
 )

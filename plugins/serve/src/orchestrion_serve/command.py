@@ -18,8 +18,9 @@ from orchestrion.cli import block_option, in_loop, note, options, override_optio
 if TYPE_CHECKING:
     import asyncio
 
-    from orchestrion_serve.gateway import Settings
     from orchestrion_serve.keys import Keys
+    from orchestrion_serve.requests import Settings
+    from orchestrion_serve.versions import Versions
 
 __all__ = ["serve"]
 
@@ -49,7 +50,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
     "--keys",
     "keys_file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="API keys: a line NAME SHA256HEX for each.",
+    help="API keys: a line NAME SHA256HEX for each, and limits.",
 )
 @click.option(
     "--concurrency",
@@ -79,6 +80,11 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
     show_default=True,
     help="Seconds that requests in flight get after SIGTERM.",
 )
+@click.option(
+    "--max-usd",
+    type=click.FloatRange(0, min_open=True),
+    help="US dollars of a request; then 402.  [default: no cap]",
+)
 @click.option("--hash-key", is_flag=True, help="Read a key from standard input, print its hash.")
 @override_option
 @block_option
@@ -93,6 +99,7 @@ def serve(
     timeout: float,
     max_body: int,
     drain: float,
+    max_usd: float | None,
     hash_key: bool,
     overrides: tuple[str, ...],
     block: tuple[str, ...],
@@ -100,7 +107,7 @@ def serve(
     """Serve each RUN (or config) as a model, in the format of OpenAI's chat completions.
 
     Nothing is learned. One line of JSON a request is printed, without its contents. SIGTERM or
-    Ctrl-C lets requests in flight finish; a second one ends at once.
+    Ctrl-C lets requests in flight finish; a second one ends at once. SIGHUP opens each RUN anew.
     """
     from orchestrion_serve.keys import Keys, hash_of
 
@@ -109,10 +116,10 @@ def serve(
         return
     if not targets:
         raise UsageError("name a run or a config to serve")
-    from orchestrion_serve.gateway import Settings
+    from orchestrion_serve.requests import Settings
 
     keys = Keys.read(keys_file) if keys_file is not None else None
-    settings = Settings(concurrency, timeout, max_body, drain)
+    settings = Settings(concurrency, timeout, max_body, drain, max_usd)
     blocked = [*options(ctx).block, *block]
     in_loop(_serve(targets, overrides, blocked, host, port, settings, keys, _Lines()))
 
@@ -137,13 +144,16 @@ async def _serve(
             for line in team.notes:
                 note(f"{name}: {line}")
         stop = asyncio.Event()
-        with _signals(stop):
+        with _signals(stop), _reload_on_hangup(teams):
             async with serving(teams, host, port, settings, keys, log) as server:
                 note(f"serving {', '.join(teams)} at {server.address}/v1")
                 waiting = asyncio.create_task(stop.wait())
-                await asyncio.wait({waiting, server.done}, return_when="FIRST_COMPLETED")
+                ends: list[asyncio.Future[Any]] = [waiting, server.done, teams.failed]
+                await asyncio.wait(ends, return_when="FIRST_COMPLETED")
                 waiting.cancel()
                 note("stopping: no new requests")
+        if teams.failed.done():
+            teams.failed.result()
 
 
 @contextmanager
@@ -170,6 +180,32 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
         yield
     finally:
         restore()
+
+
+@contextmanager
+def _reload_on_hangup(teams: Versions) -> Iterator[None]:
+    """Open all versions anew at SIGHUP, for as long as the block lasts."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    work: set[asyncio.Task[None]] = set()
+
+    async def reload() -> None:
+        for name, error in (await teams.reload()).items():
+            note(f"{name}: stays as it is: {error}" if error else f"{name}: opened anew")
+
+    def start() -> None:
+        task = asyncio.create_task(reload())
+        work.add(task)
+        task.add_done_callback(work.discard)
+
+    with suppress(ValueError, RuntimeError):  # not in the main thread
+        loop.add_signal_handler(signal.SIGHUP, start)
+    try:
+        yield
+    finally:
+        with suppress(ValueError, RuntimeError):
+            loop.remove_signal_handler(signal.SIGHUP)
 
 
 class _Lines:

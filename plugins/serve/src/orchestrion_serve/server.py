@@ -10,9 +10,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 import uvicorn
 
 from orchestrion import UsageError
-from orchestrion.runs import Trained, open_run
-from orchestrion_serve.gateway import Gateway, Log, Settings, is_local
+from orchestrion.runs import Trained, fewer_collections
+from orchestrion_serve.gateway import Gateway
 from orchestrion_serve.keys import Keys
+from orchestrion_serve.patience import Impatient
+from orchestrion_serve.requests import Log, Settings, is_local
+from orchestrion_serve.versions import Versions, check_text, versions_of
 
 __all__ = ["Serving", "open_teams", "serving"]
 
@@ -64,11 +67,11 @@ async def serving(
     if keys is None and not is_local(host):
         raise UsageError(f"--host {host}: other machines could reach it; give --keys FILE")
     for name, team in teams.items():
-        if not hasattr(team.engine.team.task, "problem_from"):
-            raise UsageError(f"{name}: its task takes no free text, so it cannot be served")
+        check_text(name, team)
     gateway = Gateway(teams, settings or Settings(), keys, log or _silent)
     config = uvicorn.Config(
         gateway.app(),
+        http=Impatient,
         lifespan="off",
         ws="none",
         log_config=None,
@@ -77,7 +80,7 @@ async def serving(
         proxy_headers=False,
         timeout_graceful_shutdown=CLOSING,
     )
-    with _listener(host, port) as listener:
+    with _listener(host, port) as listener, fewer_collections():
         server = _Uvicorn(config)
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listener.getsockname()[1]}"
@@ -97,26 +100,9 @@ async def open_teams(
     targets: Sequence[str],
     overrides: Sequence[str] = (),
     block: Sequence[str] = (),
-) -> dict[str, Trained]:
-    """Open runs or configs until the stack closes, by the name of the run or of the config.
-
-    Raises:
-        UsageError: two have the same name, or as `open_run`.
-    """
-    teams: dict[str, Trained] = {}
-    for target in targets:
-        team = await stack.enter_async_context(open_run(target, overrides, block))
-        name = _name(target, team)
-        if name in teams:
-            raise UsageError(f"{target}: there are two runs named {name!r}; rename one's folder")
-        teams[name] = team
-    return teams
-
-
-def _name(target: str, team: Trained) -> str:
-    from pathlib import Path
-
-    return team.directory.resolve().name if team.directory is not None else Path(target).stem
+) -> Versions:
+    """Open runs or configs until the stack closes; see `versions_of`."""
+    return await stack.enter_async_context(versions_of(targets, overrides, block))
 
 
 def _listener(host: str, port: int) -> socket.socket:

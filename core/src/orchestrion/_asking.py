@@ -1,0 +1,163 @@
+"""Ask an opened team questions from Python, as `orchestrion serve` does for its clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+from attrs import field, frozen
+
+from orchestrion._engine.checks import text_problem, why_empty
+from orchestrion._errors import UsageError
+from orchestrion._guards import place_of
+from orchestrion._keys import Key
+from orchestrion._records import JSON, Episode, Problem, Status, Turn, Usage
+from orchestrion._trained import Trained, open_run
+
+__all__ = ["AskedTeam", "TeamAnswer", "load"]
+
+
+@frozen
+class TeamAnswer:
+    """What a team made of a question.
+
+    Args:
+        text: what the last completed turn said; None if no turn completed.
+        data: of the same turn.
+        usage: of the whole team.
+        turns: all of them, in order.
+        status: how the episode ended.
+        error: why there is no text, or no success; else empty.
+        episode: the full record.
+    """
+
+    text: str | None
+    data: JSON
+    usage: Usage
+    turns: tuple[Turn, ...]
+    status: Status
+    error: str
+    episode: Episode = field(repr=False)
+
+    @classmethod
+    def of(cls, episode: Episode) -> TeamAnswer:
+        """Return the answer that an episode gives."""
+        completed = [turn for turn in episode.turns if turn.status == "completed"]
+        data = completed[-1].output.data if completed else None
+        error = episode.error or why_empty(episode.trajectory)
+        text, usage = episode.answer, episode.usage
+        return cls(text, data, usage, episode.turns, episode.status, error, episode)
+
+
+class AskedTeam:
+    """A team that answers questions: `await team("question")`, as many at once as you like.
+
+    Args:
+        trained: open for use.
+        concurrency: questions at once; others wait.
+    """
+
+    def __init__(self, trained: Trained, concurrency: int) -> None:
+        self.trained = trained
+        """Gives access to all the rest, e.g. `evaluate`."""
+        self._room = asyncio.Semaphore(concurrency)
+        self._key = Key(trained.config.seed).child("ask")
+        self._numbers = count()
+        self._watchers: dict[str, Callable[[Turn], None]] = {}
+        self._open = True
+        self.turn_finished: Callable[[str, Turn], None] | None = self._turn_finished
+        self.episode_finished: Callable[[Episode], None] | None = None
+        trained.engine.observers = self
+
+    async def __call__(self, question: str | Problem, key: Key | None = None) -> TeamAnswer:
+        """Return the team's answer.
+
+        Args:
+            question: a text for the task, or a problem of it.
+            key: the episode's randomness; None for one that only this question has: the first
+                question of a team that was just loaded always gets the same.
+
+        Raises:
+            UsageError: the team is closed, or the task cannot use the text.
+            BudgetError: the config's budget is used up.
+            RunError: the policy or the task broke its contract.
+        """
+        return await self._answer(*self._asked(question, key))
+
+    async def stream(
+        self, question: str | Problem, key: Key | None = None
+    ) -> AsyncGenerator[Turn | TeamAnswer, None]:
+        """Yield each turn when it has finished, and the answer last.
+
+        Whoever leaves the loop early and closes the iterator (`contextlib.aclosing`) cancels the
+        rest. Arguments and errors are those of a call.
+        """
+        name, problem, chosen = self._asked(question, key)
+        events: asyncio.Queue[Turn | asyncio.Task[TeamAnswer]] = asyncio.Queue()
+        self._watchers[name] = events.put_nowait
+        work = asyncio.create_task(self._answer(name, problem, chosen))
+        work.add_done_callback(events.put_nowait)
+        try:
+            while isinstance(event := await events.get(), Turn):
+                yield event
+            yield event.result()
+        finally:
+            del self._watchers[name]
+            work.cancel()
+            await asyncio.wait([work])
+
+    def close(self) -> None:
+        """Refuse further questions."""
+        self._open = False
+
+    def _asked(self, question: str | Problem, key: Key | None) -> tuple[str, Problem, Key]:
+        if not self._open:
+            raise UsageError("the team is closed: ask it inside `async with orchestrion.load(...)`")
+        number = next(self._numbers)
+        if isinstance(question, str):
+            place = place_of(self.trained.config, "task")
+            question = text_problem(self.trained.engine.team.task, question, place)
+        return f"ask/{number}", question, key or self._key.child(number)
+
+    async def _answer(self, name: str, problem: Problem, key: Key) -> TeamAnswer:
+        async with self._room:
+            return TeamAnswer.of(await self.trained.engine.run(name, problem, key))
+
+    def _turn_finished(self, episode: str, turn: Turn) -> None:
+        if watcher := self._watchers.get(episode):
+            watcher(turn)
+
+
+@asynccontextmanager
+async def load(
+    target: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    concurrency: int | None = None,
+    block: Sequence[str] = (),
+) -> AsyncIterator[AskedTeam]:
+    """Open a run, or a config as it is, to ask its team questions until the block ends.
+
+        async with orchestrion.load("runs/team") as team:
+            answer = await team("What is it?")
+
+    Args:
+        target: a run's folder, its name below `runs/`, or a config file.
+        overrides: as `-o`.
+        concurrency: questions at once; others wait; None for the config's `run.concurrency`.
+        block: plugins that are never imported.
+
+    Raises:
+        UsageError: there is no such run, its task takes no text, or as `open_run`.
+    """
+    if concurrency is not None and concurrency < 1:
+        raise UsageError(f"concurrency is {concurrency}; it must be at least 1")
+    async with open_run(target, overrides, block) as trained:
+        team = AskedTeam(trained, concurrency or trained.config.run.concurrency)
+        try:
+            yield team
+        finally:
+            team.close()

@@ -1,0 +1,218 @@
+"""Decide with a trained policy alone, inside somebody else's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from itertools import count
+from math import exp
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+from orchestrion._activations import END
+from orchestrion._choices import choice_name
+from orchestrion._conversation import problem_and_turns
+from orchestrion._engine.checks import check_decision, check_step, text_problem
+from orchestrion._engine.opening import load_states, open_routing
+from orchestrion._errors import UsageError
+from orchestrion._guards import calling, place_of
+from orchestrion._interfaces import Situation, Task
+from orchestrion._keys import Key
+from orchestrion._records import Decision, Observation, Problem, Step, Trajectory, Turn, replace
+from orchestrion._trained import find
+
+__all__ = ["Route", "Router", "router"]
+
+
+@frozen
+class Route:
+    """One decision of a router.
+
+    Args:
+        agent: who acts next; the router's `end` if nobody does.
+        option: of the agent, if it has options.
+        decision: the policy's own record.
+    """
+
+    agent: str
+    option: str | None
+    decision: Decision
+    _situation: Situation = field(repr=False)
+    _policy: Any = field(repr=False)
+    _end: str = field(repr=False)
+
+    @property
+    def probabilities(self) -> Mapping[str, float] | None:
+        """The probability of each choice ("agent" or "agent:option"); None if none are stated.
+
+        Computed when it is read.
+        """
+        policy = self._policy
+        if not callable(stated := getattr(policy, "probabilities", None)):
+            return None
+        names = [self._end if c is None else choice_name(c) for c in policy.choices]
+        return dict(zip(names, map(float, stated([self._situation])[0]), strict=True))
+
+    @property
+    def propensity(self) -> float | None:
+        """The probability with which the policy chose this; None if it does not state it."""
+        if self.decision.logp is not None:
+            return exp(self.decision.logp)
+        if (stated := self.probabilities) is None:
+            return None
+        start = self.decision.start
+        return stated.get(choice_name(start[0]) if start else self._end)
+
+
+class Router:
+    """Says which agent is next: `name = route(messages)`. Nothing else of a team is run.
+
+    It is a plain function of one argument, so that it is a conditional edge of LangGraph as it is.
+    It may be used from several threads.
+
+    Attributes:
+        agents: names of the team, in the config's order.
+    """
+
+    def __init__(self, target: str | Path, overrides: Sequence[str], end: str) -> None:
+        found = find(target, overrides)
+        config = self._config = found.config
+        checkpoint = found.checkpoint
+        if checkpoint is not None and checkpoint.overlay:
+            config = self._config = config.with_overlay(dict(checkpoint.overlay))
+        stack = AsyncExitStack()
+        self._loop = asyncio.new_event_loop()
+        # Components may hold what belongs to the loop, so it lives as long as they.
+        self._finalizer = weakref.finalize(self, _close, self._loop, stack)
+        try:
+            opened = _run(self._loop, open_routing(config, stack, Key(config.seed)))
+            if checkpoint is not None:
+                load_states(opened, checkpoint.components)
+            self._policy, self._task = opened.runtimes["policy"], opened.runtimes["task"]
+            self._place = place_of(config, "policy")
+            if getattr(self._policy, "prepares", False):
+                raise UsageError(
+                    f"{self._place}: makes calls before it decides, which a router cannot; use "
+                    "`orchestrion.load`"
+                )
+            roster = opened.roster()
+        except BaseException:
+            self.close()
+            raise
+        self.agents = tuple(member.name for member in roster)
+        self._ends = {member.name for member in roster if member.ends}
+        self._turns, self._end = config.limits.turns, end
+        self._key, self._numbers = Key(config.seed).child("route"), count()
+        self._lock = threading.Lock()
+
+    def __call__(self, state: Any) -> str:
+        """Return the name of the agent that is next, or `end`; see `decide`."""
+        return self.decide(state).agent
+
+    def decide(self, state: Any, turns: Sequence[Turn] = (), key: Key | None = None) -> Route:
+        """Return the decision on a conversation.
+
+        Args:
+            state: the problem as text, or messages, or a mapping or an object with `messages`: the
+                last message of the user is the problem, and messages after it are turns, whose
+                `name` is their agent's.
+            turns: further ones, for what messages cannot hold, such as data and usage.
+            key: the randomness of the decision; None for one that only this decision has.
+
+        Raises:
+            UsageError: the messages cannot be read, or the decision is none for a router.
+            RunError: the policy or the task broke its contract.
+        """
+        text, taken = problem_and_turns(state, self.agents)
+        for turn in turns:
+            if turn.agent not in self.agents:
+                raise UsageError(f"a turn is by {turn.agent!r:.80}, which is not in the team")
+            taken.append(replace(turn, index=len(taken), decision=len(taken)))
+        problem = text_problem(self._task, text, place_of(self._config, "task"))
+        key = key or self._key.child(next(self._numbers))
+        with self._lock:
+            return self._decided(problem, taken, key)
+
+    def close(self) -> None:
+        """Close the components; it happens by itself when the router is not used any more."""
+        self._finalizer()
+
+    def _decided(self, problem: Problem, turns: Sequence[Turn], key: Key) -> Route:
+        trajectory = Trajectory(turns)
+        observation, done = self._observed(problem, turns)
+        left = None if self._turns is None else max(0, self._turns - len(turns))
+        situation = Situation(problem.public(), trajectory, observation, (), left)
+        if done or left == 0 or (turns and turns[-1].agent in self._ends):
+            # Here the loop of an episode ends without asking the policy.
+            return self._route(Decision(stop=True, logp=0.0), situation)
+        with calling(self._place, "decide()"):
+            [decision] = self._policy.decide([situation], [key])
+        check_decision(decision, self._place)
+        if decision.error:
+            raise UsageError(f"{self._place}: cannot decide here: {decision.error}")
+        return self._route(decision, situation)
+
+    def _observed(self, problem: Problem, turns: Sequence[Turn]) -> tuple[Observation | None, bool]:
+        """Return what the task shows after the turns, and whether it is over."""
+        task, place = self._task, place_of(self._config, "task")
+        key = self._key.child("problem", problem.text)
+        step = Step()
+        if (start := getattr(task, "start", None)) is not None:
+            with calling(place, "start()"):
+                step = start(problem, key.child("start"))
+            check_step(step, place, "start")
+        if getattr(type(task), "step", Task.step) is not Task.step:
+            for turn in turns:
+                with calling(place, "step()"):
+                    step = task.step(step.state, turn, key.child("step", turn.index))
+                check_step(step, place, "step")
+        return step.observation, step.done
+
+    def _route(self, decision: Decision, situation: Situation) -> Route:
+        if len(decision.start) > 1 or any(one.index is not None for one in decision.start):
+            raise UsageError(
+                f"{self._place}: starts agents side by side, and a router names one after the "
+                "other; use `orchestrion.load`"
+            )
+        agent, option = self._end, None
+        if decision.start:
+            agent, option = decision.start[0].agent, decision.start[0].option
+        return Route(agent, option, decision, situation, self._policy, self._end)
+
+
+def router(target: str | Path, overrides: Sequence[str] = (), *, end: str = END) -> Router:
+    """Return what decides as a run's policy does, for a loop of your own.
+
+    Neither agents nor models are opened for work, so no key of theirs is needed. It blocks until
+    the policy is open, and works within a running event loop, too.
+
+    Args:
+        target: a run's folder, its name below `runs/`, or a config file.
+        overrides: as `-o`.
+        end: what to return when nobody is next, e.g. `langgraph.graph.END`.
+
+    Raises:
+        UsageError: there is no such run, or its policy makes calls of its own.
+    """
+    return Router(target, overrides, end)
+
+
+def _run(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> Any:
+    """Return the result of work on a loop, whether or not this thread runs another one."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return loop.run_until_complete(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(loop.run_until_complete, work).result()
+
+
+def _close(loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> None:
+    _run(loop, stack.aclose())
+    loop.close()

@@ -1,0 +1,80 @@
+"""What bodies have in common: strict JSON, messages of text, one text made of them all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from orchestrion_serve.refusals import wrong
+
+__all__ = ["Extension", "Part", "Said", "decoded", "text_of", "transcript"]
+
+T = TypeVar("T")
+Said = tuple[str, str]
+"""A role and a text."""
+
+
+class Extension(Struct):
+    """The field `orchestrion` of a request: `steps` shows each turn."""
+
+    steps: bool = False
+
+
+class Part(Struct):
+    """One part of a message's content."""
+
+    type: str
+    text: str | None = None
+
+
+def decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """Return a body as its type.
+
+    Raises:
+        Refusal: it is not JSON, or a field is wrong.
+    """
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `$")
+        missing = re.search(r"missing required field `(\w+)`", message)
+        path = place.rstrip("`") + (f".{missing[1]}" if missing else "")
+        raise wrong(str(error), path.lstrip(".") or None) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise wrong(f"the body is not valid JSON: {error}", None) from None
+
+
+def text_of(content: str | Sequence[Part] | None, field: str, kinds: Sequence[str]) -> str:
+    """Return the text of a message's content.
+
+    Raises:
+        Refusal: a part of it is not text.
+    """
+    if content is None or isinstance(content, str):
+        return content or ""
+    for number, part in enumerate(content):
+        if part.type not in kinds or part.text is None:
+            message = f"only parts of type `{kinds[0]}` are supported, not {part.type!r:.80}"
+            raise wrong(message, f"{field}[{number}]")
+    return "\n".join(part.text or "" for part in content)
+
+
+def transcript(said: Sequence[Said], field: str, last_field: str) -> str:
+    """Return the problem: the last message, after those before it as labelled lines.
+
+    Further lines of a labelled message are indented, so that no message can forge a label.
+
+    Raises:
+        Refusal: the last message is empty or not the user's.
+    """
+    *earlier, (role, last) = said
+    if role != "user":
+        raise wrong("the last message must have the role `user`", field)
+    if not last.strip():
+        raise wrong("the last message is empty", last_field)
+    lines = [f"{who}: " + "\n  ".join(text.splitlines()) for who, text in earlier]
+    return "\n".join([*lines, "", last]) if lines else last

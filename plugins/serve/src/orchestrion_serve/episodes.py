@@ -1,0 +1,272 @@
+"""From a request's text to an episode of the team that it names.
+
+One queue tells what happens next: a turn finished, the episode ended, the client has gone, or the
+time is up. What ends first decides the answer; the rest is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from typing import Any
+
+from orchestrion import (
+    BudgetError,
+    Episode,
+    Key,
+    OrchestrionError,
+    Problem,
+    Status,
+    Turn,
+    Usage,
+    hidden,
+)
+from orchestrion.runs import Trained
+from orchestrion_serve.refusals import Refusal, encodable, failed, gone, stopping, wrong
+from orchestrion_serve.requests import Call, Settings
+
+__all__ = ["Episodes", "answer_of", "line_of"]
+
+WATCHED_AFTER = 0.1
+"""Seconds after which an episode is watched for a client that goes away."""
+CANCELLING = 5.0
+"""Seconds that the agents of a cancelled episode get to clean up."""
+
+
+class Episodes:
+    """Runs an episode for each request.
+
+    Args:
+        teams: by model name.
+        settings: the limits.
+    """
+
+    def __init__(self, teams: Mapping[str, Trained], settings: Settings) -> None:
+        self._teams, self._settings = teams, settings
+        self._calls: dict[str, Call] = {}
+        self._work: set[asyncio.Task[Episode]] = set()
+        self.draining = False
+        observers = _Observers(self._calls)
+        for team in teams.values():
+            team.engine.observers = observers
+
+    def room(self, reading: int = 0) -> None:
+        """Return if another episode may start, beside those that run and are being read.
+
+        Raises:
+            Refusal: the server is stopping or full.
+        """
+        if self.draining:
+            raise stopping()
+        limit = self._settings.concurrency
+        if len(self._work) + reading >= limit:
+            message = f"{limit} requests are being answered"
+            raise Refusal(429, "too_many_requests", message, headers={"retry-after": "1"})
+
+    def running(self) -> int:
+        """Return how many episodes run now."""
+        return len(self._work)
+
+    def known(self, model: str) -> str:
+        """Return the name of a model that is served.
+
+        Raises:
+            Refusal: there is none of this name.
+        """
+        if model not in self._teams:
+            raise Refusal(404, "model_not_found", f"there is no model {model!r:.80}", "model")
+        return model
+
+    async def run(
+        self,
+        call: Call,
+        text: str,
+        name: str | None,
+        client_gone: Callable[[], Coroutine[Any, Any, None]],
+        *,
+        steps: bool,
+    ) -> AsyncGenerator[Turn | Episode, None]:
+        """Yield the finished turns, if they were asked for, and then the episode.
+
+        Args:
+            call: the request; its `model` is one that is served.
+            text: the problem's.
+            name: what the episode's key hangs on besides the tenant; None draws one.
+            client_gone: returns when nobody waits for the answer any more.
+            steps: whether to yield turns.
+
+        Raises:
+            Refusal: it failed, took too long, or the client has gone; it is cancelled then.
+        """
+        inbox: asyncio.Queue[Turn | asyncio.Task[Episode] | Refusal] = asyncio.Queue()
+        if steps:
+            call.turns = inbox.put_nowait
+        work = self._start(call, text, name)
+        work.add_done_callback(inbox.put_nowait)
+        call.refuse = inbox.put_nowait
+        watch = _Watch(inbox.put_nowait, client_gone, call.seconds or self._settings.timeout)
+        try:
+            while True:
+                event = await inbox.get()
+                if isinstance(event, Refusal):
+                    raise event
+                elif isinstance(event, Turn):
+                    yield event
+                else:
+                    yield self._episode_of(event)
+                    return
+        finally:
+            watch.stop()
+            if not work.done():
+                # What it took is known when its agents have been cancelled.
+                work.cancel()
+                await asyncio.wait([work], timeout=CANCELLING)
+
+    async def drain(self) -> None:
+        """Admit no more requests, and wait for those in flight; cancel what takes too long."""
+        self.draining = True
+        if self._work:
+            await asyncio.wait(self._work, timeout=self._settings.drain)
+        for work in self._work:
+            work.cancel()
+
+    # ------------------------------------------------------------------ one episode
+
+    def _team(self, call: Call) -> Trained:
+        """Return the team that answers: here a version is chosen for a model and a tenant."""
+        assert call.model is not None
+        return self._teams[call.model]
+
+    def _start(self, call: Call, text: str, name: str | None) -> asyncio.Task[Episode]:
+        """Start the episode of a request."""
+        self.room()
+        team = self._team(call)
+        problem, key = _problem(team, text), _key(team, call, name)
+        call.episode = key.hex()
+        work = asyncio.create_task(team.engine.run(call.id, problem, key))
+        self._work.add(work)
+        self._calls[call.id] = call
+        work.add_done_callback(lambda work: self._ended(call, work))
+        return work
+
+    def _ended(self, call: Call, work: asyncio.Task[Episode]) -> None:
+        """Forget an episode: called once for each that started, however it ended."""
+        self._work.discard(work)
+        del self._calls[call.id]
+
+    def _episode_of(self, work: asyncio.Task[Episode]) -> Episode:
+        """Return the episode of ended work.
+
+        Raises:
+            Refusal: there is none.
+        """
+        if work.cancelled():
+            raise stopping() if self.draining else failed("the episode was cancelled")
+        error = work.exception()
+        if error is None:
+            return work.result()
+        if isinstance(error, BudgetError):
+            raise _over_budget()
+        if isinstance(error, OrchestrionError):
+            raise failed(f"the episode failed: {hidden(str(error))[:500]}")
+        raise failed(f"the episode failed: {type(error).__name__}", 500, "internal_error")
+
+
+class _Watch:
+    """Tells when a request must end before its episode: its time is up, or its client has gone.
+
+    Most of what there is to watch takes seconds; an episode that does not costs one timer.
+    """
+
+    def __init__(
+        self,
+        refuse: Callable[[Refusal], None],
+        client_gone: Callable[[], Coroutine[Any, Any, None]],
+        seconds: float,
+    ) -> None:
+        self._refuse, self._client_gone, self._seconds = refuse, client_gone, seconds
+        self._leaving: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(min(WATCHED_AFTER, seconds), self._begin)
+
+    def stop(self) -> None:
+        """Tell nothing any more."""
+        self._timer.cancel()
+        if self._leaving is not None:
+            self._leaving.cancel()
+
+    def _begin(self) -> None:
+        left = max(0.0, self._seconds - WATCHED_AFTER)
+        self._timer = self._loop.call_later(left, self._late)
+        self._leaving = asyncio.create_task(self._client_gone())
+        self._leaving.add_done_callback(lambda _: self._refuse(gone()))
+
+    def _late(self) -> None:
+        message = f"the episode took longer than {self._seconds:g} s"
+        self._refuse(failed(message, 504, "timeout"))
+
+
+class _Observers:
+    """Passes on each finished turn to the request that its episode belongs to."""
+
+    episode_finished: Callable[[Episode], None] | None = None
+
+    def __init__(self, calls: Mapping[str, Call]) -> None:
+        self._calls = calls
+        self.turn_finished: Callable[[str, Turn], None] | None = self._turn
+
+    def turn_cancelled(self, episode: str, usage: Usage) -> None:
+        """Book the calls of a turn that was cancelled."""
+        if call := self._calls.get(episode):
+            call.spend(usage)
+
+    def _turn(self, episode: str, turn: Turn) -> None:
+        if call := self._calls.get(episode):
+            call.turn_finished(turn)
+
+
+def _problem(team: Trained, text: str) -> Problem:
+    try:
+        return team.engine.team.task.problem_from(text)
+    except (OrchestrionError, ValueError) as error:
+        raise wrong(
+            f"the task cannot use this text: {hidden(str(error))[:500]}", "messages"
+        ) from None
+    except Exception as error:
+        message = f"the task failed with {type(error).__name__}"
+        raise failed(message, 500, "internal_error") from None
+
+
+def _key(team: Trained, call: Call, name: str | None) -> Key:
+    """Return the episode's key: a random one, or the client's own for its name."""
+    if name is not None and not 0 < len(name) <= 255:
+        raise wrong("the header Idempotency-Key has 1 to 255 characters", "Idempotency-Key")
+    return Key(team.config.seed).child("serve", call.tenant, name or call.id)
+
+
+# ---------------------------------------------------------------------------- what protocols say
+
+
+def answer_of(episode: Episode) -> str:
+    """Return an episode's answer.
+
+    Raises:
+        Refusal: the episode failed, exceeded the budget or gave no answer.
+    """
+    if episode.status is Status.BUDGET:
+        raise _over_budget()
+    answer = episode.answer
+    if episode.status in (Status.FAILED, Status.CANCELLED) or answer is None:
+        reason = hidden(episode.error or "no turn was completed")[:500]
+        raise failed(f"the team gave no answer: {reason}")
+    return encodable(answer)
+
+
+def line_of(turn: Turn) -> str:
+    """Return a finished turn as text for those who watch."""
+    said = turn.output.content if turn.status == "completed" else f"({turn.status})"
+    return encodable(f"{turn.agent}: {said}\n")
+
+
+def _over_budget() -> Refusal:
+    return Refusal(402, "insufficient_quota", "the team's budget is used up")

@@ -1,0 +1,163 @@
+"""What the protocols of questions and answers have in common: one request, one answer or stream."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from orchestrion import Episode, Turn
+from orchestrion_serve.episodes import Episodes
+from orchestrion_serve.refusals import Refusal, gone
+from orchestrion_serve.requests import Admission, Call, Log
+
+__all__ = ["Dialect", "Question", "as_json", "encode", "endpoint", "refused"]
+
+encode = msgspec.json.encode
+
+
+class Question(Protocol):
+    """A parsed request."""
+
+    @property
+    def model(self) -> str:
+        """Return the name of the model that is asked."""
+
+    @property
+    def streams(self) -> bool:
+        """Return whether the answer is a stream of events."""
+
+    @property
+    def steps(self) -> bool:
+        """Return whether the answer contains each turn."""
+
+    def text(self) -> str:
+        """Return the problem, or raise a Refusal."""
+
+
+Q = TypeVar("Q", bound=Question)
+
+
+class Dialect(ABC, Generic[Q]):
+    """How one protocol writes questions, answers and errors."""
+
+    path: ClassVar[str]
+    """Where it is served."""
+
+    @abstractmethod
+    def parse(self, body: bytes) -> Q:
+        """Return a request's body, checked; raise a Refusal if it is wrong."""
+
+    @abstractmethod
+    def answer(self, call: Call, question: Q, turns: list[Turn], episode: Episode) -> Any:
+        """Return the body of an answer that is not streamed."""
+
+    @abstractmethod
+    def events(
+        self, call: Call, question: Q, events: AsyncGenerator[Turn | Episode, None]
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield a stream's events as they are sent, the last one included."""
+
+    @abstractmethod
+    def error(self, refusal: Refusal) -> Any:
+        """Return the body of an error."""
+
+    def failure(self, refusal: Refusal) -> bytes:
+        """Return the event that ends a stream with an error."""
+        return b"data: " + encode(self.error(refusal)) + b"\n\n"
+
+
+def endpoint(
+    dialect: Dialect[Q], admission: Admission, episodes: Episodes, log: Log
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return what answers the requests of a protocol."""
+
+    async def answer(request: Request) -> Response:
+        call = Call(log)
+        try:
+            question = dialect.parse(await admission.admit(call, request))
+            call.model = episodes.known(question.model)
+            name = request.headers.get("idempotency-key")
+            leaving = partial(_disconnected, request)
+            events = episodes.run(call, question.text(), name, leaving, steps=question.steps)
+            if question.streams:
+                # Until the first event there is something to say, an error has a status.
+                chunks = dialect.events(call, question, events)
+                return _EventStream(call, await anext(chunks), chunks, dialect.failure)
+            turns = []
+            async with aclosing(events):
+                async for event in events:
+                    if isinstance(event, Turn):
+                        turns.append(event)
+                    else:
+                        data = dialect.answer(call, question, turns, event)
+            call.finish(200)
+            return as_json(data, 200, call.headers)
+        except Refusal as refusal:
+            return refused(call, refusal, dialect.error)
+        except ClientDisconnect:
+            return refused(call, gone(), dialect.error)
+
+    return answer
+
+
+def refused(call: Call, refusal: Refusal, shape: Callable[[Refusal], Any]) -> Response:
+    """Log a refusal, and return it as a response."""
+    call.finish(refusal.status, refusal.code)
+    return as_json(shape(refusal), refusal.status, {**call.headers, **refusal.headers})
+
+
+def as_json(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response of JSON."""
+    return Response(encode(data), status, headers, "application/json")
+
+
+class _EventStream(Response):
+    """Server-sent events; the episode is cancelled if the client goes away."""
+
+    def __init__(
+        self,
+        call: Call,
+        first: bytes,
+        rest: AsyncGenerator[bytes, None],
+        failure: Callable[[Refusal], bytes],
+    ) -> None:
+        headers = {**call.headers, "cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(None, 200, headers, "text/event-stream; charset=utf-8")
+        del self.headers["content-length"]
+        self._call, self._first, self._rest, self._failure = call, first, rest, failure
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def write(event: bytes, more: bool = True) -> None:
+            await send({"type": "http.response.body", "body": event, "more_body": more})
+
+        status, code = 499, "client_gone"  # unless it gets to the end
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        try:
+            async with aclosing(self._rest):
+                await send(start)
+                await write(self._first)
+                try:
+                    async for event in self._rest:
+                        await write(event)
+                except Refusal as refusal:
+                    status, code = refusal.status, refusal.code
+                    await write(self._failure(refusal), more=False)
+                else:
+                    await write(b"", more=False)
+                    status, code = 200, ""
+        finally:
+            self._call.finish(status, code)
+
+
+async def _disconnected(request: Request) -> None:
+    """Return when the client has gone; its body was read before."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,184 @@
+"""What each key may use: requests and tokens a minute, US dollars a day and in all.
+
+Minutes are a sliding window, so that `Retry-After` is the time after which a request is let in.
+Days are those of UTC. What a request takes is known turn by turn, so requests in flight can exceed
+a limit by what they take; the next one is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from attrs import frozen
+
+from orchestrion import Usage, UsageError
+from orchestrion.runs import write_atomic
+from orchestrion_serve.refusals import Refusal
+
+__all__ = ["Account", "Accounts", "KeyLimits"]
+
+MINUTE, DAY = 60.0, 86_400.0
+SAVING = 1.0
+"""Seconds after which spend is on disk; a crash loses no more."""
+
+
+@frozen
+class KeyLimits:
+    """The limits of one key; None means no limit."""
+
+    requests: int | None = None
+    """A minute."""
+    tokens: int | None = None
+    """A minute."""
+    usd_a_day: float | None = None
+    usd: float | None = None
+
+
+class Account:
+    """What one key has used.
+
+    Args:
+        limits: of the key.
+        clock: returns the time in seconds.
+        changed: called after money was spent.
+        usd, day, usd_today: what was spent before, in all and on the latest day.
+    """
+
+    def __init__(
+        self,
+        limits: KeyLimits,
+        clock: Callable[[], float],
+        changed: Callable[[], None],
+        usd: float = 0.0,
+        day: int = 0,
+        usd_today: float = 0.0,
+    ) -> None:
+        self.usd, self.day, self.usd_today = usd, day, usd_today
+        self._limits, self._clock, self._changed = limits, clock, changed
+        self._requests: deque[float] = deque()
+        self._turns: deque[tuple[float, int]] = deque()
+        self._tokens = 0
+
+    def admit(self) -> None:
+        """Count a request.
+
+        Raises:
+            Refusal: a limit is reached; `Retry-After` says for how long.
+        """
+        now, limits = self._clock(), self._limits
+        self._today(now)
+        if limits.usd is not None and self.usd >= limits.usd:
+            message = f"the {limits.usd:g} US dollars of this key are spent"
+            raise Refusal(402, "insufficient_quota", message)
+        if limits.usd_a_day is not None and self.usd_today >= limits.usd_a_day:
+            message = f"the {limits.usd_a_day:g} US dollars a day of this key are spent"
+            raise _later(message, (self.day + 1) * DAY - now)
+        self._forget(now - MINUTE)
+        if limits.tokens is not None and self._tokens >= limits.tokens:
+            raise _later(f"{limits.tokens} tokens a minute are used", self._room(now))
+        if limits.requests is not None:
+            if len(self._requests) >= limits.requests:
+                message = f"this key may make {limits.requests} requests a minute"
+                raise _later(message, self._requests[0] + MINUTE - now)
+            self._requests.append(now)
+
+    def charge(self, usage: Usage) -> None:
+        """Book what a turn took."""
+        now = self._clock()
+        if self._limits.tokens is not None and usage.tokens:
+            self._turns.append((now, usage.tokens))
+            self._tokens += usage.tokens
+        if usage.usd > 0:  # not NaN, where no price is known
+            self._today(now)
+            self.usd += usage.usd
+            self.usd_today += usage.usd
+            self._changed()
+
+    def _today(self, now: float) -> None:
+        if self.day != int(now // DAY):
+            self.day, self.usd_today = int(now // DAY), 0.0
+
+    def _forget(self, before: float) -> None:
+        while self._requests and self._requests[0] <= before:
+            self._requests.popleft()
+        while self._turns and self._turns[0][0] <= before:
+            self._tokens -= self._turns.popleft()[1]
+
+    def _room(self, now: float) -> float:
+        """Return the seconds until the tokens of the last minute are below the limit."""
+        tokens = self._tokens
+        assert self._limits.tokens is not None
+        for at, count in self._turns:
+            tokens -= count
+            if tokens < self._limits.tokens:
+                return at + MINUTE - now
+        return MINUTE
+
+
+class Accounts:
+    """The accounts of all keys that have limits.
+
+    Args:
+        limits: by the key's name.
+        file: keeps the money that was spent; None keeps it in memory.
+        clock: returns the time in seconds.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+
+    def __init__(
+        self,
+        limits: Mapping[str, KeyLimits],
+        file: Path | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._file, self._timer = file, None
+        spent = _spent(file) if file is not None else {}
+        self._accounts = {
+            name: Account(of_key, clock, self._soon, *spent.get(name, ()))
+            for name, of_key in limits.items()
+        }
+
+    _timer: asyncio.TimerHandle | None
+
+    def of(self, name: str) -> Account | None:
+        """Return the account of a key; None if the key has no limits."""
+        return self._accounts.get(name)
+
+    def save(self) -> None:
+        """Write what was spent, durably."""
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        self._timer = None
+        assert self._file is not None
+        data = {name: (one.usd, one.day, one.usd_today) for name, one in self._accounts.items()}
+        write_atomic(self._file, [json.dumps(data).encode()])
+
+    def _soon(self) -> None:
+        if self._file is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(SAVING, self.save)
+
+
+def _spent(file: Path) -> Mapping[str, tuple[float, int, float]]:
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        return {
+            name: (float(usd), int(day), float(today)) for name, (usd, day, today) in data.items()
+        }
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise UsageError(f"{file}: is not what this server wrote ({error}); remove it") from None
+
+
+def _later(message: str, seconds: float) -> Refusal:
+    headers = {"retry-after": str(max(1, math.ceil(seconds)))}
+    return Refusal(429, "rate_limit_exceeded", message, headers=headers)

@@ -1,0 +1,58 @@
+"""Prometheus metrics, from the same records as the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE
+
+from orchestrion_serve.requests import Log
+
+__all__ = ["CONTENT_TYPE", "Metrics"]
+
+SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600)
+
+
+class Metrics:
+    """Counts what the log's records say, and passes them on.
+
+    Labels are models and statuses: nothing of a tenant, and nothing that a client chose.
+
+    Args:
+        log: gets each record.
+        running: returns the number of episodes in flight.
+    """
+
+    def __init__(self, log: Log, running: Callable[[], float]) -> None:
+        self._log, self._registry = log, CollectorRegistry()
+        mine: dict[str, Any] = {"registry": self._registry}
+        self._requests = Counter(
+            "orchestrion_requests", "Requests, by status.", ["model", "status"], **mine
+        )
+        self._seconds = Histogram(
+            "orchestrion_request_seconds",
+            "Seconds of a request, to the end of its answer.",
+            ["model"],
+            buckets=SECONDS,
+            **mine,
+        )
+        self._tokens = Counter("orchestrion_tokens", "Tokens of finished turns.", ["model"], **mine)
+        self._usd = Counter("orchestrion_usd", "US dollars of finished turns.", ["model"], **mine)
+        Gauge("orchestrion_in_flight", "Episodes under way.", **mine).set_function(running)
+
+    def __call__(self, record: Mapping[str, Any]) -> None:
+        """Count a request."""
+        model = record["model"] or ""
+        self._requests.labels(model, str(record["status"])).inc()
+        if model:
+            self._seconds.labels(model).observe(record["seconds"])
+            self._tokens.labels(model).inc(record["tokens"])
+            if record["usd"] > 0:  # not NaN, where no price is known
+                self._usd.labels(model).inc(record["usd"])
+        self._log(record)
+
+    def text(self) -> bytes:
+        """Return all of them in Prometheus' text format."""
+        return generate_latest(self._registry)

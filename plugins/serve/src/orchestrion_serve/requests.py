@@ -1,0 +1,220 @@
+"""A request before and after its episode: who sends it, what is read of it, its line in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from attrs import frozen
+from starlette.requests import Request
+
+from orchestrion import Turn, Usage
+from orchestrion_serve.keys import Keys
+from orchestrion_serve.limits import Account
+from orchestrion_serve.refusals import Refusal, failed, wrong
+
+__all__ = ["Admission", "Call", "Log", "Settings", "is_local"]
+
+BODY_SECONDS = 30.0
+"""How long a client may take to send its body."""
+DISCARDED = 16
+"""A body that is too large is read to its end, so that the client can read the answer, up to this
+many times the limit."""
+Log = Callable[[Mapping[str, Any]], None]
+
+
+@frozen
+class Settings:
+    """Limits of the server.
+
+    Args:
+        concurrency: requests at once; more are answered with 429.
+        timeout: seconds of an episode; then 504.
+        max_body: bytes of a request's body; then 413.
+        drain: seconds that requests in flight get when the server stops.
+        max_usd: US dollars of an episode; then 402. None means no cap.
+    """
+
+    concurrency: int = 64
+    timeout: float = 600.0
+    max_body: int = 1_000_000
+    drain: float = 30.0
+    max_usd: float | None = None
+
+
+class Call:
+    """One request, as its headers and its line in the log show it."""
+
+    def __init__(self, log: Log) -> None:
+        self.id = uuid4().hex
+        self.tenant = ""
+        self.model: str | None = None
+        self.episode = ""
+        self.usage = Usage()
+        """Of the turns that are finished."""
+        self.turns: Callable[[Turn], None] | None = None
+        """Receives each finished turn, for a request that streams steps."""
+        self.seconds: float | None = None
+        """What the request may take, if it says so; the server's own limit holds as well."""
+        self.usd: float | None = None
+        """What the episode may cost; likewise."""
+        self.refuse: Callable[[Refusal], None] | None = None
+        """Ends the episode."""
+        self.account: Account | None = None
+        """Of its key, if that has limits."""
+        self._log, self._started = log, time.perf_counter()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the headers that name the request; all values are the server's own."""
+        named = {"x-request-id": self.id}
+        return {**named, "x-orchestrion-episode": self.episode} if self.episode else named
+
+    def turn_finished(self, turn: Turn) -> None:
+        """Add up what the turn took, and pass it on."""
+        self.spend(turn.usage)
+        if self.turns is not None:
+            self.turns(turn)
+
+    def spend(self, usage: Usage) -> None:
+        """Book what a turn took, finished or cancelled."""
+        self.usage = self.usage + usage
+        if self.account is not None:
+            self.account.charge(usage)
+        if self.usd is not None and self.usage.usd > self.usd and self.refuse is not None:
+            message = f"the episode took more than {self.usd:g} US dollars"
+            self.refuse(failed(message, 402, "cost_limit"))
+
+    def finish(self, status: int, code: str = "") -> None:
+        """Log the request: no contents, and no text that the client chose."""
+        self._log(
+            {
+                "time": round(time.time(), 3),
+                "id": self.id,
+                "episode": self.episode or None,
+                "key": self.tenant or None,
+                "model": self.model,
+                "status": status,
+                "error": code or None,
+                "seconds": round(time.perf_counter() - self._started, 4),
+                "tokens": self.usage.input_tokens + self.usage.output_tokens,
+                "usd": self.usage.usd,
+            }
+        )
+
+
+class Admission:
+    """Decides which requests come in.
+
+    Args:
+        settings: the limits.
+        keys: who may use the server; None means everybody who reaches it by a loopback address.
+        room: called with the number of bodies that are being read; raises a Refusal when the
+            server is full or stopping.
+    """
+
+    def __init__(self, settings: Settings, keys: Keys | None, room: Callable[[int], None]) -> None:
+        self._settings, self._keys, self._room = settings, keys, room
+        self._reading = 0
+
+    async def admit(self, call: Call, request: Request) -> bytes:
+        """Note whose request it is, and return its body.
+
+        Every request that can start an episode comes in here, whatever its protocol.
+
+        Raises:
+            Refusal: its sender is unknown, there is no room, or the body is late, too large or not
+                declared as JSON.
+        """
+        self.authenticate(call, request)
+        self._room(self._reading)
+        call.seconds = _number(request, "x-orchestrion-timeout", self._settings.timeout)
+        call.usd = _number(request, "x-orchestrion-max-usd", self._settings.max_usd)
+        if call.account is not None:
+            call.account.admit()
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            # A page in a browser can send other types without asking.
+            message = "send the body as `content-type: application/json`"
+            raise Refusal(415, "unsupported_media_type", message)
+        self._reading += 1
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                return await self._body(request)
+        except TimeoutError:
+            headers = {"connection": "close"}
+            message = f"the body took longer than {BODY_SECONDS:g} s"
+            raise Refusal(408, "slow_body", message, headers=headers) from None
+        finally:
+            self._reading -= 1
+
+    def authenticate(self, call: Call, request: Request) -> None:
+        """Note whose request it is.
+
+        Raises:
+            Refusal: its key is missing or wrong; or without keys, its host is not this machine.
+        """
+        if self._keys is None:
+            # A page in a browser must not reach the server by a name that resolves to loopback.
+            if not is_local(_hostname(request.headers.get("host", ""))):
+                raise Refusal(403, "forbidden_host", "without keys, only loopback hosts are served")
+            return
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        name = self._keys.name_of(key.strip()) if scheme.lower() == "bearer" else None
+        if name is None:
+            message = "the API key is missing or wrong"
+            headers = {"www-authenticate": "Bearer"}
+            raise Refusal(401, "invalid_api_key", message, headers=headers)
+        call.tenant = name
+        call.account = self._keys.accounts.of(name)
+
+    async def _body(self, request: Request) -> bytes:
+        pieces, size, limit = [], 0, self._settings.max_body
+        async for piece in request.stream():
+            size += len(piece)
+            if size <= limit:
+                pieces.append(piece)
+            elif size > DISCARDED * limit:
+                break
+        if size > limit:
+            headers = {"connection": "close"}
+            message = f"the body is larger than {limit} bytes"
+            raise Refusal(413, "body_too_large", message, headers=headers)
+        return b"".join(pieces)
+
+
+def _number(request: Request, header: str, limit: float | None) -> float | None:
+    """Return the number in a header, or the server's own limit if that is less."""
+    text = request.headers.get(header)
+    if text is None:
+        return limit
+    number = float(text) if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII) else 0.0
+    if number <= 0:
+        raise wrong(f"the header {header} is a number above 0, such as 2.5", header)
+    return number if limit is None else min(number, limit)
+
+
+@lru_cache(64)
+def is_local(host: str) -> bool:
+    """Return whether only this machine can reach a host; unlike 0.0.0.0, which all can."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@lru_cache(64)
+def _hostname(host: str) -> str:
+    """Return the name in a Host header; "" if it has none."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,164 @@
+"""The teams that are served, and how a new version of one takes the place of the old."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from orchestrion import OrchestrionError, UsageError
+from orchestrion.runs import Trained, open_run
+
+__all__ = ["Versions", "check_text", "versions_of"]
+
+IDLE = 0.05
+"""Seconds between two looks whether a version still answers a request."""
+
+
+class Versions(Mapping[str, Trained]):
+    """Opened runs and configs by name, each in its newest version.
+
+    Args:
+        overrides, block: see `open_run`.
+    """
+
+    def __init__(self, overrides: Sequence[str], block: Sequence[str]) -> None:
+        self._overrides, self._block = overrides, block
+        self._targets: dict[str, str] = {}
+        self._current: dict[str, _Version] = {}
+        self._all: list[_Version] = []
+        self._reloading = asyncio.Lock()
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Has the error of a version that ended by itself, e.g. when its minutes are used up."""
+
+    def __getitem__(self, name: str) -> Trained:
+        return self._current[name].team
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._current)
+
+    def __len__(self) -> int:
+        return len(self._current)
+
+    async def add(self, target: str) -> None:
+        """Open a run or a config.
+
+        Raises:
+            UsageError: another one has its name, or as `open_run`.
+        """
+        version = await self._opened(target)
+        directory = version.team.directory
+        name = directory.resolve().name if directory is not None else Path(target).stem
+        if name in self._current:
+            raise UsageError(f"{target}: there are two runs named {name!r}; rename one's folder")
+        self._targets[name], self._current[name] = target, version
+
+    async def reload(self) -> dict[str, str]:
+        """Open everything anew: new requests go there, and old ones finish where they are.
+
+        Returns:
+            Why a name could not be opened, which stays as it is; empty for the others.
+        """
+        async with self._reloading:
+            errors = {}
+            for name, target in self._targets.items():
+                try:
+                    version = await self._opened(target)
+                    check_text(name, version.team)
+                except OrchestrionError as error:
+                    errors[name] = str(error)
+                    continue
+                errors[name] = ""
+                old, self._current[name] = self._current[name], version
+                version.team.engine.observers = old.team.engine.observers
+                old.leave()
+            return errors
+
+    async def close(self) -> None:
+        """Close all versions."""
+        for version in self._all:
+            version.leave()
+        await asyncio.gather(*(version.task for version in self._all), return_exceptions=True)
+        self.failed.cancel()
+
+    async def _opened(self, target: str) -> _Version:
+        version = _Version(self, target, self._overrides, self._block)
+        try:
+            await version.ready
+        except BaseException:
+            version.task.cancel()
+            raise
+        self._all.append(version)
+        return version
+
+    def ended(self, version: _Version) -> None:
+        """Forget a version that was closed."""
+        if version in self._all:
+            self._all.remove(version)
+        error = None if version.task.cancelled() else version.task.exception()
+        if error is not None and not self.failed.done():
+            self.failed.set_exception(error)
+            self.failed.exception()  # whoever waits for it may be gone
+        if gc.get_freeze_count():  # the collector skips what was there when the server started
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+
+
+class _Version:
+    """One version, open in a task of its own: its time limit must not cancel anything else."""
+
+    def __init__(
+        self, versions: Versions, target: str, overrides: Sequence[str], block: Sequence[str]
+    ) -> None:
+        self.ready: asyncio.Future[Trained] = asyncio.get_running_loop().create_future()
+        self._left = asyncio.Event()
+        self.task = asyncio.create_task(self._hold(target, overrides, block))
+        self.task.add_done_callback(lambda _: versions.ended(self))
+
+    @property
+    def team(self) -> Trained:
+        return self.ready.result()
+
+    def leave(self) -> None:
+        """Close it when it answers no request any more."""
+        self._left.set()
+
+    async def _hold(self, target: str, overrides: Sequence[str], block: Sequence[str]) -> None:
+        try:
+            async with open_run(target, overrides, block) as team:
+                self.ready.set_result(team)
+                await self._left.wait()
+                await asyncio.sleep(0)  # a request that was just let in has not begun yet
+                while team.engine.unfinished:  # noqa: ASYNC110
+                    await asyncio.sleep(IDLE)
+        except Exception as error:
+            if self.ready.done():
+                raise
+            self.ready.set_exception(error)
+
+
+@asynccontextmanager
+async def versions_of(
+    targets: Sequence[str], overrides: Sequence[str] = (), block: Sequence[str] = ()
+) -> AsyncIterator[Versions]:
+    """Open runs or configs until the block ends, by the name of the run or of the config.
+
+    Raises:
+        UsageError: two have the same name, or as `open_run`.
+    """
+    versions = Versions(overrides, block)
+    try:
+        for target in targets:
+            await versions.add(target)
+        yield versions
+    finally:
+        await versions.close()
+
+
+def check_text(name: str, team: Trained) -> None:
+    """Raise a UsageError if a team cannot answer texts."""
+    if not hasattr(team.engine.team.task, "problem_from"):
+        raise UsageError(f"{name}: its task takes no free text, so it cannot be served")

@@ -1,0 +1,219 @@
+"""What a key may use, what a request may take, and what the metrics say of it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from orchestrion_serve import Keys, Settings
+from orchestrion_serve.keys import hash_of
+from orchestrion_serve.limits import Account, Accounts, KeyLimits
+from orchestrion_serve.refusals import Refusal
+
+from orchestrion import Usage, UsageError
+from tests.plugins.serve.support import GATE, WAIT, Server, config, served
+
+ANN, BEN = "a" * 32, "b" * 32
+PATH = "/v1/chat/completions"
+
+
+@pytest.fixture(scope="module")
+def teams(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("teams")
+    return [
+        config(folder, "echo", {"only": "Says"}),
+        config(folder, "dear", {"first": "Says", "second": "Waits"}),
+        config(folder, "paid", {"only": "Pays"}),
+    ]
+
+
+@pytest.fixture(scope="module")
+def server(teams: list[str]) -> Iterator[Server]:
+    with served(*teams, settings=Settings(max_usd=1.0)) as running:
+        yield running
+
+
+def ask(
+    server: Server, model: str = "echo", key: str = "", **headers: str
+) -> tuple[int, str, http.client.HTTPMessage]:
+    """Return status, error code and headers."""
+    place = urlsplit(server.address)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hi"}]})
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    sent = {"content-type": "application/json", "authorization": f"Bearer {key}", **named}
+    try:
+        connection.request("POST", PATH, body, sent)
+        response = connection.getresponse()
+        data = json.loads(response.read())
+        return response.status, data.get("error", {}).get("code", ""), response.headers
+    finally:
+        connection.close()
+
+
+def test_a_keys_file_has_limits_behind_the_hash(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(
+        f"ann {hash_of(ANN)} requests/minute=2 tokens/minute=100 usd/day=0.5 usd=20\n"
+        f"ben {hash_of(BEN)}\n"
+    )
+    keys = Keys.read(file)
+    assert keys.name_of(ANN) == "ann"
+    assert keys.accounts.of("ann") is not None
+    assert keys.accounts.of("ben") is None
+    for words in ("requests=2", "requests/minute=0", "requests/minute=1.5", "usd=-1", "usd=nan"):
+        file.write_text(f"ann {hash_of(ANN)} {words}\n")
+        with pytest.raises(UsageError, match=r":1: .* is not one of requests/minute=N"):
+            Keys.read(file)
+    file.write_text(f"ann {hash_of(ANN)} usd=1 usd=2\n")
+    with pytest.raises(UsageError, match="each at most once"):
+        Keys.read(file)
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.tuples(st.floats(0, 30), st.integers(0, 60)), max_size=60),
+    st.integers(1, 5),
+    st.integers(1, 100),
+)
+def test_no_minute_has_more_than_its_limit_and_retry_after_is_enough(
+    arrivals: list[tuple[float, int]], requests: int, tokens: int
+) -> None:
+    clock, let_in = Clock(), list[tuple[float, int]]()
+    account = Account(KeyLimits(requests, tokens), clock, lambda: None)
+    for pause, used in arrivals:
+        clock.now += pause
+        try:
+            account.admit()
+        except Refusal as refusal:
+            clock.now += int(refusal.headers["retry-after"]) - 1.001
+            with pytest.raises(Refusal):
+                account.admit()
+            clock.now += 1.001
+            account.admit()
+        account.charge(Usage(1, used, 0))
+        let_in.append((clock.now, used))
+        minute = [count for at, count in let_in if at > clock.now - 60]
+        assert len(minute) <= requests
+        assert sum(minute[:-1]) < tokens, "the last one was let in below the limit"
+
+
+def test_money_is_counted_by_day_and_in_all_and_survives_a_restart(tmp_path: Path) -> None:
+    file, clock = tmp_path / "keys.spent", Clock()
+    clock.now = 10 * 86_400 + 1.0
+    limits = {"ann": KeyLimits(usd_a_day=1.0, usd=2.5), "ben": KeyLimits(requests=1)}
+
+    async def spend(usd: float) -> Accounts:
+        accounts = Accounts(limits, file, clock)
+        ann = accounts.of("ann")
+        assert ann is not None
+        ann.admit()
+        ann.charge(Usage(usd=usd))
+        ann.charge(Usage(usd=float("nan")))
+        accounts.save()
+        return accounts
+
+    def refusal() -> Refusal:
+        ann = Accounts(limits, file, clock).of("ann")
+        assert ann is not None
+        with pytest.raises(Refusal) as caught:
+            ann.admit()
+        return caught.value
+
+    asyncio.run(spend(1.0))
+    assert (refusal().status, refusal().headers["retry-after"]) == (429, "86399")
+    clock.now += 86_400
+    asyncio.run(spend(1.5))
+    assert (refusal().status, refusal().code) == (402, "insufficient_quota")
+    clock.now += 86_400
+    assert refusal().status == 402
+    file.write_text("[1]")
+    with pytest.raises(UsageError, match="is not what this server wrote"):
+        Accounts(limits, file)
+
+
+def test_a_key_beyond_its_limit_is_told_when_and_others_go_on(teams: list[str]) -> None:
+    limits = {"ann": KeyLimits(requests=2), "ben": KeyLimits(usd=0.5)}
+    keys = Keys({"ann": hash_of(ANN), "ben": hash_of(BEN)}, limits)
+    with served(*teams, keys=keys) as server:
+        assert [ask(server, key=ANN)[0] for _ in range(2)] == [200, 200]
+        status, code, headers = ask(server, key=ANN)
+        assert (status, code) == (429, "rate_limit_exceeded")
+        assert 1 <= int(headers["retry-after"]) <= 60
+        assert [ask(server, key=BEN)[:2] for _ in range(3)] == [
+            (200, ""),
+            (200, ""),
+            (402, "insufficient_quota"),
+        ]
+        assert ask(server, key="c" * 32)[0] == 401
+
+
+def test_a_request_bounds_its_own_time_and_cost_within_the_servers(server: Server) -> None:
+    GATE.reset()
+    status, code, headers = ask(server, "dear", x_orchestrion_max_usd="0.2")
+    assert (status, code, headers["x-should-retry"]) == (402, "cost_limit", "false")
+    assert server.record()["usd"] == 0.25
+    assert ask(server, "dear", x_orchestrion_timeout="0.05")[:2] == (504, "timeout")
+    assert GATE.cancelled.wait(WAIT)
+    assert ask(server, x_orchestrion_max_usd="5")[0] == 200
+    for wrong in ("0", "-1", "nan", "1e9", "a", "1 2"):
+        assert ask(server, x_orchestrion_timeout=wrong)[0] == 400
+
+
+def test_what_a_cancelled_turn_paid_is_booked(teams: list[str]) -> None:
+    keys = Keys({"ann": hash_of(ANN)}, {"ann": KeyLimits(usd=0.5)})
+    with served(*teams, keys=keys) as server:
+        place = urlsplit(server.address)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
+        body = json.dumps(
+            {"model": "paid", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+        )
+        headers = {"content-type": "application/json", "authorization": f"Bearer {ANN}"}
+        connection.request("POST", PATH, body, headers)
+        assert GATE.came.acquire(timeout=WAIT)
+        connection.close()
+        record = server.record()
+        assert (record["error"], record["usd"], record["tokens"]) == ("client_gone", 0.5, 50)
+        assert ask(server, key=ANN)[:2] == (402, "insufficient_quota")
+
+
+def test_metrics_count_by_model_and_status_and_name_no_tenant(teams: list[str]) -> None:
+    keys = Keys({"tenant-ann": hash_of(ANN)})
+    with served(*teams, keys=keys) as server:
+        for model in ("echo", "echo", "other\nforged 1"):
+            ask(server, model, ANN)
+        ask(server)
+        place = urlsplit(server.address)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
+        connection.request("GET", "/metrics")
+        response = connection.getresponse()
+        assert (response.status, response.read()[:1]) == (401, b"{")
+        connection.request("GET", "/metrics", headers={"authorization": f"Bearer {ANN}"})
+        response = connection.getresponse()
+        text = response.read().decode()
+        assert response.headers["content-type"].startswith("text/plain")
+        connection.close()
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert lines['orchestrion_requests_total{model="echo",status="200"}'] == "2.0"
+    assert lines['orchestrion_requests_total{model="",status="404"}'] == "1.0"
+    assert lines['orchestrion_requests_total{model="",status="401"}'] == "2.0"
+    assert lines['orchestrion_request_seconds_count{model="echo"}'] == "2.0"
+    assert lines['orchestrion_tokens_total{model="echo"}'] == "10.0"
+    assert lines['orchestrion_usd_total{model="echo"}'] == "0.5"
+    assert lines["orchestrion_in_flight"] == "0.0"
+    assert "tenant" not in text
+    assert "forged" not in text
