@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.applications import Starlette
@@ -17,12 +17,14 @@ from orchestrion_serve.chat import ChatCompletions, error_of
 from orchestrion_serve.episodes import Episodes
 from orchestrion_serve.exchange import Dialect, as_json, endpoint, refused
 from orchestrion_serve.keys import Keys
+from orchestrion_serve.messages import Messages
 from orchestrion_serve.refusals import Refusal
 from orchestrion_serve.requests import Admission, Call, Log, Settings
+from orchestrion_serve.responses import Responses
 
 __all__ = ["Gateway"]
 
-DIALECTS: tuple[Dialect[Any], ...] = (ChatCompletions(),)
+DIALECTS: tuple[Dialect[Any], ...] = (ChatCompletions(), Responses(), Messages())
 """Protocols of one question and one answer."""
 
 
@@ -40,7 +42,7 @@ class Gateway:
         self, teams: Mapping[str, Trained], settings: Settings, keys: Keys | None, log: Log
     ) -> None:
         self._teams, self._log = teams, log
-        self._created = int(time.time())
+        self._opened = datetime.now(UTC).replace(microsecond=0)
         self._episodes = Episodes(teams, settings)
         self._admission = Admission(settings, keys, self._episodes.room)
 
@@ -78,17 +80,24 @@ class Gateway:
             name = request.path_params.get("name")
             if name is not None:
                 return as_json(self._model(self._episodes.known(name)), 200, call.headers)
-            models = [self._model(name) for name in self._teams]
-            return as_json({"object": "list", "data": models}, 200, call.headers)
+            names = list(self._teams)
+            models = [self._model(name) for name in names]
+            ends = (names[0], names[-1]) if names else (None, None)
+            pages = {"has_more": False, "first_id": ends[0], "last_id": ends[1]}
+            return as_json({"object": "list", "data": models, **pages}, 200, call.headers)
         except Refusal as refusal:
             return refused(call, refusal, error_of)
 
     def _model(self, name: str) -> dict[str, object]:
+        """Return a model, with OpenAI's fields and Anthropic's."""
         return {
             "id": name,
             "object": "model",
-            "created": self._created,
+            "created": int(self._opened.timestamp()),
             "owned_by": "orchestrion",
+            "type": "model",
+            "display_name": name,
+            "created_at": self._opened.isoformat(),
         }
 
 
