@@ -18,7 +18,16 @@ from orchestrion_serve.episodes import Episodes
 from orchestrion_serve.refusals import Refusal, gone
 from orchestrion_serve.requests import Admission, Call, Log
 
-__all__ = ["Dialect", "Question", "as_json", "encode", "endpoint", "event", "refused"]
+__all__ = [
+    "Dialect",
+    "Question",
+    "as_json",
+    "disconnected",
+    "encode",
+    "endpoint",
+    "event",
+    "refused",
+]
 
 encode = msgspec.json.encode
 
@@ -89,7 +98,7 @@ def endpoint(
             question = dialect.parse(await admission.admit(call, request))
             call.model = episodes.known(question.model)
             name = request.headers.get("idempotency-key")
-            leaving = partial(_disconnected, request)
+            leaving = partial(disconnected, request)
             events = episodes.run(call, question.text(), name, leaving, steps=question.steps)
             if question.streams:
                 written = dialect.events(call, question, events)
@@ -168,7 +177,7 @@ class _EventStream(Response):
             self._call.finish(status, code)
 
 
-async def _disconnected(request: Request) -> None:
+async def disconnected(request: Request) -> None:
     """Return when the client has gone; its body was read before."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

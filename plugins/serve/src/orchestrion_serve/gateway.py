@@ -16,6 +16,7 @@ from orchestrion.runs import Trained
 from orchestrion_serve.chat import ChatCompletions, error_of
 from orchestrion_serve.episodes import Episodes
 from orchestrion_serve.exchange import Dialect, as_json, endpoint, refused
+from orchestrion_serve.hosted import Hosted, Site, rpc_error
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.messages import Messages
 from orchestrion_serve.refusals import Refusal
@@ -44,6 +45,7 @@ class Gateway:
         self._teams, self._log = teams, log
         self._opened = datetime.now(UTC).replace(microsecond=0)
         self._episodes = Episodes(teams, settings)
+        self._site = Site(list(teams), settings.max_body, keys is not None)
         self._admission = Admission(settings, keys, self._episodes.room)
 
     def app(self) -> Starlette:
@@ -57,8 +59,15 @@ class Gateway:
     def _routes(self) -> list[BaseRoute]:
         """Return every route that is served."""
         shared = (self._admission, self._episodes, self._log)
+        tools = Hosted("mcp", "orchestrion_serve.mcp_tools:http_app", self._site, *shared)
+        agents = Hosted("a2a", "orchestrion_serve.a2a_agents:agent_app", self._site, *shared)
+        cards = Hosted("a2a", "orchestrion_serve.a2a_agents:card_app", self._site, *shared)
         return [
             *(Route(d.path, endpoint(d, *shared), methods=["POST"]) for d in DIALECTS),
+            Route("/mcp", tools, methods=["POST"]),
+            Route("/a2a/{model}", agents, methods=["POST"]),
+            Route("/a2a/{model}/.well-known/agent-card.json", cards, methods=["GET"]),
+            Route("/.well-known/agent-card.json", cards, methods=["GET"]),
             Route("/v1/models", self._models),
             Route("/v1/models/{name:path}", self._models),
             Route("/healthz", self._healthz),
@@ -105,5 +114,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     """Return errors of routing (404, 405) in the shape of the protocol they are nearest to."""
     assert isinstance(error, HTTPException)
     refusal = Refusal(error.status_code, "invalid_url", f"{request.method} is not served here")
-    shapes = (d.error for d in DIALECTS if request.url.path.startswith(d.path))
-    return as_json(next(shapes, error_of)(refusal), error.status_code, error.headers)
+    path = request.url.path
+    shapes = [d.error for d in DIALECTS if path.startswith(d.path)]
+    if path.startswith(("/mcp", "/a2a")):
+        shapes = [rpc_error]
+    return as_json([*shapes, error_of][0](refusal), error.status_code, error.headers)
