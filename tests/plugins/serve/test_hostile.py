@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import sys
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -153,6 +154,7 @@ def test_a_large_body_is_refused(server: Server) -> None:
         ({"host": "example.org"}, "/v1/chat/completions", "POST", 403),
         ({"idempotency-key": "x" * 256}, "/v1/chat/completions", "POST", 400),
         ({}, "/v1/chat/completions", "PUT", 405),
+        ({}, "/mcp", "GET", 405),
         ({}, "/v2", "POST", 404),
     ],
 )
@@ -162,6 +164,25 @@ def test_other_refusals_have_the_same_shape(
     found, data, _ = answer(server, chat(), headers, path, method)
     assert found == status
     assert data["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "package"),
+    [
+        ("/mcp", "POST", "mcp"),
+        ("/a2a/echo", "POST", "a2a"),
+        ("/a2a/echo/.well-known/agent-card.json", "GET", "a2a"),
+    ],
+)
+def test_a_protocol_whose_package_is_missing_is_named_and_the_others_go_on(
+    server: Server, path: str, method: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert package not in sys.modules, "it is imported when it is used"
+    monkeypatch.setitem(sys.modules, package, None)
+    status, data, _ = answer(server, chat(), path=path, method=method)
+    assert (status, data["error"]["data"]["code"]) == (501, "not_installed")
+    assert f"orchestrion-serve[{package}]" in data["error"]["message"]
+    assert answer(server, chat())[0] == 200
 
 
 def test_no_text_of_the_client_comes_back_in_headers_or_goes_into_the_log(server: Server) -> None:
