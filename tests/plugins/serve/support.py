@@ -8,9 +8,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 from attrs import define, field, frozen
 from orchestrion_serve import Keys, Serving, Settings, serving
 from orchestrion_serve.server import open_teams
@@ -30,6 +29,9 @@ from orchestrion import (
     Usage,
     View,
 )
+
+if TYPE_CHECKING:
+    import openai
 
 WAIT = 60.0
 """Seconds after which a test gives up."""
@@ -161,6 +163,8 @@ class Server:
 
     def client(self, **more: Any) -> openai.OpenAI:
         """Return a client that tries once."""
+        import openai
+
         settings = {"api_key": "none", "max_retries": 0, "timeout": WAIT, **more}
         return openai.OpenAI(base_url=f"{self.address}/v1", **settings)
 

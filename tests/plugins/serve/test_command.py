@@ -211,6 +211,7 @@ def test_a_wrong_file_of_keys_is_named_with_its_line(
         (["team.yaml", "team.yaml"], "two runs named 'team'"),
         (["missing"], "no run 'missing'"),
         (["team.yaml", "--max-body", "much"], "not a size"),
+        (["team.yaml", "--mcp", "--port", "0"], "there is no HTTP; leave --port out"),
     ],
 )
 def test_a_mistake_ends_the_command_with_what_to_do(
@@ -236,7 +237,8 @@ def test_neither_the_list_of_commands_nor_the_help_imports_the_server() -> None:
         script = (
             "import sys\nfrom orchestrion.cli import main\n"
             f"try:\n    main({words!r})\nexcept SystemExit:\n    pass\n"
-            "print(sorted({'starlette', 'uvicorn', 'msgspec', 'openai'} & set(sys.modules)))"
+            "foreign = {'starlette', 'uvicorn', 'msgspec', 'openai', 'mcp', 'a2a'}\n"
+            "print(sorted(foreign & set(sys.modules)))"
         )
         done = subprocess.run(
             [sys.executable, "-c", script], capture_output=True, text=True, check=True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import sys
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -86,6 +87,61 @@ def test_a_wrong_body_is_named_by_its_field(server: Server, body: bytes, param: 
     assert data["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": 5}, "input"),
+        ({"input": []}, "input"),
+        ({"input": " "}, "input"),
+        ({"input": [{"role": "boss", "content": "hi"}]}, "input[0].role"),
+        ({"input": [{"type": "function_call", "name": "f"}]}, "input[0]"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+            "input[0].content[0]",
+        ),
+        ({"input": [{"role": "assistant", "content": "hi"}]}, "input"),
+        ({"input": "hi", "tools": [{}]}, "tools"),
+        ({"input": "hi", "store": True}, "store"),
+        ({"input": "hi", "background": True}, "background"),
+        ({"input": "hi", "previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"input": "hi", "conversation": "conv_1"}, "conversation"),
+        ({"input": "hi", "prompt": {"id": "p"}}, "prompt"),
+        ({"input": "hi", "text": {"format": {"type": "json_object"}}}, "text.format"),
+    ],
+    ids=repr,
+)
+def test_what_a_response_cannot_be_made_of_is_named_by_its_field(
+    server: Server, fields: dict[str, Any], param: str
+) -> None:
+    body = json.dumps({"model": "echo", **fields}).encode()
+    status, data, _ = answer(server, body, path="/v1/responses")
+    assert (status, data["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ({"messages": [{"role": "assistant", "content": "hi"}]}, "messages"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+            "messages[0].content[0]",
+        ),
+        ({"system": [{"type": "image"}]}, "system[0]"),
+        ({"tools": [{}]}, "tools"),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
+    ],
+    ids=repr,
+)
+def test_what_a_message_cannot_be_made_of_is_named_by_its_field(
+    server: Server, fields: dict[str, Any], place: str
+) -> None:
+    status, data, _ = answer(server, chat(**fields), path="/v1/messages")
+    assert (status, data["error"]["type"]) == (400, "invalid_request_error")
+    assert data["error"]["message"].startswith(f"{place}: ")
+
+
 def test_a_large_body_is_refused(server: Server) -> None:
     status, data, _ = answer(server, b"x" * 10_000_000)
     assert (status, data["error"]["code"]) == (413, "body_too_large")
@@ -98,6 +154,7 @@ def test_a_large_body_is_refused(server: Server) -> None:
         ({"host": "example.org"}, "/v1/chat/completions", "POST", 403),
         ({"idempotency-key": "x" * 256}, "/v1/chat/completions", "POST", 400),
         ({}, "/v1/chat/completions", "PUT", 405),
+        ({}, "/mcp", "GET", 405),
         ({}, "/v2", "POST", 404),
     ],
 )
@@ -107,6 +164,25 @@ def test_other_refusals_have_the_same_shape(
     found, data, _ = answer(server, chat(), headers, path, method)
     assert found == status
     assert data["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "package"),
+    [
+        ("/mcp", "POST", "mcp"),
+        ("/a2a/echo", "POST", "a2a"),
+        ("/a2a/echo/.well-known/agent-card.json", "GET", "a2a"),
+    ],
+)
+def test_a_protocol_whose_package_is_missing_is_named_and_the_others_go_on(
+    server: Server, path: str, method: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert package not in sys.modules, "it is imported when it is used"
+    monkeypatch.setitem(sys.modules, package, None)
+    status, data, _ = answer(server, chat(), path=path, method=method)
+    assert (status, data["error"]["data"]["code"]) == (501, "not_installed")
+    assert f"orchestrion-serve[{package}]" in data["error"]["message"]
+    assert answer(server, chat())[0] == 200
 
 
 def test_no_text_of_the_client_comes_back_in_headers_or_goes_into_the_log(server: Server) -> None:
@@ -127,14 +203,17 @@ def test_a_header_split_over_lines_is_refused(server: Server) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 400")
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_goes_away_cancels_its_episode(server: Server, stream: bool) -> None:
+def test_a_client_that_goes_away_cancels_its_episode(
+    server: Server, stream: bool, path: str
+) -> None:
     GATE.reset()
     before = len(server.log)
     place = urlsplit(server.address)
-    body = chat(model="slow", stream=stream)
+    body = chat(model="slow", stream=stream, input="hi")
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
-    connection.request("POST", "/v1/chat/completions", body, JSON)
+    connection.request("POST", path, body, JSON)
     assert GATE.came.acquire(timeout=WAIT)
     connection.close()
     assert GATE.cancelled.wait(WAIT)

@@ -108,6 +108,51 @@ def test_a_turn_is_streamed_before_the_next_one_ends(tmp_path: Path) -> None:
         assert "".join(rest) == "What is it?"
 
 
+def test_a_response_has_the_input_and_the_usage_of_the_whole_team(server: Server) -> None:
+    with server.client() as client:
+        reply = client.responses.create(model="echo", instructions="Be brief.", input="Why?")
+        assert reply.output_text == "system: Be brief.\n\nWhy?"
+        assert (reply.status, len(reply.output)) == ("completed", 1)
+        assert reply.usage is not None
+        assert (reply.usage.input_tokens, reply.usage.output_tokens) == (6, 4)
+        # The next request has the answer, and its reasoning, among its input.
+        shown = client.responses.create(model="echo", input="Hi", reasoning={"summary": "auto"})
+        assert [item.type for item in shown.output] == ["reasoning", "reasoning", "message"]
+        conversation: Any = [{"role": "user", "content": "Hi"}, *shown.output]
+        conversation.append({"role": "user", "content": "And now?"})
+        reply = client.responses.create(model="echo", input=conversation)
+        assert reply.output_text == "user: Hi\nassistant: Hi\n\nAnd now?"
+        short = client.responses.create(model="short", input="Hi")
+        assert short.incomplete_details is not None
+
+
+def test_a_streamed_response_has_the_turns_as_reasoning(server: Server) -> None:
+    with (
+        server.client() as client,
+        client.responses.stream(
+            model="echo", input="Why?", extra_body={"orchestrion": {"steps": True}}
+        ) as stream,
+    ):
+        events = list(stream)
+        final = stream.get_final_response()
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert [event.type for event in events[:6]] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.reasoning_summary_part.added",
+        "response.reasoning_summary_text.delta",
+        "response.reasoning_summary_text.done",
+    ]
+    seen = [e.delta for e in events if e.type == "response.reasoning_summary_text.delta"]
+    assert seen == ["first: Why?\n", "second: Why?\n"]
+    assert [e.snapshot for e in events if e.type == "response.output_text.delta"] == ["Why?"]
+    assert final.output_text == "Why?"
+    assert final.usage is not None
+    assert final.usage.total_tokens == 10
+    assert [item.type for item in final.output] == ["reasoning", "reasoning", "message"]
+
+
 def test_the_models_are_the_configs(server: Server) -> None:
     with server.client() as client:
         assert [model.id for model in client.models.list()][:2] == ["echo", "draws"]
@@ -149,9 +194,13 @@ def test_errors_have_the_classes_of_the_client(
     code: str,
     stream: Any,
 ) -> None:
-    with server.client(max_retries=2) as client, pytest.raises(error) as caught:
-        client.chat.completions.create(model=model, messages=ASK, stream=stream)
-    assert (caught.value.status_code, caught.value.code) == (status, code)
+    with server.client(max_retries=2) as client:
+        with pytest.raises(error) as caught:
+            client.chat.completions.create(model=model, messages=ASK, stream=stream)
+        assert (caught.value.status_code, caught.value.code) == (status, code)
+        with pytest.raises(error) as caught:
+            client.responses.create(model=model, input="Why?", stream=stream)
+        assert (caught.value.status_code, caught.value.code) == (status, code)
 
 
 def test_an_error_after_the_first_event_ends_the_stream(tmp_path: Path) -> None:
@@ -167,6 +216,11 @@ def test_an_error_after_the_first_event_ends_the_stream(tmp_path: Path) -> None:
             list(stream)
         assert server.record()["status"] == 504
         assert GATE.cancelled.wait(WAIT)
+        steps: Any = {"summary": "auto"}
+        *_, last = client.responses.create(model="team", input="Hi", stream=True, reasoning=steps)
+        assert last.type == "response.failed"
+        assert last.response.error is not None
+        assert "longer than" in last.response.error.message
 
 
 def test_fifty_requests_run_at_once_and_the_next_is_told_to_wait(tmp_path: Path) -> None:

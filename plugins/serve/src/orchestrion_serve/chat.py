@@ -7,7 +7,6 @@ answer (`tools`, `functions`, `n` above 1, a `response_format`) is refused.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Annotated, Any, Literal
@@ -18,7 +17,7 @@ from msgspec import Meta, Struct
 from orchestrion import Episode, Status, Turn, Usage
 from orchestrion_serve.conversation import Extension, Part, decoded, text_of, transcript
 from orchestrion_serve.episodes import answer_of, line_of
-from orchestrion_serve.exchange import Dialect, encode
+from orchestrion_serve.exchange import Dialect, event
 from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import Call
 
@@ -74,7 +73,7 @@ class Chat(Struct):
         """
         fields = [f"messages[{index}].content" for index in range(len(self.messages))]
         said = [
-            (message.role, text_of(message.content, field, ["text"]))
+            (message.role, text_of(message.content, field))
             for message, field in zip(self.messages, fields, strict=True)
         ]
         return transcript(said, "messages", fields[-1])
@@ -116,21 +115,25 @@ class ChatCompletions(Dialect[Chat]):
         """Yield a piece for each turn and one for the answer; then why it ended, and the usage."""
         role = {"role": "assistant"}
         async with aclosing(events):
-            async for event in events:
-                if isinstance(event, Turn):
-                    yield _piece(call, {**role, "reasoning_content": line_of(event)})
+            async for happened in events:
+                if isinstance(happened, Turn):
+                    yield _piece(call, {**role, "reasoning_content": line_of(happened)})
                     role = {}
                 else:
-                    yield _piece(call, {**role, "content": answer_of(event)})
-                    yield _piece(call, {}, _reason(event))
+                    yield _piece(call, {**role, "content": answer_of(happened)})
+                    yield _piece(call, {}, _reason(happened))
                     if question.include_usage:
                         last = _named("chat.completion.chunk", call, [])
-                        yield _event({**last, "usage": _usage(event.usage)})
+                        yield event({**last, "usage": _usage(happened.usage)})
         yield b"data: [DONE]\n\n"
 
     def error(self, refusal: Refusal) -> dict[str, Any]:
         """Return the body of an error."""
         return error_of(refusal)
+
+    def failure(self, call: Call, refusal: Refusal, sent: int) -> bytes:
+        """Return the event that ends a stream with an error."""
+        return event(error_of(refusal))
 
 
 def error_of(refusal: Refusal) -> dict[str, Any]:
@@ -144,7 +147,7 @@ def _named(kind: str, call: Call, choices: list[Any]) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-{call.id}",
         "object": kind,
-        "created": int(time.time()),
+        "created": call.created,
         "model": call.model,
         "choices": choices,
     }
@@ -152,11 +155,7 @@ def _named(kind: str, call: Call, choices: list[Any]) -> dict[str, Any]:
 
 def _piece(call: Call, delta: Mapping[str, str], reason: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": reason}
-    return _event(_named("chat.completion.chunk", call, [choice]))
-
-
-def _event(data: Mapping[str, Any]) -> bytes:
-    return b"data: " + encode(data) + b"\n\n"
+    return event(_named("chat.completion.chunk", call, [choice]))
 
 
 def _reason(episode: Episode) -> str:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -18,6 +18,7 @@ from orchestrion.cli import block_option, in_loop, note, options, override_optio
 if TYPE_CHECKING:
     import asyncio
 
+    from orchestrion.runs import Trained
     from orchestrion_serve.keys import Keys
     from orchestrion_serve.requests import Settings
     from orchestrion_serve.versions import Versions
@@ -85,6 +86,11 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
     type=click.FloatRange(0, min_open=True),
     help="US dollars of a request; then 402.  [default: no cap]",
 )
+@click.option(
+    "--mcp",
+    is_flag=True,
+    help="Be an MCP server on standard input and output, instead of HTTP.",
+)
 @click.option("--hash-key", is_flag=True, help="Read a key from standard input, print its hash.")
 @override_option
 @block_option
@@ -100,11 +106,12 @@ def serve(
     max_body: int,
     drain: float,
     max_usd: float | None,
+    mcp: bool,
     hash_key: bool,
     overrides: tuple[str, ...],
     block: tuple[str, ...],
 ) -> None:
-    """Serve each RUN (or config) as a model, in the format of OpenAI's chat completions.
+    """Serve each RUN (or config) as a model: OpenAI's and Anthropic's formats, MCP and A2A.
 
     Nothing is learned. One line of JSON a request is printed, without its contents. SIGTERM or
     Ctrl-C lets requests in flight finish; a second one ends at once. SIGHUP opens each RUN anew.
@@ -118,10 +125,17 @@ def serve(
         raise UsageError("name a run or a config to serve")
     from orchestrion_serve.requests import Settings
 
-    keys = Keys.read(keys_file) if keys_file is not None else None
     settings = Settings(concurrency, timeout, max_body, drain, max_usd)
     blocked = [*options(ctx).block, *block]
-    in_loop(_serve(targets, overrides, blocked, host, port, settings, keys, _Lines()))
+    if mcp:
+        for name in ("host", "port", "keys_file", "max_body"):
+            if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+                option = name.removesuffix("_file").replace("_", "-")
+                raise UsageError(f"--mcp: there is no HTTP; leave --{option} out")
+        in_loop(_serve_stdio(targets, overrides, blocked, settings, _Lines(sys.stderr)))
+        return
+    keys = Keys.read(keys_file) if keys_file is not None else None
+    in_loop(_serve(targets, overrides, blocked, host, port, settings, keys, _Lines(sys.stdout)))
 
 
 async def _serve(
@@ -140,9 +154,7 @@ async def _serve(
 
     async with AsyncExitStack() as stack:
         teams = await open_teams(stack, targets, overrides, block)
-        for name, team in teams.items():
-            for line in team.notes:
-                note(f"{name}: {line}")
+        _notes(teams)
         stop = asyncio.Event()
         with _signals(stop), _reload_on_hangup(teams):
             async with serving(teams, host, port, settings, keys, log) as server:
@@ -154,6 +166,44 @@ async def _serve(
                 note("stopping: no new requests")
         if teams.failed.done():
             teams.failed.result()
+
+
+async def _serve_stdio(
+    targets: tuple[str, ...],
+    overrides: tuple[str, ...],
+    block: list[str],
+    settings: Settings,
+    log: _Lines,
+) -> None:
+    import asyncio
+
+    from orchestrion_serve.server import open_teams
+
+    try:
+        from orchestrion_serve.mcp_tools import StdioTools
+    except ImportError as error:
+        raise UsageError(f"--mcp: install orchestrion-serve[mcp]: {error}") from None
+
+    async with AsyncExitStack() as stack:
+        teams = await open_teams(stack, targets, overrides, block)
+        _notes(teams)
+        stop = asyncio.Event()
+        with _signals(stop):
+            tools = StdioTools(teams, settings, log)
+            note(f"serving {', '.join(teams)} by MCP on standard input and output")
+            working = asyncio.create_task(tools.serve())
+            waiting = asyncio.create_task(stop.wait())
+            await asyncio.wait({waiting, working}, return_when="FIRST_COMPLETED")
+            waiting.cancel()
+            note("stopping: no new calls")
+            await tools.drain()
+            await working
+
+
+def _notes(teams: Mapping[str, Trained]) -> None:
+    for name, team in teams.items():
+        for line in team.notes:
+            note(f"{name}: {line}")
 
 
 @contextmanager
@@ -209,10 +259,10 @@ def _reload_on_hangup(teams: Versions) -> Iterator[None]:
 
 
 class _Lines:
-    """Prints each record as one line of JSON on what is standard output now."""
+    """Prints each record as one line of JSON."""
 
-    def __init__(self) -> None:
-        self._stream = sys.stdout
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
 
     def __call__(self, record: Mapping[str, object]) -> None:
         """Print a record; whoever reads the lines may go away without ending the server."""

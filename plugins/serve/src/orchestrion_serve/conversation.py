@@ -48,19 +48,34 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise wrong(f"the body is not valid JSON: {error}", None) from None
 
 
-def text_of(content: str | Sequence[Part] | None, field: str, kinds: Sequence[str]) -> str:
+def text_of(
+    content: str | Sequence[Part] | None,
+    field: str,
+    kinds: Sequence[str] = ("text",),
+    ignored: Sequence[str] = (),
+) -> str:
     """Return the text of a message's content.
 
+    Args:
+        content: a text, or its parts.
+        field: where it is in the body.
+        kinds: the types of parts that are text.
+        ignored: the types of parts that are left out.
+
     Raises:
-        Refusal: a part of it is not text.
+        Refusal: a part is of another type.
     """
     if content is None or isinstance(content, str):
         return content or ""
+    texts = []
     for number, part in enumerate(content):
+        if part.type in ignored:
+            continue
         if part.type not in kinds or part.text is None:
             message = f"only parts of type `{kinds[0]}` are supported, not {part.type!r:.80}"
             raise wrong(message, f"{field}[{number}]")
-    return "\n".join(part.text or "" for part in content)
+        texts.append(part.text)
+    return "\n".join(texts)
 
 
 def transcript(said: Sequence[Said], field: str, last_field: str) -> str:
@@ -69,8 +84,10 @@ def transcript(said: Sequence[Said], field: str, last_field: str) -> str:
     Further lines of a labelled message are indented, so that no message can forge a label.
 
     Raises:
-        Refusal: the last message is empty or not the user's.
+        Refusal: there is no message, or the last one is empty or not the user's.
     """
+    if not said:
+        raise wrong("there is no message", field)
     *earlier, (role, last) = said
     if role != "user":
         raise wrong("the last message must have the role `user`", field)

@@ -18,7 +18,16 @@ from orchestrion_serve.episodes import Episodes
 from orchestrion_serve.refusals import Refusal, gone
 from orchestrion_serve.requests import Admission, Call, Log
 
-__all__ = ["Dialect", "Question", "as_json", "encode", "endpoint", "refused"]
+__all__ = [
+    "Dialect",
+    "Question",
+    "as_json",
+    "disconnected",
+    "encode",
+    "endpoint",
+    "event",
+    "refused",
+]
 
 encode = msgspec.json.encode
 
@@ -63,15 +72,19 @@ class Dialect(ABC, Generic[Q]):
     def events(
         self, call: Call, question: Q, events: AsyncGenerator[Turn | Episode, None]
     ) -> AsyncGenerator[bytes, None]:
-        """Yield a stream's events as they are sent, the last one included."""
+        """Yield a stream's events as they are sent, the last one included.
+
+        Nothing is yielded before the first turn or the answer, so that an error till then has a
+        status.
+        """
 
     @abstractmethod
     def error(self, refusal: Refusal) -> Any:
         """Return the body of an error."""
 
-    def failure(self, refusal: Refusal) -> bytes:
-        """Return the event that ends a stream with an error."""
-        return b"data: " + encode(self.error(refusal)) + b"\n\n"
+    @abstractmethod
+    def failure(self, call: Call, refusal: Refusal, sent: int) -> bytes:
+        """Return the event that ends a stream with an error, after so many that were sent."""
 
 
 def endpoint(
@@ -85,19 +98,18 @@ def endpoint(
             question = dialect.parse(await admission.admit(call, request))
             call.model = episodes.known(question.model)
             name = request.headers.get("idempotency-key")
-            leaving = partial(_disconnected, request)
+            leaving = partial(disconnected, request)
             events = episodes.run(call, question.text(), name, leaving, steps=question.steps)
             if question.streams:
-                # Until the first event there is something to say, an error has a status.
-                chunks = dialect.events(call, question, events)
-                return _EventStream(call, await anext(chunks), chunks, dialect.failure)
+                written = dialect.events(call, question, events)
+                return _EventStream(call, await anext(written), written, dialect.failure)
             turns = []
             async with aclosing(events):
-                async for event in events:
-                    if isinstance(event, Turn):
-                        turns.append(event)
+                async for happened in events:
+                    if isinstance(happened, Turn):
+                        turns.append(happened)
                     else:
-                        data = dialect.answer(call, question, turns, event)
+                        data = dialect.answer(call, question, turns, happened)
             call.finish(200)
             return as_json(data, 200, call.headers)
         except Refusal as refusal:
@@ -106,6 +118,12 @@ def endpoint(
             return refused(call, gone(), dialect.error)
 
     return answer
+
+
+def event(data: Mapping[str, Any], kind: str | None = None) -> bytes:
+    """Return a server-sent event."""
+    named = b"" if kind is None else b"event: " + kind.encode() + b"\n"
+    return named + b"data: " + encode(data) + b"\n\n"
 
 
 def refused(call: Call, refusal: Refusal, shape: Callable[[Refusal], Any]) -> Response:
@@ -127,7 +145,7 @@ class _EventStream(Response):
         call: Call,
         first: bytes,
         rest: AsyncGenerator[bytes, None],
-        failure: Callable[[Refusal], bytes],
+        failure: Callable[[Call, Refusal, int], bytes],
     ) -> None:
         headers = {**call.headers, "cache-control": "no-cache", "x-accel-buffering": "no"}
         super().__init__(None, 200, headers, "text/event-stream; charset=utf-8")
@@ -135,9 +153,10 @@ class _EventStream(Response):
         self._call, self._first, self._rest, self._failure = call, first, rest, failure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def write(event: bytes, more: bool = True) -> None:
-            await send({"type": "http.response.body", "body": event, "more_body": more})
+        async def write(body: bytes, more: bool = True) -> None:
+            await send({"type": "http.response.body", "body": body, "more_body": more})
 
+        sent = 1
         status, code = 499, "client_gone"  # unless it gets to the end
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         try:
@@ -145,11 +164,12 @@ class _EventStream(Response):
                 await send(start)
                 await write(self._first)
                 try:
-                    async for event in self._rest:
-                        await write(event)
+                    async for body in self._rest:
+                        await write(body)
+                        sent += 1
                 except Refusal as refusal:
                     status, code = refusal.status, refusal.code
-                    await write(self._failure(refusal), more=False)
+                    await write(self._failure(self._call, refusal, sent), more=False)
                 else:
                     await write(b"", more=False)
                     status, code = 200, ""
@@ -157,7 +177,7 @@ class _EventStream(Response):
             self._call.finish(status, code)
 
 
-async def _disconnected(request: Request) -> None:
+async def disconnected(request: Request) -> None:
     """Return when the client has gone; its body was read before."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,14 +16,17 @@ from orchestrion.runs import Trained
 from orchestrion_serve.chat import ChatCompletions, error_of
 from orchestrion_serve.episodes import Episodes
 from orchestrion_serve.exchange import Dialect, as_json, endpoint, refused
+from orchestrion_serve.hosted import Hosted, Site, rpc_error
 from orchestrion_serve.keys import Keys
+from orchestrion_serve.messages import Messages
 from orchestrion_serve.metrics import CONTENT_TYPE, Metrics
 from orchestrion_serve.refusals import Refusal
 from orchestrion_serve.requests import Admission, Call, Log, Settings
+from orchestrion_serve.responses import Responses
 
 __all__ = ["Gateway"]
 
-DIALECTS: tuple[Dialect[Any], ...] = (ChatCompletions(),)
+DIALECTS: tuple[Dialect[Any], ...] = (ChatCompletions(), Responses(), Messages())
 """Protocols of one question and one answer."""
 
 
@@ -40,10 +43,11 @@ class Gateway:
     def __init__(
         self, teams: Mapping[str, Trained], settings: Settings, keys: Keys | None, log: Log
     ) -> None:
-        self._created = int(time.time())
+        self._opened = datetime.now(UTC).replace(microsecond=0)
         self._episodes = Episodes(teams, settings)
         self._metrics = Metrics(log, self._episodes.running)
         self._teams, self._log, self._keys = teams, self._metrics, keys
+        self._site = Site(list(teams), settings.max_body, keys is not None)
         self._admission = Admission(settings, keys, self._episodes.room)
 
     def app(self) -> Starlette:
@@ -59,8 +63,15 @@ class Gateway:
     def _routes(self) -> list[BaseRoute]:
         """Return every route that is served."""
         shared = (self._admission, self._episodes, self._log)
+        tools = Hosted("mcp", "orchestrion_serve.mcp_tools:http_app", self._site, *shared)
+        agents = Hosted("a2a", "orchestrion_serve.a2a_agents:agent_app", self._site, *shared)
+        cards = Hosted("a2a", "orchestrion_serve.a2a_agents:card_app", self._site, *shared)
         return [
             *(Route(d.path, endpoint(d, *shared), methods=["POST"]) for d in DIALECTS),
+            Route("/mcp", tools, methods=["POST"]),
+            Route("/a2a/{model}", agents, methods=["POST"]),
+            Route("/a2a/{model}/.well-known/agent-card.json", cards, methods=["GET"]),
+            Route("/.well-known/agent-card.json", cards, methods=["GET"]),
             Route("/v1/models", self._models),
             Route("/v1/models/{name:path}", self._models),
             Route("/healthz", self._healthz),
@@ -91,17 +102,24 @@ class Gateway:
             name = request.path_params.get("name")
             if name is not None:
                 return as_json(self._model(self._episodes.known(name)), 200, call.headers)
-            models = [self._model(name) for name in self._teams]
-            return as_json({"object": "list", "data": models}, 200, call.headers)
+            names = list(self._teams)
+            models = [self._model(name) for name in names]
+            ends = (names[0], names[-1]) if names else (None, None)
+            pages = {"has_more": False, "first_id": ends[0], "last_id": ends[1]}
+            return as_json({"object": "list", "data": models, **pages}, 200, call.headers)
         except Refusal as refusal:
             return refused(call, refusal, error_of)
 
     def _model(self, name: str) -> dict[str, object]:
+        """Return a model, with OpenAI's fields and Anthropic's."""
         return {
             "id": name,
             "object": "model",
-            "created": self._created,
+            "created": int(self._opened.timestamp()),
             "owned_by": "orchestrion",
+            "type": "model",
+            "display_name": name,
+            "created_at": self._opened.isoformat(),
         }
 
 
@@ -109,5 +127,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     """Return errors of routing (404, 405) in the shape of the protocol they are nearest to."""
     assert isinstance(error, HTTPException)
     refusal = Refusal(error.status_code, "invalid_url", f"{request.method} is not served here")
-    shapes = (d.error for d in DIALECTS if request.url.path.startswith(d.path))
-    return as_json(next(shapes, error_of)(refusal), error.status_code, error.headers)
+    path = request.url.path
+    shapes = [d.error for d in DIALECTS if path.startswith(d.path)]
+    if path.startswith(("/mcp", "/a2a")):
+        shapes = [rpc_error]
+    return as_json([*shapes, error_of][0](refusal), error.status_code, error.headers)

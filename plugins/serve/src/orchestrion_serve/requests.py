@@ -54,6 +54,7 @@ class Call:
 
     def __init__(self, log: Log) -> None:
         self.id = uuid4().hex
+        self.created = int(time.time())
         self.tenant = ""
         self.model: str | None = None
         self.episode = ""
@@ -74,7 +75,7 @@ class Call:
     @property
     def headers(self) -> dict[str, str]:
         """Return the headers that name the request; all values are the server's own."""
-        named = {"x-request-id": self.id}
+        named = {"x-request-id": self.id, "request-id": self.id}
         return {**named, "x-orchestrion-episode": self.episode} if self.episode else named
 
     def turn_finished(self, turn: Turn) -> None:
@@ -166,7 +167,9 @@ class Admission:
                 raise Refusal(403, "forbidden_host", "without keys, only loopback hosts are served")
             return
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        name = self._keys.name_of(key.strip()) if scheme.lower() == "bearer" else None
+        if scheme.lower() != "bearer":
+            key = request.headers.get("x-api-key", "")
+        name = self._keys.name_of(key.strip())
         if name is None:
             message = "the API key is missing or wrong"
             headers = {"www-authenticate": "Bearer"}

@@ -1,0 +1,174 @@
+"""Protocols that are answered by their own SDK, behind the same admission as the others.
+
+A request is admitted and read here; the SDK then gets its body again, and calls back for an
+episode. The SDK is an optional dependency, imported at the first request that needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from attrs import frozen
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from orchestrion import Episode, Turn
+from orchestrion_serve.episodes import Episodes
+from orchestrion_serve.exchange import disconnected, refused
+from orchestrion_serve.refusals import Refusal, gone, wrong
+from orchestrion_serve.requests import Admission, Call, Log
+
+__all__ = ["Exchange", "Hosted", "Site", "exchange_of", "logged", "rpc_error"]
+
+KEY = "orchestrion.exchange"
+
+
+@frozen
+class Exchange:
+    """One request of a protocol with its own SDK."""
+
+    call: Call
+    episodes: Episodes
+    client_gone: Callable[[], Coroutine[Any, Any, None]]
+    name: str | None = None
+    """What the episode's key hangs on besides the tenant."""
+
+    def run(self, text: str, *, steps: bool) -> AsyncGenerator[Turn | Episode, None]:
+        """Return what `Episodes.run` yields for the call's model."""
+        return self.episodes.run(self.call, text, self.name, self.client_gone, steps=steps)
+
+
+@frozen
+class Site:
+    """What an SDK's application is made for."""
+
+    models: Sequence[str]
+    max_body: int
+    keyed: bool
+    """Whether clients need a key."""
+
+
+class Hosted:
+    """An ASGI application around that of a protocol's SDK.
+
+    Args:
+        extra: the SDK's package, which is also the extra that installs it.
+        factory: `module:function` that makes the SDK's application for a Site; the module is
+            imported at the first request.
+        site: what it is made for.
+        admission: which requests come in.
+        episodes: what runs them.
+        log: called once for a request that was refused or ran an episode.
+    """
+
+    def __init__(
+        self,
+        extra: str,
+        factory: str,
+        site: Site,
+        admission: Admission,
+        episodes: Episodes,
+        log: Log,
+    ) -> None:
+        self._extra, self._factory, self._site = extra, factory, site
+        self._admission, self._episodes, self._log = admission, episodes, log
+        self._app: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Admit a request, and answer it."""
+        call, request = Call(self._log), Request(scope, receive)
+        try:
+            if request.method == "POST":
+                body = await self._admission.admit(call, request)
+                _check(body)
+            else:
+                self._admission.authenticate(call, request)
+                body = b""
+            app = await self._loaded()
+        except Refusal as refusal:
+            return await refused(call, refusal, rpc_error)(scope, receive, send)
+        except ClientDisconnect:
+            return await refused(call, gone(), rpc_error)(scope, receive, send)
+        leaving = asyncio.create_task(disconnected(request))
+        unread = [body]
+
+        async def left() -> None:
+            await asyncio.wait({leaving})
+
+        async def replay() -> Message:
+            if unread:
+                return {"type": "http.request", "body": unread.pop(), "more_body": False}
+            await left()
+            return {"type": "http.disconnect"}
+
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.encode(), value.encode()) for name, value in call.headers.items()]
+                message = {**message, "headers": [*message["headers"], *own]}
+            await send(message)
+
+        name = request.headers.get("idempotency-key")
+        exchange = Exchange(call, self._episodes, left, name)
+        try:
+            await app({**scope, KEY: exchange}, replay, named)
+        finally:
+            leaving.cancel()
+
+    async def _loaded(self) -> ASGIApp:
+        """Return the SDK's application; the SDK is imported beside the event loop.
+
+        Raises:
+            Refusal: it is not installed.
+        """
+        if self._app is None:
+            module, _, name = self._factory.partition(":")
+            try:
+                loaded = await asyncio.to_thread(importlib.import_module, module)
+            except ImportError as error:
+                message = f"install `orchestrion-serve[{self._extra}]` on the server: {error}"
+                raise Refusal(501, "not_installed", message) from None
+            # It would write what clients sent to standard error.
+            logging.getLogger(self._extra).setLevel(logging.CRITICAL + 1)
+            self._app = getattr(loaded, name)(self._site)
+        return self._app
+
+
+def exchange_of(scope: Scope) -> Exchange:
+    """Return the admitted request of an SDK's scope."""
+    exchange: Exchange = scope[KEY]
+    return exchange
+
+
+@contextmanager
+def logged(call: Call) -> Iterator[None]:
+    """Log how the block ended: in it an episode runs and is answered."""
+    status, code = 499, "client_gone"
+    try:
+        yield
+        status, code = 200, ""
+    except Refusal as refusal:
+        status, code = refusal.status, refusal.code
+        raise
+    finally:
+        call.finish(status, code)
+
+
+def rpc_error(refusal: Refusal) -> dict[str, Any]:
+    """Return the body of an error as JSON-RPC has it."""
+    code = -32603 if refusal.status >= 500 else -32600
+    error = {"code": code, "message": str(refusal), "data": {"code": refusal.code}}
+    return {"jsonrpc": "2.0", "id": None, "error": error}
+
+
+def _check(body: bytes) -> None:
+    """Raise a Refusal if a body is not JSON: what an SDK says of it depends on the place."""
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise wrong(f"the body is not valid JSON: {error}", None) from None

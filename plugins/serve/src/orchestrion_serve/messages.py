@@ -1,0 +1,203 @@
+"""Anthropic's Messages.
+
+Format: https://docs.anthropic.com/en/api/messages. Sampling parameters such as `max_tokens` are
+ignored: the team's config decides them. Refused is what would change the answer's meaning: tools
+and a format of the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from orchestrion import Episode, Status, Turn, Usage
+from orchestrion_serve.conversation import Extension, Part, Said, decoded, text_of, transcript
+from orchestrion_serve.episodes import answer_of, line_of
+from orchestrion_serve.exchange import Dialect, event
+from orchestrion_serve.refusals import Refusal, wrong
+from orchestrion_serve.requests import Call
+
+__all__ = ["Messages"]
+
+KINDS = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""Kinds of errors by status; others are `invalid_request_error` or `api_error`."""
+
+
+class Message(Struct):
+    """One message of the conversation."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[Part]
+
+
+class Thinking(Struct):
+    """Whether the client wants to see how the answer came about."""
+
+    type: str
+    display: str | None = None
+
+
+class OutputConfig(Struct):
+    """How the answer is written."""
+
+    format: Any = None
+
+
+class Asked(Struct):
+    """The fields of a request that have an effect here, or would change the answer's meaning."""
+
+    model: str
+    messages: list[Message]
+    system: str | list[Part] | None = None
+    stream: bool | None = False
+    thinking: Thinking | None = None
+    orchestrion: Extension | None = None
+    tools: list[Any] | None = None
+    mcp_servers: list[Any] | None = None
+    output_config: OutputConfig | None = None
+
+    @property
+    def streams(self) -> bool:
+        """Return whether the answer is a stream of events."""
+        return bool(self.stream)
+
+    @property
+    def steps(self) -> bool:
+        """Return whether the answer contains each turn."""
+        if self.orchestrion is not None and self.orchestrion.steps:
+            return True
+        thinking = self.thinking
+        return (
+            thinking is not None
+            and thinking.type in ("enabled", "adaptive")
+            and thinking.display != "omitted"
+        )
+
+    def text(self) -> str:
+        """Return the problem: the messages, after the system prompt.
+
+        Raises:
+            Refusal: the last message is not the user's, or a part of one is not text.
+        """
+        system = text_of(self.system, "system")
+        said: list[Said] = [("system", system)] if system else []
+        field = "messages"
+        for index, message in enumerate(self.messages):
+            field = f"messages[{index}].content"
+            # A client sends the thinking of an earlier answer back.
+            ignored = ("thinking", "redacted_thinking") if message.role == "assistant" else ()
+            said.append((message.role, text_of(message.content, field, ignored=ignored)))
+        return transcript(said, "messages", field)
+
+
+_decoder = msgspec.json.Decoder(Asked)
+
+
+class Messages(Dialect[Asked]):
+    """The protocol of `POST /v1/messages`."""
+
+    path = "/v1/messages"
+
+    def parse(self, body: bytes) -> Asked:
+        """Return a request's body, checked; raise a Refusal if it is wrong."""
+        asked = decoded(_decoder, body)
+        for field in ("tools", "mcp_servers"):
+            if getattr(asked, field):
+                raise wrong("the team decides which tools it uses; leave this out", field)
+        if asked.output_config is not None and asked.output_config.format:
+            raise wrong("only answers of text are supported", "output_config.format")
+        return asked
+
+    def answer(self, call: Call, question: Asked, turns: list[Turn], episode: Episode) -> Any:
+        """Return the answer to a request that does not stream."""
+        answer = _block("text", answer_of(episode))
+        thinking = [_block("thinking", line_of(turn)) for turn in turns]
+        return {
+            **_message(call, [*thinking, answer]),
+            "stop_reason": _reason(episode),
+            "usage": _usage(episode.usage),
+        }
+
+    async def events(
+        self, call: Call, question: Asked, events: AsyncGenerator[Turn | Episode, None]
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the events of a block of thinking for each turn, and of one for the answer."""
+        index = 0
+        async with aclosing(events):
+            async for happened in events:
+                if isinstance(happened, Turn):
+                    kind, text = "thinking", line_of(happened)
+                else:
+                    kind, text = "text", answer_of(happened)
+                if index == 0:
+                    yield _event("message_start", message=_message(call, []))
+                empty = _block(kind, "")
+                yield _event("content_block_start", index=index, content_block=empty)
+                delta = {"type": f"{kind}_delta", kind: text}
+                yield _event("content_block_delta", index=index, delta=delta)
+                yield _event("content_block_stop", index=index)
+                index += 1
+                if isinstance(happened, Episode):
+                    ended = {"stop_reason": _reason(happened), "stop_sequence": None}
+                    yield _event("message_delta", delta=ended, usage=_usage(happened.usage))
+                    yield _event("message_stop")
+
+    def error(self, refusal: Refusal) -> dict[str, Any]:
+        """Return the body of an error; the message begins with the field that is wrong."""
+        other = "api_error" if refusal.status >= 500 else "invalid_request_error"
+        place = f"{refusal.param}: " if refusal.param else ""
+        error = {
+            "type": KINDS.get(refusal.status, other),
+            "message": f"{place}{refusal}",
+            "details": {"error_code": refusal.code},
+        }
+        return {"type": "error", "error": error}
+
+    def failure(self, call: Call, refusal: Refusal, sent: int) -> bytes:
+        """Return the event that ends a stream with an error."""
+        return event(self.error(refusal), "error")
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return event({"type": kind, **fields}, kind)
+
+
+def _block(kind: str, text: str) -> dict[str, str]:
+    """Return a block of content; thinking has no signature, as nobody checks it here."""
+    signature = {"signature": ""} if kind == "thinking" else {}
+    return {"type": kind, kind: text, **signature}
+
+
+def _message(call: Call, content: list[dict[str, str]]) -> dict[str, Any]:
+    return {
+        "id": f"msg_{call.id}",
+        "type": "message",
+        "role": "assistant",
+        "model": call.model,
+        "content": content,
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": _usage(Usage()),
+    }
+
+
+def _reason(episode: Episode) -> str:
+    return "max_tokens" if episode.status is Status.LIMIT else "end_turn"
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    """Return the usage of the whole team."""
+    return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}

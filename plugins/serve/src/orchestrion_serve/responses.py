@@ -1,0 +1,245 @@
+"""OpenAI's Responses: the newer of its protocols, served without stored state.
+
+Format: https://platform.openai.com/docs/api-reference/responses. As with chat completions, sampling
+parameters are ignored. Refused is what would change the answer's meaning: tools, a text format, and
+all that needs an earlier response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
+from itertools import count
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from orchestrion import Episode, Status, Turn, Usage
+from orchestrion_serve.chat import error_of
+from orchestrion_serve.conversation import Extension, Part, Said, decoded, text_of, transcript
+from orchestrion_serve.episodes import answer_of, line_of
+from orchestrion_serve.exchange import Dialect, event
+from orchestrion_serve.refusals import Refusal, wrong
+from orchestrion_serve.requests import Call
+
+__all__ = ["Responses"]
+
+
+class Item(Struct):
+    """One item of the input: a message, or the reasoning of an earlier answer."""
+
+    type: str = "message"
+    role: Literal["system", "developer", "user", "assistant"] | None = None
+    content: str | list[Part] | None = None
+
+
+class Reasoning(Struct):
+    """What a client wants to see of the reasoning."""
+
+    summary: str | None = None
+    generate_summary: str | None = None
+
+
+class Text(Struct):
+    """How the answer is written."""
+
+    format: dict[str, Any] | None = None
+
+
+class Asked(Struct):
+    """The fields of a request that have an effect here, or would change the answer's meaning."""
+
+    model: str
+    input: str | list[Item]
+    instructions: str | None = None
+    stream: bool | None = False
+    reasoning: Reasoning | None = None
+    orchestrion: Extension | None = None
+    text_: Text | None = msgspec.field(default=None, name="text")
+    tools: list[Any] | None = None
+    store: bool | None = None
+    background: bool | None = None
+    previous_response_id: str | None = None
+    conversation: Any = None
+    prompt: Any = None
+
+    @property
+    def streams(self) -> bool:
+        """Return whether the answer is a stream of events."""
+        return bool(self.stream)
+
+    @property
+    def steps(self) -> bool:
+        """Return whether the answer contains each turn."""
+        summary = self.reasoning and (self.reasoning.summary or self.reasoning.generate_summary)
+        return bool(summary) or (self.orchestrion is not None and self.orchestrion.steps)
+
+    def text(self) -> str:
+        """Return the problem: the input, after the instructions.
+
+        Raises:
+            Refusal: the last message is not the user's, or an item is not text.
+        """
+        said: list[Said] = [("system", self.instructions)] if self.instructions else []
+        field = "input"
+        if isinstance(self.input, str):
+            said.append(("user", self.input))
+        else:
+            for index, item in enumerate(self.input):
+                if item.type == "reasoning":  # of an earlier answer; what it led to follows
+                    continue
+                field = f"input[{index}]"
+                if item.type != "message" or item.role is None:
+                    message = f"only messages with a role are supported, not {item.type!r:.80}"
+                    raise wrong(message, field)
+                kinds = ("input_text", "output_text", "text")
+                text = text_of(item.content, f"{field}.content", kinds)
+                said.append((item.role, text))
+            field += ".content"
+        return transcript(said, "input", field)
+
+
+_decoder = msgspec.json.Decoder(Asked)
+
+
+class Responses(Dialect[Asked]):
+    """The protocol of `POST /v1/responses`."""
+
+    path = "/v1/responses"
+
+    def parse(self, body: bytes) -> Asked:
+        """Return a request's body, checked; raise a Refusal if it is wrong."""
+        asked = decoded(_decoder, body)
+        if asked.tools:
+            raise wrong("the team decides which tools it uses; leave this out", "tools")
+        if asked.text_ and asked.text_.format and asked.text_.format.get("type") != "text":
+            raise wrong("only the format `text` is supported", "text.format")
+        for field in ("store", "background", "previous_response_id", "conversation", "prompt"):
+            if getattr(asked, field):
+                message = "no response is stored here: send the conversation so far in `input`"
+                raise wrong(f"{message}, and leave `{field}` out", field)
+        return asked
+
+    def answer(self, call: Call, question: Asked, turns: list[Turn], episode: Episode) -> Any:
+        """Return the answer to a request that does not stream."""
+        message = _message(call, answer_of(episode))
+        steps = [_reasoning(call, index, line_of(turn)) for index, turn in enumerate(turns)]
+        return _ended(call, [*steps, message], episode)
+
+    async def events(
+        self, call: Call, question: Asked, events: AsyncGenerator[Turn | Episode, None]
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the events of an item of reasoning for each turn, and of one for the answer."""
+        number = count()
+        output: list[dict[str, Any]] = []
+
+        def numbered(kind: str, fields: Mapping[str, Any]) -> bytes:
+            return event({"type": kind, "sequence_number": next(number), **fields}, kind)
+
+        async with aclosing(events):
+            async for happened in events:
+                if isinstance(happened, Turn):
+                    item = _reasoning(call, len(output), line_of(happened))
+                else:
+                    item = _message(call, answer_of(happened))
+                if not output:
+                    started = {"response": _response(call, [], "in_progress")}
+                    yield numbered("response.created", started)
+                    yield numbered("response.in_progress", started)
+                for kind, fields in _item_events(item):
+                    yield numbered(kind, {"output_index": len(output), **fields})
+                output.append(item)
+                if isinstance(happened, Episode):
+                    response = _ended(call, output, happened)
+                    yield numbered(f"response.{response['status']}", {"response": response})
+
+    def error(self, refusal: Refusal) -> dict[str, Any]:
+        """Return the body of an error."""
+        return error_of(refusal)
+
+    def failure(self, call: Call, refusal: Refusal, sent: int) -> bytes:
+        """Return the event that ends a stream with an error."""
+        error = {"code": "server_error", "message": str(refusal)}
+        response = {**_response(call, [], "failed"), "error": error}
+        kind = "response.failed"
+        return event({"type": kind, "sequence_number": sent, "response": response}, kind)
+
+
+def _reasoning(call: Call, index: int, text: str) -> dict[str, Any]:
+    """Return a turn as an item of reasoning."""
+    summary = [{"type": "summary_text", "text": text}]
+    return {"id": f"rs_{call.id}_{index}", "type": "reasoning", "summary": summary}
+
+
+def _message(call: Call, text: str) -> dict[str, Any]:
+    """Return the answer as an item."""
+    return {
+        "id": f"msg_{call.id}",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}],
+    }
+
+
+def _item_events(item: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the kind and the fields of each event of an item, whose text comes in one piece."""
+    if item["type"] == "reasoning":
+        parts, of_part, of_text = "summary", "reasoning_summary_part", "reasoning_summary_text"
+        index, more, begun = "summary_index", {}, {**item, parts: []}
+    else:
+        parts, of_part, of_text = "content", "content_part", "output_text"
+        index, more = "content_index", {"logprobs": list[Any]()}
+        begun = {**item, parts: [], "status": "in_progress"}
+    [part] = item[parts]
+    place = {"item_id": item["id"], index: 0}
+    yield "response.output_item.added", {"item": begun}
+    yield f"response.{of_part}.added", {**place, "part": {**part, "text": ""}}
+    yield f"response.{of_text}.delta", {**place, **more, "delta": part["text"]}
+    yield f"response.{of_text}.done", {**place, **more, "text": part["text"]}
+    yield f"response.{of_part}.done", {**place, "part": part}
+    yield "response.output_item.done", {"item": item}
+
+
+def _ended(call: Call, output: list[dict[str, Any]], episode: Episode) -> dict[str, Any]:
+    """Return the response of an episode that gave an answer."""
+    limited = episode.status is Status.LIMIT
+    return {
+        **_response(call, output, "incomplete" if limited else "completed"),
+        "incomplete_details": {"reason": "max_output_tokens"} if limited else None,
+        "usage": _usage(episode.usage),
+    }
+
+
+def _response(call: Call, output: list[dict[str, Any]], status: str) -> dict[str, Any]:
+    return {
+        "id": f"resp_{call.id}",
+        "object": "response",
+        "created_at": call.created,
+        "status": status,
+        "model": call.model,
+        "output": output,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "parallel_tool_calls": False,
+        "tool_choice": "none",
+        "tools": [],
+        "temperature": None,
+        "top_p": None,
+        "store": False,
+        "usage": None,
+    }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    """Return the usage of the whole team."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    }

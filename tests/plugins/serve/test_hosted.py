@@ -1,0 +1,263 @@
+"""MCP's own client calls teams as tools, and A2A's calls them as agents."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import httpx2
+import pytest
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.helpers import get_message_text, get_stream_response_text
+from a2a.types import a2a_pb2 as a2a
+from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from orchestrion_serve import Keys, Settings
+from orchestrion_serve.keys import hash_of
+
+from tests.plugins.serve.support import GATE, WAIT, Server, config, served
+from tests.workspace import ROOT
+
+KEY = "a" * 32
+BEARER = {"authorization": f"Bearer {KEY}"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("teams")
+    teams = [
+        config(folder, "echo", {"first": "Says", "second": "Says"}),
+        config(folder, "broken", {"only": "Fails"}),
+        config(folder, "slow team", {"only": "Waits"}),
+    ]
+    keys = Keys({"ann": hash_of(KEY)})
+    with served(*teams, keys=keys, settings=Settings(concurrency=1)) as running:
+        yield running
+
+
+def raw(
+    server: Server, path: str, body: bytes, headers: dict[str, str] | None = None
+) -> http.client.HTTPConnection:
+    """Send a request by hand."""
+    place = urlsplit(server.address)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
+    accepted = {"accept": "application/json, text/event-stream", "a2a-version": "1.0"}
+    own = {"content-type": "application/json", **accepted, **BEARER, **(headers or {})}
+    connection.request("POST", path, body, own)
+    return connection
+
+
+def tool_call(name: str, **arguments: Any) -> bytes:
+    call = {"name": name, "arguments": arguments}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    return json.dumps(message).encode()
+
+
+def task(text: str) -> bytes:
+    said = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage"}
+    return json.dumps({**message, "params": {"message": said}}).encode()
+
+
+# ---------------------------------------------------------------------------- MCP
+
+
+async def use(client: Client, name: str, **arguments: Any) -> tuple[Any, list[str | None]]:
+    """Return a tool's result, and the messages of its progress."""
+    messages: list[str | None] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        messages.append(message)
+        assert progress == len(messages)
+
+    return await client.call_tool(name, arguments, progress_callback=note), messages
+
+
+async def check_echo(client: Client) -> Any:
+    """Check a team's answer, and its turns as progress."""
+    result, progress = await use(client, "echo", message="Why?")
+    assert not result.is_error
+    assert [block.text for block in result.content] == ["Why?"]
+    output = result.structured_content
+    assert (output["answer"], output["finish_reason"]) == ("Why?", "stop")
+    assert output["usage"] == {"input_tokens": 6, "output_tokens": 4, "usd": 0.5}
+    assert progress == ["first: Why?", "second: Why?"]
+    return output
+
+
+@pytest.mark.parametrize("era", ["auto", "legacy"])
+def test_each_team_is_a_tool_over_http(server: Server, era: str) -> None:
+    before = len(server.log)
+
+    async def main() -> None:
+        async with (
+            httpx2.AsyncClient(headers=BEARER) as web,
+            Client(
+                streamable_http_client(f"{server.address}/mcp", http_client=web), mode=era
+            ) as client,
+        ):
+            tools = (await client.list_tools()).tools
+            assert [tool.name for tool in tools] == ["echo", "broken", "slow_team"]
+            assert tools[0].output_schema is not None  # which the client holds the output against
+            output = await check_echo(client)
+            result, _ = await use(client, "broken", message="Why?")
+            assert result.is_error
+            assert "the agent is broken" in result.content[0].text
+            result, _ = await use(client, "echo", text="Why?")
+            assert result.is_error
+            with pytest.raises(MCPError, match="no tool 'other'"):
+                await use(client, "other", message="Why?")
+        lines = server.log[before:]
+        assert [(line["model"], line["status"]) for line in lines] == [
+            ("echo", 200),
+            ("broken", 502),
+            ("echo", 400),
+            (None, 404),
+        ]
+        assert {line["key"] for line in lines} == {"ann"}
+        assert (lines[0]["episode"], lines[0]["tokens"]) == (output["episode"], 10)
+
+    asyncio.run(main())
+
+
+def test_each_team_is_a_tool_over_standard_input_and_output(tmp_path: Path) -> None:
+    config(tmp_path, "echo", {"first": "Says", "second": "Says"})
+    command = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "orchestrion", "serve", "echo.yaml", "--mcp"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+    async def main() -> None:
+        async with Client(command) as client:
+            await check_echo(client)
+
+    asyncio.run(main())
+
+
+# ---------------------------------------------------------------------------- A2A
+
+
+def request(text: str, **more: Any) -> a2a.SendMessageRequest:
+    message = a2a.Message(message_id="m", role=a2a.ROLE_USER, parts=[a2a.Part(text=text)], **more)
+    return a2a.SendMessageRequest(message=message)
+
+
+def told(server: Server, model: str, asked: a2a.SendMessageRequest, **settings: Any) -> list[Any]:
+    """Return what A2A's client gets for a message to a team."""
+
+    async def main() -> list[Any]:
+        async with httpx.AsyncClient(headers=BEARER, timeout=WAIT) as web:
+            address = f"{server.address}/a2a/{model}"
+            card = await A2ACardResolver(web, address).get_agent_card()
+            assert card.security_schemes["key"].http_auth_security_scheme.scheme == "bearer"
+            client = ClientFactory(ClientConfig(httpx_client=web, **settings)).create(card)
+            return [event async for event in client.send_message(asked)]
+
+    return asyncio.run(main())
+
+
+def test_each_team_is_an_agent_that_answers_a_message(server: Server) -> None:
+    [answer] = told(server, "echo", request("Why?"), streaming=False)
+    assert get_message_text(answer.message) == "Why?"
+    own = answer.message.metadata["orchestrion"]
+    assert (own["usage"]["input_tokens"], own["finish_reason"]) == (6, "stop")
+    record = server.record()
+    while server.logged.acquire(blocking=False):  # of other tests
+        record = server.log[-1]
+    assert (record["episode"], record["key"], record["tokens"]) == (own["episode"], "ann", 10)
+
+
+def test_a_streamed_task_has_the_turns_and_the_answer(server: Server) -> None:
+    asked = request("Why?")
+    asked.metadata.update({"orchestrion": {"steps": True}})
+    events = told(server, "echo", asked)
+    assert [event.WhichOneof("payload") for event in events] == [
+        "task",
+        "status_update",
+        "status_update",
+        "artifact_update",
+        "status_update",
+    ]
+    texts = [get_stream_response_text(event) for event in events]
+    assert texts == ["", "first: Why?", "second: Why?", "Why?", ""]
+    assert events[-1].status_update.status.state == a2a.TASK_STATE_COMPLETED
+    *_, failed = told(server, "broken", asked)
+    assert failed.status_update.status.state == a2a.TASK_STATE_FAILED
+    assert "the agent is broken" in get_stream_response_text(failed)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    ("model", "asked", "error"),
+    [
+        ("echo", request(" "), InvalidParamsError),
+        ("echo", request("And now?", context_id="c"), InvalidParamsError),
+        ("echo", request("And now?", task_id="t"), TaskNotFoundError),
+        ("broken", request("Why?"), A2AError),
+    ],
+)
+def test_what_a_team_cannot_answer_is_an_error_of_the_protocol(
+    server: Server, model: str, asked: Any, error: type[A2AError], streaming: bool
+) -> None:
+    with pytest.raises(error):
+        told(server, model, asked, streaming=streaming)
+
+
+# ---------------------------------------------------------------------------- both
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/a2a/echo"])
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"{}", {"authorization": f"Bearer {'b' * 32}"}, 401),
+        (b"not json", {}, 400),
+        (b'{"id": "\\ud800"}', {}, 400),
+        (b"[" * 400_000, {}, 400),
+        (b"x" * 2_000_000, {}, 413),
+        (b"{}", {"content-type": "text/plain"}, 415),
+    ],
+    ids=["key", "json", "unicode", "deep", "large", "type"],
+)
+def test_a_refused_request_is_answered_in_json_rpc(
+    server: Server, path: str, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    connection = raw(server, path, body, headers)
+    response = connection.getresponse()
+    data = json.loads(response.read())
+    connection.close()
+    assert (response.status, data["jsonrpc"], data["id"]) == (status, "2.0", None)
+    assert data["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/mcp", tool_call("slow_team", message="wait")), ("/a2a/slow%20team", task("wait"))],
+)
+def test_a_client_that_goes_away_cancels_its_episode_and_makes_room(
+    server: Server, path: str, body: bytes
+) -> None:
+    GATE.reset()
+    before = len(server.log)
+    connection = raw(server, path, body)
+    assert GATE.came.acquire(timeout=WAIT)
+    other = raw(server, path, body)
+    response = other.getresponse()
+    assert (response.status, response.headers["retry-after"]) == (429, "1")
+    other.close()
+    connection.close()
+    assert GATE.cancelled.wait(WAIT)
+    while len(server.log) < before + 2:
+        server.record()
+    assert server.log[-1]["error"] == "client_gone"
