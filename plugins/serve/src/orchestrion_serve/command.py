@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrion import UsageError
-from orchestrion.cli import block_option, in_loop, note, options, override_option
+from orchestrion.cli import (
+    answer,
+    block_option,
+    emit,
+    in_loop,
+    json_option,
+    note,
+    options,
+    override_option,
+)
+from orchestrion_serve.use_options import open_uses, use_options
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,7 +31,7 @@ if TYPE_CHECKING:
     from orchestrion_serve.keys import Keys
     from orchestrion_serve.requests import Settings
 
-__all__ = ["serve"]
+__all__ = ["serve", "serve_log"]
 
 UNITS = {"": 1, "B": 1, "KB": 1_000, "MB": 1_000_000}
 
@@ -79,12 +89,14 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
     show_default=True,
     help="Seconds that requests in flight get after SIGTERM.",
 )
+@use_options(_Size())
 @click.option("--hash-key", is_flag=True, help="Read a key from standard input, print its hash.")
 @override_option
 @block_option
 @click.pass_context
 def serve(
     ctx: click.Context,
+    /,
     targets: tuple[str, ...],
     host: str,
     port: int,
@@ -96,11 +108,13 @@ def serve(
     hash_key: bool,
     overrides: tuple[str, ...],
     block: tuple[str, ...],
+    **use: Any,
 ) -> None:
     """Serve each RUN (or config) as a model, in the format of OpenAI's chat completions.
 
-    Nothing is learned. One line of JSON a request is printed, without its contents. SIGTERM or
-    Ctrl-C lets requests in flight finish; a second one ends at once.
+    Nothing is learned while it serves; `--log` keeps what can be learned from. One line of JSON a
+    request is printed, without its contents. SIGTERM or Ctrl-C lets requests in flight finish; a
+    second one ends at once.
     """
     from orchestrion_serve.keys import Keys, hash_of
 
@@ -114,7 +128,22 @@ def serve(
     keys = Keys.read(keys_file) if keys_file is not None else None
     settings = Settings(concurrency, timeout, max_body, drain)
     blocked = [*options(ctx).block, *block]
-    in_loop(_serve(targets, overrides, blocked, host, port, settings, keys, _Lines()))
+    in_loop(_serve(targets, overrides, blocked, host, port, settings, keys, _Lines(), use))
+
+
+@click.command("serve-log")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@json_option
+def serve_log(folder: Path, as_json: bool) -> None:
+    """Show what the log of a served model says: versions, feedback, and trials of versions."""
+    from orchestrion_serve.showing import document_of, lines_of
+
+    document = document_of(folder)
+    if as_json:
+        emit(document)
+        return
+    for line in lines_of(document):
+        answer(line)
 
 
 async def _serve(
@@ -126,6 +155,7 @@ async def _serve(
     settings: Settings,
     keys: Keys | None,
     log: _Lines,
+    use: Mapping[str, Any],
 ) -> None:
     import asyncio
 
@@ -136,9 +166,10 @@ async def _serve(
         for name, team in teams.items():
             for line in team.notes:
                 note(f"{name}: {line}")
+        uses = await open_uses(stack, teams, use, overrides, block)
         stop = asyncio.Event()
         with _signals(stop):
-            async with serving(teams, host, port, settings, keys, log) as server:
+            async with serving(teams, host, port, settings, keys, log, uses) as server:
                 note(f"serving {', '.join(teams)} at {server.address}/v1")
                 waiting = asyncio.create_task(stop.wait())
                 await asyncio.wait({waiting, server.done}, return_when="FIRST_COMPLETED")

@@ -16,6 +16,9 @@ from orchestrion.runs import Trained
 from orchestrion_serve.chat import ChatCompletions, error_of
 from orchestrion_serve.episodes import Episodes
 from orchestrion_serve.exchange import Dialect, as_json, endpoint, refused
+from orchestrion_serve.feedback import PATH as FEEDBACK
+from orchestrion_serve.feedback import feedback_endpoint
+from orchestrion_serve.in_use import InUse
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.refusals import Refusal
 from orchestrion_serve.requests import Admission, Call, Log, Settings
@@ -34,14 +37,20 @@ class Gateway:
         settings: the limits.
         keys: who may use it; None means everybody who reaches it by a loopback address.
         log: called once a request.
+        uses: by model name, what is logged and tried; empty where nothing is.
     """
 
     def __init__(
-        self, teams: Mapping[str, Trained], settings: Settings, keys: Keys | None, log: Log
+        self,
+        teams: Mapping[str, Trained],
+        settings: Settings,
+        keys: Keys | None,
+        log: Log,
+        uses: Mapping[str, InUse] | None = None,
     ) -> None:
-        self._teams, self._log = teams, log
+        self._teams, self._log, self._uses = teams, log, uses or {}
         self._created = int(time.time())
-        self._episodes = Episodes(teams, settings)
+        self._episodes = Episodes(teams, settings, self._uses)
         self._admission = Admission(settings, keys, self._episodes.room)
 
     def app(self) -> Starlette:
@@ -55,8 +64,10 @@ class Gateway:
     def _routes(self) -> list[BaseRoute]:
         """Return every route that is served."""
         shared = (self._admission, self._episodes, self._log)
+        feedback = feedback_endpoint(self._admission, self._uses, self._log)
         return [
             *(Route(d.path, endpoint(d, *shared), methods=["POST"]) for d in DIALECTS),
+            *([Route(FEEDBACK, feedback, methods=["POST"])] if self._uses else []),
             Route("/v1/models", self._models),
             Route("/v1/models/{name:path}", self._models),
             Route("/healthz", self._healthz),

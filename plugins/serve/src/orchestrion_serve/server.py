@@ -12,6 +12,7 @@ import uvicorn
 from orchestrion import UsageError
 from orchestrion.runs import Trained, open_run
 from orchestrion_serve.gateway import Gateway
+from orchestrion_serve.in_use import InUse
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.requests import Log, Settings, is_local
 
@@ -48,6 +49,7 @@ async def serving(
     settings: Settings | None = None,
     keys: Keys | None = None,
     log: Log | None = None,
+    uses: Mapping[str, InUse] | None = None,
 ) -> AsyncIterator[Serving]:
     """Serve opened teams until the block ends; requests in flight are finished then.
 
@@ -58,6 +60,7 @@ async def serving(
         settings: the limits.
         keys: who may use it; needed for a host that other machines can reach.
         log: called with a record once a request; None logs nothing.
+        uses: by model name, what `in_use` opened; None learns nothing from use.
 
     Raises:
         UsageError: the host needs keys, the address cannot be used, or a team's task takes no text.
@@ -67,7 +70,7 @@ async def serving(
     for name, team in teams.items():
         if not hasattr(team.engine.team.task, "problem_from"):
             raise UsageError(f"{name}: its task takes no free text, so it cannot be served")
-    gateway = Gateway(teams, settings or Settings(), keys, log or _silent)
+    gateway = Gateway(teams, settings or Settings(), keys, log or _silent, uses)
     config = uvicorn.Config(
         gateway.app(),
         lifespan="off",
