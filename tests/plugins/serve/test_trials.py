@@ -126,7 +126,7 @@ class Drawing(Policy):
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
         """Return a draw each."""
-        drawn = [key.random().choices(list(CHANCES), CHANCES.values())[0] for key in keys]
+        drawn = [key.random().choices(list(CHANCES), list(CHANCES.values()))[0] for key in keys]
         return [Decision((Activation(n),), logp=log(CHANCES[n])) for n in drawn]
 
 

@@ -1,4 +1,4 @@
-"""Commands: `logs` imports and checks logs, `ope` judges policies by one, `learn` learns from it."""
+"""Commands: `logs` imports and checks logs; `ope` judges policies by one; `learn` learns."""
 
 from __future__ import annotations
 
