@@ -13,7 +13,7 @@ from typing import Any
 import openai
 from attrs import define, field, frozen
 from orchestrion_serve import Keys, Serving, Settings, serving
-from orchestrion_serve.in_use import UseSettings, in_use
+from orchestrion_serve.in_use import UseSettings, using
 from orchestrion_serve.server import open_teams
 
 from orchestrion import (
@@ -187,7 +187,7 @@ def served(
                 new = None
                 if canary is not None:
                     new = await stack.enter_async_context(open_run(canary))
-                uses = dict(await stack.enter_async_context(in_use(teams, use, new, print)))
+                uses = dict(await stack.enter_async_context(using(teams, use, new, print)))
             async with serving(teams, "127.0.0.1", 0, settings, keys, write, uses) as running:
                 servers.append(Server(running, asyncio.get_running_loop(), log))
                 ready.set()

@@ -34,7 +34,7 @@ class Episodes:
     Args:
         teams: by model name.
         settings: the limits.
-        uses: by model name, what is logged and tried; see `in_use`.
+        uses: by model name, what is logged and tried; see `using`.
     """
 
     def __init__(

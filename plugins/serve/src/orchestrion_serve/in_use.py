@@ -32,7 +32,7 @@ from orchestrion.runs import RunReader, Trained
 from orchestrion_serve.canary import Canary, Trial, trials_of
 from orchestrion_serve.exploring import Exploration, Trace, Watched
 
-__all__ = ["Answered", "InUse", "UseSettings", "in_use"]
+__all__ = ["Answered", "InUse", "UseSettings", "using"]
 
 Note = Callable[[str], None]
 CHECKS = 64
@@ -371,7 +371,7 @@ class _Waiting:
 
 
 @asynccontextmanager
-async def in_use(
+async def using(
     teams: Mapping[str, Trained],
     settings: UseSettings,
     new: Trained | None = None,

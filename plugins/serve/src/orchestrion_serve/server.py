@@ -60,7 +60,7 @@ async def serving(
         settings: the limits.
         keys: who may use it; needed for a host that other machines can reach.
         log: called with a record once a request; None logs nothing.
-        uses: by model name, what `in_use` opened; None learns nothing from use.
+        uses: by model name, what `using` opened; None learns nothing from use.
 
     Raises:
         UsageError: the host needs keys, the address cannot be used, or a team's task takes no text.

@@ -95,7 +95,7 @@ async def open_uses(
         raise UsageError("--explore-budget has no effect without --explore")
     from orchestrion.runs import open_run
     from orchestrion_serve.canary import Trial
-    from orchestrion_serve.in_use import UseSettings, in_use
+    from orchestrion_serve.in_use import UseSettings, using
 
     asked = {"share": given["share"], "requests": given["trial_requests"]}
     if given["undecided"] is not None:
@@ -118,4 +118,4 @@ async def open_uses(
         new = await stack.enter_async_context(open_run(canary, overrides, block))
         if not hasattr(new.engine.team.task, "problem_from"):
             raise UsageError(f"{canary}: its task takes no free text, so it cannot be served")
-    return await stack.enter_async_context(in_use(teams, settings, new, note))
+    return await stack.enter_async_context(using(teams, settings, new, note))
