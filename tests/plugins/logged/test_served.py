@@ -94,3 +94,24 @@ def test_a_line_of_a_served_log_is_no_decision_in_a_file(tmp_path: Path) -> None
     with pytest.raises(UsageError, match=r"log.jsonl:1: is a line of a served log"):
         read(path)
     assert os.listdir(tmp_path) == ["log.jsonl"]
+
+
+def test_after_a_full_disk_another_file_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    with ServedLog(tmp_path, SIZE) as log:
+        log.append(decision("before"), ServedRequest("before"))
+        monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:20]))
+        with pytest.raises(StoreError, match="cut off after 20 bytes"):
+            log.append(decision("lost"), ServedRequest("lost"))
+        monkeypatch.undo()
+        log.append(decision("after"), ServedRequest("after"))
+    assert list(read(tmp_path).served) == ["before", "after"]
+
+
+def test_the_folder_above_a_log_is_none(tmp_path: Path) -> None:
+    with ServedLog(tmp_path / "logs" / "model", SIZE):
+        pass
+    with pytest.raises(UsageError, match="is no log of a served model"):
+        read(tmp_path / "logs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -269,7 +270,8 @@ def learn(
         return 0
     note(f"run: {folder}")
     for one in summary.contenders:
-        answer(f"{one.name}: solved {one.solved.mean:.1%}, reward {one.reward.mean:.3f}")
+        reward = "" if isnan(one.reward.mean) else f", reward {one.reward.mean:.3f}"
+        answer(f"{one.name}: solved {one.solved.mean:.1%}{reward}")
     return 0
 
 

@@ -69,6 +69,8 @@ def read(path: Path) -> Log:
         UsageError: it cannot be read, or lines are wrong; the first few are named.
     """
     folder = path.is_dir()
+    if folder and not segments(path):
+        raise UsageError(f"{path}: is no log of a served model; name a folder with 000001.jsonl")
     problems: list[str] = []
     notes: list[str] = []
     lines: list[tuple[str, Any]] = []

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from msgspec import Meta, Struct
 
-from orchestrion import StoreError
+from orchestrion import StoreError, hidden_bytes
 from orchestrion.runs import make_folder
 from orchestrion_logged.records import Logged, LogWriter, Name, Share, checked
 
@@ -133,6 +133,8 @@ class ServedLog:
         self._removed = removed
         self._most = max(size // FILES, SMALLEST)
         self._mutex = threading.Lock()
+        self._torn = False
+        """Whether the last line may be cut off, as the disk was full."""
         try:
             self._lock: int | None = _locked(folder / "lock")
             last = int(files[-1].stem) if (files := segments(folder)) else 0
@@ -158,11 +160,16 @@ class ServedLog:
         with self._mutex:
             if self._lock is None:
                 raise StoreError(f"{self.folder}: is closed")
-            self._writer.write(text := b"".join(lines))
-            number = self.number
+            if self._torn or self._written >= self._most:
+                try:
+                    self._rotate()
+                except OSError as error:
+                    raise StoreError(f"{self.folder}: cannot be written to: {error}") from error
+            text, number = hidden_bytes(b"".join(lines)), self.number
+            self._torn = True
+            self._writer.write(text)
+            self._torn = False
             self._written += len(text)
-            if self._written >= self._most:
-                self._rotate()
             return number
 
     def sync(self) -> None:
@@ -213,9 +220,11 @@ class ServedLog:
     def _rotate(self) -> None:
         """Begin a new file, and remove the oldest ones beyond the size."""
         # Feedback in the next file may be about requests in this one.
-        os.fsync(self._writer.fileno())
-        self._writer.close()
+        before = self._writer
+        os.fsync(before.fileno())
         self._begin(self.number + 1)
+        self._torn = False
+        before.close()
         files = segments(self.folder)
         sizes = [path.stat().st_size for path in files]
         while sum(sizes) + self._most > self._size and len(files) > 2:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from attrs import frozen
@@ -27,10 +27,20 @@ from orchestrion_logged import (
     read,
 )
 
-from orchestrion import Episode, Key, Observation, Problem, StoreError, Turn, load_function
+from orchestrion import (
+    Episode,
+    Key,
+    Observation,
+    OrchestrionError,
+    Problem,
+    StoreError,
+    Turn,
+    load_function,
+)
 from orchestrion.runs import RunReader, Trained
 from orchestrion_serve.canary import Canary, Trial, trials_of
 from orchestrion_serve.exploring import Exploration, Trace, Watched
+from orchestrion_serve.refusals import encodable
 
 __all__ = ["Answered", "InUse", "UseSettings", "using"]
 
@@ -197,8 +207,8 @@ class InUse:
         )
         try:
             number = self._log.append(*lines, request)
-        except StoreError as error:
-            self._say_once(f"requests are not logged: {error}")
+        except (OrchestrionError, TypeError, ValueError) as error:  # the answer goes out anyway
+            self._say_once(f"a request is not logged: {error}")
             return
         self._known(request, number)
         if (canary := self.canary) is not None and request.canary == canary.new:
@@ -225,7 +235,7 @@ class InUse:
                     cost=turn.usage.cost if turn is not None else 0.0,
                     episode=answered.request.served,
                     step=step,
-                    answer=turn.output.content if turn is not None and contents else "",
+                    answer=encodable(turn.output.content) if turn is not None and contents else "",
                     status="cancelled" if stopped else turn.status if turn else "completed",
                 )
             )
@@ -272,7 +282,11 @@ class InUse:
         return name if request is not None and request.tenant == tenant else None
 
     async def feedback(
-        self, identity: str, score: float, comment: str = "", by: Any = "user"
+        self,
+        identity: str,
+        score: float,
+        comment: str = "",
+        by: Literal["user", "verifier"] = "user",
     ) -> str:
         """Return "recorded", "corrected" or "unchanged", when that is on disk.
 
@@ -346,7 +360,10 @@ class InUse:
         """Put a step on record."""
         if step is None:
             return
-        self._log.step(_changed(step, time=round(time.time(), 3)))
+        try:
+            self._log.step(_changed(step, time=round(time.time(), 3)))
+        except StoreError as error:  # a restart computes it anew
+            self._say_once(f"a step is not logged: {error}")
         if step.step != "serving":
             self._note(f"{self.model}: {step.step}: {step.version}")
 
@@ -415,7 +432,7 @@ def _context(problem: Problem, shown: Observation | None, contents: bool) -> Con
     shown = shown or Observation()
     return Context(
         problem.id if contents else "",
-        problem.text if contents else "",
+        encodable(problem.text) if contents else "",
         problem.category,
         problem.data if contents else None,
         tuple(shown.features),
