@@ -99,6 +99,12 @@ def circle(requests: int, seed: int) -> None:
     ):
         use(desk, address, requests, Key(seed).child("second"))
     print(command("serve-log", "logs/desk"))
+    with server("runs/desk-1", "--canary", "desk.yaml", "--share", "0.2", "--log", "logs") as (
+        address,
+        _,
+    ):
+        use(desk, address, requests, Key(seed).child("third"), model="desk-1")
+    print(command("serve-log", "logs/desk-1"))
     # What is computed from the log again, to the bit: versions, estimates, the trial.
     again = command("ope", "logs/desk", "--cost-weight", str(COST_WEIGHT), "--json")
     assert again == command("ope", "logs/desk", "--cost-weight", str(COST_WEIGHT), "--json")

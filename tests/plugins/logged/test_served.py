@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from orchestrion_logged import Context, Feedback, Logged, ServedLog, ServedRequest, read
+from orchestrion_logged import Context, Feedback, Logged, ServedLog, ServedRequest, ServedStep, read
 
 from orchestrion import StoreError, UsageError
 
@@ -107,7 +107,15 @@ def test_after_a_full_disk_another_file_is_begun(
             log.append(decision("lost"), ServedRequest("lost"))
         monkeypatch.undo()
         log.append(decision("after"), ServedRequest("after"))
-    assert list(read(tmp_path).served) == ["before", "after"]
+        log.step(ServedStep("serving", "v1"))
+    with (tmp_path / "steps.jsonl").open("a") as steps:
+        steps.write('{"step":"prom')
+    with ServedLog(tmp_path, SIZE) as log:
+        log.step(ServedStep("rolled back", "v1"))
+    content = read(tmp_path)
+    assert list(content.served) == ["before", "after"]
+    assert [step.step for step in content.steps] == ["serving", "rolled back"]
+    assert "a step that was cut off" in content.notes[-1]
 
 
 def test_the_folder_above_a_log_is_none(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from attrs import Factory, frozen
 
 from orchestrion import UsageError
 from orchestrion_logged.records import Logged, LoggedEpisode, check_record
-from orchestrion_logged.served import Feedback, ServedRequest, ServedStep, segments
+from orchestrion_logged.served import STEPS, Feedback, ServedRequest, ServedStep, segments
 
 __all__ = ["Log", "read", "read_log"]
 
@@ -87,6 +87,9 @@ def read(path: Path) -> Log:
                     wrong = f"`features` has {count} numbers, but {width} in the first line"
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             wrong = str(error)
+        if wrong and folder and where.startswith(str(path / STEPS)):
+            notes.append(f"left out: a step that was cut off: {where}")
+            continue
         if wrong:
             problems.append(f"{where}: {wrong}")
             if len(problems) == _REPORTED:
@@ -182,7 +185,7 @@ def _lines_of_file(path: Path) -> Iterator[tuple[str, bytes]]:
 def _lines_of_folder(folder: Path, notes: list[str]) -> Iterator[tuple[str, bytes]]:
     torn = 0
     try:
-        steps = folder / "steps.jsonl"
+        steps = folder / STEPS
         for path in [*segments(folder), *([steps] if steps.exists() else [])]:
             try:
                 content = path.read_bytes()

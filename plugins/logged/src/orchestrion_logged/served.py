@@ -33,6 +33,7 @@ except ImportError:  # pragma: no cover - systems without flock
 
 __all__ = ["Feedback", "ServedLog", "ServedRequest", "ServedStep", "segments"]
 
+STEPS = "steps.jsonl"
 SMALLEST = 1 << 16
 """The least bytes of a file before the next one is begun."""
 FILES = 8
@@ -138,7 +139,7 @@ class ServedLog:
         try:
             self._lock: int | None = _locked(folder / "lock")
             last = int(files[-1].stem) if (files := segments(folder)) else 0
-            self._steps = LogWriter(folder / "steps.jsonl")
+            self._steps = LogWriter(folder / STEPS)
             self._begin(last + 1)
         except OSError as error:
             raise StoreError(f"{folder}: cannot be written to: {error}") from error
