@@ -127,11 +127,18 @@ def asked(
         yield f"request-{i}", question, key.child("tells", i).uniform() < tells
 
 
-def use(desk: Desk, address: str, requests: int, key: Key, tells: float = 0.5) -> Sequence[str]:
+def use(
+    desk: Desk,
+    address: str,
+    requests: int,
+    key: Key,
+    tells: float = 0.5,
+    model: str = "desk",
+) -> Sequence[str]:
     """Ask, and send feedback on a share of the answers, by default half; return the ids."""
     client, ids = Client(address), []
     for name, question, told in asked(desk, requests, key, tells):
-        identity, answer = client.ask(question, name=f"{key.hex()[:6]}-{name}")
+        identity, answer = client.ask(question, model, f"{key.hex()[:6]}-{name}")
         ids.append(identity)
         if told:
             status, reply = client.tell(identity, desk.score(question, answer))
