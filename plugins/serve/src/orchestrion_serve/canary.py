@@ -73,6 +73,11 @@ class Canary:
     def __attrs_post_init__(self) -> None:
         self.comparison = Comparison(self.trial.alpha)
 
+    @property
+    def versions(self) -> tuple[str, str]:
+        """Return the two that are compared."""
+        return self.old, self.new
+
     def assign(self, key: Key) -> tuple[bool, float]:
         """Return whether the new version answers an episode, and the probability of that answer."""
         share = {"promoted": 1.0, "rolled back": 0.0}.get(self.verdict or "", self.trial.share)

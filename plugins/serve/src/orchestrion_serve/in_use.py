@@ -130,6 +130,8 @@ class InUse:
         self._checking: set[asyncio.Task[None]] = set()
         self._syncing, self._waiting = asyncio.Lock(), _Waiting()
         self.canary: Canary | None = None
+        self._serving = ""
+        """The version that serves, apart from one that is tried."""
         folder = settings.folder / model
         self._log = ServedLog(folder, settings.size, note, self._removed)
         try:
@@ -147,10 +149,10 @@ class InUse:
             self._known(request, self._log.number - 1)
         for score in log.scores:
             self._scored(score)
-        serving = [step.version for step in log.steps if step.step == "serving"]
-        old, run = self._version(team)[0], str(team.directory or "")
-        if serving[-1:] != [old]:
-            self._step(ServedStep("serving", old, {"run": run}))
+        for step in log.steps:
+            if step.step == "serving":
+                self._serving = step.version
+        old = self._version(team)[0]
         if self._new is None:
             return None
         new = self._version(self._new)[0]
@@ -169,9 +171,10 @@ class InUse:
 
     def version_for(self, team: Trained, key: Key) -> tuple[Trained, float]:
         """Return the version that answers an episode, and the probability of that."""
-        if self.canary is None or self._new is None:
-            return team, 1.0
-        new, share = self.canary.assign(key)
+        canary = self.canary
+        if canary is None or self._new is None or self._version(team)[0] != canary.old:
+            return team, 1.0  # nothing is tried, or beside another version than this one
+        new, share = canary.assign(key)
         return (self._new if new else team), share
 
     def begin(
@@ -180,13 +183,14 @@ class InUse:
         """Return the record of a request whose episode is about to begin."""
         version, policy = self._version(team)
         canary = self.canary
+        tried = canary is not None and canary.verdict is None and version in canary.versions
         request = ServedRequest(
             identity,
             self.model,
             version,
             tenant,
             key.hex(),
-            canary=canary.new if canary is not None and canary.verdict is None else "",
+            canary=canary.new if canary is not None and tried else "",
             share=share,
         )
         return Answered(request, policy, policy.follow(key, problem.text), problem)
@@ -251,6 +255,9 @@ class InUse:
             if (place := engine.places.get(id(policy))) is not None:
                 engine.places[id(watched)] = place
             known = self._versions[team] = (version_of(team), watched)
+            if team is not self._new and known[0] != self._serving:
+                self._serving = known[0]
+                self._step(ServedStep("serving", known[0], {"run": str(team.directory or "")}))
         return known
 
     def _known(self, request: ServedRequest, number: int) -> None:
