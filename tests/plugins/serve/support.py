@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
 from orchestrion_serve import Keys, Serving, Settings, serving
+from orchestrion_serve.in_use import UseSettings, using
 from orchestrion_serve.server import open_teams
 
 from orchestrion import (
@@ -29,6 +30,7 @@ from orchestrion import (
     Usage,
     View,
 )
+from orchestrion.runs import open_run
 
 if TYPE_CHECKING:
     import openai
@@ -180,7 +182,11 @@ class Server:
 
 @contextmanager
 def served(
-    *targets: str, settings: Settings | None = None, keys: Keys | None = None
+    *targets: str,
+    settings: Settings | None = None,
+    keys: Keys | None = None,
+    use: UseSettings | None = None,
+    canary: str | None = None,
 ) -> Iterator[Server]:
     """Serve configs in a thread until the block ends."""
     GATE.reset()
@@ -198,7 +204,13 @@ def served(
 
         async with AsyncExitStack() as stack:
             teams = await open_teams(stack, targets)
-            async with serving(teams, settings=settings, keys=keys, log=write) as running:
+            uses = {}
+            if use is not None:
+                new = None
+                if canary is not None:
+                    new = await stack.enter_async_context(open_run(canary))
+                uses = dict(await stack.enter_async_context(using(teams, use, new, print)))
+            async with serving(teams, "127.0.0.1", 0, settings, keys, write, uses) as running:
                 servers.append(Server(running, asyncio.get_running_loop(), log))
                 ready.set()
                 await stopped.wait()

@@ -211,7 +211,7 @@ def test_a_wrong_file_of_keys_is_named_with_its_line(
         (["team.yaml", "team.yaml"], "two runs named 'team'"),
         (["missing"], "no run 'missing'"),
         (["team.yaml", "--max-body", "much"], "not a size"),
-        (["team.yaml", "--mcp", "--port", "0"], "there is no HTTP; leave --port out"),
+        (["team.yaml", "--mcp", "--port", "0"], "--port acts over HTTP only"),
     ],
 )
 def test_a_mistake_ends_the_command_with_what_to_do(

@@ -1,8 +1,10 @@
-"""Commands: `logs` imports and checks logs; `ope` evaluates policies on a log."""
+"""Commands: `logs` imports and checks logs; `ope` judges policies by one; `learn` learns."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +24,17 @@ from orchestrion.cli import (
 )
 
 if TYPE_CHECKING:
+    from orchestrion.runs import Report
     from orchestrion_logged.decisions import Decisions, Floats
     from orchestrion_logged.evaluating import Judged
     from orchestrion_logged.importing import Imported
     from orchestrion_logged.records import LoggedEpisode
 
-__all__ = ["logs", "ope"]
+__all__ = ["learn", "logs", "ope"]
 
 FILE = click.Path(path_type=Path, dir_okay=False)
+LOG = click.Path(path_type=Path)
+"""A file, or the folder of a served team."""
 REFUSED = 3
 """The exit code if there is no estimate."""
 
@@ -40,13 +45,16 @@ def logs() -> None:
 
 
 @logs.command("check")
-@click.argument("log", type=FILE)
+@click.argument("log", type=LOG)
 @json_option
 def check(log: Path, as_json: bool) -> int:
     """Read LOG strictly, and print a summary."""
-    from orchestrion_logged.records import read_log
+    from orchestrion_logged.reading import read
 
-    episodes = read_log(log)
+    content = read(log)
+    for text in content.notes:
+        note(text)
+    episodes = content.episodes
     lines = [line for episode in episodes for line in episode]
     times: dict[str, int] = {}
     for line in lines:
@@ -138,7 +146,7 @@ def _write(log: Path, imported: Imported) -> int:
 
 
 @click.command("ope")
-@click.argument("log", type=FILE)
+@click.argument("log", type=LOG)
 @click.option("--policy", "target", metavar="RUN|CONFIG", help="The policy to evaluate.")
 @click.option(
     "--cost-weight",
@@ -180,13 +188,13 @@ def ope(
     """
     from orchestrion_logged.decisions import as_decisions, choices_of
     from orchestrion_logged.evaluating import Evaluator, estimated_propensities
-    from orchestrion_logged.records import read_log
+    from orchestrion_logged.reading import read
 
     if overrides and target is None:
         raise UsageError("-o has no effect without --policy; name one")
-    episodes = read_log(log)
+    content = read(log)
+    episodes, notes = content.episodes, [*content.notes]
     blocked = [*options(ctx).block, *block]
-    notes: list[str] = []
     wanted = None
     if target is None:
         decisions = as_decisions(episodes, choices_of(episodes), cost_weight, str(log))
@@ -219,6 +227,93 @@ def ope(
         for line in _lines(judged):
             answer(line)
     return REFUSED if asked and all(one.refusal for one in asked) else 0
+
+
+# ----------------------------------------------------------------------------------- learn
+
+
+@click.command("learn")
+@click.argument("log", type=LOG)
+@click.option("--from", "source", required=True, metavar="RUN|CONFIG", help="The team that learns.")
+@click.option(
+    "--cost-weight",
+    type=click.FloatRange(min=0),
+    help="Of cost against score; by default that of the team's reward, if it has one.",
+)
+@override_option
+@block_option
+@json_option
+@click.pass_context
+def learn(
+    ctx: click.Context,
+    log: Path,
+    source: str,
+    cost_weight: float | None,
+    overrides: tuple[str, ...],
+    block: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Make a new run: the team of RUN, with a policy that learned from LOG.
+
+    LOG is a file of decisions, or the folder of a served team, which may go on serving. The new
+    run has the config of RUN with the trainer `from-logs`, and the policy `values` if it has
+    another one; it is evaluated as any run.
+    """
+    from orchestrion_logged.reading import read
+
+    blocked = [*options(ctx).block, *block]
+    for text in read(log).notes:
+        note(text)
+    folder, summary = in_loop(_learned(log.resolve(), source, cost_weight, overrides, blocked))
+    if as_json:
+        emit({"run": str(folder), "report": summary.as_json()})
+        return 0
+    note(f"run: {folder}")
+    for one in summary.contenders:
+        reward = "" if isnan(one.reward.mean) else f", reward {one.reward.mean:.3f}"
+        answer(f"{one.name}: solved {one.solved.mean:.1%}{reward}")
+    return 0
+
+
+async def _learned(
+    log: Path,
+    source: str,
+    cost_weight: float | None,
+    overrides: Sequence[str],
+    block: Sequence[str],
+) -> tuple[Path, Report]:
+    """Train a new run, and return its folder and its report."""
+    import json
+
+    from orchestrion.config import load
+    from orchestrion.runs import run_directory, train
+
+    directory = run_directory(source)
+    path = Path(source) if directory is None else directory / "config.yaml"
+    before = load(path, block=block)
+    weight = cost_weight
+    if weight is None and before.reward is not None:
+        weight = getattr(before.components[before.reward].component, "cost_weight", None)
+    # Flow mappings of JSON are YAML.
+    trainer = {"use": "from-logs", "log": str(log), "cost_weight": weight}
+    changes = [f"trainer={json.dumps(trainer)}"]
+    if before.components[before.policy].found.component.name != "values":
+        changes.append("policy={use: values}")
+    config = load(path, [*changes, *overrides], block=block)
+    base = path.stem if directory is None else re.sub(r"-\d+$", "", directory.name)
+    folder = _folder(Path(config.run.directory), config.run.name, base)
+    return folder, await train(config, folder)
+
+
+def _folder(root: Path, name: str | None, base: str) -> Path:
+    """The folder of a new run: the name that the config gives, or the next number."""
+    root = root.expanduser()
+    if name is not None and not (root / name).exists():
+        return root / name
+    number = 1
+    while (root / f"{base}-{number}").exists():
+        number += 1
+    return root / f"{base}-{number}"
 
 
 async def _target(

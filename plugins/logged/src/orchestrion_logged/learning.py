@@ -33,7 +33,7 @@ from orchestrion_values import ValuePolicy
 from orchestrion import Metrics, Plan, Session, Split, Trainer, UsageError
 from orchestrion_logged.decisions import Decisions, Floats, as_decisions
 from orchestrion_logged.fitting import Shape, choose, fit
-from orchestrion_logged.records import read_log
+from orchestrion_logged.reading import read_log
 from orchestrion_logged.ridges import Inputs, Ridges, inputs_of
 
 if TYPE_CHECKING:

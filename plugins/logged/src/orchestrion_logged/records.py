@@ -11,11 +11,8 @@ decompressed.
 
 from __future__ import annotations
 
-import codecs
-import gzip
 import os
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -24,10 +21,8 @@ from msgspec import Meta, Struct
 
 from orchestrion import StoreError, UsageError
 
-__all__ = ["Context", "LogWriter", "Logged", "LoggedEpisode", "check_record", "encode", "read_log"]
+__all__ = ["Context", "LogWriter", "Logged", "LoggedEpisode", "check_record", "checked", "encode"]
 
-_REPORTED = 5
-"""The maximum of errors that are reported for one file."""
 _LEAST = 1e-6
 """With a smaller propensity, one decision would outweigh a million others."""
 _MOST = 1e9
@@ -126,64 +121,21 @@ def check_record(record: Logged) -> str:
     return ""
 
 
-def read_log(path: Path) -> list[LoggedEpisode]:
-    """Return the episodes of a log, in the order in which they begin.
+def checked(record: Logged, where: Path) -> bytes:
+    """Return the line of a decision, with its end, after checking it as a reader would.
 
     Raises:
-        UsageError: the file cannot be read, or lines are wrong; the first few are named.
+        UsageError: the record contradicts itself; see `check_record`.
     """
-    problems: list[str] = []
-    episodes: dict[str, list[tuple[int, Logged]]] = {}
-    width: int | None = None
-    for number, line in enumerate(_lines(path), 1):
-        line = line.strip()
-        if not line:
-            continue
-        try:
-            record = _DECODER.decode(line)
-            count = len(record.context.features)
-            width = count if width is None else width
-            wrong = check_record(record)
-            if not wrong and count != width:
-                wrong = f"`features` has {count} numbers, but {width} in the first line"
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            wrong = str(error)
-        if wrong:
-            problems.append(f"{path}:{number}: {wrong}")
-            if len(problems) == _REPORTED:
-                break
-            continue
-        episodes.setdefault(record.episode or f"\0{number}", []).append((number, record))
-    if not problems:
-        problems = [text for steps in episodes.values() if (text := _gap(path, steps))][:_REPORTED]
-    if problems:
-        raise UsageError("\n".join(problems))
-    if not episodes:
-        raise UsageError(f"{path}: holds no decisions")
-    return [
-        tuple(record for _, record in sorted(steps, key=lambda item: item[1].step))
-        for steps in episodes.values()
-    ]
-
-
-def _gap(path: Path, steps: Sequence[tuple[int, Logged]]) -> str:
-    """The error in the steps of an episode; "" if there is none."""
-    for place, (number, record) in enumerate(sorted(steps, key=lambda item: item[1].step)):
-        if record.step != place:
-            what = "repeated" if record.step < place else f"there, but step {place} is missing"
-            return f"{path}:{number}: episode {record.episode!r}: step {record.step} is {what}"
-    return ""
-
-
-def _lines(path: Path) -> Iterator[bytes]:
+    if wrong := check_record(record):
+        raise UsageError(f"{where}: this decision cannot be logged: {wrong}")
+    line = encode(record)
+    # Types are not checked when a record is made.
     try:
-        with path.open("rb") as file:
-            packed = path.suffix == ".gz"
-            lines = gzip.GzipFile(fileobj=file) if packed else file
-            for number, line in enumerate(lines):
-                yield line if number else line.removeprefix(codecs.BOM_UTF8)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
+        _DECODER.decode(line)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{where}: this decision cannot be logged: {error}") from error
+    return line + b"\n"
 
 
 class LogWriter:
@@ -222,22 +174,30 @@ class LogWriter:
             UsageError: the record contradicts itself; see `check_record`.
             StoreError: the file is closed, or the disk is full.
         """
-        if wrong := check_record(record):
-            raise UsageError(f"{self.path}: this decision cannot be logged: {wrong}")
-        if self._file is None:
-            raise StoreError(f"{self.path}: is closed")
-        line = encode(record)
-        # Types are not checked when a record is made, so it is decoded as a reader would.
+        self.write(checked(record, self.path))
+
+    def write(self, lines: bytes) -> None:
+        """Add lines in a single append.
+
+        Raises:
+            StoreError: the file is closed, or the disk is full.
+        """
         try:
-            _DECODER.decode(line)
-        except msgspec.DecodeError as error:
-            raise UsageError(f"{self.path}: this decision cannot be logged: {error}") from error
-        try:
-            done = os.write(self._file, line + b"\n")
+            done = os.write(self.fileno(), lines)
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written to: {error}") from error
-        if done != len(line) + 1:
+        if done != len(lines):
             raise StoreError(f"{self.path}: the line was cut off after {done} bytes; make room")
+
+    def fileno(self) -> int:
+        """Return the file's descriptor.
+
+        Raises:
+            StoreError: the file is closed.
+        """
+        if self._file is None:
+            raise StoreError(f"{self.path}: is closed")
+        return self._file
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""

@@ -22,6 +22,7 @@ from orchestrion import (
     UsageError,
     choice_name,
     choices,
+    replace,
 )
 
 if TYPE_CHECKING:  # numpy, too, is imported when it is first used: `validate` needs none
@@ -132,9 +133,11 @@ class NeuralPolicy(Reading):
             total = look.below[-1]
             if greedy and not situation.training:
                 place = look.logp.index(max(look.logp))
-            else:
-                # Strictly below the last sum, so that a choice of weight 0 is never hit.
-                place = bisect_right(look.below, key.uniform() * total)
+                best = self._decision(look, place) if total else STUCK
+                decisions.append(replace(best, logp=0.0))  # nothing was drawn
+                continue
+            # Strictly below the last sum, so that a choice of weight 0 is never hit.
+            place = bisect_right(look.below, key.uniform() * total)
             known = look.decisions.get(place)
             decisions.append(known or (self._decision(look, place) if total else STUCK))
         return decisions

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from orchestrion import names_on_first_use
 
 if TYPE_CHECKING:
+    from orchestrion_serve.in_use import UseSettings as UseSettings
+    from orchestrion_serve.in_use import using as using
     from orchestrion_serve.keys import Keys as Keys
     from orchestrion_serve.requests import Settings as Settings
     from orchestrion_serve.server import Serving as Serving
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
+        "orchestrion_serve.in_use": "UseSettings using",
         "orchestrion_serve.keys": "Keys",
         "orchestrion_serve.requests": "Settings",
         "orchestrion_serve.server": "Serving serving",

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from orchestrion import UsageError
-from orchestrion.cli import block_option, in_loop, note, options, override_option
+from orchestrion.cli import (
+    answer,
+    block_option,
+    emit,
+    in_loop,
+    json_option,
+    note,
+    options,
+    override_option,
+)
+from orchestrion_serve.use_options import open_uses, use_options
 
 if TYPE_CHECKING:
     import asyncio
@@ -23,7 +33,7 @@ if TYPE_CHECKING:
     from orchestrion_serve.requests import Settings
     from orchestrion_serve.versions import Versions
 
-__all__ = ["serve"]
+__all__ = ["serve", "serve_log"]
 
 UNITS = {"": 1, "B": 1, "KB": 1_000, "MB": 1_000_000}
 
@@ -91,12 +101,14 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
     is_flag=True,
     help="Be an MCP server on standard input and output, instead of HTTP.",
 )
+@use_options(_Size())
 @click.option("--hash-key", is_flag=True, help="Read a key from standard input, print its hash.")
 @override_option
 @block_option
 @click.pass_context
 def serve(
     ctx: click.Context,
+    /,
     targets: tuple[str, ...],
     host: str,
     port: int,
@@ -110,11 +122,13 @@ def serve(
     hash_key: bool,
     overrides: tuple[str, ...],
     block: tuple[str, ...],
+    **use: Any,
 ) -> None:
     """Serve each RUN (or config) as a model: OpenAI's and Anthropic's formats, MCP and A2A.
 
-    Nothing is learned. One line of JSON a request is printed, without its contents. SIGTERM or
-    Ctrl-C lets requests in flight finish; a second one ends at once. SIGHUP opens each RUN anew.
+    Nothing is learned while it serves; `--log` keeps what can be learned from. One line of JSON a
+    request is printed, without its contents. SIGTERM or Ctrl-C lets requests in flight finish; a
+    second one ends at once. SIGHUP opens each RUN anew.
     """
     from orchestrion_serve.keys import Keys, hash_of
 
@@ -128,14 +142,40 @@ def serve(
     settings = Settings(concurrency, timeout, max_body, drain, max_usd)
     blocked = [*options(ctx).block, *block]
     if mcp:
-        for name in ("host", "port", "keys_file", "max_body"):
-            if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-                option = name.removesuffix("_file").replace("_", "-")
-                raise UsageError(f"--mcp: there is no HTTP; leave --{option} out")
+        _refuse_with_mcp(ctx)
         in_loop(_serve_stdio(targets, overrides, blocked, settings, _Lines(sys.stderr)))
         return
     keys = Keys.read(keys_file) if keys_file is not None else None
-    in_loop(_serve(targets, overrides, blocked, host, port, settings, keys, _Lines(sys.stdout)))
+    lines = _Lines(sys.stdout)
+    in_loop(_serve(targets, overrides, blocked, host, port, settings, keys, lines, use))
+
+
+def _refuse_with_mcp(ctx: click.Context) -> None:
+    """Refuse the options that only act over HTTP.
+
+    Raises:
+        UsageError: one of them was given.
+    """
+    both = {"concurrency", "timeout", "drain", "max_usd", "mcp", "overrides", "block", "targets"}
+    for param in ctx.command.params:
+        given = ctx.get_parameter_source(param.name or "")
+        if param.name not in both and given is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(f"--mcp: {param.opts[0]} acts over HTTP only; leave it out")
+
+
+@click.command("serve-log")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@json_option
+def serve_log(folder: Path, as_json: bool) -> None:
+    """Show what the log of a served model says: versions, feedback, and trials of versions."""
+    from orchestrion_serve.showing import document_of, lines_of
+
+    document = document_of(folder)
+    if as_json:
+        emit(document)
+        return
+    for line in lines_of(document):
+        answer(line)
 
 
 async def _serve(
@@ -147,6 +187,7 @@ async def _serve(
     settings: Settings,
     keys: Keys | None,
     log: _Lines,
+    use: Mapping[str, Any],
 ) -> None:
     import asyncio
 
@@ -155,9 +196,10 @@ async def _serve(
     async with AsyncExitStack() as stack:
         teams = await open_teams(stack, targets, overrides, block)
         _notes(teams)
+        uses = await open_uses(stack, teams, use, overrides, block)
         stop = asyncio.Event()
         with _signals(stop), _reload_on_hangup(teams):
-            async with serving(teams, host, port, settings, keys, log) as server:
+            async with serving(teams, host, port, settings, keys, log, uses) as server:
                 note(f"serving {', '.join(teams)} at {server.address}/v1")
                 waiting = asyncio.create_task(stop.wait())
                 ends: list[asyncio.Future[Any]] = [waiting, server.done, teams.failed]

@@ -22,6 +22,7 @@ from orchestrion import (
     hidden,
 )
 from orchestrion.runs import Trained
+from orchestrion_serve.in_use import Answered, InUse
 from orchestrion_serve.refusals import Refusal, encodable, failed, gone, stopping, wrong
 from orchestrion_serve.requests import Call, Settings
 
@@ -39,16 +40,22 @@ class Episodes:
     Args:
         teams: by model name.
         settings: the limits.
+        uses: by model name, what is logged and tried; see `using`.
     """
 
-    def __init__(self, teams: Mapping[str, Trained], settings: Settings) -> None:
-        self._teams, self._settings = teams, settings
+    def __init__(
+        self,
+        teams: Mapping[str, Trained],
+        settings: Settings,
+        uses: Mapping[str, InUse] | None = None,
+    ) -> None:
+        self._teams, self._settings, self._uses = teams, settings, uses or {}
         self._calls: dict[str, Call] = {}
         self._work: set[asyncio.Task[Episode]] = set()
         self.draining = False
-        observers = _Observers(self._calls)
+        self._observers = _Observers(self._calls)
         for team in teams.values():
-            team.engine.observers = observers
+            team.engine.observers = self._observers
 
     def room(self, reading: int = 0) -> None:
         """Return if another episode may start, beside those that run and are being read.
@@ -140,18 +147,33 @@ class Episodes:
     def _start(self, call: Call, text: str, name: str | None) -> asyncio.Task[Episode]:
         """Start the episode of a request."""
         self.room()
-        team = self._team(call)
-        problem, key = _problem(team, text), _key(team, call, name)
+        team, use, answered = self._team(call), self._uses.get(call.model or ""), None
+        key = _key(team, call, name)
+        if use is not None:
+            team, share = use.version_for(team, key)
+            team.engine.observers = self._observers
+        problem = _problem(team, text)
         call.episode = key.hex()
-        work = asyncio.create_task(team.engine.run(call.id, problem, key))
+        if use is not None:
+            answered = use.begin(call.id, call.tenant, team, problem, key, share)
+        policy = answered.policy if answered is not None else None
+        work = asyncio.create_task(team.engine.run(call.id, problem, key, policy))
         self._work.add(work)
         self._calls[call.id] = call
-        work.add_done_callback(lambda work: self._ended(call, work))
+        work.add_done_callback(lambda work: self._ended(call, work, use, answered))
         return work
 
-    def _ended(self, call: Call, work: asyncio.Task[Episode]) -> None:
+    def _ended(
+        self,
+        call: Call,
+        work: asyncio.Task[Episode],
+        use: InUse | None,
+        answered: Answered | None,
+    ) -> None:
         """Forget an episode: called once for each that started, however it ended."""
         self._work.discard(work)
+        if use is not None and answered is not None:
+            use.ended(answered, None if work.cancelled() or work.exception() else work.result())
         del self._calls[call.id]
 
     def _episode_of(self, work: asyncio.Task[Episode]) -> Episode:

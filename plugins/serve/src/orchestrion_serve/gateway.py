@@ -16,7 +16,10 @@ from orchestrion.runs import Trained
 from orchestrion_serve.chat import ChatCompletions, error_of
 from orchestrion_serve.episodes import Episodes
 from orchestrion_serve.exchange import Dialect, as_json, endpoint, refused
+from orchestrion_serve.feedback import PATH as FEEDBACK
+from orchestrion_serve.feedback import feedback_endpoint
 from orchestrion_serve.hosted import Hosted, Site, rpc_error
+from orchestrion_serve.in_use import InUse
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.messages import Messages
 from orchestrion_serve.metrics import CONTENT_TYPE, Metrics
@@ -38,13 +41,20 @@ class Gateway:
         settings: the limits.
         keys: who may use it; None means everybody who reaches it by a loopback address.
         log: called once a request.
+        uses: by model name, what is logged and tried; empty where nothing is.
     """
 
     def __init__(
-        self, teams: Mapping[str, Trained], settings: Settings, keys: Keys | None, log: Log
+        self,
+        teams: Mapping[str, Trained],
+        settings: Settings,
+        keys: Keys | None,
+        log: Log,
+        uses: Mapping[str, InUse] | None = None,
     ) -> None:
         self._opened = datetime.now(UTC).replace(microsecond=0)
-        self._episodes = Episodes(teams, settings)
+        self._uses = uses or {}
+        self._episodes = Episodes(teams, settings, self._uses)
         self._metrics = Metrics(log, self._episodes.running)
         self._teams, self._log, self._keys = teams, self._metrics, keys
         self._site = Site(list(teams), settings.max_body, keys is not None)
@@ -66,8 +76,10 @@ class Gateway:
         tools = Hosted("mcp", "orchestrion_serve.mcp_tools:http_app", self._site, *shared)
         agents = Hosted("a2a", "orchestrion_serve.a2a_agents:agent_app", self._site, *shared)
         cards = Hosted("a2a", "orchestrion_serve.a2a_agents:card_app", self._site, *shared)
+        feedback = feedback_endpoint(self._admission, self._uses, self._log)
         return [
             *(Route(d.path, endpoint(d, *shared), methods=["POST"]) for d in DIALECTS),
+            *([Route(FEEDBACK, feedback, methods=["POST"])] if self._uses else []),
             Route("/mcp", tools, methods=["POST"]),
             Route("/a2a/{model}", agents, methods=["POST"]),
             Route("/a2a/{model}/.well-known/agent-card.json", cards, methods=["GET"]),

@@ -12,6 +12,7 @@ import uvicorn
 from orchestrion import UsageError
 from orchestrion.runs import Trained, fewer_collections
 from orchestrion_serve.gateway import Gateway
+from orchestrion_serve.in_use import InUse
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.patience import Impatient
 from orchestrion_serve.requests import Log, Settings, is_local
@@ -50,6 +51,7 @@ async def serving(
     settings: Settings | None = None,
     keys: Keys | None = None,
     log: Log | None = None,
+    uses: Mapping[str, InUse] | None = None,
 ) -> AsyncIterator[Serving]:
     """Serve opened teams until the block ends; requests in flight are finished then.
 
@@ -60,6 +62,7 @@ async def serving(
         settings: the limits.
         keys: who may use it; needed for a host that other machines can reach.
         log: called with a record once a request; None logs nothing.
+        uses: by model name, what `using` opened; None learns nothing from use.
 
     Raises:
         UsageError: the host needs keys, the address cannot be used, or a team's task takes no text.
@@ -68,7 +71,7 @@ async def serving(
         raise UsageError(f"--host {host}: other machines could reach it; give --keys FILE")
     for name, team in teams.items():
         check_text(name, team)
-    gateway = Gateway(teams, settings or Settings(), keys, log or _silent)
+    gateway = Gateway(teams, settings or Settings(), keys, log or _silent, uses)
     config = uvicorn.Config(
         gateway.app(),
         http=Impatient,

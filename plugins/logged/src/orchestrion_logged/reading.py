@@ -1,0 +1,200 @@
+"""Read logs: files of decisions, and folders of served teams, also while a server writes to them.
+
+In a served log, feedback is joined with the decisions of its request: the last score that a user
+gave counts; without one, the last of a verifier. It becomes the score of the last decision.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from attrs import Factory, frozen
+
+from orchestrion import UsageError
+from orchestrion_logged.records import Logged, LoggedEpisode, check_record
+from orchestrion_logged.served import STEPS, Feedback, ServedRequest, ServedStep, segments
+
+__all__ = ["Log", "read", "read_log"]
+
+_REPORTED = 5
+"""The maximum of errors that are reported for one log."""
+_DECISION = msgspec.json.Decoder(Logged)
+_OTHERS: Mapping[bytes, Any] = {
+    b'{"served"': msgspec.json.Decoder(ServedRequest),
+    b'{"feedback"': msgspec.json.Decoder(Feedback),
+    b'{"step"': msgspec.json.Decoder(ServedStep),
+}
+"""By the beginning of a line; any other is a decision."""
+
+
+@frozen
+class Log:
+    """A log as it was read.
+
+    Args:
+        episodes: in the order in which they begin.
+        notes: what was not read, a line each.
+        served: requests by id, in the order in which they were answered.
+        feedback: what counts for a request, by its id.
+        scores: all feedback, in the order in which it came.
+        steps: of versions.
+    """
+
+    episodes: list[LoggedEpisode]
+    notes: list[str] = Factory(list)
+    served: Mapping[str, ServedRequest] = Factory(dict)
+    feedback: Mapping[str, Feedback] = Factory(dict)
+    scores: Sequence[Feedback] = ()
+    steps: Sequence[ServedStep] = ()
+
+
+def read_log(path: Path) -> list[LoggedEpisode]:
+    """Return the episodes of a log, in the order in which they begin; see `read`."""
+    return read(path).episodes
+
+
+def read(path: Path) -> Log:
+    """Return a log.
+
+    Args:
+        path: a file, or the folder of a served team, which may hold no decision yet.
+
+    Raises:
+        UsageError: it cannot be read, or lines are wrong; the first few are named.
+    """
+    folder = path.is_dir()
+    if folder and not segments(path):
+        raise UsageError(f"{path}: is no log of a served model; name a folder with 000001.jsonl")
+    problems: list[str] = []
+    notes: list[str] = []
+    lines: list[tuple[str, Any]] = []
+    width: int | None = None
+    for where, line in _lines_of_folder(path, notes) if folder else _lines_of_file(path):
+        try:
+            record = _decoded(line)
+            wrong = "" if folder or isinstance(record, Logged) else "is a line of a served log"
+            if isinstance(record, Logged):
+                count = len(record.context.features)
+                width = count if width is None else width
+                wrong = check_record(record)
+                if not wrong and count != width:
+                    wrong = f"`features` has {count} numbers, but {width} in the first line"
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            wrong = str(error)
+        if wrong and folder and where.startswith(str(path / STEPS)):
+            notes.append(f"left out: a step that was cut off: {where}")
+            continue
+        if wrong:
+            problems.append(f"{where}: {wrong}")
+            if len(problems) == _REPORTED:
+                break
+            continue
+        lines.append((where, record))
+    if problems:
+        raise UsageError("\n".join(problems))
+    return _served(lines, notes) if folder else Log(_episodes(path, lines))
+
+
+def _decoded(line: bytes) -> Logged | ServedRequest | Feedback | ServedStep:
+    for start, decoder in _OTHERS.items():
+        if line.startswith(start):
+            record: ServedRequest | Feedback | ServedStep = decoder.decode(line)
+            return record
+    return _DECISION.decode(line)
+
+
+def _episodes(path: Path, lines: Sequence[tuple[str, Logged]]) -> list[LoggedEpisode]:
+    """The decisions of a file, by episode."""
+    episodes: dict[str, list[tuple[str, Logged]]] = {}
+    for where, record in lines:
+        episodes.setdefault(record.episode or f"\0{where}", []).append((where, record))
+    problems = [text for steps in episodes.values() if (text := _gap(steps))][:_REPORTED]
+    if problems:
+        raise UsageError("\n".join(problems))
+    if not episodes:
+        raise UsageError(f"{path}: holds no decisions")
+    return [
+        tuple(record for _, record in sorted(steps, key=lambda item: item[1].step))
+        for steps in episodes.values()
+    ]
+
+
+def _gap(steps: Sequence[tuple[str, Logged]]) -> str:
+    """The error in the steps of an episode; "" if there is none."""
+    for place, (where, record) in enumerate(sorted(steps, key=lambda item: item[1].step)):
+        if record.step != place:
+            what = "repeated" if record.step < place else f"there, but step {place} is missing"
+            return f"{where}: episode {record.episode!r}: step {record.step} is {what}"
+    return ""
+
+
+def _served(lines: Sequence[tuple[str, Any]], notes: list[str]) -> Log:
+    """Join decisions, requests and feedback."""
+    open_: dict[str, list[Logged]] = {}
+    decided: dict[str, list[Logged]] = {}
+    served: dict[str, ServedRequest] = {}
+    scores: list[Feedback] = []
+    steps: list[ServedStep] = []
+    for _, record in lines:
+        if isinstance(record, Logged):
+            open_.setdefault(record.episode, []).append(record)
+        elif isinstance(record, ServedRequest):
+            served[record.served] = record
+            decided[record.served] = open_.pop(record.served, [])
+        elif isinstance(record, Feedback):
+            scores.append(record)
+        else:
+            steps.append(record)
+    if open_:
+        notes.append(f"left out: {len(open_)} requests whose last line is not there")
+    counts = {score.feedback: score for score in scores if score.by == "verifier"}
+    counts |= {score.feedback: score for score in scores if score.by == "user"}
+    if strangers := counts.keys() - served.keys():
+        notes.append(f"left out: feedback on {len(strangers)} requests that were removed")
+    feedback = {name: score for name, score in counts.items() if name in served}
+    episodes = [_scored(steps_, feedback.get(name)) for name, steps_ in decided.items() if steps_]
+    return Log(episodes, notes, served, feedback, scores, steps)
+
+
+def _scored(decisions: Sequence[Logged], feedback: Feedback | None) -> LoggedEpisode:
+    if feedback is None:
+        return tuple(decisions)
+    *earlier, last = decisions
+    return (*earlier, msgspec.structs.replace(last, score=feedback.score))
+
+
+def _lines_of_file(path: Path) -> Iterator[tuple[str, bytes]]:
+    try:
+        with path.open("rb") as file:
+            packed = path.suffix == ".gz"
+            lines = gzip.GzipFile(fileobj=file) if packed else file
+            for number, line in enumerate(lines, 1):
+                text = (line if number > 1 else line.removeprefix(codecs.BOM_UTF8)).strip()
+                if text:
+                    yield f"{path}:{number}", text
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+
+
+def _lines_of_folder(folder: Path, notes: list[str]) -> Iterator[tuple[str, bytes]]:
+    torn = 0
+    try:
+        steps = folder / STEPS
+        for path in [*segments(folder), *([steps] if steps.exists() else [])]:
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:  # removed by the server since we looked
+                continue
+            *lines, rest = content.split(b"\n")
+            torn += bool(rest)
+            yield from ((f"{path}:{n}", line) for n, line in enumerate(lines, 1) if line)
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be read: {error}") from error
+    if torn:
+        notes.append(f"left out: {torn} lines that were cut off, or are being written")

@@ -1,0 +1,454 @@
+"""Learning in use: what a served model decided is logged, with what its users thought of it.
+
+Nothing is learned while it serves: a version is frozen. `orchestrion learn` makes a new one from
+the log, which is tried beside the old one (`canary`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+from attrs import frozen
+from orchestrion_logged import (
+    Context,
+    Feedback,
+    Logged,
+    ServedLog,
+    ServedRequest,
+    ServedStep,
+    read,
+)
+
+from orchestrion import (
+    Episode,
+    Key,
+    Observation,
+    OrchestrionError,
+    Problem,
+    StoreError,
+    Turn,
+    load_function,
+)
+from orchestrion.runs import RunReader, Trained
+from orchestrion_serve.canary import Canary, Trial, trials_of
+from orchestrion_serve.exploring import Exploration, Trace, Watched
+from orchestrion_serve.refusals import encodable
+
+__all__ = ["Answered", "InUse", "UseSettings", "using"]
+
+Note = Callable[[str], None]
+CHECKS = 64
+"""Verifications at once; answers that come while so many are under way are not verified."""
+CLOSING = 5.0
+"""Seconds that verifications get when the server stops."""
+
+
+@frozen
+class UseSettings:
+    """What is logged, explored, verified and tried.
+
+    Args:
+        folder: the log of a model is the folder of its name in this one.
+        contents: whether questions and answers are logged too.
+        size: bytes of one model's log; beyond it the oldest requests are removed.
+        explore: the share of decisions that is drawn at random.
+        explore_budget: the estimated cost at which exploring ends; None for no limit.
+        verify: "task", or a function as "module:function" from question and answer to a score.
+        verify_share: of answers that are verified.
+        trial: how a new version is tried.
+    """
+
+    folder: Path
+    contents: bool = False
+    size: int = 100_000_000
+    explore: float = 0.0
+    explore_budget: float | None = None
+    verify: str | None = None
+    verify_share: float = 0.0
+    trial: Trial = Trial()
+
+
+@frozen(eq=False)
+class Answered:
+    """A request under way.
+
+    Args:
+        request: as it will be logged, but for its status and its decisions.
+        policy: what decides in its episode.
+        trace: of its decisions.
+        problem: of its episode.
+    """
+
+    request: ServedRequest
+    policy: Watched
+    trace: Trace
+    problem: Problem
+
+
+class InUse:
+    """The log of one model, and what follows from it.
+
+    Args:
+        model: its name.
+        settings: see `UseSettings`.
+        team: the version that serves.
+        new: the version that is tried; None for none.
+        note: called with what a person should know.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        settings: UseSettings,
+        team: Trained,
+        new: Trained | None = None,
+        note: Note = lambda text: None,
+    ) -> None:
+        self.model, self._settings, self._new, self._note = model, settings, new, note
+        self._said: set[str] = set()
+        verify = settings.verify
+        self._check = load_function(verify, "--verify") if verify not in (None, "task") else None
+        self._versions: WeakKeyDictionary[Trained, tuple[str, Watched]] = WeakKeyDictionary()
+        self._requests: dict[str, ServedRequest] = {}
+        """By id; without what differs from request to request."""
+        self._ids: dict[str, str] = {}
+        """Of requests, by the key of their episode; the latest one."""
+        self._of_file: dict[int, list[tuple[str, str]]] = {}
+        """Ids and keys of the requests in each file of the log."""
+        self._kinds: dict[ServedRequest, ServedRequest] = {}
+        self._scores: dict[str, dict[str, float]] = {}
+        """By id and by whose they are."""
+        self.exploration = Exploration(settings.explore, settings.explore_budget)
+        self._checking: set[asyncio.Task[None]] = set()
+        self._syncing, self._waiting = asyncio.Lock(), _Waiting()
+        self.canary: Canary | None = None
+        self._serving = ""
+        """The version that serves, apart from one that is tried."""
+        folder = settings.folder / model
+        self._log = ServedLog(folder, settings.size, note, self._removed)
+        try:
+            self.canary = self._resumed(folder, team)
+        except BaseException:
+            self._log.close()
+            raise
+
+    def _resumed(self, folder: Path, team: Trained) -> Canary | None:
+        """Take over what the log says; return the trial, if there is one."""
+        log = read(folder)
+        for text in log.notes:
+            self._note(f"{folder}: {text}")
+        for request in log.served.values():
+            self._known(request, self._log.number - 1)
+        for score in log.scores:
+            self._scored(score)
+        for step in log.steps:
+            if step.step == "serving":
+                self._serving = step.version
+        old = self._version(team)[0]
+        if self._new is None:
+            return None
+        new = self._version(self._new)[0]
+        if new == old:
+            self._note(f"{self.model}: the canary is the version that is served; nothing is tried")
+            return None
+        for canary in trials_of(log):
+            if (canary.old, canary.new) == (old, new):
+                return canary
+        canary = Canary(old, new, self._settings.trial)
+        run = str(self._new.directory or "")
+        self._step(canary.begun(run))
+        return canary
+
+    # ------------------------------------------------------------------ requests
+
+    def version_for(self, team: Trained, key: Key) -> tuple[Trained, float]:
+        """Return the version that answers an episode, and the probability of that."""
+        canary = self.canary
+        if canary is None or self._new is None or self._version(team)[0] != canary.old:
+            return team, 1.0  # nothing is tried, or beside another version than this one
+        new, share = canary.assign(key)
+        return (self._new if new else team), share
+
+    def begin(
+        self, identity: str, tenant: str, team: Trained, problem: Problem, key: Key, share: float
+    ) -> Answered:
+        """Return the record of a request whose episode is about to begin."""
+        version, policy = self._version(team)
+        canary = self.canary
+        tried = canary is not None and canary.verdict is None and version in canary.versions
+        request = ServedRequest(
+            identity,
+            self.model,
+            version,
+            tenant,
+            key.hex(),
+            canary=canary.new if canary is not None and tried else "",
+            share=share,
+        )
+        return Answered(request, policy, policy.follow(key, problem.text), problem)
+
+    def ended(self, answered: Answered, episode: Episode | None) -> None:
+        """Log a request whose episode has ended; None if it was cancelled or broke off."""
+        trace, request = answered.trace, answered.request
+        answered.policy.forget(trace)
+        status = str(episode.status.value) if episode is not None else "cancelled"
+        trajectory = episode.trajectory if episode is not None else trace.trajectory
+        lines = [] if trace.several else self._decisions(answered, trajectory.turns)
+        request = _changed(
+            request,
+            status=status,
+            decisions=len(lines),
+            explored=any(seen.explored for seen in trace.seen),
+            time=round(time.time(), 3),
+        )
+        try:
+            number = self._log.append(*lines, request)
+        except (OrchestrionError, TypeError, ValueError) as error:  # the answer goes out anyway
+            self._say_once(f"a request is not logged: {error}")
+            return
+        self._known(request, number)
+        if (canary := self.canary) is not None and request.canary == canary.new:
+            self._step(canary.answered())
+        if episode is not None and self._settings.verify and len(self._checking) < CHECKS:
+            coin = trace.key.child("verify").uniform()
+            if coin < self._settings.verify_share:
+                work = asyncio.create_task(self._verify(request, answered.problem, episode))
+                self._checking.add(work)
+                work.add_done_callback(self._checking.discard)
+
+    def _decisions(self, answered: Answered, turns: Sequence[Turn]) -> list[Logged]:
+        taken = {turn.decision: turn for turn in turns}
+        contents, lines = self._settings.contents, []
+        for step, seen in enumerate(answered.trace.seen):
+            turn = taken.get(step)
+            stopped = turn is None and seen.choice != "stop"
+            lines.append(
+                Logged(
+                    _context(seen.situation.problem, seen.situation.observation, contents),
+                    seen.choice,
+                    seen.allowed,
+                    seen.propensity,
+                    cost=turn.usage.cost if turn is not None else 0.0,
+                    episode=answered.request.served,
+                    step=step,
+                    answer=encodable(turn.output.content) if turn is not None and contents else "",
+                    status="cancelled" if stopped else turn.status if turn else "completed",
+                )
+            )
+        return lines
+
+    def _version(self, team: Trained) -> tuple[str, Watched]:
+        """The version of a team, and its policy as it is watched."""
+        known = self._versions.get(team)
+        if known is None:
+            engine = team.engine
+            policy = engine.team.policy
+            watched = Watched(policy, engine.team.roster, self.exploration)
+            if (place := engine.places.get(id(policy))) is not None:
+                engine.places[id(watched)] = place
+            known = self._versions[team] = (version_of(team), watched)
+            if team is not self._new and known[0] != self._serving:
+                self._serving = known[0]
+                self._step(ServedStep("serving", known[0], {"run": str(team.directory or "")}))
+        return known
+
+    def _known(self, request: ServedRequest, number: int) -> None:
+        """Remember a request, as long as its file is there."""
+        if request.explored and request.served not in self._requests:
+            self.exploration.requests += 1
+        # Of each kind one record is kept: there may be a million requests.
+        kind = _changed(request, served="-", key="", status="", decisions=0, time=None, share=1.0)
+        self._requests[request.served] = self._kinds.setdefault(kind, kind)
+        if request.key:
+            self._ids[request.key] = request.served
+        self._of_file.setdefault(number, []).append((request.served, request.key))
+
+    def _removed(self, number: int) -> None:
+        """Forget the requests of files up to this one."""
+        for old in [n for n in self._of_file if n <= number]:
+            for identity, key in self._of_file.pop(old):
+                self._requests.pop(identity, None)
+                self._scores.pop(identity, None)
+                if self._ids.get(key) == identity:
+                    del self._ids[key]
+
+    # ------------------------------------------------------------------ feedback
+
+    def find(self, identity: str, tenant: str) -> str | None:
+        """Return the id of a tenant's request, by its own or its episode's id; None for others'."""
+        name = identity if identity in self._requests else self._ids.get(identity, "")
+        request = self._requests.get(name)
+        return name if request is not None and request.tenant == tenant else None
+
+    async def feedback(
+        self,
+        identity: str,
+        score: float,
+        comment: str = "",
+        by: Literal["user", "verifier"] = "user",
+    ) -> str:
+        """Return "recorded", "corrected" or "unchanged", when that is on disk.
+
+        Args:
+            identity: of a known request.
+            score: from 0 to 1.
+            comment: of the user.
+            by: "user" or "verifier".
+
+        Raises:
+            StoreError: it could not be written.
+        """
+        before = self._scores.get(identity, {}).get(by)
+        if before != score or comment:
+            record = Feedback(identity, score, by, comment, round(time.time(), 3))
+            self._log.append(record)
+            self._step(self._scored(record))
+        await self._durable()
+        if before is None:
+            return "recorded"
+        return "unchanged" if before == score else "corrected"
+
+    def _scored(self, record: Feedback) -> ServedStep | None:
+        """Take a score into account; return the step of the trial that it leads to."""
+        kind = self._requests.get(record.feedback)
+        if kind is None:
+            return None
+        scores = self._scores.setdefault(record.feedback, {})
+        before = scores.get("user", scores.get("verifier"))
+        scores[record.by] = record.score
+        now = scores.get("user", record.score)
+        self.exploration.scored(kind.explored, now, before)
+        if self.canary is None:
+            return None
+        return self.canary.scored(_changed(kind, served=record.feedback), record.score)
+
+    async def _durable(self) -> None:
+        """Return when all that was appended before is on disk; those who wait share one sync."""
+        if self._waiting.task is None:
+            self._waiting.task = asyncio.create_task(self._sync())
+        await asyncio.shield(self._waiting.task)
+
+    async def _sync(self) -> None:
+        async with self._syncing:
+            self._waiting.task = None  # who comes now waits for the next one
+            await asyncio.to_thread(self._log.sync)
+
+    async def _verify(self, request: ServedRequest, problem: Problem, episode: Episode) -> None:
+        """Let the verifier score an answer; one that fails says nothing."""
+        try:
+            if self._check is None:
+                score = episode.scores.value if episode.scores is not None else None
+            else:
+                answer = episode.answer or ""
+                if inspect.iscoroutinefunction(self._check):
+                    score = await self._check(problem.text, answer)
+                else:
+                    score = await asyncio.to_thread(self._check, problem.text, answer)
+            if score is None:
+                return
+            if not 0 <= (number := float(score)) <= 1:
+                raise ValueError(f"the score {number:g} is not between 0 and 1")
+            if request.served in self._requests:
+                await self.feedback(request.served, number, by="verifier")
+        except Exception as error:
+            self._say_once(f"--verify: {type(error).__name__}: {error}")
+
+    # ------------------------------------------------------------------ steps, and the end
+
+    def _step(self, step: ServedStep | None) -> None:
+        """Put a step on record."""
+        if step is None:
+            return
+        try:
+            self._log.step(_changed(step, time=round(time.time(), 3)))
+        except StoreError as error:  # a restart computes it anew
+            self._say_once(f"a step is not logged: {error}")
+        if step.step != "serving":
+            self._note(f"{self.model}: {step.step}: {step.version}")
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said and len(self._said) < 100:
+            self._said.add(text)
+            self._note(f"{self.model}: {text}")
+
+    async def close(self) -> None:
+        """Wait for verifications, for a while, and close the log."""
+        if self._checking:
+            _, late = await asyncio.wait(self._checking, timeout=CLOSING)
+            for work in late:
+                work.cancel()
+        self._log.close()
+
+
+class _Waiting:
+    """The sync that those who append now wait for."""
+
+    task: asyncio.Task[None] | None = None
+
+
+@asynccontextmanager
+async def using(
+    teams: Mapping[str, Trained],
+    settings: UseSettings,
+    new: Trained | None = None,
+    note: Note = lambda text: None,
+) -> AsyncIterator[Mapping[str, InUse]]:
+    """Open the logs of models until the block ends.
+
+    Args:
+        teams: by model name.
+        settings: the same for all.
+        new: a version of the only model, to be tried.
+        note: called with what a person should know.
+
+    Raises:
+        StoreError: a log cannot be written to.
+        UsageError: a log is damaged, or the verifier cannot be loaded.
+    """
+    opened: dict[str, InUse] = {}
+    try:
+        for name, team in teams.items():
+            opened[name] = InUse(name, settings, team, new, note)
+        yield opened
+    finally:
+        for use in opened.values():
+            await use.close()
+
+
+def version_of(team: Trained) -> str:
+    """Return what tells a version from others: the digest of its config and its checkpoint."""
+    digest = sha256(team.config.digest.encode())
+    if team.directory is not None:
+        with RunReader(team.directory) as reader:
+            path = reader.latest().path
+        if path is not None:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _context(problem: Problem, shown: Observation | None, contents: bool) -> Context:
+    """What the policy saw, as it is logged."""
+    shown = shown or Observation()
+    return Context(
+        problem.id if contents else "",
+        encodable(problem.text) if contents else "",
+        problem.category,
+        problem.data if contents else None,
+        tuple(shown.features),
+        dict(shown.hints),
+        shown.progress,
+    )
+
+
+def _changed(record: Any, **changes: Any) -> Any:
+    from msgspec.structs import replace
+
+    return replace(record, **changes)

@@ -1,0 +1,121 @@
+"""The options of `orchestrion serve` for learning in use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from orchestrion import UsageError
+from orchestrion.cli import note
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrion.runs import Trained
+    from orchestrion_serve.in_use import InUse
+
+__all__ = ["open_uses", "use_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+SHARE = click.FloatRange(0, 1)
+NEED_LOG = ("contents", "explore", "explore_budget", "verify", "canary")
+NEED_CANARY = ("share", "trial_requests", "undecided")
+
+
+def use_options(size: click.ParamType[Any]) -> Callable[[F], F]:
+    """Return a decorator that adds the options; `size` reads a number of bytes."""
+    made = [
+        click.option(
+            "--log",
+            "folder",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="Log decisions and feedback in FOLDER/MODEL.",
+        ),
+        click.option("--log-contents", "contents", is_flag=True, help="Log questions and answers."),
+        click.option("--log-size", type=size, default="100MB", show_default=True, help="Each's."),
+        click.option("--explore", type=SHARE, help="Share of decisions drawn at random."),
+        click.option(
+            "--explore-budget",
+            type=click.FloatRange(0),
+            help="Explore no more when that has cost about so much score.",
+        ),
+        click.option("--verify", metavar="FUNCTION", help="`task`, or module:function; see docs."),
+        click.option("--verify-share", type=SHARE, default=1.0, show_default=True, help="Of all."),
+        click.option("--canary", metavar="RUN", help="Try this version of the only RUN."),
+        click.option("--share", type=SHARE, help="Of requests to the canary.  [default: 0.1]"),
+        click.option(
+            "--trial-requests",
+            type=click.IntRange(1),
+            help="Without a verdict after so many the trial ends.  [default: 10000]",
+        ),
+        click.option(
+            "--undecided",
+            type=click.Choice(["roll-back", "keep"]),
+            help="How it ends then.  [default: roll-back]",
+        ),
+    ]
+
+    def decorate(function: F) -> F:
+        for option in reversed(made):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+async def open_uses(
+    stack: AsyncExitStack,
+    teams: Mapping[str, Trained],
+    given: Mapping[str, Any],
+    overrides: Sequence[str],
+    block: Sequence[str],
+) -> Mapping[str, InUse]:
+    """Open what the options say; nothing without `--log`.
+
+    Raises:
+        UsageError: options do not go together, or the canary cannot be opened.
+        StoreError: a log cannot be written to.
+    """
+    folder, canary = given["folder"], given["canary"]
+    for names, needed in ((NEED_LOG, "folder"), (NEED_CANARY, "canary")):
+        for name in names:
+            if given[name] and not given[needed]:
+                option = {"contents": "log-contents"}.get(name, name.replace("_", "-"))
+                more = "--log FOLDER" if needed == "folder" else "--canary RUN"
+                raise UsageError(f"--{option} has no effect without {more}")
+    if folder is None:
+        return {}
+    if canary is not None and len(teams) > 1:
+        raise UsageError("--canary RUN: name one RUN to serve; the canary is a version of it")
+    if given["explore_budget"] is not None and not given["explore"]:
+        raise UsageError("--explore-budget has no effect without --explore")
+    from orchestrion.runs import open_run
+    from orchestrion_serve.canary import Trial
+    from orchestrion_serve.in_use import UseSettings, using
+
+    asked = {"share": given["share"], "requests": given["trial_requests"]}
+    if given["undecided"] is not None:
+        asked["undecided"] = {"roll-back": "rolled back", "keep": "kept"}[given["undecided"]]
+    trial = Trial(**{name: value for name, value in asked.items() if value is not None})
+    if canary is not None and not 0 < trial.share < 1:
+        raise UsageError("--share: a canary is compared with the old version; more than 0, below 1")
+    settings = UseSettings(
+        folder,
+        given["contents"],
+        given["log_size"],
+        given["explore"] or 0.0,
+        given["explore_budget"],
+        given["verify"],
+        given["verify_share"],
+        trial,
+    )
+    new = None
+    if canary is not None:
+        new = await stack.enter_async_context(open_run(canary, overrides, block))
+        if not hasattr(new.engine.team.task, "problem_from"):
+            raise UsageError(f"{canary}: its task takes no free text, so it cannot be served")
+    return await stack.enter_async_context(using(teams, settings, new, note))

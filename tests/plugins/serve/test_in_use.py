@@ -1,0 +1,228 @@
+"""Learning in use, with a real server: from feedback to a version that serves."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from orchestrion_logged import read
+from orchestrion_serve import Keys
+from orchestrion_serve.canary import Trial
+from orchestrion_serve.in_use import UseSettings
+
+from orchestrion import Key
+from orchestrion.cli import main
+from tests.plugins.serve.support import WAIT, served
+from tests.plugins.serve.users import Client, Desk, use
+from tests.workspace import ROOT
+
+OWN, OTHER = "a" * 32, "b" * 32
+KEYS = Keys(
+    {name: sha256(key.encode()).hexdigest() for name, key in (("ann", OWN), ("bob", OTHER))}
+)
+
+
+def command(*words: str) -> tuple[int, str]:
+    """Run a command in this process; return what it returned, and its standard output."""
+    done = CliRunner().invoke(main, list(words), standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return done.return_value or 0, done.stdout
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.chdir(tmp_path)
+    return Desk(tmp_path, 200)
+
+
+def test_the_whole_circle(desk: Desk, tmp_path: Path) -> None:
+    """Serve and explore, estimate, learn, try, promote."""
+    logs = tmp_path / "logs"
+    with served(str(desk.config), use=UseSettings(logs, explore=0.3)) as server:
+        use(desk, server.address, 300, Key(1))
+    _, text = command("ope", "logs/desk", "--cost-weight", "0.2", "--json")
+    judged = {one["name"]: one for one in json.loads(text)["policies"]}
+    for model in ("small", "large"):
+        estimate = judged[f"always ask:{model}"]["estimates"]["dr"]
+        assert estimate["low"] < desk.value(model) < estimate["high"]
+    digests = set()
+    for number in (1, 2):  # the same log gives the same bits
+        command("learn", "logs/desk", "--from", "desk.yaml")
+        [checkpoint] = Path("runs", f"desk-{number}", "checkpoints").iterdir()
+        digests.add(sha256(checkpoint.read_bytes()).hexdigest())
+    assert len(digests) == 1
+    settings = UseSettings(logs, trial=Trial(share=0.5))
+    with served(str(desk.config), use=settings, canary="runs/desk-1") as server:
+        use(desk, server.address, 240, Key(2), tells=1)
+    _, text = command("serve-log", "logs/desk", "--json")
+    document = json.loads(text)
+    [trial] = document["trials"]
+    assert trial["verdict"] == "promoted"
+    old, new = trial["old"], trial["new"]
+    assert document["versions"][new]["score"] > document["versions"][old]["score"]
+    with served(str(desk.config), use=settings, canary="runs/desk-1") as server:  # a restart
+        ids = use(desk, server.address, 3, Key(3))
+    log = read(logs / "desk")
+    assert {log.served[one.rpartition("-")[2]].version for one in ids} == {new}
+    assert [step.step for step in log.steps] == ["serving", "canary", "promoted"]
+    _, text = command("serve-log", "logs/desk")
+    assert f"promoted: {new}" in text
+
+
+def test_feedback_late_missing_repeated_corrected_and_forged(desk: Desk, tmp_path: Path) -> None:
+    logs = UseSettings(tmp_path / "logs")
+    with served(str(desk.config), keys=KEYS, use=logs) as server:
+        ann, bob = Client(server.address, OWN), Client(server.address, OTHER)
+        ids = [ann.ask("q1")[0] for _ in range(5)]
+        late, _, repeated, corrected, forged = ids
+        assert ann.tell(repeated, 1.0)[1]["status"] == "recorded"
+        assert ann.tell(repeated, 1.0) == (200, {"id": repeated[9:], "status": "unchanged"})
+        assert ann.tell(corrected, 1.0)[0] == 200
+        assert ann.tell(corrected, 0.25)[1]["status"] == "corrected"
+        stranger, unknown = bob.tell(forged, 1.0), bob.tell("chatcmpl-" + "0" * 32, 1.0)
+        assert stranger == unknown
+        assert stranger[0] == 404
+        key = read(tmp_path / "logs" / "desk").served[forged[9:]].key
+        assert bob.tell(key, 1.0)[0] == 404
+        assert ann.post("/v1/feedback", {"id": key, "success": False})[0] == 200
+        for body in ({}, {"score": 2}, {"score": 1, "success": True}, {"score": 1, "more": 1}):
+            assert ann.post("/v1/feedback", {"id": late, **body})[0] == 400
+        nobody = Client(server.address, "c" * 32)
+        assert nobody.tell(late, 1.0)[0] == 401
+        for client in (ann, bob, nobody):
+            client.close()
+    with served(str(desk.config), keys=KEYS, use=logs) as server:
+        ann = Client(server.address, OWN)
+        assert ann.tell(late, 0.5)[1]["status"] == "recorded"
+        assert ann.tell(repeated, 1.0)[1]["status"] == "unchanged"
+        ann.close()
+    log = read(tmp_path / "logs" / "desk")
+    scores = {episode[0].episode: episode[-1].score for episode in log.episodes}
+    assert [scores[one[9:]] for one in ids] == [0.5, None, 1.0, 0.25, 0.0]
+    assert {request.tenant for request in log.served.values()} == {"ann"}
+    for (line,) in log.episodes:  # no contents
+        assert (line.context.text, line.context.id, line.answer) == ("", "", "")
+        assert line.context.features
+
+
+def judge(question: str, answer: str) -> float | None:
+    """Return a score; none for what it cannot tell."""
+    return 0.5 if answer == "asks small" else None
+
+
+def test_a_verifier_scores_a_share_and_contents_are_logged_if_asked_for(
+    desk: Desk, tmp_path: Path
+) -> None:
+    verify = f"{__name__}:judge"
+    settings = UseSettings(tmp_path / "logs", contents=True, verify=verify, verify_share=0.5)
+    with served(str(desk.config), use=settings) as server:
+        use(desk, server.address, 20, Key(7))
+    log = read(tmp_path / "logs" / "desk")
+    verified = [score for score in log.scores if score.by == "verifier"]
+    assert 4 <= len(verified) <= 16
+    assert {score.score for score in verified} == {0.5}
+    assert all(episode[0].context.text and episode[0].answer for episode in log.episodes)
+    counts = log.feedback.values()
+    assert {one.by for one in counts} == {"user", "verifier"}
+
+
+def test_a_choice_whose_feedback_never_comes_is_not_favoured(desk: Desk, tmp_path: Path) -> None:
+    """The better model is explored, and nobody ever says how good it was."""
+    with served(str(desk.config), use=UseSettings(tmp_path / "logs", explore=0.5)) as server:
+        client = Client(server.address)
+        for i in range(80):
+            question = f"q{i}"
+            identity, answer = client.ask(question, name=str(i))
+            if answer == "asks small":
+                client.tell(identity, desk.score(question, answer))
+        client.close()
+    command("learn", "logs/desk", "--from", "desk.yaml")
+    with served("runs/desk-1", use=UseSettings(tmp_path / "logs")) as server:
+        client = Client(server.address)
+        assert {client.ask(f"q{i}", "desk-1")[1] for i in range(20)} == {"asks small"}
+        client.close()
+
+
+def test_what_was_acknowledged_is_in_the_log_after_kill_9(desk: Desk, tmp_path: Path) -> None:
+    words = ["serve", "desk.yaml", "--log", "logs", "--explore", "0.1", "--port", "0"]
+    acknowledged: dict[str, float] = {}
+
+    def users(number: int, address: str) -> None:
+        client = Client(address)
+        try:
+            for i in range(10_000):
+                question = f"q{(number + i) % 200}"
+                identity, answer = client.ask(question)
+                score = desk.score(question, answer)
+                if client.tell(identity, score)[0] == 200:
+                    acknowledged[identity] = score
+        except (OSError, ValueError, http.client.HTTPException):
+            pass  # the server was killed
+        finally:
+            client.close()
+
+    with started(words) as (process, address):
+        threads = [threading.Thread(target=users, args=(40 * n, address)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        while len(acknowledged) < 60 and any(thread.is_alive() for thread in threads):
+            threads[0].join(0.01)
+        process.send_signal(signal.SIGKILL)
+        for thread in threads:
+            thread.join(WAIT)
+    log = read(tmp_path / "logs" / "desk")
+    assert len(acknowledged) >= 60
+    assert {one: log.feedback[one[9:]].score for one in acknowledged} == acknowledged
+    assert all(request.decisions == 1 for request in log.served.values())
+    with served(str(desk.config), use=UseSettings(tmp_path / "logs")) as server:
+        client = Client(server.address)
+        assert client.tell(next(iter(acknowledged)), 0.5)[1]["status"] == "corrected"
+        client.close()
+
+
+@contextmanager
+def started(words: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start the command in a process of its own; yield it and its address."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "orchestrion", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        try:
+            line = next((line for line in process.stderr if line.startswith("serving ")), "")
+            yield process, line.rstrip().removesuffix("/v1").rpartition(" ")[2]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--explore", "0.1"], "--explore has no effect without --log"),
+        (["--log-contents"], "--log-contents has no effect without --log"),
+        (["--log", "logs", "--share", "0.1"], "--share has no effect without --canary"),
+        (["--log", "logs", "--explore-budget", "2"], "--explore-budget has no effect without"),
+        (["--log", "logs", "--canary", "desk.yaml", "--share", "1"], "below 1"),
+        (["--log", "logs", "--verify", "os:nothing"], "--verify: cannot load 'os:nothing'"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    desk: Desk, words: list[str], message: str
+) -> None:
+    with pytest.raises(Exception, match=message):
+        command("serve", "desk.yaml", "--port", "0", *words)
