@@ -51,10 +51,12 @@ class Graphs:
         state = await target.ainvoke(**arguments, config=config)
         if isinstance(state, Mapping) and state.get("__interrupt__"):
             raise RuntimeError(f"the graph waits for a person: {state['__interrupt__'][0].value}")
+        if not asked:  # a model that is none of LangChain's, or runs elsewhere
+            asked += [_asked(one) for one in _messages_of(state) if _usage_of(one)]
         return state
 
     def read(self, result: Any) -> Any:
-        found = result.get("messages") if isinstance(result, Mapping) else None
+        found = _messages_of(result)
         last = found[-1] if found else None
         if not isinstance(last, AIMessage):
             what = "no message" if last is None else f"a {type(last).__name__}"
@@ -83,16 +85,26 @@ class _Watch(BaseCallbackHandler):  # type: ignore[misc]  # its types are not re
 
     def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
         """Note one request, whose answers are in `response`."""
-        message = getattr(response.generations[0][0], "message", None)
-        usage = getattr(message, "usage_metadata", None)
-        about: Mapping[str, Any] = getattr(message, "response_metadata", {})
-        self._asked.append(
-            Asked(
-                _tokens(usage) if usage else None,
-                vendor=str(about.get("model_provider") or ""),
-                model=str(about.get("model_name") or ""),
-            )
-        )
+        self._asked.append(_asked(getattr(response.generations[0][0], "message", None)))
+
+
+def _messages_of(state: Any) -> Sequence[Any]:
+    return (state.get("messages") or ()) if isinstance(state, Mapping) else ()
+
+
+def _usage_of(message: Any) -> Mapping[str, Any] | None:
+    return getattr(message, "usage_metadata", None) or None
+
+
+def _asked(message: Any) -> Asked:
+    """Return the request whose answer a message is."""
+    usage = _usage_of(message)
+    about: Mapping[str, Any] = getattr(message, "response_metadata", {})
+    return Asked(
+        None if usage is None else _tokens(usage),
+        vendor=str(about.get("model_provider") or ""),
+        model=str(about.get("model_name") or ""),
+    )
 
 
 def _tokens(usage: Mapping[str, Any]) -> Tokens:
