@@ -13,16 +13,18 @@ if TYPE_CHECKING:
     from orchestrion_foreign.agent import Foreign as Foreign
     from orchestrion_foreign.agent import Framework as Framework
     from orchestrion_foreign.agent import ObjectPath as ObjectPath
+    from orchestrion_foreign.agent import as_json as as_json
     from orchestrion_foreign.shown import Message as Message
     from orchestrion_foreign.shown import messages as messages
     from orchestrion_foreign.spending import Asked as Asked
     from orchestrion_foreign.spending import Reserve as Reserve
+    from orchestrion_foreign.spending import Tokens as Tokens
 
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
-        "orchestrion_foreign.agent": "Foreign Framework ObjectPath",
+        "orchestrion_foreign.agent": "Foreign Framework ObjectPath as_json",
         "orchestrion_foreign.shown": "Message messages",
-        "orchestrion_foreign.spending": "Asked Reserve",
+        "orchestrion_foreign.spending": "Asked Reserve Tokens",
     },
 )

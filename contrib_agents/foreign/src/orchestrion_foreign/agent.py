@@ -35,7 +35,7 @@ from orchestrion_foreign.faults import failed
 from orchestrion_foreign.shown import Message, everything, messages
 from orchestrion_foreign.spending import Asked, Reserve, reserved, used
 
-__all__ = ["Foreign", "Framework", "ObjectPath"]
+__all__ = ["Foreign", "Framework", "ObjectPath", "as_json"]
 
 VERSION = "1"
 """Incremented whenever equal requests are asked or read differently than before."""
@@ -217,21 +217,30 @@ class _Runner:
         return dict(given)
 
 
-def _written(said: Any) -> JSON:
-    """Return an output as JSON; its text has the name that readers of calls look for."""
+def as_json(value: Any) -> JSON:
+    """Return a value as JSON: models of Pydantic, dataclasses, dates and what they contain.
+
+    Raises:
+        ValueError: it holds something else.
+    """
     from pydantic_core import to_jsonable_python
 
+    return to_jsonable_python(value)
+
+
+def _written(said: Any) -> JSON:
+    """Return an output as JSON; its text has the name that readers of calls look for."""
     if not isinstance(said, Output):
-        data = None if isinstance(said, str) else to_jsonable_python(said)
+        data = None if isinstance(said, str) else as_json(said)
         text = said if isinstance(said, str) else json.dumps(data, ensure_ascii=False)
         said = Output(text, data)
     if said.inner is not None:
         raise ValueError("`output` returned an Output with an inner trajectory")
     return {
         "text": said.content,
-        "data": to_jsonable_python(said.data),
+        "data": as_json(said.data),
         "final": said.final,
-        "metadata": to_jsonable_python(dict(said.metadata)),
+        "metadata": as_json(dict(said.metadata)),
         "usage": msgspec.to_builtins(said.usage),
     }
 

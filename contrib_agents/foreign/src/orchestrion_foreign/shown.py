@@ -13,7 +13,7 @@ from orchestrion import JSON, View
 
 __all__ = ["Message", "everything", "messages"]
 
-_TAG = re.compile(r"<(?=/?turn\b)", re.I)
+_TAG = re.compile(r"<(?=/?turn)", re.I)
 
 
 @frozen

@@ -11,7 +11,7 @@ from orchestrion_llm import Price, Tokens, known_price
 
 from orchestrion import Meta, Usage
 
-__all__ = ["Asked", "Reserve", "reserved", "used"]
+__all__ = ["Asked", "Reserve", "Tokens", "reserved", "used"]
 
 Count = Annotated[int, Meta(ge=0)]
 

@@ -11,9 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.runnables.config import merge_configs
 from langgraph.pregel.protocol import PregelProtocol
-from orchestrion_foreign import Asked, Message
-from orchestrion_llm import Tokens
-from pydantic_core import to_jsonable_python
+from orchestrion_foreign import Asked, Message, Tokens, as_json
 
 from orchestrion import Output
 
@@ -64,7 +62,7 @@ class Graphs:
                 f"the graph's state ends with {what}, not with an AIMessage; set `output` to a "
                 "function of the state that returns the turn"
             )
-        data = to_jsonable_python(result.get("structured_response"))
+        data = as_json(result.get("structured_response"))
         return str(last.text) if data is None else Output(str(last.text), data)
 
 

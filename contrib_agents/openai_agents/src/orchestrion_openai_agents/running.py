@@ -9,8 +9,7 @@ from typing import Any
 from agents import Agent, ModelResponse, RunConfig, RunContextWrapper, RunHooks, Runner, Usage
 from agents.models import get_default_model
 from attrs import frozen
-from orchestrion_foreign import Asked, Message
-from orchestrion_llm import Tokens
+from orchestrion_foreign import Asked, Message, Tokens
 
 __all__ = ["Agents"]
 

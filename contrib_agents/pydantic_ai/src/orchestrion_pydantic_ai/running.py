@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrion_foreign import Asked, Message
-from orchestrion_llm import Tokens
+from orchestrion_foreign import Asked, Message, Tokens
 from pydantic_ai import DeferredToolRequests
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import ReinjectSystemPrompt
