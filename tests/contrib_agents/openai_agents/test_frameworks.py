@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import os
-from collections.abc import Iterator
+import re
+import shlex
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import agents as openai_sdk
+import langgraph.graph
+import langgraph.types
+import pydantic_ai
+import pydantic_ai.models.fallback
+import pydantic_ai.usage
 import pytest
 from agents.tracing import set_trace_processors
 from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.store.base import BaseStore
 from orchestrion_foreign import Reserve
 from orchestrion_langgraph.agent import LangGraph
 from orchestrion_llm import Price
@@ -45,6 +55,7 @@ from orchestrion.runs import RunReader
 from orchestrion.testing import Fixed, opened_engine
 from orchestrion.testing._kit import Check, checks
 from tests.contrib_agents.openai_agents import theirs
+from tests.docs.pages import ROOT, blocks, commands, matches
 from tests.end_to_end.support import called, here, result
 
 HERE = "tests.contrib_agents.openai_agents.theirs"
@@ -435,3 +446,70 @@ def test_validate_names_what_is_wrong_and_calls_no_factory(tmp_path: Path) -> No
     (tmp_path / "team.yaml").write_text(wrong)
     done = here("validate", "team.yaml", cwd=tmp_path, code=2)
     assert "agents.adds.graph" in done.stdout + done.stderr
+
+
+# ------------------------------------------------------------------------------ the manual
+
+
+def test_the_page_does_what_it_says(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "foreign-agents.md"
+    for block in blocks(page):
+        if block.file:
+            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+    done = 0
+    for block in blocks(page):
+        for command in commands(block) if block.language == "console" else ():
+            if not command.line.startswith("orchestrion "):
+                continue
+            if "replay" in command.line:
+                (tmp_path / "my_app.py").unlink()  # which a replay does not even import
+            done += 1
+            # Its modules are forgotten after each command.
+            words = shlex.split(command.line)[1:]
+            printed = here(*words, cwd=tmp_path, PYTHONPATH=str(tmp_path)).stdout
+            assert matches(command.shown, printed), printed
+    assert done == 4
+
+
+WORDS: dict[str, list[Any]] = {
+    "LangGraph": [langgraph.graph, langgraph.types, BaseStore, RunnableConfig],
+    "Pydantic AI": [pydantic_ai, pydantic_ai.usage, pydantic_ai.models.fallback, theirs],
+    "OpenAI Agents SDK": [openai_sdk],
+}
+MEMBERS: list[Any] = [
+    langgraph.graph.StateGraph,
+    langgraph.types.Command,
+    pydantic_ai.Agent,
+    pydantic_ai.Agent.run,
+    pydantic_ai.RunContext,
+    pydantic_ai.Tool,
+    pydantic_ai.usage.RunUsage,
+    openai_sdk.Agent,
+    openai_sdk.Runner,
+    openai_sdk.Runner.run,
+    openai_sdk.RunContextWrapper,
+    openai_sdk.RunResult,
+    openai_sdk.FunctionTool,
+    openai_sdk.Usage,
+]
+"""Whose attributes and parameters the page names."""
+
+
+def fields(thing: Any) -> Sequence[str]:
+    """Return the names of annotated fields."""
+    return tuple(getattr(thing, "__annotations__", {}))
+
+
+def test_the_words_of_the_frameworks_are_theirs() -> None:
+    text = (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8")
+    known = {"pydantic_graph", "BaseStore"}
+    for thing in MEMBERS:
+        known |= {*dir(thing), *fields(thing)}
+        known |= {*inspect.signature(thing).parameters}
+    for framework, modules in WORDS.items():
+        names = {name for module in modules for name in (*dir(module), *fields(module))}
+        [section] = re.findall(rf"^## {framework}\n(.*?)^## ", text, re.M | re.S)
+        cells = " ".join(re.findall(r"^\| (.*?) \|", section, re.M))
+        words = re.findall(r"[A-Za-z_]+", " ".join(re.findall("`(.*?)`", cells)))
+        assert len(words) > 10
+        assert [word for word in words if word not in names | known] == []
