@@ -202,6 +202,8 @@ def test_a_structured_output_is_data(framework: str) -> None:
 def test_the_known_price_of_a_model_is_charged() -> None:
     [turn] = run(agent("langgraph", "talks")).turns
     assert 0 < turn.usage.usd < 1e-3
+    [named] = run(agent("openai_agents", "named", input=f"{HERE}:provided")).turns
+    assert named.usage == turn.usage
     [unknown] = run(agent("pydantic_ai", "talks")).turns
     assert math.isnan(unknown.usage.usd)
     assert unknown.usage.cost == 0
@@ -217,6 +219,7 @@ def test_functions_by_path_build_the_input_and_read_the_result() -> None:
     [turn] = run(component, steps=2).turns  # the first one is final
     assert turn.output.content == "Where"
     assert turn.output.data == {"label": "Where"}
+    assert turn.usage == Usage(cost=0.5)
 
 
 def test_an_input_may_give_dependencies() -> None:
@@ -258,10 +261,24 @@ def test_its_exception_fails_the_turn_with_the_reason(framework: str) -> None:
     assert turn.output.content == ""
 
 
-def test_a_graph_that_waits_for_a_person_fails_the_turn() -> None:
-    [turn] = run(agent("langgraph", "pauses")).turns
+@every_framework
+def test_what_a_run_spent_before_it_failed_is_booked(framework: str) -> None:
+    path = CallPath()
+    [turn] = run(agent(framework, "breaks_later"), calls=path).turns
+    assert "LookupError: there is no such city" in turn.error
+    assert path.budget.spent.tokens > 0
+    assert path.budget.spent.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("framework", "what"),
+    [*zip(FRAMEWORKS, ("May I?", "_delete", "_delete_it"), strict=True)],
+)
+def test_a_run_that_waits_for_a_person_fails_the_turn(framework: str, what: str) -> None:
+    [turn] = run(agent(framework, "pauses")).turns
     assert turn.status == "failed"
-    assert "waits for a person: May I?" in turn.error
+    assert "waits for a person" in turn.error
+    assert what in turn.error
 
 
 @every_framework

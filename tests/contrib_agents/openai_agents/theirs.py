@@ -15,6 +15,7 @@ import openai
 from agents import (
     Agent,
     Model,
+    ModelProvider,
     ModelResponse,
     OpenAIChatCompletionsModel,
     RunContextWrapper,
@@ -30,7 +31,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import interrupt
 from pydantic import BaseModel
 from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai import RunContext
+from pydantic_ai import DeferredToolRequests, RunContext
 from pydantic_ai.messages import ModelMessage, TextPart
 from pydantic_ai.messages import ModelResponse as Response
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -40,6 +41,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.usage import RequestUsage
 
 from orchestrion import Output, View
+from orchestrion import Usage as Usage_
 
 SEEN: list[Any] = []
 """What the models were shown, in the types of their frameworks."""
@@ -291,7 +293,7 @@ def ticket_of(view: View) -> Mapping[str, Any]:
 
 def label_of(state: Ticket) -> Output:
     """Return the turn that a final state means."""
-    return Output(state["label"], {"label": state["label"]}, final=True)
+    return Output(state["label"], {"label": state["label"]}, Usage_(cost=0.5), final=True)
 
 
 pydantic_ai_deps = PydanticAgent(TestModel(), deps_type=str)
@@ -358,6 +360,77 @@ async def _pauses(state: MessagesState) -> dict[str, Any]:
 
 
 langgraph_pauses = _graph(_pauses, checkpointer=InMemorySaver())
+pydantic_ai_pauses = PydanticAgent(TestModel(), output_type=[str, DeferredToolRequests])
+
+
+@pydantic_ai_pauses.tool_plain(requires_approval=True)  # type: ignore[untyped-decorator]
+def _delete() -> str:
+    """Delete something."""
+    return "deleted"
+
+
+@function_tool(needs_approval=True)  # type: ignore[untyped-decorator]
+def _delete_it() -> str:
+    """Delete something."""
+    return "deleted"
+
+
+def openai_agents_pauses() -> Any:
+    """Return an agent that calls a tool which a person must approve."""
+    step = ModelStep([function_call("_delete_it", {}, call_id="1")], usage=_usage(10))
+    return Agent(name="pauses", model=ScriptedModel([step]), tools=[_delete_it])
+
+
+async def _then_breaks(state: MessagesState) -> None:
+    _breaks("")
+
+
+def _langgraph_breaks_later() -> Any:
+    model = _Chat(do=_last)
+
+    async def ask(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("ask", ask)
+    builder.add_node("break", _then_breaks)
+    builder.add_edge(START, "ask")
+    builder.add_edge("ask", "break")
+    return builder.compile()
+
+
+langgraph_breaks_later = _langgraph_breaks_later()
+pydantic_ai_breaks_later = PydanticAgent(TestModel())
+
+
+@pydantic_ai_breaks_later.tool_plain  # type: ignore[untyped-decorator]
+def _fails() -> str:
+    """Fail."""
+    return _breaks("")
+
+
+def openai_agents_breaks_later() -> Any:
+    """Return an agent whose second request to its model fails."""
+    steps = [
+        ModelStep([function_call("who", {}, call_id="1")], usage=_usage(10)),
+        ModelStep.raise_error(LookupError("there is no such city")),
+    ]
+    return Agent(name="breaks", model=ScriptedModel(steps), tools=[who])
+
+
+class _Provider(ModelProvider):  # type: ignore[misc]  # its types are not read
+    def get_model(self, model_name: str | None) -> Model:
+        return _Model(_last)
+
+
+openai_agents_named = Agent(name="named", model="gpt-5-mini")
+
+
+def provided(view: View) -> Mapping[str, Any]:
+    """Return the arguments of a run with another provider of models."""
+    return {"input": [{"content": "x"}], "run_config": {"model_provider": _Provider()}}
+
+
 uncompiled = StateGraph(MessagesState)
 
 
