@@ -185,7 +185,13 @@ def _server() -> str:
 # ---------------------------------------------------------------------------- the server
 
 
-_COLD = {"orchestrion_local", "orchestrion_sandbox"}
+_COLD = {
+    "orchestrion_langgraph",
+    "orchestrion_local",
+    "orchestrion_openai_agents",
+    "orchestrion_pydantic_ai",
+    "orchestrion_sandbox",
+}
 """Packages not worth their import: commands seldom use them, and they take long or run inside."""
 
 

@@ -125,11 +125,16 @@ def _is_requirement(text: str) -> bool:
     return True
 
 
+LIBRARIES = {"orchestrion-foreign"}
+"""What members share that is no core's business; they supply nothing themselves."""
+
+
 @every_plugin
 def test_the_readme_names_each_component(member: Member) -> None:
     components = _components(member)
     commands = member.project["entry-points"].get("orchestrion.commands")
-    assert components or commands, "a plugin that supplies nothing"
+    supplies = bool(components or commands)
+    assert supplies is (member.name not in LIBRARIES), "a plugin that supplies nothing"
     unnamed = [item.name for item in components if f"`{item.name}`" not in member.readme]
     assert unnamed == []
 
@@ -162,8 +167,11 @@ def _components(member: Member) -> tuple[Component, ...]:
 
 @every_member
 def test_the_tests_of_a_member_stand_at_its_path_under_tests(member: Member) -> None:
-    folder = ROOT / "tests" / member.path
-    assert [path for path in files() if path.is_relative_to(folder) and path.match("test_*.py")]
+    """Or with those of a member whose extra `testing` names it."""
+    hosts = [other for other in members() if member.name in {one.name for one in other.extras}]
+    folders = [ROOT / "tests" / one.path for one in (member, *hosts)]
+    tests = [path for path in files() if path.match("test_*.py")]
+    assert [path for path in tests if any(path.is_relative_to(folder) for folder in folders)]
 
 
 def test_the_constraints_pin_torch() -> None:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from orchestrion._hookspecs import hookimpl as hookimpl
     from orchestrion._idle import refuse_idle as refuse_idle
     from orchestrion._importing import load_function as load_function
+    from orchestrion._importing import load_object as load_object
     from orchestrion._interfaces import Agent as Agent
     from orchestrion._interfaces import Answer as Answer
     from orchestrion._interfaces import Branch as Branch
@@ -120,7 +121,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._experience": "Experience gather laps",
         "orchestrion._hookspecs": "hookimpl",
         "orchestrion._idle": "refuse_idle",
-        "orchestrion._importing": "load_function",
+        "orchestrion._importing": "load_function load_object",
         "orchestrion._interfaces": (
             "Agent Answer Branch CallLimits Calls Job Member Metrics Model OpenContext Plan "
             "Policy Request RewardFunction Session Situation Stateful Task Trainer View "

@@ -12,7 +12,7 @@ from typing import Any
 from orchestrion._errors import UsageError
 from orchestrion._suggest import article
 
-__all__ = ["load_function", "resolve", "resolve_here"]
+__all__ = ["load_function", "load_object", "resolve", "resolve_here"]
 
 
 def resolve(path: str) -> Any:
@@ -44,23 +44,32 @@ def resolve_here(path: str) -> Any:
                 raise
 
 
-def load_function(path: str, where: str) -> Callable[..., Any]:
-    """Return the callable at "package.module:name", installed or in the current folder.
+def load_object(path: str, where: str) -> Any:
+    """Return what stands at "package.module:name", installed or in the current folder.
 
     Args:
         path: names it.
         where: the setting, for the error.
 
     Raises:
-        UsageError: it cannot be imported, or cannot be called.
+        UsageError: it cannot be imported.
     """
     try:
-        target = resolve_here(path)
+        return resolve_here(path)
     except Exception as error:  # whatever the module does
         raise UsageError(
             f"{where}: cannot load {path!r}: {type(error).__name__}: {error}; its module must be "
             "installed, or stand in the folder of the command"
         ) from error
+
+
+def load_function(path: str, where: str) -> Callable[..., Any]:
+    """Return the callable at "package.module:name"; see `load_object`.
+
+    Raises:
+        UsageError: it cannot be imported, or cannot be called.
+    """
+    target = load_object(path, where)
     if not callable(target):
         raise UsageError(f"{where}: {path!r} is {article(type(target).__name__)}, not a function")
     return target  # type: ignore[no-any-return]

@@ -18,6 +18,7 @@ from typing import Any
 
 import attrs
 
+from orchestrion._engine.budget import inside
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion._keys import Key
 from orchestrion._records import Trajectory
@@ -93,7 +94,9 @@ def drawing() -> Iterator[Draws]:
         if not isinstance(owner, random.Random) or argument.__name__ not in _DRAWS:
             return
         if owner is _PROCESS:
-            if not _importing(frame):
+            # What an attempt at a call draws, e.g. for the id of a request, changes no repetition:
+            # that has the recorded answer.
+            if not inside.get() and not _importing(frame):
                 draws.shared.add("the module `random`")
         elif id(owner) not in known and not isinstance(owner, random.SystemRandom):
             known[id(owner)] = owner

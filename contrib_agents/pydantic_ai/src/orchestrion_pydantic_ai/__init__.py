@@ -1,0 +1,1 @@
+"""Pydantic AI agents as agents of Orchestrion teams; see the README."""

@@ -1,0 +1,78 @@
+"""Runs agents. Importing this imports Pydantic AI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrion_foreign import Asked, Message, Tokens
+from pydantic_ai import DeferredToolRequests
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.capabilities import ReinjectSystemPrompt
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.usage import RunUsage
+
+__all__ = ["Agents"]
+
+
+class Agents:
+    """See `Framework`."""
+
+    wanted = "an Agent of pydantic_ai"
+    call = "Agent.run"
+    kept = ("usage",)
+
+    def fits(self, target: Any) -> bool:
+        return isinstance(target, AbstractAgent)
+
+    def refused(self, target: Any, settings: Any) -> str:
+        return ""
+
+    def arguments(self, shown: Sequence[Message]) -> dict[str, Any]:
+        *earlier, last = shown
+        arguments: dict[str, Any] = {"user_prompt": last.labelled}
+        if earlier:
+            arguments["message_history"] = [_message(one) for one in earlier]
+            # With a history, an agent leaves its system prompt out, which should be in there.
+            arguments["capabilities"] = [ReinjectSystemPrompt()]
+        return arguments
+
+    async def run(self, target: Any, arguments: dict[str, Any], asked: list[Asked]) -> Any:
+        usage = RunUsage()
+        try:
+            result = await target.run(**arguments, usage=usage)
+        finally:
+            asked += _asked(usage)
+        if isinstance(result.output, DeferredToolRequests):
+            waiting = [*result.output.approvals, *result.output.calls]
+            names = ", ".join(call.tool_name for call in waiting)
+            raise RuntimeError(f"the agent waits for a person to approve or answer: {names}")
+        return result
+
+    def read(self, result: Any) -> Any:
+        return result.output
+
+
+def _message(one: Message) -> ModelRequest | ModelResponse:
+    if one.role == "assistant":
+        return ModelResponse(parts=[TextPart(one.text)])
+    return ModelRequest(parts=[UserPromptPart(one.labelled)])
+
+
+def _asked(usage: RunUsage) -> list[Asked]:
+    """Return what a run took, as one entry, and as another one what was not measured."""
+    unmeasured: int = usage.unmeasured_requests
+    tokens = Tokens(
+        usage.input_tokens,
+        usage.output_tokens,
+        cached=usage.cache_read_tokens,
+        written=usage.cache_write_tokens,
+        written_hour=usage.cache_write_1h_tokens,
+    )
+    entries = []
+    if usage.requests > unmeasured or tokens != Tokens(0, 0):
+        usd = None if usage.cost is None else float(usage.cost)
+        entries.append(Asked(tokens, max(0, usage.requests - unmeasured), usd=usd))
+    if unmeasured:
+        entries.append(Asked(None, unmeasured))
+    return entries
