@@ -185,7 +185,7 @@ def _server() -> str:
 # ---------------------------------------------------------------------------- the server
 
 
-_COLD = {"orchestrion_local", "orchestrion_sandbox"}
+_COLD = {"orchestrion_a2a", "orchestrion_local", "orchestrion_remote", "orchestrion_sandbox"}
 """Packages not worth their import: commands seldom use them, and they take long or run inside."""
 
 

@@ -155,5 +155,7 @@ def _from_chat(body: bytes) -> Reply:
     if not completion.choices or completion.choices[0].message.content is None:
         raise ValueError("it has no text")
     tokens = completion.usage
-    stated = tokens and Stated(1, tokens.prompt_tokens, tokens.completion_tokens)
+    stated = None
+    if tokens is not None:
+        stated = Stated(1, tokens.prompt_tokens, tokens.completion_tokens)
     return Reply(completion.choices[0].message.content, usage=stated)

@@ -1,4 +1,4 @@
-"""Agents behind plain HTTP: `POST /agents/NAME` and `GET /health`; imported when a server starts."""
+"""Agents behind plain HTTP, `POST /agents/NAME` and `GET /health`; imported by a server."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated
 
-from attrs import field, frozen
+from attrs import frozen
 from orchestrion_llm import Limits
 
 from orchestrion import (
@@ -101,7 +101,7 @@ class Remote(Agent):
     limits: Limits = Limits()
     key_env: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     price: Price | None = None
-    most: Most | None = field(default=None)
+    most: Most | None = None
 
 
 @frozen
