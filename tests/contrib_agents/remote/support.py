@@ -79,6 +79,16 @@ class Draws(Agent):
 
 
 @frozen
+class Adds(Agent):
+    """Answers "What is N plus N?"."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Return the sum."""
+        words = view.problem.text.rstrip("?").split()
+        return Output(str(int(words[2]) + int(words[4])))
+
+
+@frozen
 class Fails(Agent):
     """Raises an error, after a call that costs."""
 

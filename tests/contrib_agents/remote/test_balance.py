@@ -40,18 +40,21 @@ def ask(who: Balancer[str], failures: dict[str, CallError], asked: list[str]) ->
 
 def test_calls_go_to_the_address_with_the_fewest_in_flight() -> None:
     async def main() -> list[int]:
-        gate, active, most = asyncio.Event(), Counter[str](), list[int]()
+        gate, all_came = asyncio.Event(), asyncio.Event()
+        active, most = Counter[str](), list[int]()
         who = balancer("abc", Clock())
 
         async def one(at: str) -> Answer:
             active[at] += 1
+            if sum(active.values()) == 30:
+                all_came.set()
             most.append(max(active.values()) - min(active[name] for name in "abc"))
             await gate.wait()
             return Answer(at)
 
         calls = [asyncio.create_task(who.call(one, RESERVE)) for _ in range(30)]
-        while sum(active.values()) < 30:
-            await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            await all_came.wait()
         gate.set()
         await asyncio.gather(*calls)
         return [*most, *active.values()]

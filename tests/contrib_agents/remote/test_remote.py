@@ -146,26 +146,23 @@ def test_an_agent_elsewhere_gives_the_turns_that_it_gives_here(tmp_path: Path) -
         here = {"first": Draws(), "second": Draws()}
         expected = await turns(here)
         async with served(tmp_path, {"far": "Draws"}) as server:
-            for format in ("http", "grpc"):
-                got = await turns({name: far(server, format) for name in here})
-                seen = list[tuple[str, str]]()
-                streamed = await turns(
+            seen = list[tuple[str, str]]()
+            results = [
+                await turns({name: far(server, "http") for name in here}),
+                await turns({name: far(server, "grpc") for name in here}),
+                await turns(
                     {name: far(server, "grpc") for name in here},
                     lambda who, text: seen.append((who, text)),
-                )
-                for one in (got, streamed):
-                    for turn, wanted in zip(one, expected, strict=True):
-                        output, local = turn.output, wanted.output
-                        assert output.content == local.content
-                        # The roles of the team differ in nothing but that these have none.
-                        assert output.data == local.data
-                        assert output.metadata == local.metadata
-                        assert turn.usage == wanted.usage == Usage(1, 30, 7, 0.25, 2.0)
-                assert seen == [
-                    (f"{i} {name}", text)
-                    for i, name in enumerate(here, 1)
-                    for text in ("drawing ", "done")
-                ]
+                ),
+            ]
+        for result in results:
+            for turn, wanted in zip(result, expected, strict=True):
+                assert turn.output.content == wanted.output.content
+                assert turn.output.data == wanted.output.data
+                assert turn.output.metadata == wanted.output.metadata
+                assert turn.usage == wanted.usage == Usage(1, 30, 7, 0.25, 2.0)
+        texts = ("drawing ", "done")
+        assert seen == [(f"{i} {name}", t) for i, name in enumerate(here, 1) for t in texts]
 
     asyncio.run(main())
 
