@@ -131,6 +131,9 @@ class Client:
                         "permanent",
                     )
                 config = ClientConfig(
+                    # Without a stream the task's name comes at once, so that it can be cancelled,
+                    # and looked up if the connection breaks.
+                    polling=not card.capabilities.streaming,
                     httpx_client=self._http,
                     supported_protocol_bindings=[
                         TransportProtocol.JSONRPC,
