@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,13 +30,14 @@ from orchestrion import BudgetError, Key, Problem, Turn, Usage
 from orchestrion._engine.attempts import RetrySettings
 from orchestrion._engine.callpath import CallPath
 from orchestrion.testing import Fixed, opened_engine
+from tests.contrib_agents.remote.support import checked
 
 WAIT = 60.0
 """Seconds after which a test gives up."""
 KEY = "key-of-the-tests"
 
 
-class Executor(AgentExecutor):
+class Executor(AgentExecutor):  # type: ignore[misc]
     """Does what the last word of the message says."""
 
     def __init__(self) -> None:
@@ -119,15 +123,13 @@ async def served(
 
 
 def _leave_signals() -> Any:
-    from contextlib import nullcontext
-
     return nullcontext()
 
 
 @asynccontextmanager
 async def team(url: str, **settings: Any) -> AsyncIterator[Any]:
     calls = CallPath(retry=RetrySettings(base=0.001, overload_base=0.001))
-    component = A2A(url=url, poll=0.001, **settings)
+    component: Any = A2A(url=url, poll=0.001, **settings)
     async with opened_engine({"far": component}, Fixed(["far"]), calls=calls) as engine:
         yield engine
 
@@ -286,6 +288,28 @@ def test_an_agent_that_is_not_there_fails_the_turn_after_all_attempts() -> None:
             assert engine.calls.retried == 5
 
     asyncio.run(main())
+
+
+def test_the_contract_of_agents_holds_over_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses, ends = queue.Queue[str](), queue.Queue[Callable[[], object]]()
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        async with served(Executor()) as url:
+            ends.put(partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set))
+            addresses.put(url)
+            await stop.wait()
+
+    server = threading.Thread(target=asyncio.run, args=(main(),))
+    server.start()
+    url = addresses.get(timeout=WAIT)
+    try:
+        counts = checked("orchestrion_a2a.agent:A2A", {"url": url}, monkeypatch)
+    finally:
+        ends.get(timeout=WAIT)()
+        server.join(WAIT)
+    assert counts["acts on any view"] == 4
+    assert counts["acts alike for equal keys"] == 4
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from attrs import frozen
 from orchestrion_remote import Serving, Settings, serving
 
@@ -16,16 +17,20 @@ from orchestrion import (
     Agent,
     Answer,
     Calls,
+    Component,
     Key,
     Output,
     Request,
     Usage,
     View,
+    hookimpl,
 )
 from orchestrion._engine.attempts import RetrySettings
 from orchestrion._engine.callpath import CallPath
+from orchestrion._engine.opening import open_components
+from orchestrion._plugins import Plugins
 from orchestrion.runs import as_data, open_run
-from orchestrion.testing import Fixed, opened_engine
+from orchestrion.testing import Fixed, _kit, _stage, opened_engine
 
 HERE = "tests.contrib_agents.remote.support"
 WAIT = 60.0
@@ -187,3 +192,29 @@ async def team(agents: Mapping[str, Any], **settings: Any) -> AsyncIterator[Any]
     calls = settings.pop("calls", None) or quick()
     async with opened_engine(agents, Fixed(list(agents)), calls=calls, **settings) as engine:
         yield engine
+
+
+def checked(path: str, example: Mapping[str, Any], patch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Run the checks of agents on a component that may ask its service; return their examples.
+
+    Args:
+        path: of the component.
+        example: settings with the address of a server that runs.
+        patch: opens components live, which the kit does not.
+    """
+
+    class Served:
+        @hookimpl
+        def orchestrion_agents(self) -> Iterator[Component]:
+            yield Component("there", path, "an agent there", example=example)
+
+    @asynccontextmanager
+    async def live(given: Any, seed: int | None = None) -> AsyncIterator[Any]:
+        async with AsyncExitStack() as stack:
+            yield await open_components(given, stack, Key(given.seed), live=True)
+
+    patch.setattr(_stage, "opened", live)
+    plugins = Plugins()
+    plugins.register(Served(), "served")
+    checks = [one for one in _kit.checks("served", plugins) if one.name != "is light"]
+    return {check.name: check.run() for check in checks}

@@ -6,8 +6,8 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -19,13 +19,11 @@ from attrs import frozen
 from orchestrion_remote.http import Http
 from orchestrion_remote.rpc import Grpc
 
-from orchestrion import Component, Key, Problem, hookimpl
-from orchestrion._plugins import Plugins
+from orchestrion import Key, Problem
 from orchestrion.config import from_data
 from orchestrion.runs import RunReader
-from orchestrion.testing import _kit, _stage
 from tests import warm
-from tests.contrib_agents.remote.support import HERE, config, team, written
+from tests.contrib_agents.remote.support import HERE, checked, config, team, written
 from tests.end_to_end.support import called
 from tests.plugins.evolution.support import result, train
 from tests.workspace import ROOT
@@ -155,27 +153,7 @@ def test_the_contract_of_agents_holds_over_the_network(
         else {"urls": list(component.urls)}
     )
     path = f"{type(component).__module__}:{type(component).__name__}"
-
-    class Served:
-        """Supplies the component, with the address of the server."""
-
-        @hookimpl
-        def orchestrion_agents(self) -> Iterator[Component]:
-            yield Component(f"{protocol}-there", path, "an agent there", example=example)
-
-    @asynccontextmanager
-    async def live(given: Any, seed: int | None = None) -> AsyncIterator[Any]:
-        async with AsyncExitStack() as stack:
-            yield await _stage.open_components(given, stack, Key(given.seed), live=True)
-
-    monkeypatch.setattr(_stage, "opened", live)
-    plugins = Plugins()
-    plugins.register(Served(), "served")
-    counts = {
-        check.name: check.run()
-        for check in _kit.checks("served", plugins)
-        if check.name != "is light"
-    }
+    counts = checked(path, example, monkeypatch)
     assert counts["acts on any view"] == 4
     assert counts["acts alike for equal keys"] == 4
 

@@ -35,6 +35,7 @@ from orchestrion import (
     UsageError,
     View,
 )
+from orchestrion._engine.attempts import RetrySettings
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.callpath import CallPath
 from orchestrion.config import Budget as Caps
@@ -234,7 +235,7 @@ def test_no_healthy_address_is_said_before_the_run() -> None:
 def test_a_busy_server_sends_callers_elsewhere(tmp_path: Path, format: str) -> None:
     async def main() -> None:
         async with (
-            served(tmp_path, {"far": "Waits"}, Settings(concurrency=1)) as busy,
+            served(tmp_path, {"far": "Waits"}, Settings(concurrency=1, waiting=0)) as busy,
             team({"far": far(busy, format)}) as engine,
         ):
             first = asyncio.create_task(engine.run("e", PROBLEM, Key(5)))
@@ -362,13 +363,13 @@ def test_both_sides_prove_who_they_are(tmp_path: Path, certificates: Path) -> No
         settings = Settings(
             cert=pem("server.pem"), cert_key=pem("server.key"), client_ca=pem("ca.pem")
         )
-        own = {"cert": pem("client.pem"), "key": pem("client.key")}
+        own = partial(Tls, cert=pem("client.pem"), key=pem("client.key"))
         async with served(tmp_path, {"far": "Draws"}, settings) as server:
             address = f"127.0.0.1:{server.grpc_port}"
-            good = Grpc(addresses=[address], agent="far", tls=Tls(pem("ca.pem"), **own))
+            good = Grpc(addresses=[address], agent="far", tls=own(pem("ca.pem")))
             async with team({"far": good}) as engine:
                 assert (await engine.run("e", PROBLEM, Key(5))).answer
-            for tls in (Tls(pem("other.pem"), **own), Tls(pem("ca.pem")), None):
+            for tls in (own(pem("other.pem")), Tls(pem("ca.pem")), None):
                 with pytest.raises(UsageError, match="no address is healthy"):
                     async with team({"far": Grpc(addresses=[address], agent="far", tls=tls)}):
                         pass
@@ -483,5 +484,37 @@ def test_the_server_refuses_what_is_no_request(tmp_path: Path) -> None:
             assert (await client.get("/health")).status_code == 503
             late = await post("/agents/far", content=body)
             assert (late.status_code, late.headers["retry-after"]) == (503, "1")
+
+    asyncio.run(main())
+
+
+@both
+def test_more_turns_than_the_server_does_at_once_wait_and_leave_when_it_stops(
+    tmp_path: Path, format: str
+) -> None:
+    async def main() -> None:
+        async with (
+            served(tmp_path, {"far": "Waits"}, Settings(concurrency=1, waiting=2)) as server,
+            team(
+                {"far": far(server, format)}, calls=CallPath(retry=RetrySettings(attempts=1))
+            ) as engine,
+        ):
+            gate = GATES[-1]
+            works = []
+            for i in range(3):
+                work = engine.run(f"e{i}", Problem(f"p{i}", f"text {i}"), Key(i))
+                works.append(asyncio.create_task(work))
+                await asyncio.wait_for(gate.came.wait(), WAIT)
+            async with asyncio.timeout(WAIT):
+                while server.agents._waiting < 2:  # noqa: ASYNC110  the server announces nothing
+                    await asyncio.sleep(0.001)
+            draining = asyncio.create_task(server.agents.drain())
+            for work in works[1:]:
+                [turn] = (await work).turns
+                assert "the server is stopping" in turn.error
+            gate.open.set()
+            [turn] = (await works[0]).turns
+            assert turn.output.content == "text 0"
+            await draining
 
     asyncio.run(main())

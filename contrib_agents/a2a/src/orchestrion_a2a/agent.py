@@ -45,7 +45,7 @@ def _address(instance: object, attribute: Any, value: str) -> None:
 
 
 @frozen(kw_only=True)
-class A2A(Agent):
+class A2A:
     """Sends its view to an agent that speaks A2A, and waits until the task has ended.
 
     The text it sends is the problem, the turns it may read with their agents' names, and what the

@@ -38,7 +38,7 @@ _PORT = click.IntRange(0, 65535)
     type=click.IntRange(1),
     default=64,
     show_default=True,
-    help="Turns at once; more are refused for now.",
+    help="Turns at once; further ones wait.",
 )
 @click.option(
     "--drain",
@@ -81,7 +81,14 @@ def agent_server(
         key = Secret(key_env, os.environ.get(key_env, "").strip()).reveal()
         if not key:
             raise UsageError(f"the environment variable {key_env} is not set")
-    settings = Settings(concurrency, drain, key, tls_cert, tls_key, client_ca)
+    settings = Settings(
+        concurrency=concurrency,
+        drain=drain,
+        key=key,
+        cert=tls_cert,
+        cert_key=tls_key,
+        client_ca=client_ca,
+    )
     blocked = [*options(ctx).block, *block]
     in_loop(_serve(target, overrides, blocked, names, host, port, http_port, settings))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from ipaddress import ip_address
 from itertools import count
 from pathlib import Path
@@ -28,7 +28,8 @@ class Settings:
     """Of a server.
 
     Args:
-        concurrency: turns at once; more are refused with a time to come back.
+        concurrency: turns at once; further ones wait.
+        waiting: turns that may wait; more are refused with a time to come back.
         drain: seconds that turns in flight get when the server stops.
         key: that callers must send; empty asks for none.
         cert: the server's certificate, a PEM file; None serves plain text.
@@ -37,6 +38,7 @@ class Settings:
     """
 
     concurrency: int = 64
+    waiting: int = 1000
     drain: float = 30.0
     key: str = ""
     cert: Path | None = None
@@ -85,7 +87,8 @@ class Agents:
         self._queues: dict[str, asyncio.Queue[Piece | Reply]] = {}
         self._numbers = count()
         self._loop = asyncio.get_running_loop()
-        self._active = 0
+        self._slots = asyncio.Semaphore(settings.concurrency)
+        self._active = self._waiting = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self.stopping = False
@@ -100,12 +103,12 @@ class Agents:
         Raises:
             RefusedError: it was not asked, or the budget is used up.
         """
-        with self._admitted(agent, view):
+        async with self._admitted(agent, view):
             return await self._act(self._engine, agent, view, key, None)
 
     async def stream(self, agent: str, view: View, key: Key) -> AsyncGenerator[Piece | Reply, None]:
         """Yield what an agent says on the way, and then its reply; see `act`."""
-        with self._admitted(agent, view):
+        async with self._admitted(agent, view):
             number = str(next(self._numbers))
             queue = self._queues[number] = asyncio.Queue()
             work = asyncio.create_task(
@@ -122,8 +125,13 @@ class Agents:
                 await asyncio.wait([work])
 
     async def drain(self) -> None:
-        """Refuse new requests; return when those in flight have ended, or the time is up."""
+        """Refuse new requests and those that wait; return when those in flight have ended.
+
+        Return also when the time is up.
+        """
         self.stopping = True
+        for _ in range(self._waiting):
+            self._slots.release()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.drain):
                 await self._idle.wait()
@@ -135,23 +143,31 @@ class Agents:
         expected = f"Bearer {self._settings.key}".encode()
         return hmac.compare_digest((authorization or "").encode(), expected)
 
-    @contextmanager
-    def _admitted(self, agent: str, view: View) -> Iterator[None]:
-        if self.stopping:
-            raise RefusedError("stopping", "the server is stopping")
+    @asynccontextmanager
+    async def _admitted(self, agent: str, view: View) -> AsyncIterator[None]:
         if agent not in self.names:
             raise RefusedError("unknown", f"there is no agent {agent!r} here")
         options = self._members[agent].options
         if (view.option not in options) if options else (view.option is not None):
             known = ", ".join(options) or "none"
             raise RefusedError("invalid", f"{agent} has no option {view.option!r}; it has {known}")
-        if self._active >= self._settings.concurrency:
-            raise RefusedError("busy", f"{self._active} turns are under way, which is the maximum")
+        if self._slots.locked() and self._waiting >= self._settings.waiting:
+            number = self._active + self._waiting
+            raise RefusedError("busy", f"{number} turns are here, which is the maximum")
+        self._waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._waiting -= 1
+        if self.stopping:
+            self._slots.release()
+            raise RefusedError("stopping", "the server is stopping")
         self._active += 1
         self._idle.clear()
         try:
             yield
         finally:
+            self._slots.release()
             self._active -= 1
             if not self._active:
                 self._idle.set()

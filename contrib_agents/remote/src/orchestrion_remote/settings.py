@@ -80,7 +80,7 @@ class Most:
 
 
 @frozen(kw_only=True)
-class Remote(Agent):
+class Remote:
     """Settings of every agent elsewhere.
 
     Args:
