@@ -493,11 +493,10 @@ def test_more_turns_than_the_server_does_at_once_wait_and_leave_when_it_stops(
     tmp_path: Path, format: str
 ) -> None:
     async def main() -> None:
+        once = CallPath(retry=RetrySettings(attempts=1))
         async with (
             served(tmp_path, {"far": "Waits"}, Settings(concurrency=1, waiting=2)) as server,
-            team(
-                {"far": far(server, format)}, calls=CallPath(retry=RetrySettings(attempts=1))
-            ) as engine,
+            team({"far": far(server, format)}, calls=once) as engine,
         ):
             gate = GATES[-1]
             works = []

@@ -21,6 +21,8 @@ from orchestrion_remote.server import AGAIN, Agents, RefusedError, Settings
 
 __all__ = ["serving_http"]
 
+BODY_SECONDS = 30.0
+"""How long a caller may take to send its body."""
 CLOSING = 5
 """Seconds that callers get to read the last answers."""
 
@@ -108,8 +110,11 @@ class _Service:
         if kind != "application/json" or (self._open and not _meant(request)):
             return _error(415, "send application/json to this machine's own name")
         try:
-            body = await _body(request)
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await _body(request)
             view, key = asked(body)
+        except TimeoutError:
+            return _error(408, "the body did not come in time")
         except UsageError as error:
             return _error(400, str(error))
         except ClientDisconnect:

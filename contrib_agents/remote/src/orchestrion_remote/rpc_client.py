@@ -183,9 +183,11 @@ async def _connected(address: _Address) -> None:
 
 def _fault(address: _Address, error: grpc.aio.AioRpcError, reserve: Usage) -> CallError:
     """The fault of a call that was sent: it may have cost something, unless it was refused."""
-    code = error.code()
+    code, hint = error.code(), _hint(error)
+    if code is _CODE.RESOURCE_EXHAUSTED and "larger than max" in (error.details() or ""):
+        # The library says it so, of a request or an answer that is too long.
+        return CallError(_text(address, error), "permanent", spent=reserve)
     fault = _FAULTS.get(code, "permanent")
-    hint = _hint(error)
     # A server that names a time to come back refused before it did anything.
     free = fault == "permanent" or code in _UNSENT or hint is not None
     if code is _CODE.UNAVAILABLE and hint is not None:
