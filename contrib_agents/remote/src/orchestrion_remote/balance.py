@@ -94,7 +94,9 @@ class Balancer(Generic[T]):
             async with asyncio.timeout(self._seconds) as limit:
                 return await self._anywhere(ask, limit)
         except TimeoutError:
-            raise CallError(f"no answer within {self._seconds:g} s", spent=reserve) from None
+            names = " or ".join(place.name for place in self._places)
+            text = f"{names}: no answer within {self._seconds:g} s"
+            raise CallError(text, spent=reserve) from None
 
     async def _anywhere(
         self, ask: Callable[[T], Awaitable[Answer]], limit: asyncio.Timeout
@@ -136,5 +138,5 @@ class Balancer(Generic[T]):
             await self._healthy(place.at)
         except CallError as error:
             place.rest(self._clock(), error.retry_after)
-            return f"{place.name}: {error}"
+            return str(error)
         return ""
