@@ -304,12 +304,12 @@ def test_the_contract_of_agents_holds_over_the_network(monkeypatch: pytest.Monke
     server.start()
     url = addresses.get(timeout=WAIT)
     try:
-        counts = checked("orchestrion_a2a.agent:A2A", {"url": url}, monkeypatch)
+        only = ("acts on any view", "acts alike for equal keys", "never blocks the event loop")
+        counts = checked("orchestrion_a2a.agent:A2A", {"url": url}, monkeypatch, only)
     finally:
         ends.get(timeout=WAIT)()
         server.join(WAIT)
-    assert counts["acts on any view"] == 4
-    assert counts["acts alike for equal keys"] == 4
+    assert [*counts.values()] == [4, 4, 2]
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

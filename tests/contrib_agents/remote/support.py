@@ -194,13 +194,16 @@ async def team(agents: Mapping[str, Any], **settings: Any) -> AsyncIterator[Any]
         yield engine
 
 
-def checked(path: str, example: Mapping[str, Any], patch: pytest.MonkeyPatch) -> dict[str, int]:
+def checked(
+    path: str, example: Mapping[str, Any], patch: pytest.MonkeyPatch, only: Sequence[str] = ()
+) -> dict[str, int]:
     """Run the checks of agents on a component that may ask its service; return their examples.
 
     Args:
         path: of the component.
         example: settings with the address of a server that runs.
         patch: opens components live, which the kit does not.
+        only: the names of the checks; by default all.
     """
 
     class Served:
@@ -216,5 +219,9 @@ def checked(path: str, example: Mapping[str, Any], patch: pytest.MonkeyPatch) ->
     patch.setattr(_stage, "opened", live)
     plugins = Plugins()
     plugins.register(Served(), "served")
-    checks = [one for one in _kit.checks("served", plugins) if one.name != "is light"]
+    checks = [
+        one
+        for one in _kit.checks("served", plugins)
+        if one.name != "is light" and (not only or one.name in only)
+    ]
     return {check.name: check.run() for check in checks}

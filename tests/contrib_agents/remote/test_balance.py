@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_remote.balance import FIRST_REST, LONGEST_REST, Balancer
 
@@ -115,7 +115,8 @@ def test_an_address_rests_as_long_as_it_asks_for() -> None:
     assert ask(who, {}, asked).data == "a"
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.floats(0, 20)), max_size=40))
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.floats(0, 20)), max_size=12))
 def test_a_healthy_address_always_answers(events: list[tuple[str, bool, float]]) -> None:
     """Whatever failed before: as long as one address works, no call with free faults fails."""
     clock = Clock()
