@@ -94,6 +94,15 @@ class Adds(Agent):
 
 
 @frozen
+class Odd(Agent):
+    """Says what is no text."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Return half a surrogate pair."""
+        return Output("\ud800")
+
+
+@frozen
 class Fails(Agent):
     """Raises an error, after a call that costs."""
 

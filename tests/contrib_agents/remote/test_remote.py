@@ -185,6 +185,20 @@ def test_an_agent_that_fails_there_fails_its_turn_once(tmp_path: Path, format: s
 
 
 @both
+def test_an_output_that_cannot_be_sent_is_a_failed_turn(tmp_path: Path, format: str) -> None:
+    async def main() -> None:
+        async with (
+            served(tmp_path, {"far": "Odd"}) as server,
+            team({"far": far(server, format)}) as engine,
+        ):
+            [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
+            assert "its output cannot be sent" in turn.error
+            assert engine.calls.retried == 0
+
+    asyncio.run(main())
+
+
+@both
 def test_options_are_chosen_here_and_checked_there(tmp_path: Path, format: str) -> None:
     async def main() -> None:
         agent = {"use": "tests.contrib_agents.remote.support:Draws", "choose": ["x", "y"]}
@@ -448,6 +462,7 @@ def test_any_json_with_a_text_somewhere_is_an_answer() -> None:
         ([cut({"content": "2"}, 3), reply(200, {"content": "2"})], 2, 2),
         ([reply(200, "{}"), reply(200, {"content": "2"})], 2, 2),
         ([reply(200, '{"content": 3}')], 3, 3),
+        ([reply(200, {"content": "2", "usage": {"calls": -1}})], 3, 3),
     ],
 )
 def test_faults_are_tried_again_as_often_as_it_helps(
@@ -472,7 +487,8 @@ def test_the_server_refuses_what_is_no_request(tmp_path: Path) -> None:
             body = '{"problem": {"id": "p"}, "key": "00"}'
             assert (await post("/agents/far", content=body)).status_code == 200
             assert (await post("/agents/near", content=body)).status_code == 404
-            for bad in ("", "[]", '{"problem": 3}', '{"problem": {"id": "p"}, "key": "x"}'):
+            long = body.replace("00", "00" * 65)
+            for bad in ("", "[]", '{"problem": 3}', body.replace("00", "x"), long):
                 response = await post("/agents/far", content=bad)
                 assert (response.status_code, "not a request" in response.text) == (400, True)
             plain = await client.post("/agents/far", content=body)

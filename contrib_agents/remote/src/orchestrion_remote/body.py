@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct
@@ -16,9 +16,11 @@ from orchestrion import (
     JSON,
     Key,
     Member,
+    Meta,
     Observation,
     Output,
     Problem,
+    StoreError,
     Trajectory,
     Turn,
     UsageError,
@@ -30,6 +32,8 @@ __all__ = ["LARGEST", "Reply", "Stated", "asked", "reply_of", "request_of"]
 
 LARGEST = 32 * 2**20
 """The maximum of bytes of a request or an answer."""
+_LONGEST_KEY = 64
+_encode = msgspec.json.encode
 
 
 def request_of(view: View, key: Key) -> dict[str, JSON]:
@@ -103,6 +107,8 @@ def asked(request: JSON) -> tuple[View, Key]:
         else:
             body = msgspec.convert(request, _Asked)
         key = bytes.fromhex(body.key)
+        if len(key) > _LONGEST_KEY:
+            raise ValueError(f"key: has more than {_LONGEST_KEY} bytes")
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise UsageError(f"not a request to an agent: {error}") from None
     view = View(
@@ -129,13 +135,17 @@ def _turns(said: list[_Said]) -> list[Turn]:
     ]
 
 
+_Count = Annotated[int, Meta(ge=0)]
+_Amount = Annotated[float, Meta(ge=0)]
+
+
 class Stated(Struct):
     """What an agent elsewhere says that a turn took; null where it does not say."""
 
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    usd: float | None = None
+    calls: _Count = 0
+    input_tokens: _Count = 0
+    output_tokens: _Count = 0
+    usd: _Amount | None = None
     cost: float | None = None
 
 
@@ -158,8 +168,13 @@ class Reply(Struct):
         if turn.status != "completed":
             return cls(usage=stated, error=turn.error or "it failed")
         output = turn.output
-        data, metadata = as_data(output.data), as_data(output.metadata)
-        return cls(output.content, data, stated, output.final, metadata)
+        try:
+            data, metadata = as_data(output.data), as_data(output.metadata)
+            reply = cls(output.content, data, stated, output.final, metadata)
+            _encode(reply)
+        except (StoreError, UnicodeEncodeError) as error:
+            return cls(usage=stated, error=f"its output cannot be sent: {error}")
+        return reply
 
     def data_of(self) -> Mapping[str, JSON]:
         """Return what is recorded of it, beside the usage."""
@@ -200,6 +215,3 @@ def reply_of(body: bytes, path: str = "content") -> Reply:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return Reply(value if isinstance(value, str) else _encode(value).decode(), usage=stated)
-
-
-_encode = msgspec.json.encode

@@ -124,18 +124,14 @@ def reply_from(message: pb.ActResponse) -> Reply:
     """Return the reply in a message.
 
     Raises:
-        ValueError: a field that holds JSON does not.
+        ValueError: a field that holds JSON does not, or the usage is negative.
     """
     stated = None
     if message.HasField("usage"):
         usage = message.usage
-        stated = Stated(
-            usage.calls,
-            usage.input_tokens,
-            usage.output_tokens,
-            _optional(usage, "usd"),
-            usage.cost,
-        )
+        fields = ("calls", "input_tokens", "output_tokens", "cost")
+        known = {name: getattr(usage, name) for name in fields}
+        stated = msgspec.convert({**known, "usd": _optional(usage, "usd")}, Stated)
     metadata = _data(message.metadata_json) or {}
     if not isinstance(metadata, dict):
         raise ValueError("metadata_json is no object")
