@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 import subprocess
 from collections.abc import Callable
 from functools import partial
@@ -128,7 +129,8 @@ def test_the_generated_messages_are_those_of_the_published_file() -> None:
 
 def far(server: Any, format: str, **more: Any) -> Http | Grpc:
     if format == "http":
-        return Http(urls=[f"http://127.0.0.1:{server.http_port}/agents/far"], **more)
+        url = f"http://127.0.0.1:{server.http_port}/agents/far"
+        return Http(urls=[url], health="/health", **more)
     return Grpc(addresses=[f"127.0.0.1:{server.grpc_port}"], agent="far", **more)
 
 
@@ -387,6 +389,15 @@ def test_both_sides_prove_who_they_are(tmp_path: Path, certificates: Path) -> No
                 with pytest.raises(UsageError, match="no address is healthy"):
                     async with team({"far": Grpc(addresses=[address], agent="far", tls=tls)}):
                         pass
+            trust = ssl.create_default_context(cafile=pem("ca.pem"))
+            trust.load_cert_chain(pem("client.pem"), pem("client.key"))
+            async with httpx2.AsyncClient(verify=trust) as client:
+                url = f"https://127.0.0.1:{server.http_port}/health"
+                assert (await client.get(url)).status_code == 200
+            bare = ssl.create_default_context(cafile=pem("ca.pem"))
+            async with httpx2.AsyncClient(verify=bare) as client:
+                with pytest.raises(httpx2.RequestError):
+                    await client.get(url)
 
     asyncio.run(main())
 
