@@ -186,10 +186,12 @@ def _server() -> str:
 
 
 _COLD = {
+    "orchestrion_a2a",
     "orchestrion_langgraph",
     "orchestrion_local",
     "orchestrion_openai_agents",
     "orchestrion_pydantic_ai",
+    "orchestrion_remote",
     "orchestrion_sandbox",
 }
 """Packages not worth their import: commands seldom use them, and they take long or run inside."""

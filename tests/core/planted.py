@@ -17,6 +17,7 @@ from attrs import define, evolve, field, frozen
 from orchestrion import (
     Activation,
     Agent,
+    CallError,
     Calls,
     Component,
     Decision,
@@ -96,6 +97,15 @@ def _kind(cls: type) -> str:
 
 
 # ---------------------------------------------------------------------------- agents
+
+
+@clean
+@frozen
+class Unreachable(Agent):
+    """Asks a service that cannot be reached from here, which is no mistake of its own."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        raise CallError("opened without a connection", "permanent")
 
 
 @clean

@@ -109,6 +109,18 @@ def test_a_failing_agent_makes_a_failed_turn_that_no_agent_reads() -> None:
     assert episode.status is Status.COMPLETED
 
 
+def test_one_agent_acts_on_a_view_from_elsewhere() -> None:
+    given = View("asker", None, PROBLEM.public(), Trajectory([Turn(0, "a", output=Output("x"))]))
+    team = {"good": ScriptedAgent(), "bad": ScriptedAgent([ValueError("no draft yet")])}
+    engine = engine_for(team, Fixed([]))
+    turns = [asyncio.run(engine.act(name, given, Key(1))) for name in team]
+    assert team["good"].views == [given]
+    assert turns == [
+        Turn(0, "good", output=Output("ok")),
+        Turn(0, "bad", status="failed", error="ValueError: no draft yet"),
+    ]
+
+
 def test_an_output_of_the_wrong_type_is_a_failed_turn() -> None:
     agent = ScriptedAgent(["not an output"])  # type: ignore[list-item]
     assert "not an Output" in run(engine_for({"a": agent}, Fixed("a"))).turns[0].error

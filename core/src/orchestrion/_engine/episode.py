@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from orchestrion._engine.activation import Setting
+from orchestrion._engine.activation import Setting, act
 from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.calls import ActivationCalls, CallPath, Host, Observers
 from orchestrion._engine.checks import check_step, judged
@@ -23,11 +23,13 @@ from orchestrion._records import (
     Activation,
     Decision,
     Episode,
+    Output,
     Problem,
     Scores,
     Status,
     Step,
     Trajectory,
+    Turn,
     replace,
 )
 
@@ -94,6 +96,27 @@ class Engine(Host):
         if self.observers.episode_finished is not None:
             self.observers.episode_finished(episode)
         return episode
+
+    async def act(self, agent: str, view: View, key: Key, label: str | None = None) -> Turn:
+        """Return the turn of one agent of the team on a view that comes from elsewhere.
+
+        Whatever the agent raises makes it a failed turn. It is part of no episode, and `key` is
+        the agent's own. `label` is the agent's for the `viewer`.
+
+        Raises:
+            BudgetError, ReplayError, StoreError: the run cannot go on.
+        """
+        handle = ActivationCalls(self, key, None, agent, label)
+        try:
+            output = await act(self, self.team.seats[agent], view, key, handle, self.timeout)
+        except FATAL:
+            raise
+        except BaseException as error:
+            if from_outside(error):
+                raise
+            failed = Output(usage=handle.used)
+            return Turn(0, agent, view.option, failed, "failed", describe(error, self.timeout))
+        return Turn(0, agent, view.option, output)
 
     def _setting(self, episode: str, problem: Problem, key: Key) -> Setting:
         """Return what the activations of an episode share."""

@@ -1,0 +1,3 @@
+"""Agents that speak the A2A protocol."""
+
+__version__ = "0.2.0"

@@ -1,0 +1,235 @@
+"""Attempts at calls of an A2A agent, by the official SDK; imported when the agent is opened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import httpx
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.client.errors import A2AClientError
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.constants import TransportProtocol
+from a2a.utils.errors import A2AError, InternalError
+from google.protobuf.json_format import MessageToDict, ParseDict
+from orchestrion_llm import Place, described, of_answer
+
+from orchestrion import JSON, Answer, CallError, Usage, hidden
+from orchestrion_a2a.agent import A2A, Attempt
+
+__all__ = ["Client"]
+
+_CONNECT = 15.0
+_CANCEL = 5.0
+_RUNNING = (
+    pb.TaskState.TASK_STATE_UNSPECIFIED,
+    pb.TaskState.TASK_STATE_SUBMITTED,
+    pb.TaskState.TASK_STATE_WORKING,
+)
+_WAITING = (pb.TaskState.TASK_STATE_INPUT_REQUIRED, pb.TaskState.TASK_STATE_AUTH_REQUIRED)
+
+
+class Client:
+    """Asks one agent; its card is read before the first call."""
+
+    def __init__(self, settings: A2A, key: str, http: httpx.AsyncClient) -> None:
+        self._settings, self._key, self._http = settings, key, http
+        self._client: Any = None
+        self._opening = asyncio.Lock()
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, settings: A2A, key: str) -> AsyncIterator[Self]:
+        """Yield a client whose connections are closed at the end."""
+        timeout = httpx.Timeout(settings.timeout, connect=_CONNECT)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(timeout=timeout, headers=headers, limits=limits) as http:
+            yield cls(settings, key, http)
+
+    def attempts(self, content: Mapping[str, JSON], name: str, usage: Usage) -> Attempt:
+        """Return what makes the attempts at one call.
+
+        Args:
+            content: the text, and perhaps data.
+            name: of the message, the same in each attempt.
+            usage: of a call.
+        """
+        parts = [pb.Part(text=content["text"])]
+        if "data" in content:
+            parts.append(pb.Part(data=ParseDict(content["data"], pb.Part().data)))
+        message = pb.Message(role=pb.Role.ROLE_USER, message_id=name, parts=parts)
+        task = _Task()
+
+        async def attempt(show: Callable[[str], None]) -> Answer:
+            failure: CallError | None = None
+            try:
+                async with asyncio.timeout(self._settings.timeout):
+                    await self._ask(message, task, show)
+            except TimeoutError:
+                seconds = self._settings.timeout
+                failure = CallError(
+                    f"{self._settings.url}: no end within {seconds:g} s", spent=usage
+                )
+            except (A2AError, httpx.HTTPError, ValueError) as error:
+                failure = self._fault(error, usage)
+            if failure is not None:
+                raise failure
+            return Answer(task.result(), usage)
+
+        return attempt
+
+    async def _ask(self, message: pb.Message, task: _Task, show: Callable[[str], None]) -> None:
+        """Send the message, or look after the task that an earlier attempt began."""
+        client = await self._opened()
+        try:
+            if not task.id:
+                request = pb.SendMessageRequest(message=message)
+                async with aclosing(client.send_message(request)) as events:
+                    async for event in events:
+                        for text in task.add(event):
+                            show(text)
+                        if task.ended:
+                            break
+            while not task.ended:
+                if not task.id:
+                    raise ValueError("the stream ended without a message or a task")
+                task.take(await client.get_task(pb.GetTaskRequest(id=task.id)))
+                if not task.ended:
+                    await asyncio.sleep(self._settings.poll)
+        except asyncio.CancelledError:
+            await self._cancel(client, task)
+            raise
+        if task.state in _WAITING:
+            await self._cancel(client, task)
+
+    async def _cancel(self, client: Any, task: _Task) -> None:
+        """Cancel a task that nobody waits for any more, if the agent can be told."""
+        if task.id and (not task.ended or task.state in _WAITING):
+            with suppress(TimeoutError, A2AError, httpx.HTTPError):
+                async with asyncio.timeout(_CANCEL):
+                    await client.cancel_task(pb.CancelTaskRequest(id=task.id))
+
+    async def _opened(self) -> Any:
+        """The SDK's client, made from the card.
+
+        Raises:
+            CallError: the card cannot be used, or would send the key elsewhere.
+        """
+        async with self._opening:
+            if self._client is None:
+                url = self._settings.url
+                card = await A2ACardResolver(self._http, url).get_agent_card()
+                hosts = {urlsplit(one.url).netloc for one in card.supported_interfaces}
+                if self._key and hosts - {urlsplit(url).netloc}:
+                    raise CallError(
+                        f"{url}: the card names an address at another host, which must not get "
+                        f"the key: {', '.join(sorted(hosts))}",
+                        "permanent",
+                    )
+                config = ClientConfig(
+                    # Without a stream the task's name comes at once, so that it can be cancelled,
+                    # and looked up if the connection breaks.
+                    polling=not card.capabilities.streaming,
+                    httpx_client=self._http,
+                    supported_protocol_bindings=[
+                        TransportProtocol.JSONRPC,
+                        TransportProtocol.HTTP_JSON,
+                    ],
+                )
+                try:
+                    self._client = ClientFactory(config).create(card)
+                except ValueError as error:
+                    raise CallError(f"{url}: {error}", "permanent") from None
+            return self._client
+
+    def _fault(self, error: Exception, usage: Usage) -> CallError:
+        """The fault of a failed attempt."""
+        url = self._settings.url
+        text = f"{url}: {' '.join(hidden(str(error)).split())[:300]}"
+        for cause in _causes(error):
+            if isinstance(cause, httpx.HTTPStatusError):
+                place = Place("", url, "", self._settings.key_env or "")
+                response = cause.response
+                fault = of_answer(place, response.status_code, response.headers, b"")
+                return CallError(text, fault.fault, fault.retry_after)
+            if isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout)):
+                return CallError(f"{url}: {described(cause)}")
+            if isinstance(cause, httpx.RequestError):
+                return CallError(f"{url}: {described(cause)}", spent=usage)
+        if isinstance(error, InternalError):
+            return CallError(text, spent=usage)
+        if isinstance(error, A2AError) and not isinstance(error, A2AClientError):
+            return CallError(text, "permanent")
+        return CallError(text, "malformed", spent=usage)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+class _Task:
+    """What is known of an answer: a message, or a task with its state and artifacts."""
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.state: Any = pb.TaskState.TASK_STATE_UNSPECIFIED
+        self.ended = False
+        self._said: list[pb.Part] = []  # in a message, or with the latest state
+        self._artifacts: dict[str, list[pb.Part]] = {}
+
+    def add(self, event: pb.StreamResponse) -> list[str]:
+        """Take in an event; return the new texts in it."""
+        kind = event.WhichOneof("payload")
+        if kind == "message":
+            self._said, self.ended = list(event.message.parts), True
+            self.state = pb.TaskState.TASK_STATE_COMPLETED
+            return _texts(self._said)
+        if kind == "task":
+            self.take(event.task)
+            return []
+        if kind == "status_update":
+            self.id = event.status_update.task_id
+            self._status(event.status_update.status)
+            return []
+        update = event.artifact_update
+        self.id = update.task_id
+        new = list(update.artifact.parts)
+        before = self._artifacts.get(update.artifact.artifact_id, []) if update.append else []
+        self._artifacts[update.artifact.artifact_id] = [*before, *new]
+        return _texts(new)
+
+    def take(self, task: pb.Task) -> None:
+        """Take in the whole of a task."""
+        self.id = task.id
+        self._artifacts = {one.artifact_id: list(one.parts) for one in task.artifacts}
+        self._status(task.status)
+
+    def _status(self, status: pb.TaskStatus) -> None:
+        self.state, self.ended = status.state, status.state not in _RUNNING
+        self._said = list(status.message.parts)
+
+    def result(self) -> dict[str, JSON]:
+        """Return the content and the data, or why there is none, as the call's record."""
+        said = "\n".join(_texts(self._said))
+        if self.state != pb.TaskState.TASK_STATE_COMPLETED:
+            word = pb.TaskState.Name(self.state).removeprefix("TASK_STATE_").lower()
+            why = f"the task ended as {word.replace('_', ' ')}" + (f": {said}" if said else "")
+            return {"content": "", "data": None, "error": why}
+        parts = [part for artifact in self._artifacts.values() for part in artifact] or self._said
+        data = [MessageToDict(part.data) for part in parts if part.HasField("data")]
+        content = "\n".join(_texts(parts))
+        return {
+            "content": content,
+            "data": data[0] if len(data) == 1 else data or None,
+            "error": "",
+        }
+
+
+def _texts(parts: list[pb.Part]) -> list[str]:
+    return [part.text for part in parts if part.HasField("text")]

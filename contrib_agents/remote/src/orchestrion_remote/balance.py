@@ -1,0 +1,142 @@
+"""Choose among the addresses of an agent: least outstanding calls first, and failover.
+
+An address that fails rests: a second after its first failure, twice as long after each further one,
+up to half a minute, and at least as long as it asks for. Addresses that rest are chosen last. After
+its rest, an address is first asked for its health, where that is possible.
+
+There are no retries here. Only where an attempt failed for nothing (no connection, or refused
+before any work) are the other addresses tried, each once, as parts of the same attempt. An attempt
+that may have cost something fails, and the call path makes the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from attrs import define
+
+from orchestrion import Answer, CallError, Fault, Usage
+
+__all__ = ["Balancer"]
+
+T = TypeVar("T")
+
+FIRST_REST, LONGEST_REST = 1.0, 30.0
+ELSEWHERE: frozenset[Fault] = frozenset({"transient", "overload", "rate_limit"})
+"""Faults of one address, which others need not have."""
+
+
+@define(eq=False)
+class _Place(Generic[T]):
+    at: T
+    name: str
+    active: int = 0  # calls in flight
+    chosen: int = 0  # calls so far
+    failures: int = 0  # in a row
+    rests_until: float = 0.0
+
+    def rest(self, now: float, hint: float | None = None) -> None:
+        self.failures += 1
+        seconds = min(LONGEST_REST, FIRST_REST * 2.0 ** min(self.failures - 1, 10))
+        self.rests_until = max(self.rests_until, now + max(seconds, hint or 0.0))
+
+    def recover(self) -> None:
+        self.failures, self.rests_until = 0, 0.0
+
+
+class Balancer(Generic[T]):
+    """Makes attempts at one of several equivalent addresses.
+
+    Args:
+        places: what is asked, with the names that error messages have.
+        seconds: the maximum of one attempt in total.
+        healthy: raises a `CallError` if an address is not healthy; None asks for nothing.
+        clock: in seconds.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[tuple[str, T]],
+        seconds: float,
+        healthy: Callable[[T], Awaitable[None]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._places = [_Place(at, name) for name, at in places]
+        self._seconds, self._healthy, self._clock = seconds, healthy, clock
+
+    @property
+    def size(self) -> int:
+        """Return how many addresses there are."""
+        return len(self._places)
+
+    async def check(self) -> list[str]:
+        """Return what is wrong with each address that is not healthy now; these rest."""
+        if self._healthy is None:
+            return []
+        results = await asyncio.gather(*map(self._wrong, self._places))
+        return [text for text in results if text]
+
+    async def call(self, ask: Callable[[T], Awaitable[Answer]], reserve: Usage) -> Answer:
+        """Return the answer of one attempt.
+
+        Args:
+            ask: asks one address. A `CallError` with `spent` says that the attempt may have cost
+                something; without, that it was free.
+            reserve: the most that an attempt takes; booked if no answer comes in time.
+
+        Raises:
+            CallError: the attempt failed at every address, or somewhere where it was not free.
+        """
+        try:
+            async with asyncio.timeout(self._seconds) as limit:
+                return await self._anywhere(ask, limit)
+        except TimeoutError:
+            names = " or ".join(place.name for place in self._places)
+            text = f"{names}: no answer within {self._seconds:g} s"
+            raise CallError(text, spent=reserve) from None
+
+    async def _anywhere(
+        self, ask: Callable[[T], Awaitable[Answer]], limit: asyncio.Timeout
+    ) -> Answer:
+        left = list(self._places)
+        while True:
+            place = min(left, key=self._rank)
+            left.remove(place)
+            place.active += 1
+            place.chosen += 1
+            try:
+                if place.failures and self._healthy is not None:
+                    await self._healthy(place.at)
+                answer = await ask(place.at)
+            except CallError as error:
+                if error.fault not in ELSEWHERE:
+                    raise
+                place.rest(self._clock(), error.retry_after)
+                if error.spent is not None or not left:
+                    raise
+            except asyncio.CancelledError:
+                if limit.expired():
+                    place.rest(self._clock())
+                raise
+            else:
+                place.recover()
+                return answer
+            finally:
+                place.active -= 1
+
+    def _rank(self, place: _Place[T]) -> tuple[float, int, int]:
+        """Order places: those that do not rest, then the least busy, then the least used."""
+        rest = max(0.0, place.rests_until - self._clock())
+        return rest, place.active, place.chosen
+
+    async def _wrong(self, place: _Place[T]) -> str:
+        assert self._healthy is not None
+        try:
+            await self._healthy(place.at)
+        except CallError as error:
+            place.rest(self._clock(), error.retry_after)
+            return str(error)
+        return ""

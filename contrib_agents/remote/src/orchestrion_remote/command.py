@@ -1,0 +1,150 @@
+"""`orchestrion agent-server`: agents of a config for callers on other machines."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrion import Secret, UsageError
+from orchestrion.cli import block_option, in_loop, note, options, override_option
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from orchestrion_remote.server import Settings
+
+__all__ = ["agent_server"]
+
+_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+_PORT = click.IntRange(0, 65535)
+
+
+@click.command("agent-server")
+@click.argument("target", metavar="CONFIG")
+@click.option(
+    "--agent", "names", multiple=True, metavar="NAME", help="Serve this one; by default all."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=_PORT, default=8700, show_default=True, help="Of gRPC; 0: a free one.")
+@click.option("--http-port", type=_PORT, help="Of plain HTTP, which is not served without.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Turns at once; further ones wait.",
+)
+@click.option(
+    "--drain",
+    type=click.FloatRange(0),
+    default=30,
+    show_default=True,
+    help="Seconds that turns in flight get after SIGTERM.",
+)
+@click.option("--key-env", metavar="NAME", help="Variable with the key that callers must send.")
+@click.option("--tls-cert", type=_FILE, help="The server's certificate.")
+@click.option("--tls-key", type=_FILE, help="Its private key.")
+@click.option("--client-ca", type=_FILE, help="Callers need a certificate signed by one of these.")
+@override_option
+@block_option
+@click.pass_context
+def agent_server(
+    ctx: click.Context,
+    target: str,
+    names: tuple[str, ...],
+    host: str,
+    port: int,
+    http_port: int | None,
+    concurrency: int,
+    drain: float,
+    key_env: str | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    client_ca: Path | None,
+    overrides: tuple[str, ...],
+    block: tuple[str, ...],
+) -> None:
+    """Serve agents of CONFIG (or of a run) over gRPC, for the components grpc and http.
+
+    SIGTERM or Ctrl-C lets turns in flight finish; a second one ends at once.
+    """
+    from orchestrion_remote.server import Settings
+
+    key = ""
+    if key_env is not None:
+        key = Secret(key_env, os.environ.get(key_env, "").strip()).reveal()
+        if not key:
+            raise UsageError(f"the environment variable {key_env} is not set")
+    settings = Settings(
+        concurrency=concurrency,
+        drain=drain,
+        key=key,
+        cert=tls_cert,
+        cert_key=tls_key,
+        client_ca=client_ca,
+    )
+    blocked = [*options(ctx).block, *block]
+    in_loop(_serve(target, overrides, blocked, names, host, port, http_port, settings))
+
+
+async def _serve(
+    target: str,
+    overrides: tuple[str, ...],
+    block: list[str],
+    names: tuple[str, ...],
+    host: str,
+    port: int,
+    http_port: int | None,
+    settings: Settings,
+) -> None:
+    import asyncio
+
+    from orchestrion.runs import open_run
+    from orchestrion_remote.server import serving
+
+    stop = asyncio.Event()
+    async with open_run(target, overrides, block) as trained:
+        for line in trained.notes:
+            note(line)
+        with _signals(stop):
+            async with serving(trained, names, host, port, http_port, settings) as server:
+                shown = f"[{host}]" if ":" in host else host
+                places = f"gRPC at {shown}:{server.grpc_port}"
+                if server.http_port is not None:
+                    scheme = "http" if settings.cert is None else "https"
+                    places += f", {scheme}://{shown}:{server.http_port}/agents/NAME"
+                note(f"serving {', '.join(server.agents.names)}: {places}")
+                await stop.wait()
+                note("stopping: no new requests")
+
+
+@contextmanager
+def _signals(stop: asyncio.Event) -> Iterator[None]:
+    """Set the event at the first SIGTERM or Ctrl-C; the next one does what it did before."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        while before:
+            number, handler = before.popitem()
+            signal.signal(number, handler)
+
+    def stopping(number: int, frame: object) -> None:
+        restore()
+        loop.call_soon_threadsafe(stop.set)
+
+    with suppress(ValueError):  # not in the main thread
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before[number] = signal.signal(number, stopping)
+    try:
+        yield
+    finally:
+        restore()

@@ -1,0 +1,127 @@
+"""An agent behind HTTP: settings, and what is asked in each format."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from attrs import field, frozen
+
+from orchestrion import JSON, Agent, Key, Meta, OpenContext, View
+from orchestrion_remote.body import request_of
+from orchestrion_remote.settings import Remote, RemoteAgent, open_balancer, secret_of
+
+__all__ = ["Http"]
+
+
+def _addresses(instance: object, attribute: Any, value: Sequence[str]) -> None:
+    for url in value:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"urls: {url!r} is no address like https://example.com/agents/team")
+        if parts.username or parts.password or parts.fragment:
+            raise ValueError("urls: must hold neither a password nor a fragment; see key_env")
+    if len(set(value)) < len(value):
+        raise ValueError("urls: an address stands there twice")
+
+
+@frozen(kw_only=True)
+class Http(Remote):
+    """Asks an agent on another machine over HTTP.
+
+    Args:
+        urls: where requests are posted: equivalent addresses. A call takes the one with the fewest
+            calls in flight; one that fails rests, and the others are tried.
+        format: `json`, our own body, or `chat`, that of OpenAI's chat completions.
+        answer: with `json`, where the answer's JSON has the content, e.g. "result.items.0.text".
+        model: with `chat`, the model's name there; required.
+        instructions: with `chat`, the system message.
+        max_tokens: with `chat`, the maximum of tokens of an answer; null leaves it to the service.
+        extra: with `chat`, further fields of the body.
+        headers: sent with every call; values may be "${env:NAME}" and are treated as secrets.
+        health: a path at each address, such as /health, that answers a GET with a status of 2xx if
+            the address is well; asked before a run, and after an address failed.
+        role: what it does, in words, for policies that read it.
+        options: that the agent takes; a policy chooses one for each turn.
+        timeout: the maximum of seconds of one attempt, whichever addresses it tries.
+        limits: of the calls in flight and a minute, at all addresses together.
+        key_env: the environment variable with the key that is sent as `Authorization: Bearer`;
+            null sends none.
+        price: what a call costs; null if that is not known, unless the agent says it with each
+            answer. A budget in US dollars needs this or `most.usd`.
+        most: the most that one call takes; null if that is not known. With `chat`, null reserves
+            what the body and `max_tokens` can take.
+    """
+
+    urls: Annotated[Sequence[str], Meta(min_length=1)] = field(validator=_addresses)
+    format: Literal["json", "chat"] = "json"
+    answer: Annotated[str, Meta(min_length=1)] = "content"
+    model: str = ""
+    instructions: str = ""
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    extra: Mapping[str, Any] = field(factory=dict)
+    headers: Mapping[str, str] = field(factory=dict, repr=False, metadata={"secret": True})
+    health: Annotated[str, Meta(pattern=r"^/\S*$")] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.format == "chat":
+            if not self.model:
+                raise ValueError("model: name the model that is asked")
+            if self.answer != "content":
+                raise ValueError("answer: has no effect with format: chat; remove it")
+            if own := sorted({"model", "messages", "max_tokens", "stream", "n"} & set(self.extra)):
+                raise ValueError(f"extra: must not hold {own[0]!r}")
+            return
+        for name in ("model", "instructions", "max_tokens", "extra"):
+            if getattr(self, name):
+                raise ValueError(f"{name}: has no effect with format: json; remove it")
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
+        """Yield the agent; its connections are closed at the end.
+
+        Raises:
+            UsageError: the key is missing, or no address is healthy.
+        """
+        name = f"http:{ctx.path.removeprefix('agents.')}"
+        chat = self.format == "chat"
+        write = self._messages if chat else request_of
+        key = secret_of(self, ctx)
+        if not ctx.live:
+            yield RemoteAgent(self, name, write, None)
+            return
+        from orchestrion_remote.http_client import HttpClient
+
+        async with HttpClient.opened(self, key) as client:
+            await open_balancer(client.balancer, ctx)
+            yield RemoteAgent(self, name, write, client.ask, self._bound if chat else _unbounded)
+
+    def _messages(self, view: View, key: Key) -> JSON:
+        """The body in the format of chat completions: texts alone, own turns as the assistant's."""
+        messages: list[JSON] = []
+        if self.instructions:
+            messages.append({"role": "system", "content": self.instructions})
+        messages.append({"role": "user", "content": view.problem.text})
+        for turn in view.turns:
+            text = turn.output.content
+            if turn.agent == view.agent:
+                messages.append({"role": "assistant", "content": text})
+            else:
+                messages.append({"role": "user", "content": f"{turn.agent}: {text}"})
+        if view.observation is not None and view.observation.text:
+            messages.append({"role": "user", "content": view.observation.text})
+        body: dict[str, JSON] = {**self.extra, "model": self.model, "messages": messages}
+        if self.max_tokens is not None:
+            body["max_tokens"] = self.max_tokens
+        return body
+
+    def _bound(self, content: JSON) -> tuple[int, int]:
+        """The most tokens of a call: no token is shorter than a byte."""
+        return len(msgspec.json.encode(content)), self.max_tokens or 0
+
+
+def _unbounded(content: JSON) -> tuple[int, int]:
+    return 0, 0

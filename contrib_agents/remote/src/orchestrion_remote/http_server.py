@@ -1,0 +1,158 @@
+"""Agents behind plain HTTP, `POST /agents/NAME` and `GET /health`; imported by a server."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager, contextmanager
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from orchestrion import UsageError, is_loopback
+from orchestrion_remote.body import LARGEST, asked
+from orchestrion_remote.server import AGAIN, Agents, RefusedError, Settings
+
+__all__ = ["serving_http"]
+
+BODY_SECONDS = 30.0
+"""How long a caller may take to send its body."""
+CLOSING = 5
+"""Seconds that callers get to read the last answers."""
+
+_STATUS = {"busy": 429, "stopping": 503, "unknown": 404, "invalid": 400, "budget": 402}
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave signals alone: the command drains first."""
+        yield
+
+
+@asynccontextmanager
+async def serving_http(
+    agents: Agents, host: str, port: int, settings: Settings
+) -> AsyncIterator[int]:
+    """Serve agents until the block ends; yield the port.
+
+    Raises:
+        UsageError: the port or a certificate cannot be used.
+    """
+    service = _Service(agents, not settings.key and settings.client_ca is None)
+    app = Starlette(
+        routes=[
+            Route("/agents/{name}", service.act, methods=["POST"]),
+            Route("/health", service.health),
+        ]
+    )
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=CLOSING,
+        ssl_certfile=settings.cert,
+        ssl_keyfile=settings.cert_key,
+        ssl_ca_certs=None if settings.client_ca is None else str(settings.client_ca),
+        ssl_cert_reqs=ssl.CERT_NONE if settings.client_ca is None else ssl.CERT_REQUIRED,
+    )
+    try:
+        config.load()
+    except OSError as error:
+        raise UsageError(f"the certificates cannot be used: {error}") from None
+    with _listener(host, port) as listener:
+        server = _Uvicorn(config)
+        done = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            await done
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
+    return listener
+
+
+class _Service:
+    def __init__(self, agents: Agents, open_to_all: bool) -> None:
+        self._agents, self._open = agents, open_to_all
+
+    async def health(self, request: Request) -> Response:
+        """Answer a health check."""
+        return Response(status_code=503 if self._agents.stopping else 200)
+
+    async def act(self, request: Request) -> Response:
+        """Answer one request; the agent's work is cancelled if the caller goes away."""
+        if not self._agents.permits(request.headers.get("authorization")):
+            return _error(401, "the key is missing or wrong")
+        kind = request.headers.get("content-type", "").partition(";")[0].strip()
+        # A web page in somebody's browser can send neither to this machine.
+        if kind != "application/json" or (self._open and not _meant(request)):
+            return _error(415, "send application/json to this machine's own name")
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await _body(request)
+            view, key = asked(body)
+        except TimeoutError:
+            return _error(408, "the body did not come in time")
+        except UsageError as error:
+            return _error(400, str(error))
+        except ClientDisconnect:
+            return Response(status_code=499)
+        work = asyncio.create_task(self._agents.act(request.path_params["name"], view, key))
+        gone = asyncio.create_task(_gone(request))
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                return Response(status_code=499)
+            return Response(msgspec.json.encode(work.result()), media_type="application/json")
+        except RefusedError as error:
+            again = {"retry-after": str(AGAIN)} if error.kind in ("busy", "stopping") else {}
+            return _error(_STATUS[error.kind], str(error), again)
+        finally:
+            work.cancel()
+            gone.cancel()
+            await asyncio.wait({work, gone})
+
+
+def _meant(request: Request) -> bool:
+    return is_loopback(request.url.hostname or "")
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LARGEST:
+            raise UsageError(f"a request has at most {LARGEST} bytes")
+    return bytes(body)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    body = msgspec.json.encode({"error": {"message": message}})
+    return Response(body, status, headers, "application/json")

@@ -1,0 +1,91 @@
+"""An agent behind gRPC: settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from attrs import field, frozen
+
+from orchestrion import Agent, Meta, OpenContext
+from orchestrion_remote.body import request_of
+from orchestrion_remote.settings import Remote, RemoteAgent, open_balancer, secret_of
+
+__all__ = ["Grpc", "Tls"]
+
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+):\d{1,5}")
+
+
+def _addresses(instance: object, attribute: Any, value: Sequence[str]) -> None:
+    for address in value:
+        if not _ADDRESS.fullmatch(address):
+            raise ValueError(f"addresses: {address!r} is no address like agents.example.com:8700")
+    if len(set(value)) < len(value):
+        raise ValueError("addresses: an address stands there twice")
+
+
+@frozen
+class Tls:
+    """How a connection is encrypted. Files are in PEM format.
+
+    Args:
+        ca: the certificates that are trusted; null trusts the usual authorities.
+        cert: our own certificate, for servers that ask for one.
+        key: its private key.
+        name: the name in the server's certificate, if it is another than the address.
+    """
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    name: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            raise ValueError("cert and key belong together: set both or none")
+
+
+@frozen(kw_only=True)
+class Grpc(Remote):
+    """Asks an agent on another machine over gRPC, by the service in agent.proto.
+
+    Args:
+        addresses: equivalent servers, as HOST:PORT. A call takes the one with the fewest calls in
+            flight; one that fails rests, and the others are tried.
+        agent: the agent's name at the server; null stands for its name here.
+        tls: how connections are encrypted; null sends plain text.
+        role: what it does, in words, for policies that read it.
+        options: that the agent takes; a policy chooses one for each turn.
+        timeout: the maximum of seconds of one attempt, whichever addresses it tries.
+        limits: of the calls in flight and a minute, at all addresses together.
+        key_env: the environment variable with the key that is sent as `Authorization: Bearer`;
+            null sends none.
+        price: what a call costs; null if that is not known, unless the agent says it with each
+            answer. A budget in US dollars needs this or `most.usd`.
+        most: the most that one call takes; null if that is not known.
+    """
+
+    addresses: Annotated[Sequence[str], Meta(min_length=1)] = field(validator=_addresses)
+    agent: Annotated[str, Meta(min_length=1)] | None = None
+    tls: Tls | None = None
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
+        """Yield the agent; its connections are closed at the end.
+
+        Raises:
+            UsageError: the key or a certificate is missing, or no address is healthy.
+        """
+        name = ctx.path.removeprefix("agents.")
+        key = secret_of(self, ctx)
+        if not ctx.live:
+            yield RemoteAgent(self, f"grpc:{name}", request_of, None)
+            return
+        from orchestrion_remote.rpc_client import GrpcClient
+
+        async with GrpcClient.opened(self, ctx.path, self.agent or name, key) as client:
+            await open_balancer(client.balancer, ctx)
+            yield RemoteAgent(self, f"grpc:{name}", request_of, client.ask)

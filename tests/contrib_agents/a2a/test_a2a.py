@@ -1,0 +1,319 @@
+"""An agent behind a real A2A server, built with the official SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import pytest
+import uvicorn
+from a2a.helpers import new_data_part, new_task_from_user_message, new_text_part
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.events import EventQueue
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.types import a2a_pb2 as pb
+from attrs import evolve
+from orchestrion_a2a.agent import A2A
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from orchestrion import BudgetError, Key, Problem, Turn, Usage
+from orchestrion._engine.attempts import RetrySettings
+from orchestrion._engine.callpath import CallPath
+from orchestrion.testing import Fixed, opened_engine
+from tests.contrib_agents.remote.support import checked
+
+WAIT = 60.0
+"""Seconds after which a test gives up."""
+KEY = "key-of-the-tests"
+
+
+class Executor(AgentExecutor):  # type: ignore[misc]
+    """Does what the last word of the message says."""
+
+    def __init__(self) -> None:
+        self.came: list[str] = []
+        self.data: list[Any] = []
+        self.go, self.cancelled = asyncio.Event(), asyncio.Event()
+
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        """Answer a message."""
+        text = context.get_user_input()
+        assert context.message is not None
+        self.came.append(text)
+        self.data += [part.data for part in context.message.parts if part.HasField("data")]
+        word = text.split()[-1]
+        if word == "message":
+            parts = [new_text_part("2"), new_data_part({"sum": 2})]
+            message = pb.Message(role=pb.Role.ROLE_AGENT, message_id="m", parts=parts)
+            await event_queue.enqueue_event(message)
+            return
+        task = new_task_from_user_message(context.message)
+        await event_queue.enqueue_event(task)
+        updater = TaskUpdater(event_queue, task.id, task.context_id)
+        await updater.start_work()
+        why = updater.new_agent_message([new_text_part("the paper is empty")])
+        if word == "fails":
+            await updater.failed(why)
+        elif word == "asks":
+            await updater.requires_input(why)
+        elif word == "waits":
+            await updater.add_artifact([new_text_part("begun")])
+            await self.go.wait()
+            await updater.complete()
+        else:
+            await updater.add_artifact([new_text_part("the ")], "a")
+            await updater.add_artifact([new_text_part("answer")], "a", append=True)
+            await updater.add_artifact([new_data_part({"n": [1, "x"]})], "b")
+            await updater.complete(why)
+
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        """Note it."""
+        assert context.task_id is not None
+        assert context.context_id is not None
+        self.cancelled.set()
+        await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
+
+
+Around = Callable[[ASGIApp], ASGIApp]
+
+
+@asynccontextmanager
+async def served(
+    executor: Executor, streaming: bool = True, around: Around = lambda app: app, host: str = ""
+) -> AsyncIterator[str]:
+    """Serve the agent; yield its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        card = pb.AgentCard(
+            name="calculator",
+            description="adds",
+            version="1",
+            supported_interfaces=[
+                pb.AgentInterface(
+                    url=f"{host or url}/rpc", protocol_binding="JSONRPC", protocol_version="1.0"
+                )
+            ],
+            capabilities=pb.AgentCapabilities(streaming=streaming),
+            default_input_modes=["text"],
+            default_output_modes=["text"],
+            skills=[pb.AgentSkill(id="add", name="add", description="adds", tags=["sums"])],
+        )
+        handler = DefaultRequestHandler(executor, InMemoryTaskStore(), card)
+        routes = [*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/rpc")]
+        app = around(Starlette(routes=routes))
+        settings = {"lifespan": "off", "ws": "none", "log_config": None}
+        server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=1, **settings))  # type: ignore[arg-type]
+        server.capture_signals = _leave_signals  # type: ignore[method-assign]
+        done = asyncio.create_task(server.serve([listener]))
+        try:
+            yield url
+        finally:
+            server.should_exit = True
+            await done
+
+
+def _leave_signals() -> Any:
+    return nullcontext()
+
+
+@asynccontextmanager
+async def team(url: str, **settings: Any) -> AsyncIterator[Any]:
+    calls = CallPath(retry=RetrySettings(base=0.001, overload_base=0.001))
+    component: Any = A2A(url=url, poll=0.001, **settings)
+    async with opened_engine({"far": component}, Fixed(["far"]), calls=calls) as engine:
+        yield engine
+
+
+async def turn_of(engine: Any, text: str, data: Any = None) -> Turn:
+    episode = await engine.run("e", Problem("p", text, data), Key(5))
+    turn: Turn = episode.turns[0]
+    return turn
+
+
+stream = pytest.mark.parametrize("streaming", [True, False])
+
+
+@stream
+def test_messages_and_tasks_become_turns(streaming: bool) -> None:
+    async def main() -> None:
+        executor = Executor()
+        async with served(executor, streaming) as url, team(url, data=True, price=0.5) as engine:
+            seen: list[str] = []
+            engine.viewer = lambda who, text: seen.append(text)
+            message = await turn_of(engine, "give a message", {"n": 1})
+            assert (message.output.content, message.output.data) == ("2", {"sum": 2})
+            task = await turn_of(engine, "work")
+            assert task.output.content == "the \nanswer"
+            assert task.output.data == {"n": [1, "x"]}
+            assert task.usage == Usage(1, usd=0.5, cost=0.5)
+            assert seen == (["2", "the ", "answer"] if streaming else ["2"])
+            assert len(executor.data) == 1
+            failed = await turn_of(engine, "this fails")
+            assert failed.status == "failed"
+            assert "the task ended as failed: the paper is empty" in failed.error
+            asks = await turn_of(engine, "this asks")
+            assert "ended as input required: the paper is empty" in asks.error
+            await asyncio.wait_for(executor.cancelled.wait(), WAIT)  # nobody will answer it
+            assert len(executor.came) == 4
+            assert engine.calls.retried == 0
+
+    asyncio.run(main())
+
+
+@stream
+def test_who_is_cancelled_here_cancels_the_task_there(streaming: bool) -> None:
+    knows = asyncio.Event()
+    """Set when the caller knows the task: it shows the stream's text, or asks a second time."""
+
+    def counting(app: ASGIApp) -> ASGIApp:
+        posts: list[Scope] = []
+
+        async def around(scope: Scope, receive: Receive, send: Send) -> None:
+            posts.extend([scope] if scope["method"] == "POST" else [])
+            if len(posts) > 1:
+                knows.set()
+            await app(scope, receive, send)
+
+        return around
+
+    async def main() -> None:
+        executor = Executor()
+        async with served(executor, streaming, counting) as url, team(url) as engine:
+            engine.viewer = lambda who, text: knows.set()
+            work = asyncio.create_task(turn_of(engine, "this waits"))
+            await asyncio.wait_for(knows.wait(), WAIT)
+            work.cancel()
+            await asyncio.wait_for(executor.cancelled.wait(), WAIT)
+            with pytest.raises(asyncio.CancelledError):
+                await work
+
+    asyncio.run(main())
+
+
+def test_a_stream_that_breaks_is_not_asked_again_but_looked_after() -> None:
+    """The second attempt polls the task that the first began."""
+
+    def breaking(app: ASGIApp) -> ASGIApp:
+        state = {"broken": False}
+
+        async def around(scope: Scope, receive: Receive, send: Send) -> None:
+            async def cut(message: Message) -> None:
+                await send(message)
+                if b'"task"' in message.get("body", b"") and not state["broken"]:
+                    state["broken"] = True
+                    raise RuntimeError("the connection breaks")
+
+            await app(scope, receive, cut)
+
+        return around
+
+    async def main() -> None:
+        executor = Executor()
+        async with served(executor, around=breaking) as url, team(url) as engine:
+            turn = await turn_of(engine, "work")
+            assert turn.output.content == "the \nanswer", turn.error
+            assert engine.calls.retried == 1
+            assert executor.came == ["work"]
+
+    asyncio.run(main())
+
+
+def answering(statuses: list[int], app: ASGIApp) -> ASGIApp:
+    """Answer requests that carry no key, and the first ones, with a status."""
+
+    async def around(scope: Scope, receive: Receive, send: Send) -> None:
+        headers: Mapping[bytes, bytes] = dict(scope["headers"])
+        status = 401 if headers.get(b"authorization") != f"Bearer {KEY}".encode() else 0
+        if not status and scope["method"] == "POST" and statuses:
+            status = statuses.pop(0)
+        if status:
+            refusal = Response("no", status, {"retry-after": "0.001"})
+            await refusal(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return around
+
+
+def test_refusals_are_tried_again_where_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        statuses: list[int] = []
+        executor = Executor()
+        async with served(executor, around=lambda app: answering(statuses, app)) as url:
+            async with team(url) as engine:
+                with pytest.raises(BudgetError, match="401"):
+                    await turn_of(engine, "work")
+            monkeypatch.setenv("FAR_KEY", KEY)
+            async with team(url, key_env="FAR_KEY") as engine:
+                statuses += [429, 503, 500]
+                assert (await turn_of(engine, "work")).status == "completed"
+                assert engine.calls.retried == 3
+                statuses += [400]
+                assert "400" in (await turn_of(engine, "another work")).error
+                assert engine.calls.retried == 3
+        assert len(executor.came) == 1
+
+    asyncio.run(main())
+
+
+def test_the_key_goes_nowhere_but_to_the_cards_own_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAR_KEY", KEY)
+
+    async def main() -> None:
+        async with (
+            served(Executor(), host="http://elsewhere.example") as url,
+            team(url, key_env="FAR_KEY") as engine,
+        ):
+            turn = await turn_of(engine, "work")
+            assert "the card names an address at another host" in turn.error
+
+    asyncio.run(main())
+
+
+def test_an_agent_that_is_not_there_fails_the_turn_after_all_attempts() -> None:
+    async def main() -> None:
+        async with team("http://127.0.0.1:9") as engine:
+            turn = await turn_of(engine, "work")
+            assert turn.status == "failed"
+            assert engine.calls.retried == 5
+
+    asyncio.run(main())
+
+
+def test_the_contract_of_agents_holds_over_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses, ends = queue.Queue[str](), queue.Queue[Callable[[], object]]()
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        async with served(Executor()) as url:
+            ends.put(partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set))
+            addresses.put(url)
+            await stop.wait()
+
+    server = threading.Thread(target=asyncio.run, args=(main(),))
+    server.start()
+    url = addresses.get(timeout=WAIT)
+    try:
+        only = ("acts on any view", "acts alike for equal keys", "never blocks the event loop")
+        counts = checked("orchestrion_a2a.agent:A2A", {"url": url}, monkeypatch, only)
+    finally:
+        ends.get(timeout=WAIT)()
+        server.join(WAIT)
+    assert [*counts.values()] == [4, 4, 2]
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    good = A2A(url="https://agents.example.com/calculator")
+    for url in ("agents.example.com", "https://me:secret@agents.example.com", "https://a.b/?x=1"):
+        with pytest.raises(ValueError, match="url: must"):
+            evolve(good, url=url)

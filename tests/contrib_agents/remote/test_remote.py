@@ -1,0 +1,546 @@
+"""Agents behind real servers on this machine: the same turns as here, and every fault."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from orchestrion_remote import Settings, agent_pb2
+from orchestrion_remote.body import asked, request_of
+from orchestrion_remote.http import Http
+from orchestrion_remote.rpc import Grpc, Tls
+from orchestrion_remote.rpc_wire import message_of, request_from
+from orchestrion_remote.settings import Most, Price
+
+from orchestrion import (
+    Activation,
+    BudgetError,
+    Key,
+    Member,
+    Observation,
+    Output,
+    Problem,
+    Trajectory,
+    Turn,
+    Usage,
+    UsageError,
+    View,
+)
+from orchestrion._engine.attempts import RetrySettings
+from orchestrion._engine.budget import Budget
+from orchestrion._engine.callpath import CallPath
+from orchestrion.config import Budget as Caps
+from tests.contrib_agents.remote.support import (
+    GATES,
+    NOWHERE,
+    WAIT,
+    Draws,
+    served,
+    team,
+)
+from tests.service import ModelService, cut, reply
+
+PROBLEM = Problem("p1", "What is 1 plus 1?", {"n": [1, 2.5, None]}, "sums", hidden="2")
+
+
+# ---------------------------------------------------------------- what travels
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-9, 9) | st.text(),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=2),
+    max_leaves=4,
+)
+_names = st.text(min_size=1, max_size=5)
+_turns = st.lists(
+    st.builds(
+        Turn,
+        st.integers(0, 99),
+        _names,
+        st.none() | _names,
+        st.builds(Output, st.text(), data=_json),
+        st.sampled_from(["completed", "failed"]),
+    ),
+    max_size=3,
+    unique_by=lambda turn: turn.index,
+)
+_unit = st.floats(0, 1)
+_observations = st.builds(
+    Observation,
+    st.text(),
+    _json,
+    st.lists(_unit, max_size=2).map(tuple),
+    st.frozensets(_names, max_size=2),
+    st.none() | _unit,
+    st.dictionaries(_names, st.lists(_unit, max_size=2).map(tuple), max_size=2),
+)
+_views = st.builds(
+    View,
+    _names,
+    st.none() | _names,
+    st.builds(Problem, _names, st.text(), _json, st.text(), st.text()),
+    _turns.map(Trajectory),
+    st.none() | _observations,
+    given=_turns.map(lambda turns: tuple(t for t in turns if t.status == "completed")),
+    team=st.lists(st.builds(Member, _names, st.just(("x",)), st.text()), max_size=2).map(tuple),
+)
+
+
+@settings(max_examples=25)
+@given(_views, st.binary(min_size=16, max_size=16))
+def test_a_view_and_its_key_arrive_as_they_were(view: View, digest: bytes) -> None:
+    request = request_of(view, Key(digest))
+    message = message_of(request, "far")
+    again = request_from(agent_pb2.ActRequest.FromString(message.SerializeToString()))
+    for body in (request, again):
+        there, key = asked(body)
+        assert key == Key(digest)
+        assert there.turns == tuple(Turn(t.index, t.agent, t.option, t.output) for t in view.turns)
+        assert there.problem == view.problem.public()
+        for name in ("agent", "option", "observation", "team"):
+            assert getattr(there, name) == getattr(view, name)
+    assert "hidden" not in request["problem"]
+
+
+def test_the_generated_messages_are_those_of_the_published_file() -> None:
+    text = (Path(agent_pb2.__file__).parent / "agent.proto").read_text()
+    published = {
+        message: re.findall(r"(\w+) = (\d+);", body)
+        for message, body in re.findall(r"message (\w+) \{(.*?)\n\}", text, re.DOTALL)
+    }
+    generated = {
+        name: [(field.name, str(field.number)) for field in message.fields]
+        for name, message in agent_pb2.DESCRIPTOR.message_types_by_name.items()
+    }
+    assert published == generated
+
+
+# ---------------------------------------------------------------- the same turns as here
+
+
+def far(server: Any, format: str, **more: Any) -> Http | Grpc:
+    if format == "http":
+        url = f"http://127.0.0.1:{server.http_port}/agents/far"
+        return Http(urls=[url], health="/health", **more)
+    return Grpc(addresses=[f"127.0.0.1:{server.grpc_port}"], agent="far", **more)
+
+
+both = pytest.mark.parametrize("format", ["http", "grpc"])
+
+
+async def turns(agents: dict[str, Any], viewer: Callable[..., None] | None = None) -> Any:
+    async with team(agents) as engine:
+        engine.viewer = viewer
+        episode = await engine.run("e", PROBLEM, Key(5))
+        return episode.turns
+
+
+def test_an_agent_elsewhere_gives_the_turns_that_it_gives_here(tmp_path: Path) -> None:
+    async def main() -> None:
+        here = {"first": Draws(), "second": Draws()}
+        expected = await turns(here)
+        async with served(tmp_path, {"far": "Draws"}) as server:
+            seen = list[tuple[str, str]]()
+            results = [
+                await turns({name: far(server, "http") for name in here}),
+                await turns({name: far(server, "grpc") for name in here}),
+                await turns(
+                    {name: far(server, "grpc") for name in here},
+                    lambda who, text: seen.append((who, text)),
+                ),
+            ]
+        for result in results:
+            for turn, wanted in zip(result, expected, strict=True):
+                assert turn.output.content == wanted.output.content
+                assert turn.output.data == wanted.output.data
+                assert turn.output.metadata == wanted.output.metadata
+                assert turn.usage == wanted.usage == Usage(1, 30, 7, 0.25, 2.0)
+        texts = ("drawing ", "done")
+        assert seen == [(f"{i} {name}", t) for i, name in enumerate(here, 1) for t in texts]
+
+    asyncio.run(main())
+
+
+@both
+def test_an_agent_that_fails_there_fails_its_turn_once(tmp_path: Path, format: str) -> None:
+    async def main() -> None:
+        async with (
+            served(tmp_path, {"far": "Fails"}) as server,
+            team({"far": far(server, format)}) as engine,
+        ):
+            [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
+            assert turn.status == "failed"
+            assert "there is no draft yet" in turn.error
+            assert turn.usage == Usage(1, 3, 4, 0.5)  # what it took all the same
+            assert engine.calls.retried == 0
+
+    asyncio.run(main())
+
+
+@both
+def test_an_output_that_cannot_be_sent_is_a_failed_turn(tmp_path: Path, format: str) -> None:
+    async def main() -> None:
+        async with (
+            served(tmp_path, {"far": "Odd"}) as server,
+            team({"far": far(server, format)}) as engine,
+        ):
+            [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
+            assert "its output cannot be sent" in turn.error
+            assert engine.calls.retried == 0
+
+    asyncio.run(main())
+
+
+@both
+def test_options_are_chosen_here_and_checked_there(tmp_path: Path, format: str) -> None:
+    async def main() -> None:
+        agent = {"use": "tests.contrib_agents.remote.support:Draws", "choose": ["x", "y"]}
+        async with served(tmp_path, {"far": agent}, policy={"use": "random"}) as server:
+            for option, status in (("x", "completed"), ("z", "failed")):
+                component = far(server, format, options=["x", "z"])
+                async with team({"far": component}) as engine:
+                    engine.team.policy.steps[:] = [[Activation("far", option)]]
+                    [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
+                    assert turn.status == status, turn.error
+
+    asyncio.run(main())
+
+
+# ---------------------------------------------------------------- faults
+
+
+@both
+def test_addresses_where_nobody_listens_cost_no_attempt(tmp_path: Path, format: str) -> None:
+    async def main() -> None:
+        async with served(tmp_path, {"far": "Draws"}) as server:
+            component: Any
+            if format == "http":
+                good = f"http://127.0.0.1:{server.http_port}/agents/far"
+                component = Http(urls=[f"http://{NOWHERE}/agents/far", good])
+            else:
+                good = f"127.0.0.1:{server.grpc_port}"
+                component = Grpc(addresses=[NOWHERE, good], agent="far")
+            async with team({"far": component}) as engine:
+                [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
+                assert turn.status == "completed"
+                assert engine.calls.retried == 0
+
+    asyncio.run(main())
+
+
+def test_no_healthy_address_is_said_before_the_run() -> None:
+    async def main(component: Any) -> None:
+        with pytest.raises(UsageError, match=r"agents\.far: no address is healthy: .*127\.0\.0\.1"):
+            async with team({"far": component}):
+                pass
+
+    asyncio.run(main(Grpc(addresses=[NOWHERE])))
+    asyncio.run(main(Http(urls=[f"http://{NOWHERE}/agents/far"], health="/health")))
+
+
+@both
+def test_a_busy_server_sends_callers_elsewhere(tmp_path: Path, format: str) -> None:
+    async def main() -> None:
+        async with (
+            served(tmp_path, {"far": "Waits"}, Settings(concurrency=1, waiting=0)) as busy,
+            team({"far": far(busy, format)}) as engine,
+        ):
+            first = asyncio.create_task(engine.run("e", PROBLEM, Key(5)))
+            gate = GATES[-1]
+            await asyncio.wait_for(gate.came.wait(), WAIT)
+            async with served(tmp_path, {"far": "Draws"}) as free:
+                GATES.append(gate)
+                component: Any
+                if format == "http":
+                    ports = (busy.http_port, free.http_port)
+                    component = Http(urls=[f"http://127.0.0.1:{p}/agents/far" for p in ports])
+                else:
+                    ports = (busy.grpc_port, free.grpc_port)
+                    component = Grpc(addresses=[f"127.0.0.1:{p}" for p in ports], agent="far")
+                async with team({"far": component}) as other:
+                    [turn] = (await other.run("e", PROBLEM, Key(5))).turns
+                    assert turn.output.data["agent"] == "far"
+                    assert other.calls.retried == 0
+            gate.open.set()
+            [turn] = (await first).turns
+            assert turn.output.content == PROBLEM.text
+
+    asyncio.run(main())
+
+
+@both
+def test_who_is_cancelled_here_is_cancelled_there(tmp_path: Path, format: str) -> None:
+    async def main() -> None:
+        async with (
+            served(tmp_path, {"far": "Waits"}) as server,
+            team({"far": far(server, format)}) as engine,
+        ):
+            for viewer in (None, lambda who, text: None):
+                gate = GATES[-1]
+                engine.viewer = viewer
+                work = asyncio.create_task(engine.run("e", PROBLEM, Key(5)))
+                await asyncio.wait_for(gate.came.wait(), WAIT)
+                work.cancel()
+                await asyncio.wait_for(gate.cancelled.wait(), WAIT)
+                with pytest.raises(asyncio.CancelledError):
+                    await work
+                gate.came.clear()
+                gate.cancelled.clear()
+
+    asyncio.run(main())
+
+
+@both
+def test_a_wrong_key_pauses_the_run(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with served(tmp_path, {"far": "Draws"}, Settings(key="right-key-of-this")) as server:
+            for key, right in (("wrong-key-of-this", False), ("right-key-of-this", True)):
+                monkeypatch.setenv("FAR_KEY", key)
+                async with team({"far": far(server, format, key_env="FAR_KEY")}) as engine:
+                    if right:
+                        assert (await engine.run("e", PROBLEM, Key(5))).answer
+                    else:
+                        with pytest.raises(BudgetError):
+                            await engine.run("e", PROBLEM, Key(5))
+
+    asyncio.run(main())
+
+
+@both
+def test_a_used_up_budget_there_pauses_the_run_here(tmp_path: Path, format: str) -> None:
+    async def main() -> None:
+        async with (
+            served(tmp_path, {"far": "Draws"}, budget={"calls": 1}) as server,
+            team({"far": far(server, format)}) as engine,
+        ):
+            assert (await engine.run("e", PROBLEM, Key(5))).answer
+            with pytest.raises(BudgetError, match="budget"):
+                await engine.run("e", Problem("p2", "another"), Key(6))
+
+    asyncio.run(main())
+
+
+def test_prices_and_bounds_hold_in_the_budget_here(tmp_path: Path) -> None:
+    """An unknown price is refused by a budget in US dollars; a bound is reserved and settled."""
+
+    async def main() -> None:
+        async with served(tmp_path, {"far": "Draws"}) as server:
+            for most, refused in ((None, True), (Most(usd=0.6), False), (Most(usd=2), True)):
+                calls = CallPath(Budget(Caps(usd=1.0)))
+                async with team({"far": far(server, "grpc", most=most)}, calls=calls) as engine:
+                    if refused:
+                        with pytest.raises(BudgetError):
+                            await engine.run("e", PROBLEM, Key(5))
+                    else:
+                        assert (await engine.run("e", PROBLEM, Key(5))).usage.usd == 0.25
+
+    asyncio.run(main())
+
+
+# ---------------------------------------------------------------- encryption
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an authority, a server's certificate for localhost, and a client's."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    for name in ("ca", "other"):
+        subject = ("-subj", f"/CN={name}", "-days", "2")
+        openssl("req", "-x509", *curve, *subject, "-keyout", f"{name}.key", "-out", f"{name}.pem")
+    (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
+    for name in ("server", "client"):
+        openssl("req", *curve, "-subj", "/CN=x", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-days", "2", "-extfile", "names")
+        openssl("x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.pem")
+    return folder
+
+
+def test_both_sides_prove_who_they_are(tmp_path: Path, certificates: Path) -> None:
+    def pem(name: str) -> Path:
+        return certificates / name
+
+    async def main() -> None:
+        settings = Settings(
+            cert=pem("server.pem"), cert_key=pem("server.key"), client_ca=pem("ca.pem")
+        )
+        own = partial(Tls, cert=pem("client.pem"), key=pem("client.key"))
+        async with served(tmp_path, {"far": "Draws"}, settings) as server:
+            address = f"127.0.0.1:{server.grpc_port}"
+            good = Grpc(addresses=[address], agent="far", tls=own(pem("ca.pem")))
+            async with team({"far": good}) as engine:
+                assert (await engine.run("e", PROBLEM, Key(5))).answer
+            for tls in (own(pem("other.pem")), Tls(pem("ca.pem")), None):
+                with pytest.raises(UsageError, match="no address is healthy"):
+                    async with team({"far": Grpc(addresses=[address], agent="far", tls=tls)}):
+                        pass
+            trust = ssl.create_default_context(cafile=pem("ca.pem"))
+            trust.load_cert_chain(pem("client.pem"), pem("client.key"))
+            async with httpx2.AsyncClient(verify=trust) as client:
+                url = f"https://127.0.0.1:{server.http_port}/health"
+                assert (await client.get(url)).status_code == 200
+            bare = ssl.create_default_context(cafile=pem("ca.pem"))
+            async with httpx2.AsyncClient(verify=bare) as client:
+                with pytest.raises(httpx2.RequestError):
+                    await client.get(url)
+
+    asyncio.run(main())
+
+
+# ---------------------------------------------------------------- other people's endpoints
+
+
+async def asked_over_http(component: Http, **settings: Any) -> tuple[Turn, Any]:
+    async with team({"far": component}, **settings) as engine:
+        episode = await engine.run("e", PROBLEM, Key(5))
+        return episode.turns[0], engine
+
+
+def completion(text: str, **usage: int) -> Any:
+    return {"choices": [{"message": {"role": "assistant", "content": text}}], "usage": usage}
+
+
+def test_a_chat_endpoint_is_asked_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAR_KEY", "secret-of-theirs")
+    answer = completion("2", prompt_tokens=1000, completion_tokens=100)
+    with ModelService(reply(429, retry_after="0.001"), reply(200, answer)) as service:
+        component = Http(
+            urls=[f"{service.url}/v1/chat/completions"],
+            format="chat",
+            model="team",
+            instructions="Add.",
+            max_tokens=200,
+            extra={"seed": 1},
+            key_env="FAR_KEY",
+            headers={"x-team": "a"},
+            price=Price(call=0.5, input=100, output=1000),
+        )
+        turn, engine = asyncio.run(asked_over_http(component))
+    assert turn.output.content == "2"
+    assert turn.usage == Usage(1, 1000, 100, 0.7, 0.7)
+    assert engine.calls.retried == 1
+    seen = service.seen[-1]
+    assert seen.headers["authorization"] == "Bearer secret-of-theirs"
+    assert seen.headers["x-team"] == "a"
+    assert seen.headers["idempotency-key"] == service.seen[0].headers["idempotency-key"]
+    assert seen.data == {
+        "seed": 1,
+        "model": "team",
+        "max_tokens": 200,
+        "messages": [
+            {"role": "system", "content": "Add."},
+            {"role": "user", "content": PROBLEM.text},
+        ],
+    }
+
+
+def test_any_json_with_a_text_somewhere_is_an_answer() -> None:
+    body = {"result": [{"text": "2"}], "error": None, "usage": {"input_tokens": 5, "usd": 0.125}}
+    with ModelService(reply(200, body)) as service:
+        component = Http(urls=[service.url], answer="result.0.text")
+        turn, _ = asyncio.run(asked_over_http(component))
+    assert turn.output.content == "2"
+    assert turn.usage == Usage(1, 5, 0, 0.125, 0.125)
+    assert service.seen[0].data["problem"] == {
+        "id": "p1",
+        "text": PROBLEM.text,
+        "data": PROBLEM.data,
+        "category": "sums",
+    }
+
+
+@pytest.mark.parametrize(
+    ("answers", "attempts", "spent"),
+    [
+        ([reply(400, {"error": "no"})], 1, 0),
+        ([reply(302, location="http://elsewhere.example")], 1, 0),
+        ([reply(500), reply(503), reply(200, {"content": "2"})], 3, 1),
+        ([cut({"content": "2"}, 3), reply(200, {"content": "2"})], 2, 2),
+        ([reply(200, "{}"), reply(200, {"content": "2"})], 2, 2),
+        ([reply(200, '{"content": 3}')], 3, 3),
+        ([reply(200, {"content": "2", "usage": {"calls": -1}})], 3, 3),
+    ],
+)
+def test_faults_are_tried_again_as_often_as_it_helps(
+    answers: list[Any], attempts: int, spent: int
+) -> None:
+    with ModelService(*answers) as service:
+        component = Http(urls=[service.url], price=Price(call=1))
+        turn, engine = asyncio.run(asked_over_http(component))
+    assert len(service.seen) == attempts
+    assert (turn.status == "completed") == (turn.output.content == "2")
+    # An attempt whose answer was lost may have cost its price.
+    assert engine.calls.budget.spent.usd == spent
+
+
+def test_the_server_refuses_what_is_no_request(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            served(tmp_path, {"far": "Draws"}) as server,
+            httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.http_port}") as client,
+        ):
+            post = partial(client.post, headers={"content-type": "application/json"})
+            body = '{"problem": {"id": "p"}, "key": "00"}'
+            assert (await post("/agents/far", content=body)).status_code == 200
+            assert (await post("/agents/near", content=body)).status_code == 404
+            long = body.replace("00", "00" * 65)
+            for bad in ("", "[]", '{"problem": 3}', body.replace("00", "x"), long):
+                response = await post("/agents/far", content=bad)
+                assert (response.status_code, "not a request" in response.text) == (400, True)
+            plain = await client.post("/agents/far", content=body)
+            other = {"content-type": "application/json", "host": "evil.example"}
+            rebound = await client.post("/agents/far", content=body, headers=other)
+            assert plain.status_code == rebound.status_code == 415
+            assert (await client.get("/health")).status_code == 200
+            await server.agents.drain()
+            assert (await client.get("/health")).status_code == 503
+            late = await post("/agents/far", content=body)
+            assert (late.status_code, late.headers["retry-after"]) == (503, "1")
+
+    asyncio.run(main())
+
+
+@both
+def test_more_turns_than_the_server_does_at_once_wait_and_leave_when_it_stops(
+    tmp_path: Path, format: str
+) -> None:
+    async def main() -> None:
+        once = CallPath(retry=RetrySettings(attempts=1))
+        async with (
+            served(tmp_path, {"far": "Waits"}, Settings(concurrency=1, waiting=2)) as server,
+            team({"far": far(server, format)}, calls=once) as engine,
+        ):
+            gate = GATES[-1]
+            works = []
+            for i in range(3):
+                work = engine.run(f"e{i}", Problem(f"p{i}", f"text {i}"), Key(i))
+                works.append(asyncio.create_task(work))
+                await asyncio.wait_for(gate.came.wait(), WAIT)
+            async with asyncio.timeout(WAIT):
+                while server.agents._waiting < 2:  # noqa: ASYNC110  the server announces nothing
+                    await asyncio.sleep(0.001)
+            draining = asyncio.create_task(server.agents.drain())
+            for work in works[1:]:
+                [turn] = (await work).turns
+                assert "the server is stopping" in turn.error
+            gate.open.set()
+            [turn] = (await works[0]).turns
+            assert turn.output.content == "text 0"
+            await draining
+
+    asyncio.run(main())
