@@ -30,10 +30,22 @@ WIDE = 1.0
 
 
 def seen_by(view: View) -> Mapping[str, Any]:
-    """Return the data of the observation; ValueError if the task shows none."""
+    """Return what the agent may go by: the `observation` and its `actions`, perhaps `allowed` ones.
+
+    In a game of several players that is what the first of them observes whom this agent plays.
+
+    Raises:
+        ValueError: the task shows no environment.
+    """
     data = None if view.observation is None else view.observation.data
+    if isinstance(data, Mapping) and isinstance(data.get("players"), Mapping):
+        seats = data["players"].values()
+        data = next((seat for seat in seats if view.agent in seat["agents"]), None)
     if not isinstance(data, Mapping) or "actions" not in data:
-        raise ValueError("a controller needs a task that shows an environment, e.g. `gymnasium`")
+        raise ValueError(
+            f"nothing to act on for {view.agent!r}: a controller needs a task that shows it an "
+            "environment, such as `gymnasium`"
+        )
     return data
 
 

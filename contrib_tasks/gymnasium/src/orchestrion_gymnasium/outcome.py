@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 from attrs import Attribute, field, frozen
 
-from orchestrion import Key, Split, Turn
+from orchestrion import Key, Meta, Split, Turn
 
-__all__ = ["Returns", "action_of", "first_seed"]
+__all__ = ["Counts", "Returns", "action_of", "seed_of"]
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+
+
+@frozen
+class Counts:
+    """How many problems each split has; each is an episode from a seed of its own."""
+
+    train: Count = 64
+    validation: Count = 16
+    test: Count = 32
 
 
 @frozen
@@ -39,7 +51,7 @@ class Returns:
         return min(1.0, max(0.0, (total - self.worst) / (self.best - self.worst)))
 
 
-def first_seed(seed: int, split: Split, number: int) -> int:
+def seed_of(seed: int, split: Split, number: int) -> int:
     """Return the seed of a split's problem; no two splits share one."""
     drawn = Key(seed).child("environment", split, number).integer() >> 33
     return drawn * len(SPLITS) + SPLITS.index(split)

@@ -20,20 +20,9 @@ from orchestrion import (
     UsageError,
     no_calls,
 )
-from orchestrion_gymnasium.outcome import Returns, first_seed
+from orchestrion_gymnasium.outcome import Counts, Returns, seed_of
 
-__all__ = ["Counts", "Gymnasium"]
-
-Count = Annotated[int, Meta(ge=0, le=1_000_000)]
-
-
-@frozen
-class Counts:
-    """How many problems each split has; each is an episode from a seed of its own."""
-
-    train: Count = 64
-    validation: Count = 16
-    test: Count = 32
+__all__ = ["Gymnasium"]
 
 
 @frozen
@@ -88,7 +77,7 @@ class Gymnasium(Task):
     def problems(self, split: Split) -> Sequence[Problem]:
         """Return the problems of a split."""
         count: int = getattr(self.episodes, split)
-        return [self.problem(f"{split}-{n}", first_seed(self.seed, split, n)) for n in range(count)]
+        return [self.problem(f"{split}-{n}", seed_of(self.seed, split, n)) for n in range(count)]
 
     def problem(self, name: str, seed: int, text: str = "") -> Problem:
         """Return the problem of a seed, which agents do not see: it tells what will happen."""
