@@ -54,7 +54,7 @@ def seed_of(task: Task, number: int) -> int:
 def text(value: Any) -> str:
     """Return JSON, also what is read-only, as text."""
     return json.dumps(
-        value, default=lambda part: dict(part) if isinstance(part, Mapping) else list(part)
+        value, default=lambda part: dict(part) if hasattr(part, "keys") else list(part)
     )
 
 

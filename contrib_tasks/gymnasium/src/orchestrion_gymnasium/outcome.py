@@ -33,8 +33,8 @@ class Returns:
     Args:
         worst: a return that is worth 0, and all below.
         best: a return that is worth 1, and all above.
-        solved: from which return on an episode counts as solved; by default the environment's
-            own threshold, or else `best`.
+        solved: from which return on an episode counts as solved; by default `best`, or the
+            environment's own threshold if that is less.
     """
 
     worst: float

@@ -77,11 +77,9 @@ class RunningGymnasium(Task):
         self.actions = described(self.space)
         self.horizon = None if probe.spec is None else probe.spec.max_episode_steps
         threshold = None if probe.spec is None else probe.spec.reward_threshold
-        self.solved = next(
-            value
-            for value in (settings.returns.solved, threshold, settings.returns.best)
-            if value is not None
-        )
+        returns = settings.returns
+        own = returns.best if threshold is None else min(threshold, returns.best)
+        self.solved = own if returns.solved is None else returns.solved
         self.words = in_words(self.space)
         probe.close()
         self._live: Live[Moment, gymnasium.Env[Any, Any]] = Live(self._replayed, _close)
