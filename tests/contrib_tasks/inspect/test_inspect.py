@@ -110,8 +110,10 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         output.usage = ModelUsage()  # else it counts tokens by a vocabulary from the network
         return output
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")  # Inspect leaves streams open
+        # It imports the vendors' SDKs, for conversations that no sample here has.
+        patch.setattr("inspect_ai._eval.task.run.init_sample_assistant_internal", lambda: None)
         logs = inspect_ai.eval(
             list(tasks.values()),
             model=get_model("mockllm/model", custom_outputs=say, memoize=False),
