@@ -210,5 +210,5 @@ def test_players_that_nobody_plays_are_named(tmp_path: Path) -> None:
         async with open_run(tmp_path / "team.yaml"):
             pass
 
-    with pytest.raises(Exception, match="'player_1' is to be played by 'player_1', which is no"):
+    with pytest.raises(Exception, match="is to be played by player_1, and the team has x"):
         asyncio.run(main())

@@ -96,12 +96,12 @@ class PettingZoo(Task):
 
 
 def _check_agents(agents: Mapping[str, Sequence[str]], team: Sequence[str], where: str) -> None:
-    """Refuse a player whose agents are not in the team, if there is one."""
+    """Refuse a player none of whose agents is in the team, if there is one."""
     for player, names in agents.items():
-        for name in names if team else ():
-            if name not in team:
-                near = did_you_mean(name, team)
-                raise UsageError(
-                    f"{where}: the player {player!r} is to be played by {name!r}, which is no "
-                    f"agent of the team{near}; set `players: {{{player}: AGENT}}`"
-                )
+        if team and not set(names) & set(team):
+            near = did_you_mean(names[0], team) if names else ""
+            wanted = ", ".join(names) or "nobody"
+            raise UsageError(
+                f"{where}: the player {player!r} is to be played by {wanted}, and the "
+                f"team has {', '.join(team)}{near}; set `players: {{{player}: AGENT}}`"
+            )
