@@ -12,17 +12,23 @@ from attrs import Attribute, field, frozen
 
 from orchestrion import (
     Calls,
+    Episode,
     Meta,
     OpenContext,
+    Output,
     Problem,
+    RewardFunction,
+    RunError,
     Scores,
     Split,
     SplitShares,
     Task,
     Trajectory,
+    Turn,
+    Usage,
     UsageError,
+    ceiling_of,
     did_you_mean,
-    no_calls,
     refuse_idle,
     split_of,
 )
@@ -33,6 +39,7 @@ from orchestrion_jsonl.checks import (
     check_expected,
     compiled,
     make_check,
+    texts,
 )
 from orchestrion_jsonl.rows import Row, read_rows
 
@@ -40,6 +47,8 @@ __all__ = ["Jsonl"]
 
 SHOWN = 10
 """How many wrong rows an error lists."""
+JUDGE = "judge"
+"""The check that asks the setting of that name."""
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
@@ -57,9 +66,11 @@ class Jsonl(Task):
         question: the column with the question; of several, each is shown with its name.
         answer: the column with the expected answer; a JSON list holds several accepted ones.
         check: `exact`, `contains`, `regex` (the answer column holds patterns), `number`, `json`
-            (each field counts), or a function of your own as `module:function`, called with the
-            answer, the expected one and the row (its hidden columns, those of `show`, and
-            `question`); it returns True or False, or 0 to 1.
+            (each field counts), `judge`, or a function of your own as `module:function`, called
+            with the answer, the expected one and the row (its hidden columns, those of `show`,
+            and `question`); it returns True or False, or 0 to 1.
+        judge: the reward that judges, for `check: judge`, such as `llm-judge`. It is shown the
+            question, the expected answer and the given one, for every verdict.
         ignore_case: whether `exact`, `contains` and `regex` take capitals for small letters.
         tolerance: by how much a number may differ.
         extract: a pattern; its last match in the turn is the answer, or that match's first group.
@@ -85,15 +96,15 @@ class Jsonl(Task):
     splits: str | None = None
     split: SplitShares = SplitShares()
     solver: str | None = None
-
-    ceiling = no_calls
+    judge: RewardFunction | None = None
 
     @check.validator
     def _check_name(self, attribute: Attribute[Any], value: str) -> None:
-        if value not in NAMES and ":" not in value:
-            near = did_you_mean(value, NAMES)
+        names = (*NAMES, JUDGE)
+        if value not in names and ":" not in value:
+            near = did_you_mean(value, names)
             raise ValueError(
-                f"no check {value!r}: use {', '.join(NAMES)}, or module:function{near}"
+                f"no check {value!r}: use {', '.join(names)}, or module:function{near}"
             )
 
     @extract.validator
@@ -111,6 +122,8 @@ class Jsonl(Task):
             raise ValueError(
                 f"answer: the column {self.answer!r} is also one that agents see; name another"
             )
+        if (self.check == JUDGE) != (self.judge is not None):
+            raise ValueError("`check: judge` and `judge: {use: llm-judge, ...}` need each other")
         if self.splits is not None:
             refuse_idle(self, ("split",), "with `splits`")
         if self.check in WITH_TOLERANCE:
@@ -118,7 +131,7 @@ class Jsonl(Task):
         else:
             refuse_idle(self, ("tolerance",), f"with `check: {self.check}`")
             if self.check not in NAMES:
-                refuse_idle(self, ("ignore_case",), "with a check of your own")
+                refuse_idle(self, ("ignore_case",), f"with `check: {self.check}`")
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
@@ -131,7 +144,9 @@ class Jsonl(Task):
         if self.solver is not None and team and self.solver not in team:
             near = did_you_mean(self.solver, team)
             raise UsageError(f"{ctx.path}.solver: no agent {self.solver!r} in the team{near}")
-        check = make_check(self.check, self.ignore_case, self.tolerance)
+        check = None
+        if self.check != JUDGE:
+            check = make_check(self.check, self.ignore_case, self.tolerance)
         yield RunningJsonl(self, divided(self), check)
 
     def problems(self, split: Split) -> Sequence[Problem]:
@@ -148,10 +163,8 @@ class Jsonl(Task):
 class RunningJsonl(Task):
     """An opened `jsonl` task: the problems by split, and the check."""
 
-    ceiling = no_calls
-
     def __init__(
-        self, settings: Jsonl, problems: Mapping[Split, Sequence[Problem]], check: Check
+        self, settings: Jsonl, problems: Mapping[Split, Sequence[Problem]], check: Check | None
     ) -> None:
         self.settings, self.check = settings, check
         self._problems = problems
@@ -171,8 +184,36 @@ class RunningJsonl(Task):
             return Scores(0.0)
         data = problem.data if isinstance(problem.data, dict) else {}
         row = {**hidden["row"], **data, "question": problem.text}
+        if self.check is None:
+            return await self._judged(problem, hidden["expected"], answer, calls)
         value = self.check(answer, hidden["expected"], row)
         return Scores(value, value == 1.0)
+
+    async def _judged(self, problem: Problem, expected: Any, answer: str, calls: Calls) -> Scores:
+        """Return the judge's verdict; 0 with a part that says so if it gave none.
+
+        Raises:
+            CallError: a call of the judge failed.
+            RunError: the verdict is not from 0 to 1.
+        """
+        assert self.settings.judge is not None
+        shown = Problem(problem.id, problem.text + _reference(expected), category=problem.category)
+        turn = Turn(0, "answer", output=Output(answer))
+        episode = Episode(f"check-{problem.id}", shown, Trajectory([turn]))
+        reward = await self.settings.judge.score(episode, calls)
+        if reward is None:
+            return Scores(0.0, parts={"unjudged": 1.0})
+        if not 0 <= reward.total <= 1:
+            raise RunError(f"judge: gave {reward.total:g}; want a reward from 0 to 1")
+        return Scores(reward.total, reward.total == 1.0)
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """Return the most that a verdict takes: nothing without a judge."""
+        if self.settings.judge is None:
+            return Usage()
+        problems = [problem for split in SPLITS for problem in self._problems[split]]
+        longest = max(len(_reference(_hidden(problem)).encode()) for problem in problems)
+        return ceiling_of(self.settings.judge, tokens + longest)
 
     def _answer(self, trajectory: Trajectory) -> str | None:
         """Return the text to judge; None if there is none."""
@@ -190,6 +231,17 @@ class RunningJsonl(Task):
             return None
         found = matches[-1].group(1 if self._extract.groups else 0)
         return None if found is None else found.strip()
+
+
+def _hidden(problem: Problem) -> Any:
+    """Return what a row expects."""
+    hidden: Any = problem.hidden
+    return hidden["expected"]
+
+
+def _reference(expected: Any) -> str:
+    """Return what a judge is shown after the question: bytes of it bound its tokens."""
+    return "\n\nA right answer is:\n" + "\nor\n".join(texts(expected))
 
 
 def divided(settings: Jsonl) -> dict[Split, tuple[Problem, ...]]:

@@ -1,0 +1,33 @@
+"""Gymnasium environments as tasks for Orchestrion.
+
+For members that bring environments of another kind, this module exports what theirs have in
+common: `Live` (environments that go along with immutable states), what spaces mean to agents and
+policies (`Features`, `described`, `in_words`, `plain`, `to_action`), and settings they share.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrion import names_on_first_use
+
+if TYPE_CHECKING:
+    from orchestrion_gymnasium.live import Live as Live
+    from orchestrion_gymnasium.outcome import Counts as Counts
+    from orchestrion_gymnasium.outcome import Returns as Returns
+    from orchestrion_gymnasium.outcome import action_of as action_of
+    from orchestrion_gymnasium.outcome import seed_of as seed_of
+    from orchestrion_gymnasium.spaces import Features as Features
+    from orchestrion_gymnasium.spaces import described as described
+    from orchestrion_gymnasium.spaces import in_words as in_words
+    from orchestrion_gymnasium.spaces import plain as plain
+    from orchestrion_gymnasium.spaces import to_action as to_action
+
+__getattr__, __dir__, __all__ = names_on_first_use(
+    __name__,
+    {
+        "orchestrion_gymnasium.live": "Live",
+        "orchestrion_gymnasium.outcome": "Counts Returns action_of seed_of",
+        "orchestrion_gymnasium.spaces": "Features described in_words plain to_action",
+    },
+)

@@ -1,0 +1,217 @@
+"""An opened task `gymnasium`: steps real environments behind immutable states."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+from attrs import frozen
+from msgspec.structs import replace
+
+from orchestrion import (
+    JSON,
+    Calls,
+    Key,
+    Observation,
+    Problem,
+    RunError,
+    Scores,
+    Split,
+    Step,
+    Task,
+    Trajectory,
+    Turn,
+    UsageError,
+    no_calls,
+)
+from orchestrion_gymnasium.live import Live
+from orchestrion_gymnasium.outcome import action_of
+from orchestrion_gymnasium.spaces import Features, described, in_words, plain, to_action
+from orchestrion_gymnasium.task import Gymnasium
+
+__all__ = ["Moment", "RunningGymnasium"]
+
+
+@frozen(eq=False)
+class Moment:
+    """Where an episode is; all that is needed to get there again.
+
+    Args:
+        seed: of the environment.
+        actions: that were done, as JSON.
+        seen: the observation, as JSON.
+        features: of the observation.
+        reward: of the last action.
+        total: the rewards of all of them.
+        terminated: whether the environment ended the episode.
+        truncated: whether its time was up.
+    """
+
+    seed: int
+    actions: tuple[JSON, ...] = ()
+    seen: JSON = None
+    features: tuple[float, ...] = ()
+    reward: float = 0.0
+    total: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended."""
+        return self.terminated or self.truncated
+
+
+class RunningGymnasium(Task):
+    """An opened task: its environments, and the spaces they share."""
+
+    ceiling = no_calls
+
+    def __init__(self, settings: Gymnasium, where: str) -> None:
+        self.settings = settings
+        probe = self._made(where)
+        self.features = Features(probe.observation_space, where)
+        self.space = probe.action_space
+        self.actions = described(self.space)
+        self.horizon = None if probe.spec is None else probe.spec.max_episode_steps
+        threshold = None if probe.spec is None else probe.spec.reward_threshold
+        returns = settings.returns
+        own = returns.best if threshold is None else min(threshold, returns.best)
+        self.solved = own if returns.solved is None else returns.solved
+        self.words = in_words(self.space)
+        probe.close()
+        self._live: Live[Moment, gymnasium.Env[Any, Any]] = Live(self._replayed, _close)
+
+    def _made(self, where: str) -> gymnasium.Env[Any, Any]:
+        settings = self.settings
+        try:
+            return gymnasium.make(
+                settings.environment,
+                max_episode_steps=settings.horizon,
+                disable_env_checker=True,
+                **settings.kwargs,
+            )
+        except Exception as error:  # whatever the environment raises for its settings
+            raise UsageError(
+                f"{where}: cannot make {settings.environment!r}: {type(error).__name__}: {error}"
+            ) from error
+
+    def close(self) -> None:
+        """Close all environments."""
+        self._live.close()
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Return the problems of a split."""
+        text = self._text()
+        return [replace(problem, text=text) for problem in self.settings.problems(split)]
+
+    def problem_from(self, text: str) -> Problem:
+        """Return the problem of a seed that a person names.
+
+        Raises:
+            UsageError: the text is no whole number of at least 0.
+        """
+        if not text.strip().isdecimal():
+            raise UsageError(f"the input of an environment is a seed such as 17; got {text!r:.80}")
+        return self.settings.problem("input", int(text), self._text())
+
+    def _text(self) -> str:
+        return (
+            f"Act in the environment {self.settings.environment} until the episode ends. Answer "
+            f"with an action alone, as JSON: {self.words}."
+        )
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        """Return the environment after its reset with the problem's seed."""
+        moment, environment = self._reset(_seed(problem))
+        self._live.keep(moment, environment)
+        return self._shown(moment)
+
+    def step(self, state: Any, turn: Turn, key: Key) -> Step:
+        """Return the environment after a turn's action; without one it stays where it is."""
+        if state.over:
+            return self._shown(state)
+        try:
+            action = to_action(self.space, action_of(turn))
+        except ValueError as error:
+            return self._shown(state, f"\nthe last turn gave no action: {error}")
+        environment = self._live.take(state)
+        moment = self._after(state, environment, action)
+        if moment.over:
+            environment.close()
+        else:
+            self._live.keep(moment, environment)
+        return self._shown(moment)
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        """Return what the return is worth; 0 for an episode that was stopped before its end."""
+        parts = {"return": state.total, "actions": float(len(state.actions))}
+        if final and not state.over:
+            return Scores(0.0, parts=parts)
+        value = self.settings.returns.value(state.total)
+        return Scores(value, state.over and state.total >= self.solved, parts)
+
+    def _reset(self, seed: int) -> tuple[Moment, gymnasium.Env[Any, Any]]:
+        environment = self._made("task")
+        observation, _ = environment.reset(seed=seed)
+        return Moment(seed, (), plain(observation), self.features(observation)), environment
+
+    def _after(self, moment: Moment, environment: gymnasium.Env[Any, Any], action: Any) -> Moment:
+        observation, reward, terminated, truncated, _ = environment.step(action)
+        return Moment(
+            moment.seed,
+            (*moment.actions, plain(action)),
+            plain(observation),
+            self.features(observation),
+            float(reward),
+            moment.total + float(reward),
+            bool(terminated),
+            bool(truncated),
+        )
+
+    def _replayed(self, moment: Moment) -> gymnasium.Env[Any, Any]:
+        """Return a fresh environment in which all actions of a moment were done again.
+
+        Raises:
+            RunError: that led elsewhere.
+        """
+        again, environment = self._reset(moment.seed)
+        for action in moment.actions:
+            again = self._after(again, environment, to_action(self.space, action))
+        if repr((again.seen, again.total)) != repr((moment.seen, moment.total)):
+            environment.close()
+            raise RunError(
+                f"{self.settings.environment} does not repeat: the same {len(moment.actions)} "
+                f"actions from seed {moment.seed} led elsewhere; an episode can only be forked if "
+                "all randomness of the environment comes from the seed of its reset"
+            )
+        return environment
+
+    def _shown(self, moment: Moment, note: str = "") -> Step:
+        """Return a moment with what agents and policies see of it."""
+        text = (
+            f"observation: {json.dumps(moment.seen)}\n"
+            f"reward: {moment.reward:g}, {moment.total:g} after {len(moment.actions)} actions{note}"
+        )
+        data = {
+            "observation": moment.seen,
+            "reward": moment.reward,
+            "actions": self.actions,
+            "terminated": moment.terminated,
+            "truncated": moment.truncated,
+        }
+        observation = Observation(text, data, moment.features)
+        return Step(moment, observation, moment.over)
+
+
+def _seed(problem: Problem) -> int:
+    hidden: Any = problem.hidden
+    return int(hidden["seed"])
+
+
+def _close(environment: gymnasium.Env[Any, Any]) -> None:
+    environment.close()

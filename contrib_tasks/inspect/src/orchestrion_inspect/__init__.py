@@ -1,0 +1,1 @@
+"""Evaluations of Inspect as tasks for Orchestrion."""

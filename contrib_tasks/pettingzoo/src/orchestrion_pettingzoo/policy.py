@@ -1,0 +1,56 @@
+"""The policy `players`: starts everybody whom the game lets act, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from attrs import frozen
+
+from orchestrion import Activation, Decision, Key, OpenContext, Policy, Situation, UsageError
+
+__all__ = ["Players"]
+
+
+@frozen
+class Players:
+    """Starts the agents of all players who are to act, none of which reads what others did.
+
+    What an agent goes by is the observation. In a game of rounds nobody can therefore wait for
+    what another one chooses. Of several agents of a player it starts the first.
+    """
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
+        """Look at the team.
+
+        Raises:
+            UsageError: an agent has options, of which this policy could not choose.
+        """
+        for member in ctx.roster:
+            if member.options:
+                raise UsageError(
+                    f"{ctx.path}: the agent {member.name!r} has options, and `players` chooses "
+                    "none; use a policy that does, such as neural or random"
+                )
+        yield _Starting()
+
+
+class _Starting(Policy):
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        return [_decision(situation) for situation in situations]
+
+
+def _decision(situation: Situation) -> Decision:
+    data: Any = None if situation.observation is None else situation.observation.data
+    try:
+        players = data["players"]
+        agents = [players[player]["agents"] for player in players]
+    except (TypeError, KeyError):
+        return Decision(stop=True, error="the policy `players` needs the task `pettingzoo`")
+    # One that plays several players acts for them one after the other.
+    names = dict.fromkeys(names[0] for names in agents)
+    if not names:
+        return Decision(stop=True)
+    return Decision(tuple(Activation(name, reads=()) for name in names))

@@ -1,0 +1,273 @@
+"""An opened task `pettingzoo`: plays real games behind immutable states."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import evolve, field, frozen
+from msgspec.structs import replace
+from orchestrion_gymnasium import (
+    Features,
+    Live,
+    action_of,
+    described,
+    in_words,
+    plain,
+    to_action,
+)
+
+from orchestrion import (
+    JSON,
+    Calls,
+    Key,
+    Observation,
+    Problem,
+    RunError,
+    Scores,
+    Split,
+    Step,
+    Task,
+    Trajectory,
+    Turn,
+    UsageError,
+    did_you_mean,
+    no_calls,
+)
+from orchestrion_pettingzoo.games import Game, game
+from orchestrion_pettingzoo.task import PettingZoo
+
+__all__ = ["Moment", "RunningPettingZoo"]
+
+
+@frozen(eq=False)
+class Moment:
+    """Where a game is; all that is needed to get there again.
+
+    Args:
+        seed: of the game.
+        moves: that were played: each a player's action, by player, or those of a whole round.
+        chosen: the actions of this round so far, by player.
+        acting: the players of this turn or round.
+        seen: what each of them observes, as JSON.
+        allowed: the actions that each of them may choose from, where the game says it.
+        features: of what each of them observes.
+        totals: the rewards of each player.
+        ends: how each player's game ended: terminated, truncated.
+    """
+
+    seed: int
+    moves: tuple[Mapping[str, JSON], ...] = ()
+    chosen: Mapping[str, JSON] = field(factory=dict)
+    acting: tuple[str, ...] = ()
+    seen: Mapping[str, JSON] = field(factory=dict)
+    allowed: Mapping[str, tuple[int, ...]] = field(factory=dict)
+    features: Mapping[str, tuple[float, ...]] = field(factory=dict)
+    totals: Mapping[str, float] = field(factory=dict)
+    ends: Mapping[str, tuple[bool, bool]] = field(factory=dict)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The players who have yet to act, in the game's order; none once it is over."""
+        return tuple(player for player in self.acting if player not in self.chosen)
+
+
+class RunningPettingZoo(Task):
+    """An opened task: its games, its players, and who plays them."""
+
+    ceiling = no_calls
+
+    def __init__(self, settings: PettingZoo, where: str) -> None:
+        self.settings = settings
+        env = game(settings, where).environment
+        self.players: tuple[str, ...] = tuple(env.possible_agents)
+        self._check_players(where)
+        given = settings.players
+        self.agents = {player: _names(given.get(player, player)) for player in self.players}
+        self.scored = tuple(settings.scored) or self.players
+        self.spaces = {player: env.action_space(player) for player in self.players}
+        self.actions = {player: described(self.spaces[player]) for player in self.players}
+        self._features = {
+            player: Features(env.observation_space(player), where) for player in self.players
+        }
+        self._width = max(features.width for features in self._features.values())
+        env.close()
+        best = settings.returns.best
+        self.solved = best if settings.returns.solved is None else settings.returns.solved
+        self._live: Live[Moment, Game] = Live(self._replayed, _close)
+
+    def _check_players(self, where: str) -> None:
+        for name in (*self.settings.players, *self.settings.scored):
+            if name not in self.players:
+                raise UsageError(
+                    f"{where}: {self.settings.environment} has no player {name!r}; it has "
+                    f"{', '.join(self.players)}{did_you_mean(name, self.players)}"
+                )
+
+    def close(self) -> None:
+        """Close all games."""
+        self._live.close()
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Return the problems of a split."""
+        text = self._text()
+        return [replace(problem, text=text) for problem in self.settings.problems(split)]
+
+    def problem_from(self, text: str) -> Problem:
+        """Return the problem of a seed that a person names.
+
+        Raises:
+            UsageError: the text is no whole number of at least 0.
+        """
+        if not text.strip().isdecimal():
+            raise UsageError(f"the input of a game is a seed such as 17; got {text!r:.80}")
+        return self.settings.problem("input", int(text), self._text())
+
+    def _text(self) -> str:
+        words = "; ".join(f"{player}: {in_words(self.spaces[player])}" for player in self.players)
+        return (
+            f"Play {self.settings.environment} until it is over. Answer with an action alone, as "
+            f"JSON. Actions of {words}."
+        )
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        """Return the game after its reset with the problem's seed."""
+        hidden: Any = problem.hidden
+        moment, playing = self._begun(int(hidden["seed"]))
+        self._live.keep(moment, playing)
+        return self._shown(moment)
+
+    def step(self, state: Any, turn: Turn, key: Key) -> Step:
+        """Return the game after a turn's action; without one it stays where it is."""
+        moment: Moment = state
+        player = next((p for p in moment.waiting if turn.agent in self.agents[p]), None)
+        if player is None:
+            return self._shown(moment)
+        try:
+            action = plain(to_action(self.spaces[player], action_of(turn)))
+        except ValueError as error:
+            return self._shown(moment, f"\nthe last turn of {player} gave no action: {error}")
+        playing = self._live.take(moment)
+        chosen = {**moment.chosen, player: action}
+        if len(chosen) < len(moment.acting):
+            after = evolve(moment, chosen=chosen)
+        else:
+            after = self._after(moment, playing, chosen)
+        if after.acting:
+            self._live.keep(after, playing)
+        else:
+            _close(playing)
+        return self._shown(after)
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        """Return what the scored players' return is worth; 0 for a game that was not ended."""
+        moment: Moment = state
+        totals = [moment.totals.get(player, 0.0) for player in self.scored]
+        total = sum(totals) / len(totals)
+        parts = {f"return.{player}": value for player, value in moment.totals.items()}
+        if final and moment.acting:
+            return Scores(0.0, parts=parts)
+        over = not moment.acting
+        return Scores(self.settings.returns.value(total), over and total >= self.solved, parts)
+
+    def _begun(self, seed: int) -> tuple[Moment, Game]:
+        playing = game(self.settings, "task")
+        playing.begin(seed)
+        return self._now(Moment(seed), playing), playing
+
+    def _after(self, moment: Moment, playing: Game, actions: Mapping[str, JSON]) -> Moment:
+        typed = {p: to_action(self.spaces[p], actions[p]) for p in moment.acting}
+        playing.go(typed)
+        return self._now(Moment(moment.seed, (*moment.moves, dict(actions))), playing)
+
+    def _now(self, moment: Moment, playing: Game) -> Moment:
+        """Return a moment with what the game says now."""
+        return evolve(
+            moment,
+            acting=playing.acting,
+            seen={player: plain(playing.seen[player]) for player in playing.acting},
+            allowed={
+                player: _allowed(playing, player, self.spaces[player].start)
+                for player in playing.acting
+                if self.actions[player]["kind"] == "discrete" and _mask(playing, player) is not None
+            },
+            features={p: self._features[p](playing.seen[p]) for p in playing.acting},
+            totals=dict(playing.totals),
+            ends=dict(playing.ends),
+        )
+
+    def _replayed(self, moment: Moment) -> Game:
+        """Return a fresh game in which all moves up to a moment were played again.
+
+        Raises:
+            RunError: that led elsewhere.
+        """
+        again, playing = self._begun(moment.seed)
+        for actions in moment.moves:
+            again = self._after(again, playing, actions)
+        if repr((again.seen, again.totals)) != repr((moment.seen, moment.totals)):
+            _close(playing)
+            raise RunError(
+                f"{self.settings.environment} does not repeat: the same {len(moment.moves)} moves "
+                f"from seed {moment.seed} led elsewhere; an episode can only be forked if all "
+                "randomness of the game comes from the seed of its reset"
+            )
+        return playing
+
+    def _shown(self, moment: Moment, note: str = "") -> Step:
+        """Return a moment with what agents and policies see of it."""
+        waiting = moment.waiting
+        players: dict[str, JSON] = {}
+        for player in waiting:
+            players[player] = {
+                "observation": moment.seen[player],
+                "allowed": moment.allowed.get(player),
+                "actions": self.actions[player],
+                "agents": self.agents[player],
+            }
+        lines = [f"{player} observes: {json.dumps(moment.seen[player])}" for player in waiting]
+        lines += [f"{p} may choose: {list(a)}" for p, a in moment.allowed.items() if p in waiting]
+        lines += [f"rewards so far: {json.dumps(moment.totals)}"]
+        free = {name for player in waiting for name in self.agents[player]}
+        everybody = {name for names in self.agents.values() for name in names}
+        observation = Observation(
+            "\n".join(lines) + note,
+            {"players": players, "rewards": moment.totals, "ends": moment.ends},
+            self._numbers(moment),
+            frozenset(everybody - free),
+        )
+        return Step(moment, observation, not moment.acting)
+
+    def _numbers(self, moment: Moment) -> tuple[float, ...]:
+        """Return who acts next, and what that player observes, as numbers."""
+        if not moment.waiting:
+            return (0.0,) * (len(self.players) + self._width)
+        player = moment.waiting[0]
+        seen = moment.features[player]
+        whose = tuple(float(player == other) for other in self.players)
+        return (*whose, *seen, *(0.0,) * (self._width - len(seen)))
+
+
+def _names(agents: str | list[str]) -> tuple[str, ...]:
+    return (agents,) if isinstance(agents, str) else tuple(agents)
+
+
+def _mask(playing: Game, player: str) -> Any:
+    """Return which actions a player may choose, from where games say it; None if nowhere."""
+    seen, info = playing.seen[player], playing.info[player]
+    if isinstance(seen, Mapping) and "action_mask" in seen:
+        return seen["action_mask"]
+    return info.get("action_mask")
+
+
+def _allowed(playing: Game, player: str, first: int) -> tuple[int, ...]:
+    """Return the actions that a mask allows; `first` is the smallest action."""
+    mask = _mask(playing, player)
+    return tuple(int(n) for n, allowed in enumerate(mask, int(first)) if allowed)
+
+
+def _close(playing: Game) -> None:
+    playing.environment.close()
