@@ -168,6 +168,8 @@ class OpenContext:
             say of themselves is asked for, and what is heavy to load may be left out.
         environment: the environment variables, with those of the config's `.env`.
         turns: that an episode may have, by `limits.turns`; None for no limit.
+        trains: whether a run of many episodes is stored (`orchestrion train`), or, where nothing
+            is run (`trial`), whether the config has a trainer.
     """
 
     path: str
@@ -180,6 +182,7 @@ class OpenContext:
     trial: bool = False
     environment: Mapping[str, str] = field(factory=lambda: os.environ, repr=False)
     turns: int | None = None
+    trains: bool = False
 
     def secret(self, name: str) -> Secret:
         """The secret in an environment variable, which from now on is kept out of all we write.

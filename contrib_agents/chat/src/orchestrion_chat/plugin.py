@@ -36,6 +36,12 @@ def orchestrion_agents() -> Iterator[Component]:
         example=_MODEL,
     )
     yield Component(
+        "person",
+        f"{HERE}.person:PersonAgent",
+        "hands the turn over to a person, who writes it",
+        example={"answers": {"*": ["Go on."]}},
+    )
+    yield Component(
         "router",
         f"{HERE}.router:Router",
         "asks a language model which agent is next, for the policy follow",

@@ -138,6 +138,8 @@ class Talk:
         done = await self.tools.answer(asked, self.calls)
         names = [str(one["name"])[:64] for one in asked]
         self.notes["tools"] = [*self.notes.get("tools", []), *names]
+        if done.refused:
+            self.notes["not_approved"] = [*self.notes.get("not_approved", []), *done.refused]
         if done.mistakes:
             if self._mistaken:
                 raise TurnError(f"the model called a tool wrongly again: {done.mistakes[0]}")
