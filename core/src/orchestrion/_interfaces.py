@@ -431,6 +431,9 @@ class Model(Protocol):
         reason: why it ended in the service's own word, where that is an unusual one
         raw: the answer as the service wrote it, where it holds more (signed thinking), for that
             service alone: {service, api, content}
+        billed: numbers by name beside the tokens, where the service states them: those of its
+            prompt cache (`cache_read_tokens`, `cache_write_tokens`, `cache_saved_usd`), and how
+            often each of its own tools was used
         generation: where the weights are at hand, the tokens as they were sampled; agents pass it
             on in their output's metadata, as `generations`, a list, for those who train the weights
 

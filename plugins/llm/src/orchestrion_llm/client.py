@@ -21,7 +21,7 @@ from attrs import frozen
 from orchestrion import Answer, CallError, Usage, UsageError, did_you_mean, hidden
 from orchestrion_llm import faults
 from orchestrion_llm.faults import Place
-from orchestrion_llm.prices import Price, Tokens, usage_of
+from orchestrion_llm.prices import Price, Tokens, billed, usage_of
 from orchestrion_llm.transport import EncodedError, TooLongError, http_client, timeouts
 from orchestrion_llm.wire import Collector, MalformedError, Result, ServiceError, Wire, embedded
 
@@ -187,6 +187,8 @@ class Client:
     def _answer(self, result: Result, reserve: Usage) -> Answer:
         data, tokens = result.data(), result.tokens
         if tokens is not None and (tokens.output or not (result.text or result.tool_calls)):
+            if counts := billed(tokens, self._price):
+                data["billed"] = counts
             return Answer(data, usage_of(tokens, self._price))
         # The service states no usage, or none for an answer with content. The answer's length is no
         # bound either: models think in tokens that are paid for and not shown.

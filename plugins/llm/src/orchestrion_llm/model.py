@@ -25,10 +25,11 @@ from orchestrion import (
 )
 from orchestrion_llm.content import media_tokens
 from orchestrion_llm.faults import Place
-from orchestrion_llm.prices import Price
+from orchestrion_llm.prices import CACHE_READ, Price
 from orchestrion_llm.wire import Wire
 
 if TYPE_CHECKING:
+    from orchestrion_llm.caching import PromptCache
     from orchestrion_llm.client import Client
     from orchestrion_llm.settings import ApiSettings
 
@@ -55,6 +56,7 @@ class ApiModel(Model):
         price: of tokens, if known.
         client: makes the attempts; None in a replay and in a dry run.
         close: a hint beside an unknown price: a similar name of a model.
+        cache: marks prompts that the vendor should keep, where that is cheaper.
     """
 
     def __init__(
@@ -65,9 +67,13 @@ class ApiModel(Model):
         price: Price | None,
         client: Client | None,
         close: str = "",
+        cache: PromptCache | None = None,
     ) -> None:
         extra = _encode(settings.extra)
-        if price is not None and b'"cache_control"' in extra:
+        asked = b'"cache_control"' in extra
+        pays = price is not None and price.caching_pays and not asked
+        self._cache = cache if pays else None
+        if price is not None and asked:
             price = price.writing()
         self._settings, self._wire, self._place = settings, wire, place
         self._price, self._client, self._close = price, client, close
@@ -100,7 +106,8 @@ class ApiModel(Model):
         name = key.hex()
         show = calls.show if calls.watched else None
         # Stated in both cases: servers have different defaults.
-        content = _encode({**body, **(self._wire.streaming if show else {"stream": False})})
+        body_sent = {**body, **(self._wire.streaming if show else {"stream": False})}
+        content = _encode(body_sent)
         client, place = self._client, self._place
 
         async def attempt() -> Answer:
@@ -108,7 +115,16 @@ class ApiModel(Model):
                 raise CallError(f"{place.service}: opened without a connection", "permanent")
             # Runs with the same seed have common keys, so the name includes the content.
             sent = f"{name}.{blake2b(content, digest_size=16).hexdigest()}"
-            answer = await client.attempt(content, sent, reserve, show)
+            if self._cache is None:
+                answer = await client.attempt(content, sent, reserve, show)
+            else:
+                marked, marks = self._cache.marked(body_sent)
+                kept = False
+                try:
+                    answer = await client.attempt(_encode(marked), sent, reserve, show)
+                    kept = CACHE_READ in answer.data.get("billed", ())
+                finally:
+                    self._cache.ended(marks, kept)
             raw = answer.data.get("raw")
             if raw is None:
                 return answer

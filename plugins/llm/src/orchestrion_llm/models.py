@@ -9,6 +9,7 @@ from typing import Literal
 from attrs import evolve, frozen
 
 from orchestrion import Model, OpenContext
+from orchestrion_llm.caching import PromptCache
 from orchestrion_llm.chat import ChatWire
 from orchestrion_llm.messages import MessagesWire
 from orchestrion_llm.responses import ResponsesWire
@@ -22,7 +23,14 @@ _ANTHROPIC = Vendor("anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY
 
 @frozen(kw_only=True)
 class AnthropicModel(ApiSettings):
-    """A model behind the Messages API."""
+    """A model behind the Messages API.
+
+    Args:
+        prompt_cache: whether the service is asked to keep prompts that begin alike, where the
+            price says that reading them again is cheaper, and `extra` has no `cache_control`.
+    """
+
+    prompt_cache: bool = True
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Model]:
@@ -33,7 +41,9 @@ class AnthropicModel(ApiSettings):
         """
         # The paths of this API begin with /v1.
         address = self.base_url and self.base_url.rstrip("/").removesuffix("/v1")
-        async with opened(evolve(self, base_url=address), _ANTHROPIC, MessagesWire(), ctx) as model:
+        settings = evolve(self, base_url=address)
+        cache = PromptCache() if self.prompt_cache else None
+        async with opened(settings, _ANTHROPIC, MessagesWire(), ctx, cache) as model:
             yield model
 
 

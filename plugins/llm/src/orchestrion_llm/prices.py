@@ -15,7 +15,10 @@ from orchestrion import Meta, Usage, is_loopback
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice, Provider
 
-__all__ = ["LongPrice", "Price", "Tokens", "known_models", "known_price", "usage_of"]
+__all__ = [
+    "CACHE_READ", "LongPrice", "Price", "Tokens", "billed", "known_models", "known_price",
+    "usage_of",
+]  # fmt: skip
 
 _MILLION = 1_000_000
 Rate = Annotated[float, Meta(ge=0)]
@@ -93,6 +96,12 @@ class Price:
             + max(one.output for one in (self, long) if one is not None) * output_tokens
         ) / _MILLION
 
+    @property
+    def caching_pays(self) -> bool:
+        """Whether keeping a prompt has rates of its own, and reading a kept one is cheaper."""
+        read, write = self.cached_input, self.cache_write
+        return read is not None and write is not None and read < self.input
+
     def writing(self) -> Price:
         """Return the price of requests that ask the vendor to cache their input."""
         long = self.long
@@ -129,6 +138,20 @@ def usage_of(tokens: Tokens, price: Price | None) -> Usage:
     """Return a call's usage; without a price, its US dollars are NaN."""
     usd = math.nan if price is None else price.usd(tokens)
     return Usage(1, tokens.input, tokens.output, usd, 0.0 if price is None else usd)
+
+
+CACHE_READ, CACHE_WRITE, CACHE_SAVED = "cache_read_tokens", "cache_write_tokens", "cache_saved_usd"
+
+
+def billed(tokens: Tokens, price: Price | None) -> dict[str, float]:
+    """Return what a bill says beside tokens: those of the vendor's cache, and what that saved."""
+    if not tokens.cached and not tokens.written:
+        return {}
+    counts: dict[str, float] = {CACHE_READ: tokens.cached, CACHE_WRITE: tokens.written}
+    if price is not None:
+        plain = price.usd(Tokens(tokens.input, tokens.output))
+        counts[CACHE_SAVED] = round(plain - price.usd(tokens), 12)
+    return counts
 
 
 # ---------------------------------------------------------------- what vendors charge

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from attrs import field, frozen
 
 from orchestrion import Meta, Model, OpenContext, UsageError, did_you_mean
+from orchestrion_llm.caching import PromptCache
 from orchestrion_llm.faults import Place
 from orchestrion_llm.prices import Price, known_models, known_price
 from orchestrion_llm.wire import Wire
@@ -125,9 +126,13 @@ class Vendor:
 
 @asynccontextmanager
 async def opened(
-    settings: ApiSettings, vendor: Vendor, wire: Wire, ctx: OpenContext
+    settings: ApiSettings,
+    vendor: Vendor,
+    wire: Wire,
+    ctx: OpenContext,
+    cache: PromptCache | None = None,
 ) -> AsyncIterator[Model]:
-    """Yield the model; its client is closed at the end.
+    """Yield the model; its client is closed at the end. `cache` marks prompts to be kept.
 
     Raises:
         UsageError: in a live run, if the key is missing or wrong, or there is no such model.
@@ -154,7 +159,7 @@ async def opened(
     try:
         if settings.preflight:
             await check(client, vendor.models, place, base_url, ctx.note)
-        yield ApiModel(settings, wire, place, price, client, close)
+        yield ApiModel(settings, wire, place, price, client, close, cache)
     finally:
         await client.close()
 
