@@ -419,13 +419,16 @@ class Model(Protocol):
             the answer it stands for, if that has one
         max_tokens, temperature, top_p, stop: sampling, each optional; by default the model's own
         tools: optional list of {name, description, schema}; `schema` is JSON Schema
+        vendor_tools: optional mapping of tools that the service runs itself ("web_search") to the
+            most uses in one answer; only those that the model lists in its `vendor_tools`
         tool_choice: optional; "auto", "none", "required" or the name of a tool
         schema: optional JSON Schema of an object that the text must be
 
     and an answer's data is a mapping with
 
         text: str
-        stop: "end", "length" (cut at max_tokens), "tools" or "refused"
+        stop: "end", "length" (cut at max_tokens), "tools", "refused", or "paused" (the tools that
+            the service runs take long: send the answer back, and it goes on)
         tool_calls: list of {id, name, arguments}; `arguments` is the text that the model wrote
         model: what the service says that answered
         reason: why it ended in the service's own word, where that is an unusual one

@@ -93,6 +93,8 @@ class Chat(Prepared):
         tool_rounds: the maximum of answers with tool calls in a turn.
         tool_choice: `auto` lets the model decide, `none` forbids calls, `required` or the name of
             a tool demands a call in the first answer of a turn.
+        vendor_tools: tools that the model's service runs itself (`web_search`, `code_execution`),
+            with the maximum of uses in one answer; by default none.
         approve: which tool calls are made, by pattern of the tool's name (`send_*`): `allow`,
             `deny`, `ask` a person, or the path of a function that says so, given the names of
             agent and tool and the arguments. The first pattern that fits counts; other calls are
@@ -125,6 +127,7 @@ class Chat(Prepared):
     tools: Sequence[Tool] = ()
     tool_rounds: Annotated[int, Meta(ge=1)] = 5
     tool_choice: Annotated[str, Meta(min_length=1)] = "auto"
+    vendor_tools: Mapping[str, Annotated[int, Meta(ge=1)]] = Factory(dict)
     approve: Mapping[str, str] = field(factory=dict, validator=_are_rules)
     sees: Sees = Sees()
     output: Mapping[str, JSON] | None = field(default=None, validator=_is_schema)
@@ -195,6 +198,11 @@ class _Chatting(Agent):
         in_words(self.settings.structured, model)
         if self.settings.tools and not supports(model, "tools"):
             raise UsageError("tools: this model cannot call tools; remove them")
+        own: Sequence[str] = getattr(model, "vendor_tools", ())
+        for name in self.settings.vendor_tools:
+            if name not in own:
+                known = f"it has {', '.join(own)}" if own else "it has none"
+                raise UsageError(f"vendor_tools: this model's service has no {name!r}; {known}")
         if self.settings.tool_choice != "auto" and not self.settings.tools:
             raise UsageError("tool_choice has no effect without tools; remove it or add tools")
         if self.settings.approve and not self.settings.tools:
@@ -250,7 +258,8 @@ class _Chatting(Agent):
         if variant.max_tokens is not None:
             most = variant.max_tokens
         told = in_words(settings.structured, settings.model)
-        return sampling(warmth, most, None if told else self.form)
+        fields = sampling(warmth, most, None if told else self.form)
+        return fields | ({"vendor_tools": own} if (own := dict(settings.vendor_tools)) else {})
 
     def _read(self, text: str) -> dict[str, JSON] | None:
         """The data of a turn with this text; raises `Unfit`."""
@@ -270,6 +279,8 @@ class _Chatting(Agent):
 
     def ceiling(self, tokens: int) -> Usage | None:
         settings = self.settings
+        if settings.vendor_tools:
+            return None  # nobody knows how much a search adds to the prompt
         variants = [Variant(), *settings.variants.values()]
         bounds = [tool.bounds() for tool in settings.tools]
         schema = len(self.form.wish.encode()) if self.form is not None else 0

@@ -187,9 +187,9 @@ class Client:
     def _answer(self, result: Result, reserve: Usage) -> Answer:
         data, tokens = result.data(), result.tokens
         if tokens is not None and (tokens.output or not (result.text or result.tool_calls)):
-            if counts := billed(tokens, self._price):
+            if counts := {**billed(tokens, self._price), **result.uses}:
                 data["billed"] = counts
-            return Answer(data, usage_of(tokens, self._price))
+            return Answer(data, usage_of(tokens, self._price, result.uses))
         # The service states no usage, or none for an answer with content. The answer's length is no
         # bound either: models think in tokens that are paid for and not shown.
         return Answer(data, reserve, estimated=True)

@@ -43,6 +43,9 @@ _FRAME = 64
 _TOOLS_FRAME = 1024
 """Tokens that it adds to describe tools or the output's form."""
 
+_USE = 20_000
+"""Tokens that are reserved for what one use of the service's own tools adds to a prompt."""
+
 _encode = msgspec.json.encode
 
 
@@ -82,6 +85,7 @@ class ApiModel(Model):
             limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute
         )
         self._hour = b'"1h"' in extra
+        self.vendor_tools = settings.vendor_tools
         self.unsupported = () if wire.embeddings else ("embed",)
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
@@ -102,6 +106,7 @@ class ApiModel(Model):
             + (_TOOLS_FRAME if _explained(request) else 0)
             + media_tokens(request, settings.image_tokens),
             int(request.get("max_tokens") or settings.max_tokens),
+            request.get("vendor_tools") or {},
         )
         name = key.hex()
         show = calls.show if calls.watched else None
@@ -222,12 +227,15 @@ class ApiModel(Model):
             messages.append(plain)
         return {**request, "messages": messages}
 
-    def _bound(self, input_tokens: int, output_tokens: int) -> Usage:
-        price = self._price
+    def _bound(
+        self, input_tokens: int, output_tokens: int, uses: Mapping[str, int] | None = None
+    ) -> Usage:
+        price, uses = self._price, uses or {}
+        input_tokens += _USE * sum(uses.values())
         if price is None:
             return Usage(1, input_tokens, output_tokens, math.nan, 0.0)
-        usd = price.most(input_tokens, output_tokens, self._hour)
-        return Usage(1, input_tokens, output_tokens, usd, usd)
+        usd = price.most(input_tokens, output_tokens, self._hour) + price.of_uses(uses)
+        return Usage(1, input_tokens, output_tokens, usd, 0.0 if math.isnan(usd) else usd)
 
 
 def _explained(request: Mapping[str, JSON]) -> bool:

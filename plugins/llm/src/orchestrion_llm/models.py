@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal
 
@@ -18,6 +18,7 @@ from orchestrion_llm.wire import Wire
 
 __all__ = ["AnthropicModel", "OpenAIModel"]
 
+VENDOR_TOOLS = ("web_search", "code_execution")
 _ANTHROPIC = Vendor("anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY", "/v1/models")
 
 
@@ -31,6 +32,11 @@ class AnthropicModel(ApiSettings):
     """
 
     prompt_cache: bool = True
+
+    @property
+    def vendor_tools(self) -> Sequence[str]:
+        """See `ApiSettings.vendor_tools`."""
+        return VENDOR_TOOLS
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Model]:
@@ -71,6 +77,11 @@ class OpenAIModel(ApiSettings):
             raise ValueError("stop: the Responses API takes no stop sequences; use api: chat")
         if self.api == "responses" and self.limit_field is not None:
             raise ValueError("limit_field: has no effect with api: responses; remove it")
+
+    @property
+    def vendor_tools(self) -> Sequence[str]:
+        """See `ApiSettings.vendor_tools`; Chat Completions has none."""
+        return VENDOR_TOOLS if self.api == "responses" else ()
 
     @property
     def limit_name(self) -> LimitName:

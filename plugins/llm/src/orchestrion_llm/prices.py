@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-from attrs import evolve, frozen
+from attrs import Factory, evolve, frozen
 
 from orchestrion import Meta, Usage, is_loopback
 
@@ -58,6 +58,7 @@ class Price:
             the request asks for it.
         cache_write_hour: the same for input written to it for an hour; null charges twice `input`.
         long: the rates of requests with a long input.
+        tools: US dollars for one use of the service's own tools, by name.
     """
 
     input: Rate
@@ -66,6 +67,11 @@ class Price:
     cache_write: Rate | None = None
     cache_write_hour: Rate | None = None
     long: LongPrice | None = None
+    tools: Mapping[str, Rate] = Factory(dict)
+
+    def of_uses(self, uses: Mapping[str, int]) -> float:
+        """Return the price of uses of the service's own tools; NaN if one has no price."""
+        return math.fsum(self.tools.get(name, math.nan) * count for name, count in uses.items())
 
     def usd(self, tokens: Tokens) -> float:
         """Return the cost of a call with these tokens."""
@@ -134,10 +140,13 @@ class Tokens:
     written_hour: int = 0
 
 
-def usage_of(tokens: Tokens, price: Price | None) -> Usage:
-    """Return a call's usage; without a price, its US dollars are NaN."""
-    usd = math.nan if price is None else price.usd(tokens)
-    return Usage(1, tokens.input, tokens.output, usd, 0.0 if price is None else usd)
+def usage_of(tokens: Tokens, price: Price | None, uses: Mapping[str, int] | None = None) -> Usage:
+    """Return a call's usage, with `uses` of the service's own tools.
+
+    What has no price is NaN in US dollars and 0 in `cost`.
+    """
+    usd = math.nan if price is None else price.usd(tokens) + price.of_uses(uses or {})
+    return Usage(1, tokens.input, tokens.output, usd, 0.0 if math.isnan(usd) else usd)
 
 
 CACHE_READ, CACHE_WRITE, CACHE_SAVED = "cache_read_tokens", "cache_write_tokens", "cache_saved_usd"
@@ -184,7 +193,8 @@ def known_price(
     # Some prices change with the hour; the highest of today is a bound.
     hours = [known.get_prices(now.replace(hour=hour), context) for hour in range(24)]
     prices = [price for one in hours if (price := _price(one)) is not None]
-    return max(prices, key=lambda one: (one.output, one.input), default=None)
+    price = max(prices, key=lambda one: (one.output, one.input), default=None)
+    return price if price is None or base_url else evolve(price, tools=_TOOLS[vendor])
 
 
 def known_models(vendor: str, base_url: str | None = None) -> list[str]:
@@ -204,6 +214,12 @@ def _provider(vendor: str, base_url: str | None) -> Provider | None:
         return None
 
 
+_TOOLS: Mapping[str, Mapping[str, float]] = {
+    # Code is billed by time there: five minutes at least.
+    "anthropic": {"web_search": 0.01, "code_execution": 0.05 / 12},
+    "openai": {"web_search": 0.01, "code_execution": 0.03},
+}
+"""US dollars for one use at the vendors' own addresses; `genai-prices` has no such rates."""
 _RATES = {
     "input": "input_mtok",
     "output": "output_mtok",

@@ -106,6 +106,11 @@ class ApiSettings:
     fallback: Model | None = None
     preflight: bool = True
 
+    @property
+    def vendor_tools(self) -> Sequence[str]:
+        """The service's own tools that requests may name; see `Model`."""
+        return ()
+
 
 @frozen
 class Vendor:
