@@ -64,6 +64,16 @@ def orchestrion_components() -> Iterator[tuple[str, Component]]:
     yield (
         "tool",
         Component(
+            "memory",
+            f"{HERE}.memory:Memory",
+            "notes that agents keep from one episode to the next",
+            example={"file": "notes.json", "training": True},
+            around=_USER,
+        ),
+    )
+    yield (
+        "tool",
+        Component(
             "mcp",
             f"{HERE}.mcp:MCP",
             "tools of an MCP server, started here or reached over HTTP",
