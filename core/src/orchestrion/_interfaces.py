@@ -279,6 +279,8 @@ class Request:
         timeout: seconds for one attempt.
         shown: what stands for `content` where people look at the call later, if that is in a form
             they cannot read, such as numbers of tokens.
+        lasting: whether an attempt goes on at the service when this process ends, and is taken up
+            by a resumed run (a batch): what is cut off is then not booked as spent.
     """
 
     service: str
@@ -289,6 +291,7 @@ class Request:
     limits: CallLimits = CallLimits()
     timeout: float = 600.0
     shown: JSON = None
+    lasting: bool = False
 
 
 @frozen

@@ -109,9 +109,11 @@ class ApiModel(Model):
             request.get("vendor_tools") or {},
         )
         name = key.hex()
-        show = calls.show if calls.watched else None
-        # Stated in both cases: servers have different defaults.
-        body_sent = {**body, **(self._wire.streaming if show else {"stream": False})}
+        batch = settings.batch
+        show = calls.show if calls.watched and batch is None else None
+        # Stated in both cases: servers have different defaults. A batch has no streams.
+        streaming = self._wire.streaming if show else {"stream": False}
+        body_sent = {**body, **(streaming if batch is None else {})}
         content = _encode(body_sent)
         client, place = self._client, self._place
 
@@ -141,8 +143,9 @@ class ApiModel(Model):
             VERSION,
             sample=name,
             cache=settings.cache,
-            limits=self._limits,
-            timeout=settings.timeout,
+            limits=self._limits if batch is None else CallLimits(),
+            timeout=settings.timeout if batch is None else batch.hours * 3600,
+            lasting=batch is not None,
         )
         try:
             return await calls.run(asked, attempt, reserve)

@@ -108,12 +108,23 @@ class Price:
         read, write = self.cached_input, self.cache_write
         return read is not None and write is not None and read < self.input
 
+    def batched(self) -> Price:
+        """Return the price of requests in batches: half of it for tokens."""
+        long = self.long and evolve(self.long, **_halved(self.long))
+        return evolve(self, **_halved(self), long=long)
+
     def writing(self) -> Price:
         """Return the price of requests that ask the vendor to cache their input."""
         long = self.long
         if long is not None:
             long = evolve(long, cache_write=_or(long.cache_write, 2 * long.input))
         return evolve(self, cache_write=_or(self.cache_write, 2 * self.input), long=long)
+
+
+def _halved(rates: Price | LongPrice) -> dict[str, Any]:
+    """Half of each rate of tokens, by name."""
+    known = {name: getattr(rates, name) for name in _RATES}
+    return {name: None if rate is None else rate / 2 for name, rate in known.items()}
 
 
 def _or(rate: float | None, other: float) -> float:

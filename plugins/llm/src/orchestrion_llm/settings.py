@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from orchestrion import Meta, Model, OpenContext, UsageError, did_you_mean
 from orchestrion_llm.caching import PromptCache
@@ -33,6 +33,23 @@ class Limits:
     concurrency: Annotated[int, Meta(ge=1)] | None = None
     requests_per_minute: Annotated[int, Meta(ge=1)] | None = None
     tokens_per_minute: Annotated[int, Meta(ge=1)] | None = None
+
+
+@frozen
+class Batch:
+    """When training sends requests through the vendor's batch API.
+
+    Args:
+        gather: seconds without a new request after which a batch is sent.
+        size: the maximum of requests of a batch.
+        poll: seconds between two looks whether a batch has ended.
+        hours: after which a request counts as unanswered.
+    """
+
+    gather: Annotated[float, Meta(gt=0)] = 5.0
+    size: Annotated[int, Meta(ge=1, le=1000)] = 500
+    poll: Annotated[float, Meta(gt=0)] = 30.0
+    hours: Annotated[float, Meta(gt=0)] = 25.0
 
 
 def _address(instance: object, attribute: Any, value: str | None) -> None:
@@ -85,6 +102,9 @@ class ApiSettings:
         fallback: the model that is asked if this one finally fails by overload, limits, network or
             malformed answers.
         preflight: whether key and model are checked, by a free request, before a run begins.
+        batch: send the calls of training through the vendor's batch API, at half the price; null
+            makes them one by one, as all other commands do in any case. It needs `run.timeout:
+            null` or as many hours. `limits` do not hold for it.
     """
 
     model: Annotated[str, Meta(min_length=1)]
@@ -105,6 +125,7 @@ class ApiSettings:
     image_tokens: Annotated[int, Meta(ge=0)] = 16_000
     fallback: Model | None = None
     preflight: bool = True
+    batch: Batch | None = None
 
     @property
     def vendor_tools(self) -> Sequence[str]:
@@ -147,6 +168,11 @@ async def opened(
     price = settings.price or known_price(
         vendor.name, settings.model, settings.base_url, settings.extra
     )
+    batch = settings.batch if ctx.trains else None
+    if batch is None:
+        settings = evolve(settings, batch=None)
+    elif price is not None:
+        price = price.batched()
     close = ""
     if price is None and settings.base_url is None:
         close = did_you_mean(settings.model, known_models(vendor.name))
@@ -161,6 +187,9 @@ async def opened(
     base_url = settings.base_url or vendor.base_url
     sdk = open_sdk(vendor.name, key, base_url, settings.headers, settings.timeout)
     client = Client(sdk, wire, place, price, settings)
+    if batch is not None and ctx.directory is not None:
+        client.wait_in_batches(vendor.name, batch, ctx.directory / "batches")
+        cache = None  # requests of a batch are read at once
     try:
         if settings.preflight:
             await check(client, vendor.models, place, base_url, ctx.note)
