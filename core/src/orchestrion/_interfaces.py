@@ -168,6 +168,8 @@ class OpenContext:
             say of themselves is asked for, and what is heavy to load may be left out.
         environment: the environment variables, with those of the config's `.env`.
         turns: that an episode may have, by `limits.turns`; None for no limit.
+        trains: whether a run of many episodes is stored (`orchestrion train`), or, where nothing
+            is run (`trial`), whether the config has a trainer.
     """
 
     path: str
@@ -180,6 +182,7 @@ class OpenContext:
     trial: bool = False
     environment: Mapping[str, str] = field(factory=lambda: os.environ, repr=False)
     turns: int | None = None
+    trains: bool = False
 
     def secret(self, name: str) -> Secret:
         """The secret in an environment variable, which from now on is kept out of all we write.
@@ -276,6 +279,8 @@ class Request:
         timeout: seconds for one attempt.
         shown: what stands for `content` where people look at the call later, if that is in a form
             they cannot read, such as numbers of tokens.
+        lasting: whether an attempt goes on at the service when this process ends, and is taken up
+            by a resumed run (a batch): what is cut off is then not booked as spent.
     """
 
     service: str
@@ -286,6 +291,7 @@ class Request:
     limits: CallLimits = CallLimits()
     timeout: float = 600.0
     shown: JSON = None
+    lasting: bool = False
 
 
 @frozen
@@ -416,18 +422,24 @@ class Model(Protocol):
             the answer it stands for, if that has one
         max_tokens, temperature, top_p, stop: sampling, each optional; by default the model's own
         tools: optional list of {name, description, schema}; `schema` is JSON Schema
+        vendor_tools: optional mapping of tools that the service runs itself ("web_search") to the
+            most uses in one answer; only those that the model lists in its `vendor_tools`
         tool_choice: optional; "auto", "none", "required" or the name of a tool
         schema: optional JSON Schema of an object that the text must be
 
     and an answer's data is a mapping with
 
         text: str
-        stop: "end", "length" (cut at max_tokens), "tools" or "refused"
+        stop: "end", "length" (cut at max_tokens), "tools", "refused", or "paused" (the tools that
+            the service runs take long: send the answer back, and it goes on)
         tool_calls: list of {id, name, arguments}; `arguments` is the text that the model wrote
         model: what the service says that answered
         reason: why it ended in the service's own word, where that is an unusual one
         raw: the answer as the service wrote it, where it holds more (signed thinking), for that
             service alone: {service, api, content}
+        billed: numbers by name beside the tokens, where the service states them: those of its
+            prompt cache (`cache_read_tokens`, `cache_write_tokens`, `cache_saved_usd`), and how
+            often each of its own tools was used
         generation: where the weights are at hand, the tokens as they were sampled; agents pass it
             on in their output's metadata, as `generations`, a list, for those who train the weights
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from contextlib import chdir
+from contextlib import chdir, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,19 @@ from orchestrion_chat.chat import Chat
 from orchestrion_chat.functions import Functions
 from orchestrion_chat.sees import Sees
 from orchestrion_llm.models import AnthropicModel, OpenAIModel
+from orchestrion_llm.prices import Price
 from orchestrion_offline.server import serving
 from orchestrion_offline.speakers.plain import Echo, Line, Scripted
 
 from orchestrion import Episode, Key, OpenContext, Problem, Turn
+from orchestrion._engine.calls import CallPath
+from orchestrion._engine.replaying import ReplayPath
 from orchestrion.cli import main
 from orchestrion.runs import open_run
 from orchestrion.testing import Fixed, ListTask, engine_for
+from tests.contrib_agents.chat.support import Notebook
+from tests.plugins.llm.apis import Api
+from tests.service import ModelService, reply
 
 
 def add(a: int, b: int) -> int:
@@ -204,3 +210,109 @@ def test_the_writers_skill_decides_where_nobody_mends() -> None:
     episode = asked(config, None, 1, *bad, alone)
     assert [turn.status for turn in episode.turns] == ["completed"]
     assert not episode.success
+
+
+# ---------------------------------------------------------------- tools that the service runs
+
+PRICE = Price(1.0, 2.0, tools={"web_search": 0.01, "code_execution": 0.03})
+SEARCHED: dict[str, list[dict[str, Any]]] = {
+    "anthropic": [
+        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "tides"}},
+        {
+            "type": "web_search_tool_result",
+            "tool_use_id": "s1",
+            "content": [{"type": "web_search_result", "url": "http://a", "encrypted_content": "x"}],
+        },
+        {"type": "server_tool_use", "id": "s2", "name": "bash_code_execution", "input": {}},
+    ],
+    "responses": [
+        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+        {"type": "code_interpreter_call", "id": "ci_1", "code": "1", "container_id": "c"},
+    ],
+}
+DEFINED: dict[str, list[dict[str, Any]]] = {
+    "anthropic": [
+        {"type": "web_search_20250305", "name": "web_search", "max_uses": 2},
+        {"type": "code_execution_20250825", "name": "code_execution"},
+    ],
+    "responses": [
+        {"type": "web_search"},
+        {"type": "code_interpreter", "container": {"type": "auto"}},
+    ],
+}
+
+
+def answered(
+    api: Api, server: ModelService, journal: Notebook | None = None, **agent: Any
+) -> tuple[Turn, Any]:
+    """The turn of an agent with such tools, and its replay if there is a journal."""
+
+    async def main(calls: CallPath) -> Turn:
+        settings = api.settings(server.url, price=PRICE, key_env=None)
+        async with settings.open(OpenContext("models.m", Key(1))) as model:  # type: ignore[attr-defined]
+            own = {"web_search": 2, "code_execution": 1}
+            solver = Chat(model=model, vendor_tools=own, **agent).ready()
+            engine = engine_for({"solver": solver}, Fixed(["solver"]), ListTask(), calls=calls)
+            try:
+                return (await engine.run("e", Problem("p", "When is high tide?"), Key(1))).turns[0]
+            finally:
+                engine.close()
+
+    turn = asyncio.run(main(CallPath(journal=journal)))
+    return turn, asyncio.run(main(ReplayPath(journal))) if journal is not None else None
+
+
+@pytest.mark.parametrize("api", [Api("anthropic"), Api("responses")], ids=lambda api: api.name)
+def test_tools_of_the_service_are_declared_kept_in_the_conversation_and_paid(api: Api) -> None:
+    first = api.good("I look.", tools=[("c1", "add", '{"a":1,"b":2}')])
+    parts = "content" if api.name == "anthropic" else "output"
+    first[parts] = [*SEARCHED[api.name], *first[parts]]
+    last = api.good("At noon.")
+    for body in (first, last):
+        body["usage"] = {"input_tokens": 100, "output_tokens": 10}
+    book = Notebook()
+    with ModelService(reply(200, first), reply(200, last)) as server:
+        turn, again = answered(api, server, book, tools=[Functions(given=[add])])
+        bodies = [one.data for one in server.seen]
+    assert turn.output.content == "At noon."
+    assert turn.output == again.output
+    assert len(bodies) == 2  # a replay asks nobody
+    for body in bodies:
+        assert body["tools"][0]["name"] == "add"
+        assert body["tools"][1:] == DEFINED[api.name]
+    assert bodies[0].get("max_tool_calls") == (3 if api.name == "responses" else None)
+    sent = bodies[1]["messages"][1]["content"] if parts == "content" else bodies[1]["input"]
+    assert all(block in sent for block in SEARCHED[api.name])
+    assert turn.output.metadata["vendor_tools"] == {"web_search": 1, "code_execution": 1}
+    assert turn.usage.usd == pytest.approx(2 * (100 * 1 + 10 * 2) / 1e6 + 0.01 + 0.03)
+
+
+def test_a_paused_answer_goes_on_and_does_so_only_so_often() -> None:
+    api = Api("anthropic")
+    paused = api.good(None, "pause_turn")
+    paused["content"] = SEARCHED["anthropic"]
+    with ModelService(reply(200, paused), reply(200, paused), reply(200, api.good("Noon."))) as on:
+        turn, _ = answered(api, on)
+        assert turn.output.content == "Noon."
+        sent = on.seen[2].data["messages"]
+        assert [one["content"] for one in sent[1:]] == [SEARCHED["anthropic"]] * 2
+    with ModelService(reply(200, paused)) as on:
+        turn, _ = answered(api, on, tool_rounds=2)
+        assert "the service paused" in turn.error
+        assert len(on.seen) == 4
+
+
+def test_a_service_without_the_tool_is_refused_when_the_config_is_read() -> None:
+    chat, answers, claude = (
+        OpenAIModel(model="m"),
+        OpenAIModel(model="m", api="responses"),
+        AnthropicModel(model="m"),
+    )
+    cases: list[tuple[Any, str, str]] = [
+        (chat, "web_search", "service has no 'web_search'; it has none"),
+        (claude, "telephone", "it has web_search, code_execution"),
+        (answers, "web_search", ""),
+    ]
+    for model, name, error in cases:
+        with pytest.raises(ValueError, match=error) if error else nullcontext():
+            Chat(model=model, vendor_tools={name: 1})

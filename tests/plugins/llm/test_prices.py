@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_llm.models import OpenAIModel
@@ -31,6 +32,20 @@ def test_each_kind_of_token_has_its_rate() -> None:
     plain = Price(input=10.0, output=50.0)
     assert plain.usd(tokens) == pytest.approx(0.3 * 10 + 0.5 * 10 + 0.2 * 10 + 5)
     assert plain.writing().usd(tokens) == pytest.approx(0.3 * 10 + 0.5 * 10 + 0.2 * 20 + 5)
+
+
+def test_uses_of_the_services_own_tools_are_reserved_and_without_a_price_unknown() -> None:
+    request = {**ASK, "vendor_tools": {"web_search": 3}}
+    with ModelService(reply(200, Api("responses").good())) as server:
+        for tools, more in (({"web_search": 0.01}, 0.03), ({}, math.nan)):
+            priced = evolve(PRICE, tools=tools)
+            plain, own = (
+                noted(Api("responses").settings(server.url, price=priced), one)[1]
+                for one in (ASK, request)
+            )
+            tokens = own.input_tokens - plain.input_tokens
+            assert tokens >= 3 * 20_000
+            assert own.usd - plain.usd == pytest.approx(more + tokens * 12.5 / 1e6, nan_ok=True)
 
 
 def test_what_is_written_to_the_cache_for_an_hour_has_its_own_rate() -> None:

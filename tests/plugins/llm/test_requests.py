@@ -366,6 +366,7 @@ def test_an_answer_has_the_form_that_core_promises(api: Api) -> None:
         "stop": "tools",
         "tool_calls": [{"id": "c1", "name": "add", "arguments": '{"a":1}'}],
         "model": "m-1-snapshot",
+        "billed": {"cache_read_tokens": 6, "cache_write_tokens": 2},
     }
 
 

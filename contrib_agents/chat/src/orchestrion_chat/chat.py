@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
 
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from orchestrion import (
     JSON,
@@ -16,6 +17,7 @@ from orchestrion import (
     Key,
     Meta,
     Model,
+    OpenContext,
     Output,
     Usage,
     UsageError,
@@ -24,9 +26,11 @@ from orchestrion import (
     supports,
 )
 from orchestrion_chat.agents import Prepared, Structured, activation, in_words, sampling
+from orchestrion_chat.approval import Approval, check_rules
 from orchestrion_chat.code import quoted
 from orchestrion_chat.forms import Form, form_of, read_code
 from orchestrion_chat.interfaces import Tool
+from orchestrion_chat.people import at_terminal
 from orchestrion_chat.presets import CodeRule, Preset, Role, preset_of
 from orchestrion_chat.schemas import check_schema
 from orchestrion_chat.sees import LABEL_TOKENS, Sees
@@ -45,6 +49,10 @@ _REPAIR_BYTES = 4000
 def _is_schema(instance: object, attribute: object, value: Mapping[str, JSON] | None) -> None:
     if value is not None:
         check_schema(value)
+
+
+def _are_rules(instance: object, attribute: object, value: Mapping[str, str]) -> None:
+    check_rules(value)
 
 
 @frozen
@@ -85,6 +93,13 @@ class Chat(Prepared):
         tool_rounds: the maximum of answers with tool calls in a turn.
         tool_choice: `auto` lets the model decide, `none` forbids calls, `required` or the name of
             a tool demands a call in the first answer of a turn.
+        vendor_tools: tools that the model's service runs itself (`web_search`, `code_execution`),
+            with the maximum of uses in one answer; by default none.
+        approve: which tool calls are made, by pattern of the tool's name (`send_*`): `allow`,
+            `deny`, `ask` a person, or the path of a function that says so, given the names of
+            agent and tool and the arguments. The first pattern that fits counts; other calls are
+            made. The model is told of a refusal. A person is asked at the terminal by
+            `orchestrion run`; where nobody is, as in training, `ask` refuses.
         sees: what the agent sees of the episode so far.
         output: JSON Schema of the object that the model must answer with; it becomes the turn's
             data. An answer that does not fit may be repaired once.
@@ -112,6 +127,8 @@ class Chat(Prepared):
     tools: Sequence[Tool] = ()
     tool_rounds: Annotated[int, Meta(ge=1)] = 5
     tool_choice: Annotated[str, Meta(min_length=1)] = "auto"
+    vendor_tools: Mapping[str, Annotated[int, Meta(ge=1)]] = Factory(dict)
+    approve: Mapping[str, str] = field(factory=dict, validator=_are_rules)
     sees: Sees = Sees()
     output: Mapping[str, JSON] | None = field(default=None, validator=_is_schema)
     structured: Structured = "auto"
@@ -125,6 +142,9 @@ class Chat(Prepared):
 
     def ready(self) -> Agent:
         """See `Prepared.ready`."""
+        return self._chatting()
+
+    def _chatting(self) -> _Chatting:
         preset = preset_of(self.preset, self.preset_file)
         if self.output is not None and self._output_class is not None:
             raise UsageError("output and output_class are both set; remove one of them")
@@ -134,12 +154,23 @@ class Chat(Prepared):
         chatting.check()
         return chatting
 
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
+        """Yield the agent.
+
+        Raises:
+            UsageError: a function that approves tool calls cannot be loaded.
+        """
+        Approval(self.approve).load()
+        yield evolve(self._chatting(), terminal=at_terminal(ctx))
+
 
 @frozen
 class _Chatting(Agent):
     settings: Chat
     preset: Preset
     form: Form | None
+    terminal: bool = False
 
     @property
     def options(self) -> Sequence[str]:
@@ -167,8 +198,15 @@ class _Chatting(Agent):
         in_words(self.settings.structured, model)
         if self.settings.tools and not supports(model, "tools"):
             raise UsageError("tools: this model cannot call tools; remove them")
+        own: Sequence[str] = getattr(model, "vendor_tools", ())
+        for name in self.settings.vendor_tools:
+            if name not in own:
+                known = f"it has {', '.join(own)}" if own else "it has none"
+                raise UsageError(f"vendor_tools: this model's service has no {name!r}; {known}")
         if self.settings.tool_choice != "auto" and not self.settings.tools:
             raise UsageError("tool_choice has no effect without tools; remove it or add tools")
+        if self.settings.approve and not self.settings.tools:
+            raise UsageError("approve has no effect without tools; remove it or add tools")
         if form is None and (self.content or self.final):
             raise UsageError("content and final name fields of an output; set output")
         if form is not None and self.content and not form.requires(self.content, "string"):
@@ -194,7 +232,9 @@ class _Chatting(Agent):
             self._sampling(variant),
             key,
             calls,
-            await Toolbox.of(settings.tools, calls),
+            await Toolbox.of(
+                settings.tools, calls, Approval(settings.approve, view.agent, self.terminal)
+            ),
             settings.tool_rounds,
             settings.on_refusal,
             settings.on_truncated,
@@ -218,7 +258,8 @@ class _Chatting(Agent):
         if variant.max_tokens is not None:
             most = variant.max_tokens
         told = in_words(settings.structured, settings.model)
-        return sampling(warmth, most, None if told else self.form)
+        fields = sampling(warmth, most, None if told else self.form)
+        return fields | ({"vendor_tools": own} if (own := dict(settings.vendor_tools)) else {})
 
     def _read(self, text: str) -> dict[str, JSON] | None:
         """The data of a turn with this text; raises `Unfit`."""
@@ -238,6 +279,8 @@ class _Chatting(Agent):
 
     def ceiling(self, tokens: int) -> Usage | None:
         settings = self.settings
+        if settings.vendor_tools:
+            return None  # nobody knows how much a search adds to the prompt
         variants = [Variant(), *settings.variants.values()]
         bounds = [tool.bounds() for tool in settings.tools]
         schema = len(self.form.wish.encode()) if self.form is not None else 0

@@ -36,6 +36,12 @@ def orchestrion_agents() -> Iterator[Component]:
         example=_MODEL,
     )
     yield Component(
+        "person",
+        f"{HERE}.person:PersonAgent",
+        "hands the turn over to a person, who writes it",
+        example={"answers": {"*": ["Go on."]}},
+    )
+    yield Component(
         "router",
         f"{HERE}.router:Router",
         "asks a language model which agent is next, for the policy follow",
@@ -52,6 +58,16 @@ def orchestrion_components() -> Iterator[tuple[str, Component]]:
             "calculator",
             f"{HERE}.calculator:Calculator",
             "works out an arithmetic expression",
+            around=_USER,
+        ),
+    )
+    yield (
+        "tool",
+        Component(
+            "memory",
+            f"{HERE}.memory:Memory",
+            "notes that agents keep from one episode to the next",
+            example={"file": "notes.json", "training": True},
             around=_USER,
         ),
     )

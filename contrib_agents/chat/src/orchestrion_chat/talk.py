@@ -94,6 +94,9 @@ class Talk:
             answer = await self._ask()
             text = str(answer.get("text") or "")
             # A truncated answer may end in the middle of a call.
+            if answer.get("stop") == "paused" and self._asked <= self.rounds + 1:
+                self.messages.append(_said(answer))
+                continue
             calls = answer.get("tool_calls")
             if calls and answer.get("stop") != "length":
                 await self._use(answer, calls)
@@ -117,9 +120,17 @@ class Talk:
         data: Mapping[str, Any] = answer.data
         if data.get("model"):
             self.notes["model"] = data["model"]
+        if uses := {n: c for n, c in data.get("billed", {}).items() if n in self._vendor_tools}:
+            known = self.notes.get("vendor_tools", {})
+            self.notes["vendor_tools"] = {**known, **{n: known.get(n, 0) + uses[n] for n in uses}}
         if "generation" in data:
             self.notes["generations"] = [*self.notes.get("generations", []), data["generation"]]
         return data
+
+    @property
+    def _vendor_tools(self) -> Mapping[str, int]:
+        named: Mapping[str, int] = self.settings.get("vendor_tools") or {}
+        return named
 
     def _choice(self) -> str:
         names = list(self.tools.functions)
@@ -138,6 +149,8 @@ class Talk:
         done = await self.tools.answer(asked, self.calls)
         names = [str(one["name"])[:64] for one in asked]
         self.notes["tools"] = [*self.notes.get("tools", []), *names]
+        if done.refused:
+            self.notes["not_approved"] = [*self.notes.get("not_approved", []), *done.refused]
         if done.mistakes:
             if self._mistaken:
                 raise TurnError(f"the model called a tool wrongly again: {done.mistakes[0]}")
@@ -161,6 +174,8 @@ class Talk:
         stop = str(answer.get("stop", "end"))
         if answer.get("reason"):
             self.notes["reason"] = answer["reason"]
+        if stop == "paused":
+            raise TurnError(f"the service paused {self._asked} times (tool_rounds)")
         if stop == "length":
             if self.on_truncated == "fail":
                 raise TurnError(

@@ -11,6 +11,7 @@ import msgspec
 from attrs import Factory, frozen
 
 from orchestrion import JSON, Calls
+from orchestrion_chat.approval import Approval
 from orchestrion_chat.interfaces import ArgumentError, Function, Result, Tool
 from orchestrion_chat.texts import labelled, with_parts
 
@@ -22,20 +23,22 @@ MOST_CALLS = 8
 
 @frozen
 class Answered:
-    """The messages that answer a model's calls, and the errors in these calls."""
+    """The messages that answer a model's calls, the errors in them, and those not approved."""
 
     messages: list[dict[str, JSON]]
     mistakes: list[str]
+    refused: list[str]
 
 
 @frozen
 class Toolbox:
-    """Functions by the name that the model sees."""
+    """Functions by the name that the model sees, and which calls of them are made."""
 
     functions: Mapping[str, tuple[Tool, Function]] = Factory(dict)
+    approval: Approval = Approval({})
 
     @staticmethod
-    async def of(tools: Sequence[Tool], calls: Calls) -> Toolbox:
+    async def of(tools: Sequence[Tool], calls: Calls, approval: Approval | None = None) -> Toolbox:
         """Return the functions that these tools offer now.
 
         Raises:
@@ -50,7 +53,7 @@ class Toolbox:
                         "`prefix`, or leave it out"
                     )
                 functions[function.name] = (tool, function)
-        return Toolbox(functions)
+        return Toolbox(functions, approval or Approval({}))
 
     @property
     def definitions(self) -> list[dict[str, JSON]]:
@@ -69,11 +72,20 @@ class Toolbox:
         """
         if len(asked) > MOST_CALLS:
             raise RuntimeError(f"the model made {len(asked)} calls at once, at most {MOST_CALLS}")
+        # All of them first, in order: a question must not change the order of the calls.
+        refusals = [await self._refusal(call, calls) for call in asked]
         if any(self._writes(str(call["name"])) for call in asked):
-            results = [await self._call(call, calls) for call in asked]
+            results = [
+                await self._call(call, refusal, calls)
+                for call, refusal in zip(asked, refusals, strict=True)
+            ]
         else:
             done = await asyncio.gather(
-                *(self._call(call, calls) for call in asked), return_exceptions=True
+                *(
+                    self._call(call, refusal, calls)
+                    for call, refusal in zip(asked, refusals, strict=True)
+                ),
+                return_exceptions=True,
             )
             # All have ended: no call outlives its turn. The first error counts.
             results = []
@@ -82,14 +94,30 @@ class Toolbox:
                     raise result
                 results.append(result)
         messages = [_message(call, r) for call, (r, _) in zip(asked, results, strict=True)]
-        return Answered(messages, [mistake for _, mistake in results if mistake])
+        refused = [str(call["name"])[:64] for call, no in zip(asked, refusals, strict=True) if no]
+        return Answered(messages, [mistake for _, mistake in results if mistake], refused)
 
     def _writes(self, name: str) -> bool:
         return name in self.functions and self.functions[name][1].writes
 
-    async def _call(self, asked: Mapping[str, Any], calls: Calls) -> tuple[Result, str]:
+    async def _refusal(self, asked: Mapping[str, Any], calls: Calls) -> str:
+        """Why a call is not made; "" if it is. A wrong call is nobody's question."""
+        name = str(asked["name"])
+        if name not in self.functions or not self.approval.rules:
+            return ""
+        try:
+            arguments = _arguments(str(asked.get("arguments") or "{}"))
+        except ArgumentError:
+            return ""
+        return await self.approval.refusal(name, arguments, calls)
+
+    async def _call(
+        self, asked: Mapping[str, Any], refusal: str, calls: Calls
+    ) -> tuple[Result, str]:
         """The result of a call, and what is wrong with the call, if anything is."""
         name = str(asked["name"])
+        if refusal:
+            return Result(refusal, error=True), ""
         try:
             if name not in self.functions:
                 known = ", ".join(self.functions)

@@ -56,8 +56,8 @@ def serve(
 ) -> None:
     """Serve speakers until Ctrl-C.
 
-    It speaks Chat Completions, Responses and Messages, with streams and tools. Answers depend on
-    the request and its Idempotency-Key alone.
+    It speaks Chat Completions, Responses and Messages, with streams, tools and batches. Answers
+    depend on the request and its Idempotency-Key alone.
     """
     speakers = read_speakers(file)
     asyncio.run(_serve(speakers, _behaviour(behaviour, troubles), host, port))

@@ -20,6 +20,7 @@ from attrs import evolve
 
 from orchestrion import Key, did_you_mean
 from orchestrion_offline.anthropic_wire import Messages
+from orchestrion_offline.batches import BatchService
 from orchestrion_offline.http import Exchange, Reply
 from orchestrion_offline.interfaces import Speaker
 from orchestrion_offline.openai_wires import Chat, Responses
@@ -59,6 +60,8 @@ class StubServer:
         self._allowance = float(self.behaviour.requests_per_minute)
         self._refilled_at = 0.0
         self._connections: set[Exchange] = set()
+        self.batches = BatchService(self.handle)
+        """The files and batches that it was sent."""
         self._server: asyncio.Server | None = None
         self._address = ("127.0.0.1", 0)
 
@@ -100,6 +103,11 @@ class StubServer:
             return refusal
         if path == "/v1/models" or path.startswith("/v1/models/"):
             return self._models(wire, path.removeprefix("/v1/models").strip("/"))
+        try:
+            if (reply := self.batches.handle(method, path, headers, body)) is not None:
+                return reply
+        except (ValueError, TypeError, KeyError, StopIteration) as error:
+            return _error(wire, 400, "invalid_request_error", f"batch: {error!r}")
         if path not in _WIRES:
             return _error(wire, 404, "not_found_error", f"the stub has no {path}")
         if method != "POST":

@@ -13,6 +13,7 @@ from orchestrion._cli.common import answer, emit, json_option, root_option, tabl
 if TYPE_CHECKING:
     from orchestrion._store.spending import Spent
 
+_CACHE = ("cache_read_tokens", "cache_write_tokens", "cache_saved_usd")
 GROUPS = ("service", "who", "stage")
 _FREE = "made no calls; its turns needed none, or were reused from what came before"
 
@@ -93,6 +94,16 @@ def _notes(total: Spent) -> list[str]:
     from orchestrion._store.spending import UNSURE
 
     lines = [""]
+    read, written, saved = (total.billed.get(name, 0) for name in _CACHE)
+    if read or written:
+        lines.append(
+            f"{read:,.0f} of {total.usage.input_tokens:,} input tokens were read from the prompt "
+            f"caches of services and {written:,.0f} written, which saved {saved:,.4f} US dollars"
+        )
+    tools = {name: number for name, number in total.billed.items() if name not in _CACHE}
+    if tools:
+        uses = ", ".join(f"{name} {number:,.0f} times" for name, number in tools.items())
+        lines.append(f"the services' own tools were used: {uses}")
     if total.cached:
         lines.append(f"{total.cached:,} calls were answered from a cache, and took nothing")
     if total.failed:
@@ -123,6 +134,7 @@ def _data(spent: Spent) -> dict[str, Any]:
         "unpriced": spent.unpriced,
         **usage_data(spent.usage),
         "estimated": usage_data(spent.estimated),
+        "billed": spent.billed,
         "booked_without_answer": {
             kind: {"attempts": count, **usage_data(usage)}
             for kind, (count, usage) in spent.booked.items()

@@ -110,9 +110,9 @@ class Attempts:
         give_up = math.inf
         while True:
             name = f"{call.name}#{call.failures}"
-            attempt = Recorded(
-                name, call.digest, None, reserve, "started", call.facts, pieces=pieces
-            )
+            # One that goes on at the service is booked when a run takes up its answer.
+            lost = NO_USAGE if request.lasting else reserve
+            attempt = Recorded(name, call.digest, None, lost, "started", call.facts, pieces=pieces)
             try:
                 await self.budget.reserve(reserve, request.service)
                 spent = _Spent()  # nothing until something was sent
@@ -191,6 +191,8 @@ class Attempts:
             raise
         except asyncio.CancelledError:
             # Not awaited. If the row is not written any more, the attempt counts as lost.
+            if request.lasting:
+                spent.usage = NO_USAGE
             unsent = spent.usage == NO_USAGE
             self.journal.add_soon(
                 ended(attempt.key) if unsent else _without_answer(attempt, "cut", reserve)

@@ -232,6 +232,7 @@ class _Opener:
             live=self.live,
             trial=self.trial or entry.kind in self.idle,
             environment=self.config.environment,
+            trains=bool(self.config.stages) if self.trial else self.directory is not None,
         )
         place = place_of(self.config, path)
         try:

@@ -137,6 +137,8 @@ class CallJournal:
         if self._reader.one("SELECT 1 FROM calls WHERE kind = 'started' LIMIT 1") is None:
             return
         with writer.transaction("lost") as connection:
+            # These go on at the service, see `Request.lasting`.
+            connection.execute("DELETE FROM calls WHERE kind = 'started' AND calls = 0")
             connection.execute(
                 writer.change("calls", kind="'lost'", estimated="1", key="key || '!lost' || rowid")
                 + " WHERE kind = 'started'"

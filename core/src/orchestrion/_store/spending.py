@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attrs import define, field
@@ -35,6 +36,7 @@ class Row(NamedTuple):
     seconds: float | None
     attempts: int
     estimated: bool
+    billed: Mapping[str, float] = {}
 
 
 @define
@@ -44,7 +46,7 @@ class Spent:
     `answered`, `cached` and `failed` count calls; `retried` attempts that came on top of the first;
     `unpriced` rows whose price is not known, which count as free; `booked` holds, by kind, what
     was booked for attempts without an answer, and is in `usage`; `estimated` is the part of
-    `usage` that no service reported.
+    `usage` that no service reported; `billed` what services billed beside tokens, see `Model`.
     """
 
     answered: int = 0
@@ -56,6 +58,7 @@ class Spent:
     estimated: Usage = NO_USAGE
     booked: dict[str, tuple[int, Usage]] = field(factory=dict)
     seconds: list[float] = field(factory=list)
+    billed: dict[str, float] = field(factory=dict)
 
     def add(self, row: Row) -> None:
         """Add a row."""
@@ -78,6 +81,8 @@ class Spent:
             self.estimated += usage
         if row.kind in ("answer", "failed"):
             self.retried += max(row.attempts - 1, 0)
+        for name, number in row.billed.items():
+            self.billed[name] = self.billed.get(name, 0) + number
         if row.seconds is not None:
             self.seconds.append(row.seconds)
 
@@ -94,9 +99,22 @@ class Spent:
 def rows_of(run: RunReader) -> list[Row]:
     """Return all calls of a run, in the order of their first record."""
     return [
-        Row(service, who, stage, kind, usage_of(usage), seconds, attempts, bool(estimated))
-        for service, who, stage, kind, seconds, attempts, estimated, *usage in run.call_rows()
+        Row(
+            *(service, who, stage, kind, usage_of(usage), seconds, attempts, bool(estimated)),
+            _numbers(billed),
+        )
+        for service, who, stage, kind, seconds, attempts, estimated, billed, *usage in (
+            run.call_rows()
+        )
     ]
+
+
+def _numbers(billed: str | None) -> Mapping[str, float]:
+    """The numbers by name in a JSON object; other values are left out."""
+    found = json.loads(billed) if billed else None
+    if not isinstance(found, dict):
+        return {}
+    return {name: one for name, one in found.items() if type(one) in (int, float)}
 
 
 def spent_by(rows: Sequence[Row], name: Callable[[Row], Any]) -> dict[Any, Spent]:

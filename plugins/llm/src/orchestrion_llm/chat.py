@@ -261,6 +261,7 @@ class ChatWire:
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
         """See `Wire.body`."""
         chosen = wire.sampling(request, settings)
+        wire.vendor_tools(request, {})
         system, said = messages(request)
         turns: list[JSON] = [{"role": "system", "content": system}] if system else []
         turns += _turns(said)

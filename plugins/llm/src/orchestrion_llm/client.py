@@ -11,6 +11,9 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -21,12 +24,13 @@ from attrs import frozen
 from orchestrion import Answer, CallError, Usage, UsageError, did_you_mean, hidden
 from orchestrion_llm import faults
 from orchestrion_llm.faults import Place
-from orchestrion_llm.prices import Price, Tokens, usage_of
+from orchestrion_llm.prices import Price, Tokens, billed, usage_of
 from orchestrion_llm.transport import EncodedError, TooLongError, http_client, timeouts
 from orchestrion_llm.wire import Collector, MalformedError, Result, ServiceError, Wire, embedded
 
 if TYPE_CHECKING:
-    from orchestrion_llm.settings import ApiSettings
+    from orchestrion_llm.batches import Batches
+    from orchestrion_llm.settings import ApiSettings, Batch
 
 __all__ = ["Client", "Sdk", "check", "open_sdk"]
 
@@ -81,10 +85,27 @@ class Client:
         self, sdk: Sdk, wire: Wire, place: Place, price: Price | None, settings: ApiSettings
     ) -> None:
         self._sdk, self._wire, self._place, self._price = sdk, wire, place, price
+        self._batches: Batches | None = None
         self._whole, self._pieces = timeouts(settings.timeout), timeouts(settings.idle_timeout)
+
+    def wait_in_batches(self, vendor: str, settings: Batch, folder: Path) -> None:
+        """Have all later attempts wait in batches; `folder` keeps which batches were sent."""
+        from orchestrion_llm.batches import AnthropicBatches, Batches, OpenAIBatches
+
+        sdk, place = self._sdk.client, self._place
+        api = (
+            AnthropicBatches(sdk, place)
+            if vendor == "anthropic"
+            else OpenAIBatches(sdk, place, f"/v1{self._wire.path}")
+        )
+        ledger = folder / f"{blake2b(place.service.encode(), digest_size=8).hexdigest()}.json"
+        fault = partial(self._fault, reserve=Usage())
+        self._batches = Batches(api, place, settings, ledger, fault)
 
     async def close(self) -> None:
         """Close the connections."""
+        if self._batches is not None:
+            await self._batches.close()
         await self._sdk.client.close()
 
     async def attempt(
@@ -106,14 +127,20 @@ class Client:
         """
         failure: CallError | TimeoutError | None = None
         try:
-            response = await self._send(content, name, stream=show is not None)
-            result = (
-                self._wire.read(response.content)
-                if show is None
-                else await self._collect(response, show, reserve)
-            )
+            if self._batches is not None:
+                name = name.replace(".", "-")[:64]  # as both vendors take it
+                result = self._wire.read(await self._batches.answer(name, content))
+            else:
+                response = await self._send(content, name, stream=show is not None)
+                result = (
+                    self._wire.read(response.content)
+                    if show is None
+                    else await self._collect(response, show, reserve)
+                )
         except Exception as error:
             failure = self._fault(error, reserve)
+            if self._batches is not None:
+                self._batches.forget(name)
         if failure is None:
             return self._answer(result, reserve)
         if isinstance(failure, CallError) and faults.is_refusal(failure):
@@ -187,7 +214,9 @@ class Client:
     def _answer(self, result: Result, reserve: Usage) -> Answer:
         data, tokens = result.data(), result.tokens
         if tokens is not None and (tokens.output or not (result.text or result.tool_calls)):
-            return Answer(data, usage_of(tokens, self._price))
+            if counts := {**billed(tokens, self._price), **result.uses}:
+                data["billed"] = counts
+            return Answer(data, usage_of(tokens, self._price, result.uses))
         # The service states no usage, or none for an answer with content. The answer's length is no
         # bound either: models think in tokens that are paid for and not shown.
         return Answer(data, reserve, estimated=True)

@@ -19,13 +19,17 @@ _STOPS: Mapping[str, wire.Stop] = {
     "stop_sequence": "end",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
-    "pause_turn": "length",
+    "pause_turn": "paused",
     "tool_use": "tools",
     "refusal": "refused",
 }
 
 
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
+_OWN: Mapping[str, Mapping[str, JSON]] = {
+    "web_search": {"type": "web_search_20250305", "name": "web_search"},
+    "code_execution": {"type": "code_execution_20250825", "name": "code_execution"},
+}
 _NO_OBJECT = "not_an_object"
 _GROWING = ("text", "thinking", "signature")
 
@@ -145,7 +149,18 @@ def _result(message: _Message, written: list[Any]) -> wire.Result:
     stop = wire.settled(text, stop, calls)
     plain = all(block["type"] in ("text", "tool_use") for block in written)
     raw = None if plain else written
-    return wire.Result(text, stop, message.model, calls, _tokens(message.usage), unknown, raw)
+    tokens, uses = _tokens(message.usage), wire.counts(map(_tool, _used(message)))
+    return wire.Result(text, stop, message.model, calls, tokens, unknown, raw, uses)
+
+
+def _used(message: _Message) -> list[str]:
+    """The names of the server tools in a message."""
+    return [one.name for one in message.content or () if one.type == "server_tool_use"]
+
+
+def _tool(name: str) -> str:
+    """The tool that a name belongs to: running code has several."""
+    return "code_execution" if name.endswith("code_execution") else name
 
 
 def _tokens(told: Any) -> Tokens | None:
@@ -254,6 +269,10 @@ class MessagesWire:
                 }
                 for tool in tools
             ]
+        for own in wire.vendor_tools(request, _OWN):
+            if own["name"] == "web_search":
+                own["max_uses"] = request["vendor_tools"]["web_search"]
+            body.setdefault("tools", []).append(own)
         if (choice := wire.tool_choice(request)) is not None:
             named = {"type": "tool", "name": choice}
             body["tool_choice"] = {"type": _CHOICES[choice]} if choice in _CHOICES else named

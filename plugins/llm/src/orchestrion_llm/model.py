@@ -25,10 +25,11 @@ from orchestrion import (
 )
 from orchestrion_llm.content import media_tokens
 from orchestrion_llm.faults import Place
-from orchestrion_llm.prices import Price
+from orchestrion_llm.prices import CACHE_READ, Price
 from orchestrion_llm.wire import Wire
 
 if TYPE_CHECKING:
+    from orchestrion_llm.caching import PromptCache
     from orchestrion_llm.client import Client
     from orchestrion_llm.settings import ApiSettings
 
@@ -41,6 +42,9 @@ _FRAME = 64
 """Tokens that a service adds to a prompt beside its fields, which the bytes cover."""
 _TOOLS_FRAME = 1024
 """Tokens that it adds to describe tools or the output's form."""
+
+_USE = 20_000
+"""Tokens that are reserved for what one use of the service's own tools adds to a prompt."""
 
 _encode = msgspec.json.encode
 
@@ -55,6 +59,7 @@ class ApiModel(Model):
         price: of tokens, if known.
         client: makes the attempts; None in a replay and in a dry run.
         close: a hint beside an unknown price: a similar name of a model.
+        cache: marks prompts that the vendor should keep, where that is cheaper.
     """
 
     def __init__(
@@ -65,9 +70,13 @@ class ApiModel(Model):
         price: Price | None,
         client: Client | None,
         close: str = "",
+        cache: PromptCache | None = None,
     ) -> None:
         extra = _encode(settings.extra)
-        if price is not None and b'"cache_control"' in extra:
+        asked = b'"cache_control"' in extra
+        pays = price is not None and price.caching_pays and not asked
+        self._cache = cache if pays else None
+        if price is not None and asked:
             price = price.writing()
         self._settings, self._wire, self._place = settings, wire, place
         self._price, self._client, self._close = price, client, close
@@ -76,6 +85,7 @@ class ApiModel(Model):
             limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute
         )
         self._hour = b'"1h"' in extra
+        self.vendor_tools = settings.vendor_tools
         self.unsupported = () if wire.embeddings else ("embed",)
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
@@ -96,11 +106,15 @@ class ApiModel(Model):
             + (_TOOLS_FRAME if _explained(request) else 0)
             + media_tokens(request, settings.image_tokens),
             int(request.get("max_tokens") or settings.max_tokens),
+            request.get("vendor_tools") or {},
         )
         name = key.hex()
-        show = calls.show if calls.watched else None
-        # Stated in both cases: servers have different defaults.
-        content = _encode({**body, **(self._wire.streaming if show else {"stream": False})})
+        batch = settings.batch
+        show = calls.show if calls.watched and batch is None else None
+        # Stated in both cases: servers have different defaults. A batch has no streams.
+        streaming = self._wire.streaming if show else {"stream": False}
+        body_sent = {**body, **(streaming if batch is None else {})}
+        content = _encode(body_sent)
         client, place = self._client, self._place
 
         async def attempt() -> Answer:
@@ -108,7 +122,16 @@ class ApiModel(Model):
                 raise CallError(f"{place.service}: opened without a connection", "permanent")
             # Runs with the same seed have common keys, so the name includes the content.
             sent = f"{name}.{blake2b(content, digest_size=16).hexdigest()}"
-            answer = await client.attempt(content, sent, reserve, show)
+            if self._cache is None:
+                answer = await client.attempt(content, sent, reserve, show)
+            else:
+                marked, marks = self._cache.marked(body_sent)
+                kept = False
+                try:
+                    answer = await client.attempt(_encode(marked), sent, reserve, show)
+                    kept = CACHE_READ in answer.data.get("billed", ())
+                finally:
+                    self._cache.ended(marks, kept)
             raw = answer.data.get("raw")
             if raw is None:
                 return answer
@@ -120,8 +143,9 @@ class ApiModel(Model):
             VERSION,
             sample=name,
             cache=settings.cache,
-            limits=self._limits,
-            timeout=settings.timeout,
+            limits=self._limits if batch is None else CallLimits(),
+            timeout=settings.timeout if batch is None else batch.hours * 3600,
+            lasting=batch is not None,
         )
         try:
             return await calls.run(asked, attempt, reserve)
@@ -206,12 +230,15 @@ class ApiModel(Model):
             messages.append(plain)
         return {**request, "messages": messages}
 
-    def _bound(self, input_tokens: int, output_tokens: int) -> Usage:
-        price = self._price
+    def _bound(
+        self, input_tokens: int, output_tokens: int, uses: Mapping[str, int] | None = None
+    ) -> Usage:
+        price, uses = self._price, uses or {}
+        input_tokens += _USE * sum(uses.values())
         if price is None:
             return Usage(1, input_tokens, output_tokens, math.nan, 0.0)
-        usd = price.most(input_tokens, output_tokens, self._hour)
-        return Usage(1, input_tokens, output_tokens, usd, usd)
+        usd = price.most(input_tokens, output_tokens, self._hour) + price.of_uses(uses)
+        return Usage(1, input_tokens, output_tokens, usd, 0.0 if math.isnan(usd) else usd)
 
 
 def _explained(request: Mapping[str, JSON]) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal
 
 from attrs import evolve, frozen
 
 from orchestrion import Model, OpenContext
+from orchestrion_llm.caching import PromptCache
 from orchestrion_llm.chat import ChatWire
 from orchestrion_llm.messages import MessagesWire
 from orchestrion_llm.responses import ResponsesWire
@@ -17,12 +18,25 @@ from orchestrion_llm.wire import Wire
 
 __all__ = ["AnthropicModel", "OpenAIModel"]
 
+VENDOR_TOOLS = ("web_search", "code_execution")
 _ANTHROPIC = Vendor("anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY", "/v1/models")
 
 
 @frozen(kw_only=True)
 class AnthropicModel(ApiSettings):
-    """A model behind the Messages API."""
+    """A model behind the Messages API.
+
+    Args:
+        prompt_cache: whether the service is asked to keep prompts that begin alike, where the
+            price says that reading them again is cheaper, and `extra` has no `cache_control`.
+    """
+
+    prompt_cache: bool = True
+
+    @property
+    def vendor_tools(self) -> Sequence[str]:
+        """See `ApiSettings.vendor_tools`."""
+        return VENDOR_TOOLS
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Model]:
@@ -33,7 +47,9 @@ class AnthropicModel(ApiSettings):
         """
         # The paths of this API begin with /v1.
         address = self.base_url and self.base_url.rstrip("/").removesuffix("/v1")
-        async with opened(evolve(self, base_url=address), _ANTHROPIC, MessagesWire(), ctx) as model:
+        settings = evolve(self, base_url=address)
+        cache = PromptCache() if self.prompt_cache else None
+        async with opened(settings, _ANTHROPIC, MessagesWire(), ctx, cache) as model:
             yield model
 
 
@@ -61,6 +77,11 @@ class OpenAIModel(ApiSettings):
             raise ValueError("stop: the Responses API takes no stop sequences; use api: chat")
         if self.api == "responses" and self.limit_field is not None:
             raise ValueError("limit_field: has no effect with api: responses; remove it")
+
+    @property
+    def vendor_tools(self) -> Sequence[str]:
+        """See `ApiSettings.vendor_tools`; Chat Completions has none."""
+        return VENDOR_TOOLS if self.api == "responses" else ()
 
     @property
     def limit_name(self) -> LimitName:

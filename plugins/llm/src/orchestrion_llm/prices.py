@@ -8,14 +8,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-from attrs import evolve, frozen
+from attrs import Factory, evolve, frozen
 
 from orchestrion import Meta, Usage, is_loopback
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice, Provider
 
-__all__ = ["LongPrice", "Price", "Tokens", "known_models", "known_price", "usage_of"]
+__all__ = [
+    "CACHE_READ", "LongPrice", "Price", "Tokens", "billed", "known_models", "known_price",
+    "usage_of",
+]  # fmt: skip
 
 _MILLION = 1_000_000
 Rate = Annotated[float, Meta(ge=0)]
@@ -55,6 +58,7 @@ class Price:
             the request asks for it.
         cache_write_hour: the same for input written to it for an hour; null charges twice `input`.
         long: the rates of requests with a long input.
+        tools: US dollars for one use of the service's own tools, by name.
     """
 
     input: Rate
@@ -63,6 +67,11 @@ class Price:
     cache_write: Rate | None = None
     cache_write_hour: Rate | None = None
     long: LongPrice | None = None
+    tools: Mapping[str, Rate] = Factory(dict)
+
+    def of_uses(self, uses: Mapping[str, int]) -> float:
+        """Return the price of uses of the service's own tools; NaN if one has no price."""
+        return math.fsum(self.tools.get(name, math.nan) * count for name, count in uses.items())
 
     def usd(self, tokens: Tokens) -> float:
         """Return the cost of a call with these tokens."""
@@ -93,12 +102,29 @@ class Price:
             + max(one.output for one in (self, long) if one is not None) * output_tokens
         ) / _MILLION
 
+    @property
+    def caching_pays(self) -> bool:
+        """Whether keeping a prompt has rates of its own, and reading a kept one is cheaper."""
+        read, write = self.cached_input, self.cache_write
+        return read is not None and write is not None and read < self.input
+
+    def batched(self) -> Price:
+        """Return the price of requests in batches: half of it for tokens."""
+        long = self.long and evolve(self.long, **_halved(self.long))
+        return evolve(self, **_halved(self), long=long)
+
     def writing(self) -> Price:
         """Return the price of requests that ask the vendor to cache their input."""
         long = self.long
         if long is not None:
             long = evolve(long, cache_write=_or(long.cache_write, 2 * long.input))
         return evolve(self, cache_write=_or(self.cache_write, 2 * self.input), long=long)
+
+
+def _halved(rates: Price | LongPrice) -> dict[str, Any]:
+    """Half of each rate of tokens, by name."""
+    known = {name: getattr(rates, name) for name in _RATES}
+    return {name: None if rate is None else rate / 2 for name, rate in known.items()}
 
 
 def _or(rate: float | None, other: float) -> float:
@@ -125,10 +151,27 @@ class Tokens:
     written_hour: int = 0
 
 
-def usage_of(tokens: Tokens, price: Price | None) -> Usage:
-    """Return a call's usage; without a price, its US dollars are NaN."""
-    usd = math.nan if price is None else price.usd(tokens)
-    return Usage(1, tokens.input, tokens.output, usd, 0.0 if price is None else usd)
+def usage_of(tokens: Tokens, price: Price | None, uses: Mapping[str, int] | None = None) -> Usage:
+    """Return a call's usage, with `uses` of the service's own tools.
+
+    What has no price is NaN in US dollars and 0 in `cost`.
+    """
+    usd = math.nan if price is None else price.usd(tokens) + price.of_uses(uses or {})
+    return Usage(1, tokens.input, tokens.output, usd, 0.0 if math.isnan(usd) else usd)
+
+
+CACHE_READ, CACHE_WRITE, CACHE_SAVED = "cache_read_tokens", "cache_write_tokens", "cache_saved_usd"
+
+
+def billed(tokens: Tokens, price: Price | None) -> dict[str, float]:
+    """Return what a bill says beside tokens: those of the vendor's cache, and what that saved."""
+    if not tokens.cached and not tokens.written:
+        return {}
+    counts: dict[str, float] = {CACHE_READ: tokens.cached, CACHE_WRITE: tokens.written}
+    if price is not None:
+        plain = price.usd(Tokens(tokens.input, tokens.output))
+        counts[CACHE_SAVED] = round(plain - price.usd(tokens), 12)
+    return counts
 
 
 # ---------------------------------------------------------------- what vendors charge
@@ -161,7 +204,8 @@ def known_price(
     # Some prices change with the hour; the highest of today is a bound.
     hours = [known.get_prices(now.replace(hour=hour), context) for hour in range(24)]
     prices = [price for one in hours if (price := _price(one)) is not None]
-    return max(prices, key=lambda one: (one.output, one.input), default=None)
+    price = max(prices, key=lambda one: (one.output, one.input), default=None)
+    return price if price is None or base_url else evolve(price, tools=_TOOLS[vendor])
 
 
 def known_models(vendor: str, base_url: str | None = None) -> list[str]:
@@ -181,6 +225,12 @@ def _provider(vendor: str, base_url: str | None) -> Provider | None:
         return None
 
 
+_TOOLS: Mapping[str, Mapping[str, float]] = {
+    # Code is billed by time there: five minutes at least.
+    "anthropic": {"web_search": 0.01, "code_execution": 0.05 / 12},
+    "openai": {"web_search": 0.01, "code_execution": 0.03},
+}
+"""US dollars for one use at the vendors' own addresses; `genai-prices` has no such rates."""
 _RATES = {
     "input": "input_mtok",
     "output": "output_mtok",

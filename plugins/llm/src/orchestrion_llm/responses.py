@@ -17,6 +17,13 @@ __all__ = ["ResponsesWire"]
 _CUT: Mapping[str, wire.Stop] = {"max_output_tokens": "length", "content_filter": "refused"}
 
 
+_OWN: Mapping[str, Mapping[str, JSON]] = {
+    "web_search": {"type": "web_search"},
+    "code_execution": {"type": "code_interpreter", "container": {"type": "auto"}},
+}
+_USES = {"web_search_call": "web_search", "code_interpreter_call": "code_execution"}
+
+
 class _Usage(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -136,7 +143,9 @@ def _result(response: _Response, written: Mapping[str, Any]) -> wire.Result:
     text = text or refusal
     stop = wire.settled(text, stop, calls)
     usage = _tokens(response.usage)
-    return wire.Result(text, stop, response.model, calls, usage, unknown, _kept(written))
+    uses = wire.counts(_USES[item.type] for item in response.output if item.type in _USES)
+    kept = _kept(written)
+    return wire.Result(text, stop, response.model, calls, usage, unknown, kept, uses)
 
 
 def _tokens(told: Any) -> Tokens | None:
@@ -215,6 +224,9 @@ class ResponsesWire:
                 }
                 for tool in tools
             ]
+        if own := wire.vendor_tools(request, _OWN):
+            body["tools"] = [*body.get("tools", []), *own]
+            body["max_tool_calls"] = sum(request["vendor_tools"].values())
         if (choice := wire.tool_choice(request)) is not None:
             named = {"type": "function", "name": choice}
             body["tool_choice"] = choice if choice in ("auto", "none", "required") else named

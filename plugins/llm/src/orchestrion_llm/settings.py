@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from orchestrion import Meta, Model, OpenContext, UsageError, did_you_mean
+from orchestrion_llm.caching import PromptCache
 from orchestrion_llm.faults import Place
 from orchestrion_llm.prices import Price, known_models, known_price
 from orchestrion_llm.wire import Wire
@@ -32,6 +33,23 @@ class Limits:
     concurrency: Annotated[int, Meta(ge=1)] | None = None
     requests_per_minute: Annotated[int, Meta(ge=1)] | None = None
     tokens_per_minute: Annotated[int, Meta(ge=1)] | None = None
+
+
+@frozen
+class Batch:
+    """When training sends requests through the vendor's batch API.
+
+    Args:
+        gather: seconds without a new request after which a batch is sent.
+        size: the maximum of requests of a batch.
+        poll: seconds between two looks whether a batch has ended.
+        hours: after which a request counts as unanswered.
+    """
+
+    gather: Annotated[float, Meta(gt=0)] = 5.0
+    size: Annotated[int, Meta(ge=1, le=1000)] = 500
+    poll: Annotated[float, Meta(gt=0)] = 30.0
+    hours: Annotated[float, Meta(gt=0)] = 25.0
 
 
 def _address(instance: object, attribute: Any, value: str | None) -> None:
@@ -84,6 +102,9 @@ class ApiSettings:
         fallback: the model that is asked if this one finally fails by overload, limits, network or
             malformed answers.
         preflight: whether key and model are checked, by a free request, before a run begins.
+        batch: send the calls of training through the vendor's batch API, at half the price; null
+            makes them one by one, as all other commands do in any case. It needs `run.timeout:
+            null` or as many hours. `limits` do not hold for it.
     """
 
     model: Annotated[str, Meta(min_length=1)]
@@ -104,6 +125,12 @@ class ApiSettings:
     image_tokens: Annotated[int, Meta(ge=0)] = 16_000
     fallback: Model | None = None
     preflight: bool = True
+    batch: Batch | None = None
+
+    @property
+    def vendor_tools(self) -> Sequence[str]:
+        """The service's own tools that requests may name; see `Model`."""
+        return ()
 
 
 @frozen
@@ -125,9 +152,13 @@ class Vendor:
 
 @asynccontextmanager
 async def opened(
-    settings: ApiSettings, vendor: Vendor, wire: Wire, ctx: OpenContext
+    settings: ApiSettings,
+    vendor: Vendor,
+    wire: Wire,
+    ctx: OpenContext,
+    cache: PromptCache | None = None,
 ) -> AsyncIterator[Model]:
-    """Yield the model; its client is closed at the end.
+    """Yield the model; its client is closed at the end. `cache` marks prompts to be kept.
 
     Raises:
         UsageError: in a live run, if the key is missing or wrong, or there is no such model.
@@ -137,6 +168,11 @@ async def opened(
     price = settings.price or known_price(
         vendor.name, settings.model, settings.base_url, settings.extra
     )
+    batch = settings.batch if ctx.trains else None
+    if batch is None:
+        settings = evolve(settings, batch=None)
+    elif price is not None:
+        price = price.batched()
     close = ""
     if price is None and settings.base_url is None:
         close = did_you_mean(settings.model, known_models(vendor.name))
@@ -151,10 +187,13 @@ async def opened(
     base_url = settings.base_url or vendor.base_url
     sdk = open_sdk(vendor.name, key, base_url, settings.headers, settings.timeout)
     client = Client(sdk, wire, place, price, settings)
+    if batch is not None and ctx.directory is not None:
+        client.wait_in_batches(vendor.name, batch, ctx.directory / "batches")
+        cache = None  # requests of a batch are read at once
     try:
         if settings.preflight:
             await check(client, vendor.models, place, base_url, ctx.note)
-        yield ApiModel(settings, wire, place, price, client, close)
+        yield ApiModel(settings, wire, place, price, client, close, cache)
     finally:
         await client.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
@@ -21,7 +21,7 @@ __all__ = [
 
 _MOST = 10**9
 """More tokens in one call are not credible; today's longest contexts have a few million."""
-Stop = Literal["end", "length", "tools", "refused"]
+Stop = Literal["end", "length", "tools", "refused", "paused"]
 T = TypeVar("T")
 
 
@@ -50,6 +50,7 @@ class Result:
         reason: the service's word for the end, if it is an unknown one.
         raw: the answer as the service wrote it, if it has more than texts and calls (thinking with
             its signature); the service needs it back unchanged.
+        uses: how often each of the service's own tools was used.
     """
 
     text: str
@@ -59,6 +60,7 @@ class Result:
     tokens: Tokens | None = None
     reason: str = ""
     raw: JSON = None
+    uses: Mapping[str, int] = {}
 
     def data(self) -> dict[str, JSON]:
         """Return the answer in the form of `Model`, without secrets."""
@@ -231,7 +233,30 @@ def sampling(request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
 
 
 _FIELDS = {"messages", "max_tokens", "temperature", "top_p", "stop", "tools", "schema"}
-_FIELDS |= {"tool_choice"}
+_FIELDS |= {"tool_choice", "vendor_tools"}
+
+
+def vendor_tools(
+    request: Mapping[str, JSON], known: Mapping[str, Mapping[str, JSON]]
+) -> list[dict[str, JSON]]:
+    """Return the definitions of the service's own tools that a request names.
+
+    Raises:
+        CallError: permanent; the API has no such tool.
+    """
+    names: Mapping[str, int] = request.get("vendor_tools") or {}
+    for name in names:
+        if name not in known:
+            raise CallError(f"vendor_tools: this API has no {name!r}", "permanent")
+    return [dict(known[name]) for name in names]
+
+
+def counts(names: Iterable[str]) -> dict[str, int]:
+    """Return how often each name comes."""
+    found: dict[str, int] = {}
+    for name in names:
+        found[name] = found.get(name, 0) + 1
+    return found
 
 
 def tool_choice(request: Mapping[str, JSON]) -> str | None:
