@@ -74,8 +74,9 @@ def test_a_free_failure_is_made_up_for_elsewhere_within_the_attempt() -> None:
     ask(who, {}, asked)
     assert asked[2:] == ["b", "b"]
     clock.now = FIRST_REST
-    ask(who, {}, asked)
-    assert asked[-1] == "a"
+    for expected in "aba":
+        ask(who, {}, asked)
+        assert asked[-1] == expected
 
 
 def test_a_failure_that_may_have_cost_something_is_left_to_the_call_path() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
 from typing import Generic, TypeVar
 
 from attrs import define
@@ -34,7 +35,7 @@ class _Place(Generic[T]):
     at: T
     name: str
     active: int = 0  # calls in flight
-    chosen: int = 0  # calls so far
+    chosen: int = 0  # the number of its latest call
     failures: int = 0  # in a row
     rests_until: float = 0.0
 
@@ -66,6 +67,7 @@ class Balancer(Generic[T]):
     ) -> None:
         self._places = [_Place(at, name) for name, at in places]
         self._seconds, self._healthy, self._clock = seconds, healthy, clock
+        self._numbers = count(1)
 
     @property
     def size(self) -> int:
@@ -106,7 +108,7 @@ class Balancer(Generic[T]):
             place = min(left, key=self._rank)
             left.remove(place)
             place.active += 1
-            place.chosen += 1
+            place.chosen = next(self._numbers)
             try:
                 if place.failures and self._healthy is not None:
                     await self._healthy(place.at)
@@ -128,7 +130,7 @@ class Balancer(Generic[T]):
                 place.active -= 1
 
     def _rank(self, place: _Place[T]) -> tuple[float, int, int]:
-        """Order places: those that do not rest, then the least busy, then the least used."""
+        """Order places: those that do not rest, the least busy, the least recently used first."""
         rest = max(0.0, place.rests_until - self._clock())
         return rest, place.active, place.chosen
 

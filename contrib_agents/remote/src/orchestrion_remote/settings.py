@@ -201,7 +201,9 @@ class RemoteAgent(Agent):
 
     def ceiling(self, tokens: int) -> Usage | None:
         """Return the most that a turn takes, if the settings say it."""
-        return None if self._settings.most is None else self.rates.reserve()
+        most = self._settings.most
+        # It also bounds what the turn says.
+        return self.rates.reserve() if most is not None and most.output_tokens else None
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Ask the agent for its turn.
