@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_gymnasium import Features, described, in_words, plain, to_action
+from orchestrion_gymnasium import Features, Live, described, in_words, plain, to_action
 from orchestrion_gymnasium.task import Gymnasium
 
 from orchestrion import (
@@ -197,6 +197,32 @@ def test_seeds_are_of_one_split_alone_and_hidden() -> None:
     assert LAKE.problem_from("17").hidden == {"seed": 17}
     with pytest.raises(UsageError, match="a seed such as 17; got 'north'"):
         LAKE.problem_from("north")
+
+
+class Place:
+    """A state of which only its identity counts."""
+
+
+def test_environments_go_along_with_states_and_are_closed_with_the_last() -> None:
+    made: list[Place] = []
+    closed: list[str] = []
+
+    def replay(state: Place) -> str:
+        made.append(state)
+        return f"environment {len(made)}"
+
+    live: Live[Place, str] = Live(replay, closed.append)
+    first, second = Place(), Place()
+    live.keep(second, live.take(first))
+    assert live.take(first) == "environment 2"  # the first one has gone on
+    assert live.take(second) == "environment 1"
+    live.keep(second, "environment 1")
+    live.keep(first, "environment 2")
+    assert closed == []
+    del second
+    assert closed == ["environment 1"]  # nobody can ask for it any more
+    live.close()
+    assert closed == ["environment 1", "environment 2"]
 
 
 class Forgetful(gymnasium.Env[Any, Any]):
