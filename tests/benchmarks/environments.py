@@ -55,4 +55,5 @@ def main(seeds: int = 3, *paths: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:2]), *sys.argv[2:])
+    arguments = sys.argv[1:]
+    main(int(arguments[0]) if arguments else 3, *arguments[1:])

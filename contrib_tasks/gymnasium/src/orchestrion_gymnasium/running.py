@@ -82,6 +82,7 @@ class RunningGymnasium(Task):
         self.solved = own if returns.solved is None else returns.solved
         self.words = in_words(self.space)
         probe.close()
+        self._problems: dict[Split, list[Problem]] = {}
         self._live: Live[Moment, gymnasium.Env[Any, Any]] = Live(self._replayed, _close)
 
     def _made(self, where: str) -> gymnasium.Env[Any, Any]:
@@ -104,8 +105,11 @@ class RunningGymnasium(Task):
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """Return the problems of a split."""
-        text = self._text()
-        return [replace(problem, text=text) for problem in self.settings.problems(split)]
+        if split not in self._problems:
+            text = self._text()
+            problems = self.settings.problems(split)
+            self._problems[split] = [replace(problem, text=text) for problem in problems]
+        return self._problems[split]
 
     def problem_from(self, text: str) -> Problem:
         """Return the problem of a seed that a person names.

@@ -58,7 +58,7 @@ class _Grader(InspectModel):
     the call path.
     """
 
-    async def generate(  # type: ignore[override]  # what else it is given says how to ask again
+    async def generate(
         self,
         input: str | list[ChatMessage],
         tools: Any = (),

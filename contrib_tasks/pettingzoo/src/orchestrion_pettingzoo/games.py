@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,9 @@ from orchestrion_pettingzoo.task import PettingZoo
 
 # Games import pygame when they are made, and it greets on the standard output.
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+
+# Illegal moves cost the player who makes them; a line of log for each would hide all else.
+logging.getLogger("pettingzoo.utils.env_logger").setLevel(logging.ERROR)
 
 __all__ = ["Game", "Rounds", "Turns", "game"]
 

@@ -95,6 +95,7 @@ class RunningPettingZoo(Task):
         env.close()
         best = settings.returns.best
         self.solved = best if settings.returns.solved is None else settings.returns.solved
+        self._problems: dict[Split, list[Problem]] = {}
         self._live: Live[Moment, Game] = Live(self._replayed, _close)
 
     def _check_players(self, where: str) -> None:
@@ -111,8 +112,11 @@ class RunningPettingZoo(Task):
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """Return the problems of a split."""
-        text = self._text()
-        return [replace(problem, text=text) for problem in self.settings.problems(split)]
+        if split not in self._problems:
+            text = self._text()
+            problems = self.settings.problems(split)
+            self._problems[split] = [replace(problem, text=text) for problem in problems]
+        return self._problems[split]
 
     def problem_from(self, text: str) -> Problem:
         """Return the problem of a seed that a person names.
