@@ -242,6 +242,29 @@ def test_a_refused_request_is_answered_in_json_rpc(
 
 
 @pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/mcp", tool_call("echo", message="Why?"), 200),
+        ("/a2a/echo", task("Why?"), 200),
+        ("/a2a/other", task("Why?"), 404),
+        ("/a2a/x%0d%0aset-cookie:%20a=b", task("Why?"), 404),
+    ],
+)
+def test_headers_name_the_request_of_the_log(
+    server: Server, path: str, body: bytes, status: int
+) -> None:
+    connection = raw(server, path, body)
+    response = connection.getresponse()
+    response.read()
+    connection.close()
+    assert response.status == status
+    assert response.headers.get_all("x-request-id") == [server.log[-1]["id"]]
+    assert "set-cookie" not in response.headers
+    if path == "/a2a/echo":  # MCP's answer begins before the episode
+        assert response.headers["x-orchestrion-episode"] == server.log[-1]["episode"]
+
+
+@pytest.mark.parametrize(
     ("path", "body"),
     [("/mcp", tool_call("slow_team", message="wait")), ("/a2a/slow%20team", task("wait"))],
 )

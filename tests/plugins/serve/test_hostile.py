@@ -167,21 +167,25 @@ def test_other_refusals_have_the_same_shape(
 
 
 @pytest.mark.parametrize(
-    ("path", "method", "package"),
+    ("path", "method", "module", "extra"),
     [
-        ("/mcp", "POST", "mcp"),
-        ("/a2a/echo", "POST", "a2a"),
-        ("/a2a/echo/.well-known/agent-card.json", "GET", "a2a"),
+        ("/mcp", "POST", "mcp_tools", "mcp"),
+        ("/a2a/echo", "POST", "a2a_agents", "a2a"),
+        ("/a2a/echo/.well-known/agent-card.json", "GET", "a2a_agents", "a2a"),
     ],
 )
 def test_a_protocol_whose_package_is_missing_is_named_and_the_others_go_on(
-    server: Server, path: str, method: str, package: str, monkeypatch: pytest.MonkeyPatch
+    server: Server,
+    path: str,
+    method: str,
+    module: str,
+    extra: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert package not in sys.modules, "it is imported when it is used"
-    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, f"orchestrion_serve.{module}", None)  # it cannot be imported
     status, data, _ = answer(server, chat(), path=path, method=method)
     assert (status, data["error"]["data"]["code"]) == (501, "not_installed")
-    assert f"orchestrion-serve[{package}]" in data["error"]["message"]
+    assert f"orchestrion-serve[{extra}]" in data["error"]["message"]
     assert answer(server, chat())[0] == 200
 
 

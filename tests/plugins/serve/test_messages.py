@@ -51,6 +51,7 @@ def test_a_message_has_the_system_prompt_the_turns_and_the_usage(
     # The next request has the answer, and its thinking, among its messages.
     shown = client.messages.create(model="echo", max_tokens=9, messages=ASK, thinking=THINKING)
     assert [block.type for block in shown.content] == ["thinking", "thinking", "text"]
+    type(shown).model_validate(shown.to_dict())  # strictly, unlike the client
     conversation: Any = [*ASK, {"role": "assistant", "content": shown.content}]
     conversation.append({"role": "user", "content": [{"type": "text", "text": "And now?"}]})
     reply = client.messages.create(model="echo", max_tokens=9, messages=conversation)
@@ -66,8 +67,11 @@ def test_a_stream_has_the_turns_as_thinking(client: anthropic.Anthropic) -> None
     with client.messages.stream(
         model="echo", max_tokens=9, messages=ASK, extra_body=steps
     ) as stream:
-        thoughts = [event.thinking for event in stream if event.type == "thinking"]
+        events = list(stream)
         final = stream.get_final_message()
+    thoughts = [event.thinking for event in events if event.type == "thinking"]
+    for event in events:
+        type(event).model_validate(event.to_dict())
     assert thoughts == ["first: Why?\n", "second: Why?\n"]
     assert [block.type for block in final.content] == ["thinking", "thinking", "text"]
     assert stream.get_final_text() == "Why?"

@@ -118,6 +118,7 @@ def test_a_response_has_the_input_and_the_usage_of_the_whole_team(server: Server
         # The next request has the answer, and its reasoning, among its input.
         shown = client.responses.create(model="echo", input="Hi", reasoning={"summary": "auto"})
         assert [item.type for item in shown.output] == ["reasoning", "reasoning", "message"]
+        type(shown).model_validate(shown.to_dict())  # strictly, unlike the client
         conversation: Any = [{"role": "user", "content": "Hi"}, *shown.output]
         conversation.append({"role": "user", "content": "And now?"})
         reply = client.responses.create(model="echo", input=conversation)
@@ -135,6 +136,9 @@ def test_a_streamed_response_has_the_turns_as_reasoning(server: Server) -> None:
     ):
         events = list(stream)
         final = stream.get_final_response()
+        plain: Any = {"model": "echo", "input": "Why?", "reasoning": {"summary": "auto"}}
+        for event in client.responses.create(stream=True, **plain):
+            type(event).model_validate(event.to_dict())  # strictly, unlike the client
     assert [event.sequence_number for event in events] == list(range(len(events)))
     assert [event.type for event in events[:6]] == [
         "response.created",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -109,8 +109,8 @@ class Hosted:
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = [(name.encode(), value.encode()) for name, value in call.headers.items()]
-                message = {**message, "headers": [*message["headers"], *own]}
+                headers = {**dict(message["headers"]), **_encoded(call.headers)}
+                message = {**message, "headers": list(headers.items())}
             await send(message)
 
         name = request.headers.get("idempotency-key")
@@ -164,6 +164,10 @@ def rpc_error(refusal: Refusal) -> dict[str, Any]:
     code = -32603 if refusal.status >= 500 else -32600
     error = {"code": code, "message": str(refusal), "data": {"code": refusal.code}}
     return {"jsonrpc": "2.0", "id": None, "error": error}
+
+
+def _encoded(headers: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {name.encode(): value.encode() for name, value in headers.items()}
 
 
 def _check(body: bytes) -> None:
