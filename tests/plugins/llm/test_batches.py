@@ -98,7 +98,7 @@ def test_a_run_in_batches_gives_the_same_and_costs_half(wire: str, tmp_path: Pat
     assert "identical" in here("replay", "batched", cwd=tmp_path / "all").stdout
 
 
-@pytest.mark.parametrize("wire", ["anthropic", "chat"])
+@pytest.mark.parametrize("wire", ["chat"])
 def test_a_killed_run_takes_up_its_batch_and_pays_once(wire: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(SOLVER) as stub:
