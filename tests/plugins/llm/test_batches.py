@@ -158,6 +158,27 @@ def test_a_batch_is_no_larger_than_it_may_be_and_other_commands_use_none(tmp_pat
     asyncio.run(main())
 
 
+def test_an_interrupted_run_takes_up_its_batch_as_well(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(SOLVER) as stub:
+            path = team(tmp_path, stub, "anthropic")
+            stub.batches.ready = False
+            running = asyncio.create_task(trained(path))
+            while not stub.batches.batches:
+                assert not running.done()
+                await asyncio.sleep(0.01)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            stub.batches.ready = True
+            await trained(path)
+            assert [len(one.requests) for one in stub.batches.batches] == [4, 4]
+
+    asyncio.run(main())
+    total = bill(tmp_path)
+    assert (total["answered"], total["calls"], total["estimated"]["usd"]) == (8, 8, 0)
+
+
 def test_batches_cost_half_for_all_tokens() -> None:
     long = LongPrice(1000, 20.0, 60.0, cache_write=25.0)
     price = Price(10.0, 40.0, cached_input=1.0, long=long, tools={"web_search": 0.01})
