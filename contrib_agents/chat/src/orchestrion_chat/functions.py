@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from orchestrion import JSON, Answer, Calls, Meta, Request, Usage
 from orchestrion_chat.interfaces import ArgumentError, Bounds, Function, Result, Tool
 from orchestrion_chat.schemas import schema_of
+from orchestrion_chat.sees import IMAGE_TOKENS, MOST_IMAGES
 from orchestrion_chat.texts import capped
 
 __all__ = ["FunctionTool", "Functions", "definition_bytes", "writes"]
@@ -35,7 +36,8 @@ class FunctionTool(Tool):
 
     A function needs an annotation for every parameter, and a docstring for the model; its `Args:`
     section describes the parameters. It may be a coroutine function; others run in a worker thread.
-    The model is told of exceptions. A returned text is the result; other values become JSON.
+    The model is told of exceptions. A returned text is the result; other values become JSON. A
+    function whose annotation says that it returns a `Result` may show images with its text.
 
     Args:
         allow_writes: functions marked `@writes` that may be called.
@@ -73,8 +75,10 @@ class FunctionTool(Tool):
 
     def bounds(self) -> Bounds:
         """See `Tool.bounds`."""
+        offered = self._offered()
+        images = MOST_IMAGES * IMAGE_TOKENS if any(one.shows for one in offered) else 0
         return Bounds(
-            sum(definition_bytes(one.function) for one in self._offered()), self.max_result
+            sum(definition_bytes(one.function) for one in offered), self.max_result + images
         )
 
     async def call(self, function: Function, arguments: Mapping[str, JSON], calls: Calls) -> Result:
@@ -90,11 +94,14 @@ class FunctionTool(Tool):
 
         async def do() -> Answer:
             result = await self._result(one.call, values)
-            return Answer({"text": result.text, "error": result.error}, Usage(calls=1))
+            shown = [dict(part) for part in result.parts[:MOST_IMAGES]] if one.shows else []
+            parts = {"parts": shown} if shown else {}
+            data = {"text": result.text, "error": result.error, **parts}
+            return Answer(data, Usage(calls=1))
 
         request = Request(f"tool:{name}", [name, dict(arguments)], timeout=self.timeout + 60)
         answer = await calls.run(request, do, Usage(calls=1))
-        return Result(answer.data["text"], answer.data["error"])
+        return Result(**answer.data)
 
     async def _result(self, function: Callable[..., Any], values: dict[str, Any]) -> Result:
         try:
@@ -103,6 +110,8 @@ class FunctionTool(Tool):
                     value = await function(**values)
                 else:
                     value = await asyncio.to_thread(function, **values)
+            if isinstance(value, Result):
+                return evolve(value, text=capped(value.text, self.max_result))
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         except TimeoutError:
             return Result(f"no result within {self.timeout:g} s", error=True)
@@ -134,6 +143,7 @@ class _Described:
     function: Function
     arguments: type[msgspec.Struct]
     call: Callable[..., Any]
+    shows: bool = False
 
 
 _known: dict[Any, _Described] = {}
@@ -145,7 +155,7 @@ def _described(function: Callable[..., Any]) -> _Described:
     found = _known.get(key)
     if found is None:
         found = _known[key] = _described_anew(function)
-    return _Described(found.function, found.arguments, function)
+    return evolve(found, call=function)
 
 
 def _described_anew(function: Callable[..., Any]) -> _Described:
@@ -170,7 +180,8 @@ def _described_anew(function: Callable[..., Any]) -> _Described:
     schema = {key: value for key, value in schema_of(arguments).items() if key != "title"}
     description = re.split(r"^(?:Args|Raises|Returns):$", text, maxsplit=1, flags=re.M)[0].strip()
     changes = bool(getattr(function, "writes", False))
-    return _Described(Function(name, description, schema, changes), arguments, function)
+    shows = hints.get("return") is Result
+    return _Described(Function(name, description, schema, changes), arguments, function, shows)
 
 
 def _argument_helps(text: str) -> dict[str, str]:

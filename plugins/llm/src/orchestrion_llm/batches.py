@@ -67,6 +67,7 @@ class Batches:
         self._queue: dict[str, bytes] = {}
         self._waiting: dict[str, asyncio.Future[bytes]] = {}
         self._gathering: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
         self._watching: dict[str, asyncio.Task[None]] = {}
 
     async def answer(self, name: str, body: bytes) -> bytes:
@@ -86,12 +87,16 @@ class Batches:
                 self._watching[batch] = asyncio.create_task(self._watch(batch))
         try:
             return await asyncio.shield(future)
-        finally:
-            if not future.done():
-                self._queue.pop(name, None)
+        except asyncio.CancelledError:
+            if self._queue.pop(name, None) is not None:
+                # Not sent yet. Others who wait for the same answer try again.
+                self._settle({name: CallError(f"{self._place.service}: not sent in a batch")})
+            raise
 
     async def close(self) -> None:
         """Stop waiting; batches under way go on at the service."""
+        if self._sending is not None:
+            await asyncio.wait([self._sending])
         tasks = [task for task in (self._gathering, *self._watching.values()) if task is not None]
         for task in tasks:
             task.cancel()
@@ -111,15 +116,20 @@ class Batches:
             requests = {name: self._queue.pop(name) for name in names}
             if not requests:
                 continue
-            try:
-                batch = await self._api.submit(requests)
-            except Exception as error:
-                self._settle(dict.fromkeys(names, self._failure(error)))
-                continue
-            self._batch_of |= dict.fromkeys(names, batch)
-            self._write()
-            self._watching[batch] = asyncio.create_task(self._watch(batch))
+            # Not cut off in the middle: what was sent must be on disk.
+            self._sending = asyncio.create_task(self._send(requests))
+            await asyncio.shield(self._sending)
         self._gathering = None
+
+    async def _send(self, requests: Mapping[str, bytes]) -> None:
+        try:
+            batch = await self._api.submit(requests)
+        except Exception as error:
+            self._settle(dict.fromkeys(requests, self._failure(error)))
+            return
+        self._batch_of |= dict.fromkeys(requests, batch)
+        self._write()
+        self._watching[batch] = asyncio.create_task(self._watch(batch))
 
     async def _watch(self, batch: str) -> None:
         """Wait for a batch, and give its results to those who wait."""
@@ -161,7 +171,11 @@ class Batches:
         write_atomic(make_folder(self._file.parent) / self._file.name, [data])
 
     def _failure(self, error: Exception) -> CallError:
-        fault = self._fault(error)
+        try:
+            fault = self._fault(error)
+        except Exception:  # an answer in another form: whoever waits must not wait for ever
+            what = f"{type(error).__name__}: {error}"
+            return CallError(f"{self._place.service}: about a batch: {what}", "permanent")
         if isinstance(fault, CallError):
             fault.spent = None  # an attempt to send or look costs nothing
             return fault
