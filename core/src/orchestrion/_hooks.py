@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from inspect import isroutine
 from typing import TYPE_CHECKING, Any
 
-from orchestrion import API_VERSION, __version__
 from orchestrion import _hookspecs as hookspecs
 from orchestrion._components import KINDS, Component, Kind
 from orchestrion._suggest import did_you_mean
@@ -38,6 +37,8 @@ class HookError(Exception):
 
 def check_api(namespace: Any) -> str:
     """Return why a plugin's `ORCHESTRION_API`, a version or (first, last), excludes this core."""
+    from orchestrion import API_VERSION, __version__
+
     declared = getattr(namespace, "ORCHESTRION_API", API_VERSION)
     first, last = declared if isinstance(declared, tuple) else (declared, declared)
     if first <= API_VERSION <= last:

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -217,3 +218,16 @@ def test_metrics_count_by_model_and_status_and_name_no_tenant(teams: list[str]) 
     assert lines["orchestrion_in_flight"] == "0.0"
     assert "tenant" not in text
     assert "forged" not in text
+
+
+def test_what_is_in_flight_when_the_server_stops_is_answered(teams: list[str]) -> None:
+    with served(*teams) as server, ThreadPoolExecutor(50) as pool:
+        asked = [pool.submit(ask, server, "dear") for _ in range(50)]
+        for _ in asked:
+            assert GATE.came.acquire(timeout=WAIT)
+        draining = asyncio.run_coroutine_threadsafe(server.running.drain(), server.loop)
+        while ask(server)[0] != 503:
+            pass  # until it refuses new ones
+        server.open_gate()
+        assert [future.result(WAIT)[0] for future in asked] == [200] * 50
+        draining.result(WAIT)

@@ -27,6 +27,7 @@ class Metrics:
 
     def __init__(self, log: Log, running: Callable[[], float]) -> None:
         self._log, self._registry = log, CollectorRegistry()
+        self._known: dict[tuple[Any, tuple[str, ...]], Any] = {}
         mine: dict[str, Any] = {"registry": self._registry}
         self._requests = Counter(
             "orchestrion_requests", "Requests, by status.", ["model", "status"], **mine
@@ -45,13 +46,20 @@ class Metrics:
     def __call__(self, record: Mapping[str, Any]) -> None:
         """Count a request."""
         model = record["model"] or ""
-        self._requests.labels(model, str(record["status"])).inc()
+        self._of(self._requests, model, str(record["status"])).inc()
         if model:
-            self._seconds.labels(model).observe(record["seconds"])
-            self._tokens.labels(model).inc(record["tokens"])
+            self._of(self._seconds, model).observe(record["seconds"])
+            self._of(self._tokens, model).inc(record["tokens"])
             if record["usd"] > 0:  # not NaN, where no price is known
-                self._usd.labels(model).inc(record["usd"])
+                self._of(self._usd, model).inc(record["usd"])
         self._log(record)
+
+    def _of(self, metric: Any, *labels: str) -> Any:
+        """Return a metric with its labels: prometheus_client takes long to look them up."""
+        known = self._known.get((metric, labels))
+        if known is None:
+            known = self._known[metric, labels] = metric.labels(*labels)
+        return known
 
     def text(self) -> bytes:
         """Return all of them in Prometheus' text format."""

@@ -136,11 +136,13 @@ class Admission:
         """
         self.authenticate(call, request)
         self._room(self._reading)
-        call.seconds = _number(request, "x-orchestrion-timeout", self._settings.timeout)
-        call.usd = _number(request, "x-orchestrion-max-usd", self._settings.max_usd)
+        # Read once: each look into `request.headers` goes through all of them.
+        heads = dict(request.scope["headers"])
+        call.seconds = _number(heads, b"x-orchestrion-timeout", self._settings.timeout)
+        call.usd = _number(heads, b"x-orchestrion-max-usd", self._settings.max_usd)
         if call.account is not None:
             call.account.admit()
-        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+        if heads.get(b"content-type", b"").partition(b";")[0] != b"application/json":
             # A page in a browser can send other types without asking.
             message = "send the body as `content-type: application/json`"
             raise Refusal(415, "unsupported_media_type", message)
@@ -192,14 +194,15 @@ class Admission:
         return b"".join(pieces)
 
 
-def _number(request: Request, header: str, limit: float | None) -> float | None:
+def _number(heads: Mapping[bytes, bytes], header: bytes, limit: float | None) -> float | None:
     """Return the number in a header, or the server's own limit if that is less."""
-    text = request.headers.get(header)
+    text = heads.get(header)
     if text is None:
         return limit
-    number = float(text) if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII) else 0.0
+    number = float(text) if re.fullmatch(rb"\d{1,9}(\.\d{1,9})?", text) else 0.0
     if number <= 0:
-        raise wrong(f"the header {header} is a number above 0, such as 2.5", header)
+        name = header.decode()
+        raise wrong(f"the header {name} is a number above 0, such as 2.5", name)
     return number if limit is None else min(number, limit)
 
 
