@@ -39,7 +39,7 @@ def compared(seed: int, old: float, new: float, scores: int, share: float = 0.5)
 
 
 def test_equal_versions_are_seldom_told_apart_however_often_one_looks() -> None:
-    ended = [compared(seed, 0.5, 0.5, 200) for seed in range(200)]
+    ended = [compared(seed, 0.5, 0.5, 120) for seed in range(200)]
     assert sum(one.low > 0 for one in ended) <= 10
     assert sum(one.high < 0 for one in ended) <= 10
 
@@ -59,14 +59,14 @@ def test_a_change_of_traffic_that_moves_both_versions_is_no_difference() -> None
 
 def test_the_interval_holds_the_difference() -> None:
     draw, held = random.Random(2), 0
-    for _ in range(40):
+    for _ in range(25):
         comparison, inside = Comparison(), True
         for _ in range(300):
             new = draw.random() < 0.5
             comparison.add(draw.betavariate(4, 2) if new else draw.betavariate(2, 2), new=new)
             inside &= comparison.low <= 4 / 6 - 2 / 4 <= comparison.high
         held += inside
-    assert held >= 38
+    assert held >= 23
 
 
 def requests(canary: Canary, count: int, worth: dict[bool, float], seed: int) -> Log:
@@ -157,12 +157,12 @@ def served(
 
 
 def test_propensities_are_those_of_the_mixture() -> None:
-    seen = served(Stating(), Exploration(0.3), 3000)
+    seen = served(Stating(), Exploration(0.3), 1500)
     stated = {one.choice: one.propensity for one in seen}
     assert stated == pytest.approx({n: 0.7 * p + 0.1 for n, p in CHANCES.items()})
     shares = Counter(one.choice for one in seen)
     for name, propensity in stated.items():
-        assert shares[name] / 3000 == pytest.approx(propensity, abs=0.03)
+        assert shares[name] / 1500 == pytest.approx(propensity, abs=0.04)
     assert {one.allowed for one in seen} == {("small", "large", "expert")}
 
 
@@ -175,11 +175,11 @@ def test_what_is_blocked_is_not_explored() -> None:
 
 def test_a_policy_that_states_only_its_own_draw_has_exact_propensities_too() -> None:
     """Weighted by them, the mean of any function of the choice is that of the uniform policy."""
-    seen = served(Drawing(), Exploration(0.3), 6000)
+    seen = served(Drawing(), Exploration(0.3), 2500)
     assert {round(one.propensity, 6) for one in seen} == {0.8, 0.1}
     for name in CHANCES:
         mean = sum((one.choice == name) / 3 / one.propensity for one in seen) / len(seen)
-        assert mean == pytest.approx(1 / 3, abs=0.04)
+        assert mean == pytest.approx(1 / 3, abs=0.06)
     alone = served(Drawing(), Exploration(), 20)
     assert all(one.propensity == pytest.approx(CHANCES[one.choice]) for one in alone)
 

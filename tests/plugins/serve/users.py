@@ -29,7 +29,7 @@ agents: {{ask: {{use: recorded, models: [small, large]}}}}
 policy: {policy}
 reward: {{use: outcome-minus-cost, cost_weight: 0.2}}
 limits: {{turns: 2}}
-evaluation: {{episodes: 50}}
+evaluation: {{episodes: 20}}
 """
 
 

@@ -22,7 +22,8 @@ from orchestrion import (
     hidden,
 )
 from orchestrion.runs import Trained
-from orchestrion_serve.in_use import Answered, InUse
+from orchestrion_serve.in_use import InUse
+from orchestrion_serve.recording import Answered
 from orchestrion_serve.refusals import Refusal, encodable, failed, gone, stopping, wrong
 from orchestrion_serve.requests import Call, Settings
 

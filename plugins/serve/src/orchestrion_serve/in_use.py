@@ -9,40 +9,30 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from weakref import WeakKeyDictionary
 
 from attrs import frozen
-from orchestrion_logged import (
-    Context,
-    Feedback,
-    Logged,
-    ServedLog,
-    ServedRequest,
-    ServedStep,
-    read,
-)
+from orchestrion_logged import Feedback, ServedLog, ServedRequest, ServedStep, read
 
 from orchestrion import (
     Episode,
     Key,
-    Observation,
     OrchestrionError,
     Problem,
     StoreError,
-    Turn,
     load_function,
+    replace,
 )
-from orchestrion.runs import RunReader, Trained
+from orchestrion.runs import Trained
 from orchestrion_serve.canary import Canary, Trial, trials_of
-from orchestrion_serve.exploring import Exploration, Trace, Watched
-from orchestrion_serve.refusals import encodable
+from orchestrion_serve.exploring import Exploration, Watched
+from orchestrion_serve.recording import Answered, decisions_of, version_of
 
-__all__ = ["Answered", "InUse", "UseSettings", "using"]
+__all__ = ["InUse", "UseSettings", "using"]
 
 Note = Callable[[str], None]
 CHECKS = 64
@@ -74,23 +64,6 @@ class UseSettings:
     verify: str | None = None
     verify_share: float = 0.0
     trial: Trial = Trial()
-
-
-@frozen(eq=False)
-class Answered:
-    """A request under way.
-
-    Args:
-        request: as it will be logged, but for its status and its decisions.
-        policy: what decides in its episode.
-        trace: of its decisions.
-        problem: of its episode.
-    """
-
-    request: ServedRequest
-    policy: Watched
-    trace: Trace
-    problem: Problem
 
 
 class InUse:
@@ -201,8 +174,8 @@ class InUse:
         answered.policy.forget(trace)
         status = str(episode.status.value) if episode is not None else "cancelled"
         trajectory = episode.trajectory if episode is not None else trace.trajectory
-        lines = [] if trace.several else self._decisions(answered, trajectory.turns)
-        request = _changed(
+        lines = decisions_of(answered, trajectory.turns, self._settings.contents)
+        request = replace(
             request,
             status=status,
             decisions=len(lines),
@@ -224,27 +197,6 @@ class InUse:
                 self._checking.add(work)
                 work.add_done_callback(self._checking.discard)
 
-    def _decisions(self, answered: Answered, turns: Sequence[Turn]) -> list[Logged]:
-        taken = {turn.decision: turn for turn in turns}
-        contents, lines = self._settings.contents, []
-        for step, seen in enumerate(answered.trace.seen):
-            turn = taken.get(step)
-            stopped = turn is None and seen.choice != "stop"
-            lines.append(
-                Logged(
-                    _context(seen.situation.problem, seen.situation.observation, contents),
-                    seen.choice,
-                    seen.allowed,
-                    seen.propensity,
-                    cost=turn.usage.cost if turn is not None else 0.0,
-                    episode=answered.request.served,
-                    step=step,
-                    answer=encodable(turn.output.content) if turn is not None and contents else "",
-                    status="cancelled" if stopped else turn.status if turn else "completed",
-                )
-            )
-        return lines
-
     def _version(self, team: Trained) -> tuple[str, Watched]:
         """The version of a team, and its policy as it is watched."""
         known = self._versions.get(team)
@@ -265,7 +217,7 @@ class InUse:
         if request.explored and request.served not in self._requests:
             self.exploration.requests += 1
         # Of each kind one record is kept: there may be a million requests.
-        kind = _changed(request, served="-", key="", status="", decisions=0, time=None, share=1.0)
+        kind = replace(request, served="-", key="", status="", decisions=0, time=None, share=1.0)
         self._requests[request.served] = self._kinds.setdefault(kind, kind)
         if request.key:
             self._ids[request.key] = request.served
@@ -328,7 +280,7 @@ class InUse:
         self.exploration.scored(kind.explored, now, before)
         if self.canary is None:
             return None
-        return self.canary.scored(_changed(kind, served=record.feedback), record.score)
+        return self.canary.scored(replace(kind, served=record.feedback), record.score)
 
     async def _durable(self) -> None:
         """Return when all that was appended before is on disk; those who wait share one sync."""
@@ -368,7 +320,7 @@ class InUse:
         if step is None:
             return
         try:
-            self._log.step(_changed(step, time=round(time.time(), 3)))
+            self._log.step(replace(step, time=round(time.time(), 3)))
         except StoreError as error:  # a restart computes it anew
             self._say_once(f"a step is not logged: {error}")
         if step.step != "serving":
@@ -421,34 +373,3 @@ async def using(
     finally:
         for use in opened.values():
             await use.close()
-
-
-def version_of(team: Trained) -> str:
-    """Return what tells a version from others: the digest of its config and its checkpoint."""
-    digest = sha256(team.config.digest.encode())
-    if team.directory is not None:
-        with RunReader(team.directory) as reader:
-            path = reader.latest().path
-        if path is not None:
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _context(problem: Problem, shown: Observation | None, contents: bool) -> Context:
-    """What the policy saw, as it is logged."""
-    shown = shown or Observation()
-    return Context(
-        problem.id if contents else "",
-        encodable(problem.text) if contents else "",
-        problem.category,
-        problem.data if contents else None,
-        tuple(shown.features),
-        dict(shown.hints),
-        shown.progress,
-    )
-
-
-def _changed(record: Any, **changes: Any) -> Any:
-    from msgspec.structs import replace
-
-    return replace(record, **changes)

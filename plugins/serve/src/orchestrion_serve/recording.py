@@ -1,0 +1,88 @@
+"""How a served request becomes lines of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+from attrs import frozen
+from orchestrion_logged import Context, Logged, ServedRequest
+
+from orchestrion import Observation, Problem, Turn
+from orchestrion.runs import RunReader, Trained
+from orchestrion_serve.exploring import Trace, Watched
+from orchestrion_serve.refusals import encodable
+
+__all__ = ["Answered", "decisions_of", "version_of"]
+
+
+@frozen(eq=False)
+class Answered:
+    """A request under way.
+
+    Args:
+        request: as it will be logged, but for its status and its decisions.
+        policy: what decides in its episode.
+        trace: of its decisions.
+        problem: of its episode.
+    """
+
+    request: ServedRequest
+    policy: Watched
+    trace: Trace
+    problem: Problem
+
+
+def decisions_of(answered: Answered, turns: Sequence[Turn], contents: bool) -> list[Logged]:
+    """Return the decisions of an episode; none if one of them was no choice of one agent.
+
+    Args:
+        answered: the request.
+        turns: of its episode.
+        contents: whether questions and answers are logged.
+    """
+    if answered.trace.several:
+        return []
+    taken, lines = {turn.decision: turn for turn in turns}, []
+    for step, seen in enumerate(answered.trace.seen):
+        turn = taken.get(step)
+        broke_off = turn is None and seen.choice != "stop"
+        lines.append(
+            Logged(
+                _context(seen.situation.problem, seen.situation.observation, contents),
+                seen.choice,
+                seen.allowed,
+                seen.propensity,
+                cost=turn.usage.cost if turn is not None else 0.0,
+                episode=answered.request.served,
+                step=step,
+                answer=encodable(turn.output.content) if turn is not None and contents else "",
+                status="cancelled" if broke_off else turn.status if turn else "completed",
+            )
+        )
+    return lines
+
+
+def version_of(team: Trained) -> str:
+    """Return what tells a version from others: the digest of its config and its checkpoint."""
+    digest = sha256(team.config.digest.encode())
+    if team.directory is not None:
+        with RunReader(team.directory) as reader:
+            path = reader.latest().path
+        if path is not None:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _context(problem: Problem, shown: Observation | None, contents: bool) -> Context:
+    """What the policy saw, as it is logged."""
+    shown = shown or Observation()
+    return Context(
+        problem.id if contents else "",
+        encodable(problem.text) if contents else "",
+        problem.category,
+        problem.data if contents else None,
+        tuple(shown.features),
+        dict(shown.hints),
+        shown.progress,
+    )
