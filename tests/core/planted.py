@@ -17,6 +17,7 @@ from attrs import define, evolve, field, frozen
 from orchestrion import (
     Activation,
     Agent,
+    Answer,
     CallError,
     Calls,
     Component,
@@ -29,6 +30,7 @@ from orchestrion import (
     Output,
     Policy,
     Problem,
+    Request,
     Reward,
     RewardFunction,
     Saved,
@@ -126,6 +128,19 @@ class Picky(Agent):
         if not view.turns:
             raise ValueError("there is no draft yet")
         return Output(view.turns[-1].output.content.upper())
+
+
+@clean
+@frozen
+class Calling(Agent):
+    """Makes a call whose client draws a name for its request."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        async def do() -> Answer:
+            random.getrandbits(48)
+            return Answer({"text": "done"})
+
+        return Output((await calls.run(Request("service", view.problem.text), do)).data["text"])
 
 
 @clean

@@ -213,6 +213,14 @@ async def pydantic_ai_shouts() -> Any:
     return pydantic_ai(lambda text: text.upper())
 
 
+def ends(result: Any) -> Output:
+    """Return a turn that ends the episode."""
+    if isinstance(result, dict):
+        return Output(result["messages"][-1].text, final=True)
+    text = result.output if hasattr(result, "output") else result.final_output
+    return Output(text, final=True)
+
+
 OPEN: list[str] = []
 
 

@@ -236,8 +236,10 @@ def _written(said: Any) -> JSON:
         said = Output(text, data)
     if said.inner is not None:
         raise ValueError("`output` returned an Output with an inner trajectory")
+    if not isinstance(said.content, str):
+        raise TypeError(f"`output` returned an Output whose content is {_kind(said.content)}")
     return {
-        "text": said.content,
+        "text": str(said.content),  # exactly that type, and none of a framework's
         "data": as_json(said.data),
         "final": said.final,
         "metadata": as_json(dict(said.metadata)),
