@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.parallel import Parallel, add_option, number_of_processes
+
 # As many tests run at once as there are processors: libraries that start threads of their own for
 # each would only make them wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -30,6 +32,14 @@ settings.load_profile("ci-orchestrion" if os.environ.get("CI") else "local")
 TESTS = Path(__file__).parent
 LONG = ("test_conformance.py", "docs", "end_to_end", "packaging", "plugins/marl")
 """Whose files take long; none of them must be what one processor is left with at the end."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Parallel(number_of_processes(config)))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
