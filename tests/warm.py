@@ -12,6 +12,7 @@ import atexit
 import gc
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -24,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-__all__ = ["Command", "run"]
+__all__ = ["Command", "put_on_path", "run"]
 
 _HERE = Path(__file__).resolve()
 
@@ -39,6 +40,7 @@ class Command:
         stdout: where its output goes: a file, `subprocess.PIPE` or `subprocess.DEVNULL`.
         stderr: likewise.
         stdin: where its input comes from; by default there is none.
+        server: the address of the process that forks; by default that of this test worker.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Command:
         stdout: IO[Any] | int | None = subprocess.DEVNULL,
         stderr: IO[Any] | int | None = subprocess.DEVNULL,
         stdin: IO[Any] | None = None,
+        server: str = "",
     ) -> None:
         self.args = ["orchestrion", *map(str, words)]
         self.returncode: int | None = None
@@ -73,7 +76,7 @@ class Command:
                 else:
                     files.append(target if isinstance(target, int) else target.fileno())
             self._link = socket.socket(socket.AF_UNIX)
-            self._link.connect(_server())
+            self._link.connect(server or _server())
             body = json.dumps(order).encode()
             socket.send_fds(self._link, [len(body).to_bytes(8, "big")], files)
             self._link.sendall(body)
@@ -155,6 +158,15 @@ def run(
             stream.seek(0)
             texts.append(stream.read().decode("utf-8", "replace").replace("\r\n", "\n"))
     return subprocess.CompletedProcess(command.args, code, *texts)
+
+
+def put_on_path(folder: Path) -> None:
+    """Write a program `orchestrion` for shells to find: it has its command carried out here."""
+    words = shlex.join([sys.executable, "-IS", str(_HERE), "--ask", _server()])
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "orchestrion"
+    program.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
 
 
 @cache
@@ -308,5 +320,13 @@ def _main() -> None:
         order.carry_out(plain)
 
 
+def _ask(server: str, *words: str) -> int:
+    command = Command(words, None, None, stdout=1, stderr=2, stdin=sys.stdin, server=server)
+    code = command.wait()
+    return code if code >= 0 else 128 - code
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--ask":
+        sys.exit(_ask(*sys.argv[2:]))
     _main()
