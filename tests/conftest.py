@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import warm
 from tests.parallel import Parallel, add_option, number_of_processes
 
 # As many tests run at once as there are processors: libraries that start threads of their own for
@@ -39,7 +40,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Parallel(number_of_processes(config)))
+    processes = number_of_processes(config)
+    config.pluginmanager.register(Parallel(processes))
+    if processes > 1 and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        warm.start()  # it gets ready while tests are collected, and serves all processes
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Wait for what all processes are to share."""
+    if warm.start.cache_info().currsize:
+        assert warm.start().address
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -55,7 +55,6 @@ class Parallel:
         self._started = 0
         self._running: dict[Connection, _Child] = {}
 
-    @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Run the tests, unless none are to be run or some could not be collected."""
         files = [list(items) for _, items in groupby(session.items, key=lambda item: item.path)]

@@ -20,12 +20,12 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-__all__ = ["Command", "put_on_path", "run"]
+__all__ = ["Command", "put_on_path", "run", "start"]
 
 _HERE = Path(__file__).resolve()
 
@@ -76,7 +76,7 @@ class Command:
                 else:
                     files.append(target if isinstance(target, int) else target.fileno())
             self._link = socket.socket(socket.AF_UNIX)
-            self._link.connect(server or _server())
+            self._link.connect(server or start().address)
             body = json.dumps(order).encode()
             socket.send_fds(self._link, [len(body).to_bytes(8, "big")], files)
             self._link.sendall(body)
@@ -162,36 +162,49 @@ def run(
 
 def put_on_path(folder: Path) -> None:
     """Write a program `orchestrion` for shells to find: it has its command carried out here."""
-    words = shlex.join([sys.executable, "-IS", str(_HERE), "--ask", _server()])
+    words = shlex.join([sys.executable, "-IS", str(_HERE), "--ask", start().address])
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "orchestrion"
     program.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
 
 
+class _Server:
+    """The process that forks; it may still be importing."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="warm-")
+        self._address = f"{self._folder.name}/socket"
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(_HERE), self._address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        atexit.register(self._end)
+
+    @cached_property
+    def address(self) -> str:
+        """Where it takes orders; waits until it does."""
+        assert self._process.stdout is not None
+        ready = self._process.stdout.readline()
+        assert ready == b"ready\n", "the process that starts commands has failed"
+        self._process.stdout.close()
+        return self._address
+
+    def _end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()  # which it takes for the end
+        self._process.wait()
+        self._folder.cleanup()
+
+
 @cache
-def _server() -> str:
-    """The address of this process's server, which is started if it is not there yet."""
-    folder = tempfile.TemporaryDirectory(prefix="warm-")
-    address = f"{folder.name}/socket"
-    server = subprocess.Popen(
-        [sys.executable, "-P", str(_HERE), address],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert server.stdin is not None
-    assert server.stdout is not None
-    assert server.stdout.readline() == b"ready\n", "the process that starts commands has failed"
-    server.stdout.close()
+def start() -> _Server:
+    """Return this process's server, which is started if it is not there yet.
 
-    def end() -> None:
-        assert server.stdin is not None
-        server.stdin.close()  # which it takes for the end
-        server.wait()
-        folder.cleanup()
-
-    atexit.register(end)
-    return address
+    Processes that are forked afterwards share it.
+    """
+    return _Server()
 
 
 # ---------------------------------------------------------------------------- the server
