@@ -44,7 +44,8 @@ def rate(run: Path) -> float:
 def test_the_front_finds_what_a_search_from_the_best_text_misses(tmp_path: Path) -> None:
     def successes(choose: str) -> int:
         """Return how many runs find both lessons."""
-        runs = [train(given({"choose": choose, "pairs": 40}, seed=n), tmp_path / choose / str(n)) for n in SEEDS]
+        settings = {"choose": choose, "pairs": 40}
+        runs = [train(given(settings, seed=n), tmp_path / choose / str(n)) for n in SEEDS]
         return sum(rate(run) == pytest.approx(0.9) for run in runs)
 
     assert successes("front") >= 4

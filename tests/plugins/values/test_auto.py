@@ -117,7 +117,7 @@ def test_an_interrupted_run_resumes_with_equal_results(tmp_path: Path, use: str)
             if iteration == 1:
                 raise KeyboardInterrupt
 
-    given = config(use=use, episodes=20)
+    given = config(use=use)
     asyncio.run(train(given, tmp_path / "whole"))
     with pytest.raises(BaseException):  # noqa: B017
         asyncio.run(train(given, tmp_path / "cut", Cut()))
