@@ -31,7 +31,10 @@ settings.register_profile(
 settings.load_profile("ci-orchestrion" if os.environ.get("CI") else "local")
 
 TESTS = Path(__file__).parent
-LONG = ("test_conformance.py", "docs", "end_to_end", "packaging", "plugins/marl")
+LONG = (
+    *("test_conformance.py", "docs", "end_to_end", "packaging"),
+    *("plugins/evolution", "plugins/improve", "plugins/marl", "plugins/sandbox"),
+)
 """Whose files take long; none of them must be what one processor is left with at the end."""
 
 
