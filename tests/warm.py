@@ -351,6 +351,13 @@ def _end(code: str | int | None) -> None:
 
 def _ask(server: str, *words: str) -> int:
     command = Command(words, None, None, stdout=1, stderr=2, stdin=sys.stdin, server=server)
+
+    def pass_on(number: int, frame: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(command.pid, number)
+
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, pass_on)
     code = command.wait()
     return code if code >= 0 else 128 - code
 
