@@ -39,7 +39,9 @@ def number_of_processes(config: pytest.Config) -> int:
     """
     text = config.getoption("processes")
     if text == "auto":
-        number = len(os.sched_getaffinity(0)) + 1  # many tests wait for processes of theirs
+        allowed = getattr(os, "sched_getaffinity", None)
+        processors = len(allowed(0)) if allowed else os.cpu_count() or 1
+        number = processors + 1  # many tests wait for processes of theirs
     elif text.isdecimal():
         number = int(text)
     else:
@@ -79,6 +81,9 @@ class Parallel:
                 os.waitpid(child.pid, 0)
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
+        if session.shouldstop:
+            raise session.Interrupted(session.shouldstop)
+        assert not todo, f"{len(todo)} files were not run"
         return True
 
     def _start(self, session: pytest.Session, items: list[pytest.Item]) -> None:
@@ -107,7 +112,7 @@ class Parallel:
         if kind == "begins":
             child.test = content
             if child.following and child.following[0].nodeid == content:
-                child.following = []
+                child.items, child.following = child.following, []
         elif kind == "report":
             report = hook.pytest_report_from_serializable(config=session.config, data=content)
             hook.pytest_runtest_logreport(report=report)
@@ -125,13 +130,13 @@ class Parallel:
     def _bury(
         self, session: pytest.Session, connection: Connection, todo: deque[list[pytest.Item]]
     ) -> None:
-        """Take the end of a child; a test that it had not finished has failed."""
+        """Take the end of a child: the test that it ran has failed, others run what it left."""
         child = self._running.pop(connection)
         connection.close()
         code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
         if code == 0:
             return
-        text = f"the process of this test ended with {code}, and left tests of its file out"
+        text = f"the process of this test ended with {code}"
         report = pytest.TestReport(
             child.test,
             (child.test.partition("::")[0], None, child.test),
@@ -141,9 +146,9 @@ class Parallel:
             "call",
         )
         session.config.hook.pytest_runtest_logreport(report=report)
-        if child.following:
-            todo.appendleft(child.following)
-        if todo and not session.shouldfail:
+        ran = [item.nodeid for item in child.items].index(child.test) + 1
+        todo.extendleft(items for items in (child.following, child.items[ran:]) if items)
+        if todo and not (session.shouldfail or session.shouldstop):
             self._start(session, todo.popleft())
 
 
@@ -152,6 +157,7 @@ class _Child:
 
     def __init__(self, pid: int, items: list[pytest.Item]) -> None:
         self.pid = pid
+        self.items = items  # of the file that it runs
         self.test = items[0].nodeid
         self.following: list[pytest.Item] = []  # a file that it was given and has not begun
 

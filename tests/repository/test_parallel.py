@@ -40,7 +40,18 @@ def test_fails():
 def test_is_skipped():
     pytest.skip("for a reason")
 """
-DIES = "import os\ndef test_first():\n    pass\ndef test_dies():\n    os._exit(3)\n"
+DIES = """
+import os
+
+def test_first():
+    pass
+
+def test_dies():
+    os._exit(3)
+
+def test_after():
+    pass
+"""
 LATER = "def test_later():\n    pass\n"
 
 
@@ -58,6 +69,6 @@ def test_nothing_that_goes_wrong_in_a_process_is_lost(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    assert re.search(r"2 failed, 3 passed, 1 skipped, 1 error in", done.stdout), done.stdout
+    assert re.search(r"2 failed, 4 passed, 1 skipped, 1 error in", done.stdout), done.stdout
     for text in ("words of a test", "for a reason", "the end of a session", "ended with 3"):
         assert text in done.stdout
