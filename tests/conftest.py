@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import warm
+from tests.parallel import Parallel, add_option, number_of_processes
+
 # As many tests run at once as there are processors: libraries that start threads of their own for
 # each would only make them wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -28,8 +31,29 @@ settings.register_profile(
 settings.load_profile("ci-orchestrion" if os.environ.get("CI") else "local")
 
 TESTS = Path(__file__).parent
-LONG = ("test_conformance.py", "docs", "end_to_end", "packaging", "plugins/marl")
+LONG = (
+    *("test_conformance.py", "docs", "end_to_end", "packaging"),
+    *("plugins/evolution", "plugins/improve", "plugins/marl", "plugins/sandbox"),
+)
 """Whose files take long; none of them must be what one processor is left with at the end."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    processes = number_of_processes(config)
+    config.pluginmanager.register(Parallel(processes))
+    if processes > 1 and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        warm.start()  # it gets ready while tests are collected, and serves all processes
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Wait for what all processes are to share."""
+    if warm.start.cache_info().currsize:
+        assert warm.start().address
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

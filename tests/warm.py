@@ -12,19 +12,21 @@ import atexit
 import gc
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-__all__ = ["Command", "run"]
+__all__ = ["Command", "put_on_path", "run", "start"]
 
 _HERE = Path(__file__).resolve()
 
@@ -39,6 +41,7 @@ class Command:
         stdout: where its output goes: a file, `subprocess.PIPE` or `subprocess.DEVNULL`.
         stderr: likewise.
         stdin: where its input comes from; by default there is none.
+        server: the address of the process that forks; by default that of this test worker.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Command:
         stdout: IO[Any] | int | None = subprocess.DEVNULL,
         stderr: IO[Any] | int | None = subprocess.DEVNULL,
         stdin: IO[Any] | None = None,
+        server: str = "",
     ) -> None:
         self.args = ["orchestrion", *map(str, words)]
         self.returncode: int | None = None
@@ -73,7 +77,7 @@ class Command:
                 else:
                     files.append(target if isinstance(target, int) else target.fileno())
             self._link = socket.socket(socket.AF_UNIX)
-            self._link.connect(_server())
+            self._link.connect(server or start().address)
             body = json.dumps(order).encode()
             socket.send_fds(self._link, [len(body).to_bytes(8, "big")], files)
             self._link.sendall(body)
@@ -157,29 +161,51 @@ def run(
     return subprocess.CompletedProcess(command.args, code, *texts)
 
 
+def put_on_path(folder: Path) -> None:
+    """Write a program `orchestrion` for shells to find: it has its command carried out here."""
+    words = shlex.join([sys.executable, "-IS", str(_HERE), "--ask", start().address])
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "orchestrion"
+    program.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+
+
+class _Server:
+    """The process that forks; it may still be importing."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="warm-")
+        self._address = f"{self._folder.name}/socket"
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(_HERE), self._address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        atexit.register(self._end)
+
+    @cached_property
+    def address(self) -> str:
+        """Where it takes orders; waits until it does."""
+        assert self._process.stdout is not None
+        ready = self._process.stdout.readline()
+        assert ready == b"ready\n", "the process that starts commands has failed"
+        self._process.stdout.close()
+        return self._address
+
+    def _end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()  # which it takes for the end
+        self._process.wait()
+        self._folder.cleanup()
+
+
 @cache
-def _server() -> str:
-    """The address of this process's server, which is started if it is not there yet."""
-    folder = tempfile.TemporaryDirectory(prefix="warm-")
-    address = f"{folder.name}/socket"
-    server = subprocess.Popen(
-        [sys.executable, "-P", str(_HERE), address],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert server.stdin is not None
-    assert server.stdout is not None
-    assert server.stdout.readline() == b"ready\n", "the process that starts commands has failed"
-    server.stdout.close()
+def start() -> _Server:
+    """Return this process's server, which is started if it is not there yet.
 
-    def end() -> None:
-        assert server.stdin is not None
-        server.stdin.close()  # which it takes for the end
-        server.wait()
-        folder.cleanup()
-
-    atexit.register(end)
-    return address
+    Processes that are forked afterwards share it.
+    """
+    return _Server()
 
 
 # ---------------------------------------------------------------------------- the server
@@ -313,8 +339,38 @@ def _main() -> None:
     _import_all()
     gc.freeze()
     if order := _serve(sys.argv[1]):
-        order.carry_out(plain)
+        try:
+            order.carry_out(plain)
+        except SystemExit as end:
+            _end(end.code)
+
+
+def _end(code: str | int | None) -> None:
+    """End as Python does, but do not take apart all that was imported, which takes longest."""
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
+
+
+def _ask(server: str, *words: str) -> int:
+    command = Command(words, None, None, stdout=1, stderr=2, stdin=sys.stdin, server=server)
+
+    def pass_on(number: int, frame: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(command.pid, number)
+
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, pass_on)
+    code = command.wait()
+    return code if code >= 0 else 128 - code
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "--ask":
+        sys.exit(_ask(*sys.argv[2:]))
     _main()

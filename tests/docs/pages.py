@@ -37,7 +37,8 @@ def pages() -> list[Path]:
     """Every page: the README, docs/ and the READMEs of the members."""
     members = [ROOT / "README.md", *ROOT.glob("*/README.md"), *ROOT.glob("*/*/README.md")]
     found = {*members, *(ROOT / "docs").rglob("*.md")}
-    return sorted(path for path in found if path.is_file() and ".venv" not in path.parts)
+    visible = (path for path in found if path.relative_to(ROOT).parts[0][0] != ".")
+    return sorted(path for path in visible if path.is_file())
 
 
 def blocks(page: Path) -> Iterator[Block]:

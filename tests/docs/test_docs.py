@@ -19,6 +19,7 @@ from orchestrion._config.nodes import Problems, Source
 from orchestrion._config.yaml import read_yaml
 from orchestrion._plugins import Plugins
 from orchestrion.config import from_data
+from tests import warm
 from tests.docs.pages import ROOT, blocks, commands, matches, pages
 from tests.end_to_end.support import called
 
@@ -73,15 +74,23 @@ def test_every_example_is_a_valid_config(example: Path) -> None:
     assert from_data(config.resolved(), plugins=Plugins()).digest == config.digest
 
 
+@pytest.fixture(scope="module")
+def bin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of an `orchestrion` that starts sooner than the one of the environment."""
+    folder = tmp_path_factory.mktemp("bin")
+    warm.put_on_path(folder)
+    return folder
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_commands_do_what_is_shown(page: Path, tmp_path: Path) -> None:
+def test_commands_do_what_is_shown(page: Path, bin: Path, tmp_path: Path) -> None:
     """Except those that train for minutes or install from an index: others try these.
 
     A block whose fence names a file stands in the folder of the commands.
     """
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join([str(bin), str(Path(sys.executable).parent), os.environ["PATH"]]),
         "VIRTUAL_ENV": sys.prefix,
         "COLUMNS": "100",
         "PYTHONPATH": str(tmp_path / "site"),

@@ -14,6 +14,8 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests import warm
+
 __all__ = ["Environment", "closure", "pip", "run_cli", "variables", "write_plugin"]
 
 # What the console script does; `finally` also sees the SystemExit it ends with. -X importtime
@@ -25,9 +27,8 @@ try:
     from orchestrion._cli import main
     sys.exit(main())
 finally:
-    if {seen!r}:
-        with open({seen!r}, "w") as file:
-            file.write(" ".join(sys.modules))
+    with open({seen!r}, "w") as file:
+        file.write(" ".join(sys.modules))
 """
 
 
@@ -115,7 +116,9 @@ def run_cli(
     allow: str | None = None,
     seen: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """The command line in a fresh process of this environment.
+    """The command line in a process of its own, with all plugins of this environment.
+
+    A Python is started for it only if what is imported is to be seen.
 
     Args:
         arguments: of the command.
@@ -131,7 +134,10 @@ def run_cli(
         more["ORCHESTRION_BLOCK"] = block
     if allow is not None:
         more["ORCHESTRION_PLUGINS"] = allow
-    main = _MAIN.format(seen=str(seen) if seen else "")
+    if seen is None:
+        done = warm.run(*map(str, arguments), cwd=cwd, env=variables(**more))
+        return _checked(done, code)
+    main = _MAIN.format(seen=str(seen))
     return _run([sys.executable, "-c", main, *map(str, arguments)], variables(**more), cwd, code)
 
 
@@ -148,7 +154,11 @@ def _run(
         env=env,
         stdin=subprocess.DEVNULL,
     )
-    shown = " ".join("orchestrion" if _MAIN[:20] in word else word for word in command)
+    return _checked(done, code)
+
+
+def _checked(done: subprocess.CompletedProcess[str], code: int) -> subprocess.CompletedProcess[str]:
+    shown = " ".join("orchestrion" if _MAIN[:20] in word else word for word in done.args)
     said = f"{shown}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert done.returncode == code, said
     assert "Traceback" not in done.stderr, said

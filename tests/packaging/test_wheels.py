@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 import zipfile
 from importlib.metadata import PackageNotFoundError, distribution, files
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.packaging.environments import Environment, closure, variables
@@ -19,6 +22,9 @@ pytestmark = pytest.mark.packaging
 
 every_member = pytest.mark.parametrize("member", members(), ids=repr)
 MEGABYTE = 1_000_000
+[CORE] = [member for member in members() if member.is_core]
+Errors = dict[str, str]
+Order = tuple[str, str, list[str]]  # a member's path, its package, folders for sys.path
 
 
 @every_member
@@ -69,44 +75,86 @@ def test_a_plugin_wheel_appears_is_used_and_disappears(
     assert "echo" in clean.cli("validate", path, code=2, plugins=parrot).stderr
 
 
-@every_member
-def test_a_wheel_imports_with_only_what_it_declares(
-    member: Member, wheels: dict[str, Path], tmp_path: Path
-) -> None:
-    """Every module of it, in an environment that holds what its metadata leads to, no more.
+IMPORTER = """
+import importlib, json, os, pkgutil, sys, traceback
 
-    Third-party packages are links to those of the environment at hand (a copy of torch would take
-    longer than all other tests here); members come out of their wheels.
+def import_all(package):
+    \"\"\"Import every module of a package; return how many.\"\"\"
+    path = importlib.import_module(package).__path__
+    names = [module.name for module in pkgutil.walk_packages(path, package + ".")]
+    for name in names:
+        if not name.endswith("__main__"):
+            importlib.import_module(name)
+    return len(names)
+
+for base, members in json.load(sys.stdin):
+    sys.path += base["folders"]
+    for package in base["packages"]:
+        import_all(package) if package == "orchestrion" else importlib.import_module(package)
+    for member, package, folders in members:
+        pid = os.fork()
+        if pid:
+            os.waitpid(pid, 0)
+            continue
+        sys.path += folders
+        try:
+            error = "" if import_all(package) else f"{package} has no module"
+        except BaseException:
+            error = traceback.format_exc()
+        print(json.dumps([member, error]), flush=True)
+        os._exit(0)
+"""
+SHARED = ("numpy", "torch")  # imported once for all members whose metadata leads to both
+
+
+@pytest.fixture(scope="module")
+def import_errors(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Errors:
+    """Import every module of each member where only that is found to which its metadata leads.
+
+    Members come out of their wheels; third-party packages are links to those of the environment
+    at hand. One process without `site-packages` imports core, and torch, and forks for each
+    member: to import these for each one anew would take longer than all other tests here.
+
+    Returns:
+        What went wrong, by the member's path; "" for nothing.
     """
-    environment = Environment(tmp_path / "venv")
-    paths: dict[str, str] = {canonicalize_name(other.name): other.path for other in members()}
-    # What an extra needs may be missing where nobody asked for it, here as there.
-    extras = [one for one in member.extras if _installed(one.name)]
-    needed = {canonicalize_name(member.name), *closure([*member.requirements, *extras])}
-    for name in needed - paths.keys():
-        _link(name, environment.packages)
-    for name in needed & paths.keys():
-        with zipfile.ZipFile(wheels[paths[name]]) as wheel:
-            wheel.extractall(environment.packages)  # all that pip does with a pure wheel, sooner
-    script = (
-        f"import importlib, pkgutil, {member.package} as package\n"
-        "modules = pkgutil.walk_packages(package.__path__, package.__name__ + '.')\n"
-        "names = [module.name for module in modules if not module.name.endswith('__main__')]\n"
-        "for name in names:\n"
-        "    importlib.import_module(name)\n"
-        "print(len(names))\n"
+    place = tmp_path_factory.mktemp("visible")
+    built: dict[str, Path] = {
+        canonicalize_name(member.name): wheels[member.path] for member in members()
+    }
+
+    def folders(names: set[str]) -> list[str]:
+        return [_visible(name, place, built.get(name)) for name in sorted(names)]
+
+    core = {"orchestrion", *closure(CORE.requirements)}
+    shared = set(closure(map(Requirement, SHARED)))
+    groups: tuple[list[Order], list[Order]] = ([], [])
+    for member in members():
+        # What an extra needs may be missing where nobody asked for it, here as there.
+        extras = [extra for extra in member.extras if _installed(extra.name)]
+        needed = {canonicalize_name(member.name), *closure([*member.requirements, *extras])} | core
+        found = core | shared if shared <= needed else core
+        groups[shared <= needed].append((member.path, member.package, folders(needed - found)))
+    bases = (
+        {"folders": folders(core), "packages": ["orchestrion"]},
+        {"folders": folders(shared - core), "packages": SHARED},
     )
     done = subprocess.run(
-        [environment.python, "-W", "error::UserWarning", "-c", script],
+        [sys.executable, "-IS", "-W", "error::UserWarning", "-c", IMPORTER],
+        input=json.dumps(list(zip(bases, groups, strict=True))),
         capture_output=True,
         text=True,
         check=False,
-        cwd=tmp_path,
+        cwd=place,
         env=variables(),
-        timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 1
+    return dict(json.loads(line) for line in done.stdout.splitlines())
+
+
+@every_member
+def test_a_wheel_imports_with_only_what_it_declares(member: Member, import_errors: Errors) -> None:
+    assert import_errors[member.path] == ""
 
 
 def _installed(name: str) -> bool:
@@ -117,21 +165,36 @@ def _installed(name: str) -> bool:
     return True
 
 
-def _link(name: str, packages: Path) -> None:
-    """Makes an installed distribution appear in another folder, by links to its top entries."""
+def _visible(name: str, place: Path, wheel: Path | None) -> str:
+    """Return a folder for `sys.path` that shows one distribution, and no other.
+
+    It holds what is in the wheel, or else links to the top entries of what is installed.
+    """
+    folder = place / name
+    if folder.exists():
+        return str(folder)
+    folder.mkdir()
+    if wheel is not None:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)  # all that pip does with a pure wheel, sooner
+        return str(folder)
     home = Path(str(distribution(name).locate_file("")))
-    tops = {
-        file.parts[0] for file in files(name) or () if file.parts[0] not in ("..", "__pycache__")
-    }
+    tops = {file.parts[0] for file in files(name) or ()} - {"..", "__pycache__"}
     for top in tops:
-        link = packages / top
-        if not link.exists():
-            link.symlink_to(home / top)
+        (folder / top).symlink_to(home / top)
+    return str(folder)
 
 
 def test_an_undeclared_dependency_would_be_noticed(tmp_path: Path) -> None:
-    environment = Environment(tmp_path / "venv")
-    _link("attrs", environment.packages)
-    environment.run(environment.python, "-c", "import attrs")
-    missing = "import importlib.util as u, sys; sys.exit(u.find_spec('pluggy') is None)"
-    environment.run(environment.python, "-c", missing, code=1)
+    folder = _visible("attrs", tmp_path, None)
+    for package, error in (("attrs", ""), ("pluggy", "No module named 'pluggy'")):
+        base: dict[str, list[str]] = {"folders": [], "packages": []}
+        done = subprocess.run(
+            [sys.executable, "-IS", "-c", IMPORTER],
+            input=json.dumps([[base, [["member", package, [folder]]]]]),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        [(_, message)] = map(json.loads, done.stdout.splitlines())
+        assert error in message if error else message == ""

@@ -59,8 +59,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = {
         "baselines": ["single", "self-consistency", "random"],
         "aggregator": "head",
-        "evaluations": 240,
-        "population": 24,
+        "evaluations": 120,
+        "finalists": 6,
+        "fresh": 80,
         "held_out": 120,
     }
     task = {"use": "jury", "train": 60, "validation": 120, "test": 40}
@@ -344,7 +345,7 @@ def test_an_unfinished_search_has_no_front_to_draw(tmp_path: Path) -> None:
 def test_parallel_and_serial_and_resumed_runs_are_the_same_bit_for_bit(
     strategy: str, tmp_path: Path
 ) -> None:
-    settings = {"strategy": strategy, "evaluations": 36, "candidates": 16, "problems": 8}
+    settings = {"strategy": strategy, "evaluations": 36, "candidates": 16, "problems": 6}
 
     def given(concurrency: int) -> Any:
         return config(settings, run={"concurrency": concurrency})

@@ -23,7 +23,7 @@ from tests.plugins.improve.support import (
     train,
 )
 
-SEEDS = 5
+SEEDS = 3
 
 
 def habits_of(run: Path, role: str = "anna") -> dict[str, Any]:
@@ -206,7 +206,7 @@ def test_habits_that_the_config_gives_stay(tmp_path: Path) -> None:
 
 
 def test_parallel_and_serial_and_resumed_runs_are_the_same_bit_for_bit(tmp_path: Path) -> None:
-    settings = {"iterations": 3, "every": 2, "pairs": 84}
+    settings = {"iterations": 3, "every": 2, "pairs": 24}
 
     def given(concurrency: int) -> Any:
         return config(settings, run={"concurrency": concurrency}, models=_coach(*HABITS))

@@ -44,7 +44,8 @@ def rate(run: Path) -> float:
 def test_the_front_finds_what_a_search_from_the_best_text_misses(tmp_path: Path) -> None:
     def successes(choose: str) -> int:
         """Return how many runs find both lessons."""
-        runs = [train(given({"choose": choose}, seed=n), tmp_path / choose / str(n)) for n in SEEDS]
+        settings = {"choose": choose, "pairs": 40}
+        runs = [train(given(settings, seed=n), tmp_path / choose / str(n)) for n in SEEDS]
         return sum(rate(run) == pytest.approx(0.9) for run in runs)
 
     assert successes("front") >= 4
@@ -113,7 +114,7 @@ def test_lineages_that_are_good_at_different_problems_are_merged(tmp_path: Path)
 
 
 def test_resumed_runs_are_the_same_bit_for_bit(tmp_path: Path) -> None:
-    settings = {"iterations": 2, "evaluations": 120, "pairs": 40}
+    settings = {"iterations": 2, "evaluations": 60, "pairs": 24}
     whole = result(train(given(settings), tmp_path / "whole"))
     train(given(settings), tmp_path / "cut", until=1)
     assert result(train(given(settings), tmp_path / "cut")) == whole

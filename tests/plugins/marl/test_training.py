@@ -26,7 +26,7 @@ from orchestrion import (
 from orchestrion.config import from_data
 from tests.plugins.marl.support import MODEL, SIZES, Trained, config, tensors, train
 
-WARM = {"episodes": 192, "steps": 120, "batch": 64}
+WARM = {"episodes": 16, "steps": 30, "batch": 16}
 WIDER = {**MODEL, "architecture": {**SIZES, "width": 32}}
 
 
@@ -37,7 +37,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         folder / "run",
         config(
             dict.fromkeys("vsa", WIDER),
-            warm=WARM,
+            warm={"episodes": 192, "steps": 120, "batch": 64},
             iterations=14,
             problems=8,
             group=8,
@@ -219,8 +219,7 @@ def test_one_line_of_config_selects_how_agents_share_weights(tmp_path: Path, var
 
 
 def test_the_divergence_is_measured_from_the_weights_of_the_previous_stage(tmp_path: Path) -> None:
-    warm = {**WARM, "steps": 30}
-    data = config(warm=warm, kl={"weight": 0.01}, optimizer={"learning_rate": 1e-9}, iterations=1)
+    data = config(warm=WARM, kl={"weight": 0.01}, optimizer={"learning_rate": 1e-9}, iterations=1)
     run = train(tmp_path / "run", data)
     # From the random weights before `sft` it would be some nats.
     assert abs(run.metrics[-1]["answerer/kl"]) < 1e-4

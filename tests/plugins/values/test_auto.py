@@ -117,10 +117,11 @@ def test_an_interrupted_run_resumes_with_equal_results(tmp_path: Path, use: str)
             if iteration == 1:
                 raise KeyboardInterrupt
 
-    asyncio.run(train(config(use=use), tmp_path / "whole"))
+    given = config(use=use)
+    asyncio.run(train(given, tmp_path / "whole"))
     with pytest.raises(BaseException):  # noqa: B017
-        asyncio.run(train(config(use=use), tmp_path / "cut", Cut()))
-    asyncio.run(train(config(use=use), tmp_path / "cut"))
+        asyncio.run(train(given, tmp_path / "cut", Cut()))
+    asyncio.run(train(given, tmp_path / "cut"))
     with RunReader(tmp_path / "whole") as whole, RunReader(tmp_path / "cut") as cut:
         assert [s.metrics for s in whole.iterations()] == [s.metrics for s in cut.iterations()]
         assert len(whole.iterations()) > 2
