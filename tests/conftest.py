@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import warm
-from tests.parallel import Parallel, add_option, number_of_processes
 
 # As many tests run at once as there are processors: libraries that start threads of their own for
 # each would only make them wait for each other.
@@ -38,22 +37,16 @@ LONG = (
 """Whose files take long; none of them must be what one processor is left with at the end."""
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    add_option(parser)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return one more than there are processors: many tests wait for processes of theirs."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else 2
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    processes = number_of_processes(config)
-    config.pluginmanager.register(Parallel(processes))
-    if processes > 1 and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        warm.start()  # it gets ready while tests are collected, and serves all processes
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop() -> None:
-    """Wait for what all processes are to share."""
-    if warm.start.cache_info().currsize:
-        assert warm.start().address
+    """Begin to import what commands need, once for all workers, while they collect the tests."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if whole and getattr(config.option, "tx", None):  # this process hands out tests to workers
+        os.environ[warm.SHARED] = warm.start()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,7 +1,7 @@
 """The command line in processes of its own that start in no time.
 
-`python -m orchestrion` spends most of a short command on imports. Here one process a test worker
-has imported everything, and forks for each command: a real process, with its own exit code,
+`python -m orchestrion` spends most of a short command on imports. Here one process has
+imported everything, and forks for each command: a real process, with its own exit code,
 signals and files, that can be killed. What hangs on a cold start (how little is imported, that
 nothing is missing, another hash seed) is for tests that start Python themselves.
 """
@@ -19,16 +19,21 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-__all__ = ["Command", "put_on_path", "run", "start"]
+__all__ = ["SHARED", "Command", "put_on_path", "run", "start"]
 
+SHARED = "WARM_COMMANDS"
+"""The environment variable with the address of a process that several test workers share."""
 _HERE = Path(__file__).resolve()
+_PATIENCE = 120.0
+"""Seconds that the process gets for its imports."""
 
 
 class Command:
@@ -76,8 +81,7 @@ class Command:
                     files.append(null.fileno())
                 else:
                     files.append(target if isinstance(target, int) else target.fileno())
-            self._link = socket.socket(socket.AF_UNIX)
-            self._link.connect(server or start().address)
+            self._link = _connected(server or start())
             body = json.dumps(order).encode()
             socket.send_fds(self._link, [len(body).to_bytes(8, "big")], files)
             self._link.sendall(body)
@@ -163,49 +167,47 @@ def run(
 
 def put_on_path(folder: Path) -> None:
     """Write a program `orchestrion` for shells to find: it has its command carried out here."""
-    words = shlex.join([sys.executable, "-IS", str(_HERE), "--ask", start().address])
+    words = shlex.join([sys.executable, "-IS", str(_HERE), "--ask", start()])
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "orchestrion"
     program.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
 
 
-class _Server:
-    """The process that forks; it may still be importing."""
-
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="warm-")
-        self._address = f"{self._folder.name}/socket"
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", str(_HERE), self._address],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        atexit.register(self._end)
-
-    @cached_property
-    def address(self) -> str:
-        """Where it takes orders; waits until it does."""
-        assert self._process.stdout is not None
-        ready = self._process.stdout.readline()
-        assert ready == b"ready\n", "the process that starts commands has failed"
-        self._process.stdout.close()
-        return self._address
-
-    def _end(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()  # which it takes for the end
-        self._process.wait()
-        self._folder.cleanup()
+def _connected(address: str) -> socket.socket:
+    """Connect to the process that forks, as soon as it has imported everything."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        link = socket.socket(socket.AF_UNIX)
+        try:
+            link.connect(address)
+            return link
+        except (FileNotFoundError, ConnectionRefusedError):
+            link.close()
+            assert time.monotonic() < until, "the process that starts commands has failed"
+            time.sleep(0.05)
 
 
 @cache
-def start() -> _Server:
-    """Return this process's server, which is started if it is not there yet.
+def start() -> str:
+    """Return the address of the process that forks: a shared one, or one that is started here.
 
-    Processes that are forked afterwards share it.
+    It may still be importing.
     """
-    return _Server()
+    if SHARED in os.environ:
+        return os.environ[SHARED]
+    folder = tempfile.TemporaryDirectory(prefix="warm-")
+    address = f"{folder.name}/socket"
+    process = subprocess.Popen([sys.executable, "-P", str(_HERE), address], stdin=subprocess.PIPE)
+
+    def end() -> None:
+        assert process.stdin is not None
+        process.stdin.close()  # which it takes for the end
+        process.wait()
+        folder.cleanup()
+
+    atexit.register(end)
+    return address
 
 
 # ---------------------------------------------------------------------------- the server
@@ -294,7 +296,6 @@ def _serve(address: str) -> _Order | None:
         listener.listen(64)
         for stream in (sys.stdin, listener, waking):
             selector.register(stream, selectors.EVENT_READ)
-        print("ready", flush=True)
         while True:
             ready = [key.fileobj for key, _ in selector.select()]
             if waking in ready:
