@@ -215,6 +215,7 @@ def start() -> str:
 
 _COLD = {
     "orchestrion_a2a",
+    "orchestrion_inspect",
     "orchestrion_langgraph",
     "orchestrion_local",
     "orchestrion_openai_agents",
