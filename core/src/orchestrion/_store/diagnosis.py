@@ -117,7 +117,8 @@ def _cut_off(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
             WARNING,
             f"{share:.0%} of the evaluated episodes were ended by a limit or the budget; such an "
             "episode never counts as solved",
-            "raise `limits.turns`: the policy needs a decision more to stop than it has turns",
+            "let the policy end an episode (`stop: true` in `neural`, or an agent such as "
+            "`terminator`), and raise `limits.turns`: stopping takes a decision more",
         )
 
 
