@@ -130,6 +130,20 @@ class Pays(Agent):
         return Output(view.problem.text)
 
 
+@frozen
+class Unpriced(Agent):
+    """Answers at a price that it does not know."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Return the problem's text."""
+
+        async def ask() -> Answer:
+            return Answer("done", Usage(1, 30, 20, float("nan")))
+
+        await calls.run(Request("unpriced", view.problem.text), ask)
+        return Output(view.problem.text)
+
+
 def config(folder: Path, name: str, agents: Mapping[str, Any], **more: Any) -> str:
     """Write a config whose agents act one after the other; return its path."""
     own = "tests.plugins.serve.support"

@@ -32,6 +32,7 @@ def teams(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         config(folder, "echo", {"only": "Says"}),
         config(folder, "dear", {"first": "Says", "second": "Waits"}),
         config(folder, "paid", {"only": "Pays"}),
+        config(folder, "unpriced", {"only": "Unpriced"}),
     ]
 
 
@@ -171,6 +172,8 @@ def test_a_request_bounds_its_own_time_and_cost_within_the_servers(server: Serve
     assert ask(server, "dear", x_orchestrion_timeout="0.05")[:2] == (504, "timeout")
     assert GATE.cancelled.wait(WAIT)
     assert ask(server, x_orchestrion_max_usd="5")[0] == 200
+    assert ask(server, "unpriced", x_orchestrion_max_usd="5")[:2] == (402, "unknown_price")
+    assert server.record()["usd"] is None
     for wrong in ("0", "-1", "nan", "1e9", "a", "1 2"):
         assert ask(server, x_orchestrion_timeout=wrong)[0] == 400
 

@@ -36,6 +36,7 @@ from orchestrion_serve.episodes import answer_of, line_of
 from orchestrion_serve.exchange import as_json, refused
 from orchestrion_serve.hosted import Exchange, Site, exchange_of, logged, rpc_error
 from orchestrion_serve.refusals import Refusal, wrong
+from orchestrion_serve.requests import usage_data
 
 __all__ = ["agent_app", "card_app"]
 
@@ -272,14 +273,9 @@ def _artifact(exchange: Exchange, text: str) -> a2a.TaskArtifactUpdateEvent:
 
 def _metadata(exchange: Exchange, episode: Episode) -> dict[str, Any]:
     """Return what the protocol has no field for."""
-    usage = {
-        "input_tokens": episode.usage.input_tokens,
-        "output_tokens": episode.usage.output_tokens,
-        "usd": episode.usage.usd,
-    }
     reason = "length" if episode.status is Status.LIMIT else "stop"
-    own = {"episode": exchange.call.episode, "finish_reason": reason, "usage": usage}
-    return {"orchestrion": own}
+    own = {"episode": exchange.call.episode, "finish_reason": reason}
+    return {"orchestrion": {**own, "usage": usage_data(episode.usage)}}
 
 
 def _error(refusal: Refusal) -> A2AError:

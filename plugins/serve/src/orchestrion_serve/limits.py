@@ -65,6 +65,11 @@ class Account:
         self._turns: deque[tuple[float, int]] = deque()
         self._tokens = 0
 
+    @property
+    def counts_money(self) -> bool:
+        """Return whether a limit is in US dollars."""
+        return self._limits.usd is not None or self._limits.usd_a_day is not None
+
     def admit(self) -> None:
         """Count a request.
 

@@ -38,7 +38,7 @@ from orchestrion.runs import Trained
 from orchestrion_serve.episodes import Episodes, answer_of, line_of
 from orchestrion_serve.hosted import Exchange, Site, exchange_of, logged
 from orchestrion_serve.refusals import Refusal, encodable, wrong
-from orchestrion_serve.requests import Call, Log, Settings
+from orchestrion_serve.requests import Call, Log, Settings, usage_data
 
 __all__ = ["StdioTools", "http_app"]
 
@@ -65,7 +65,7 @@ OUTPUT = {
             "properties": {
                 "input_tokens": {"type": "integer"},
                 "output_tokens": {"type": "integer"},
-                "usd": {"type": "number"},
+                "usd": {"type": ["number", "null"], "description": "null: not known."},
             },
             "required": ["input_tokens", "output_tokens", "usd"],
         },
@@ -197,16 +197,11 @@ async def _asked(
 
 
 def _output(call: Call, episode: Episode) -> dict[str, Any]:
-    usage = episode.usage
     return {
         "answer": answer_of(episode),
         "finish_reason": "length" if episode.status is Status.LIMIT else "stop",
         "episode": call.episode,
-        "usage": {
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "usd": usage.usd,
-        },
+        "usage": usage_data(episode.usage),
     }
 
 

@@ -50,7 +50,7 @@ class Metrics:
         if model:
             self._of(self._seconds, model).observe(record["seconds"])
             self._of(self._tokens, model).inc(record["tokens"])
-            if record["usd"] > 0:  # not NaN, where no price is known
+            if record["usd"]:  # not None, where a price is not known
                 self._of(self._usd, model).inc(record["usd"])
         self._log(record)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from ipaddress import ip_address
+from math import isnan
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -47,6 +48,17 @@ class Settings:
     max_body: int = 1_000_000
     drain: float = 30.0
     max_usd: float | None = None
+
+
+def known(usd: float) -> float | None:
+    """Return a sum of money; None for NaN, which JSON lacks: a price in it is not known."""
+    return None if isnan(usd) else usd
+
+
+def usage_data(usage: Usage) -> dict[str, float | None]:
+    """Return what a team took, for protocols that have no fields of their own for it."""
+    tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+    return {**tokens, "usd": known(usage.usd)}
 
 
 class Call:
@@ -89,9 +101,18 @@ class Call:
         self.usage = self.usage + usage
         if self.account is not None:
             self.account.charge(usage)
-        if self.usd is not None and self.usage.usd > self.usd and self.refuse is not None:
+        if self.refuse is None:
+            return
+        if self.usd is not None and self.usage.usd > self.usd:
             message = f"the episode took more than {self.usd:g} US dollars"
             self.refuse(failed(message, 402, "cost_limit"))
+        limited = self.usd is not None or (self.account is not None and self.account.counts_money)
+        if limited and isnan(self.usage.usd):
+            message = (
+                "what the team took is not known, so that a limit in US dollars cannot hold; its "
+                "owner has to give its models a `price`"
+            )
+            self.refuse(failed(message, 402, "unknown_price"))
 
     def finish(self, status: int, code: str = "") -> None:
         """Log the request: no contents, and no text that the client chose."""
@@ -106,7 +127,7 @@ class Call:
                 "error": code or None,
                 "seconds": round(time.perf_counter() - self._started, 4),
                 "tokens": self.usage.input_tokens + self.usage.output_tokens,
-                "usd": self.usage.usd,
+                "usd": known(self.usage.usd),
             }
         )
 
