@@ -119,7 +119,7 @@ PUBLIC = {
     """.split(),
     "orchestrion.cli": """
         Main Options answer block_option emit find_config in_loop json_option main note options
-        override_option table
+        override_option stopped_by_signals table
     """.split(),
 }
 

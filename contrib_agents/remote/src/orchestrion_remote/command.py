@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from orchestrion import Secret, UsageError
-from orchestrion.cli import block_option, in_loop, note, options, override_option
+from orchestrion.cli import (
+    block_option,
+    in_loop,
+    note,
+    options,
+    override_option,
+    stopped_by_signals,
+)
 
 if TYPE_CHECKING:
-    import asyncio
-
     from orchestrion_remote.server import Settings
 
 __all__ = ["agent_server"]
@@ -112,7 +114,7 @@ async def _serve(
     async with open_run(target, overrides, block) as trained:
         for line in trained.notes:
             note(line)
-        with _signals(stop):
+        with stopped_by_signals(stop):
             async with serving(trained, names, host, port, http_port, settings) as server:
                 shown = f"[{host}]" if ":" in host else host
                 places = f"gRPC at {shown}:{server.grpc_port}"
@@ -122,29 +124,3 @@ async def _serve(
                 note(f"serving {', '.join(server.agents.names)}: {places}")
                 await stop.wait()
                 note("stopping: no new requests")
-
-
-@contextmanager
-def _signals(stop: asyncio.Event) -> Iterator[None]:
-    """Set the event at the first SIGTERM or Ctrl-C; the next one does what it did before."""
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    before: dict[int, Any] = {}
-
-    def restore() -> None:
-        while before:
-            number, handler = before.popitem()
-            signal.signal(number, handler)
-
-    def stopping(number: int, frame: object) -> None:
-        restore()
-        loop.call_soon_threadsafe(stop.set)
-
-    with suppress(ValueError):  # not in the main thread
-        for number in (signal.SIGTERM, signal.SIGINT):
-            before[number] = signal.signal(number, stopping)
-    try:
-        yield
-    finally:
-        restore()

@@ -12,9 +12,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -76,6 +76,30 @@ def _nudged(number: int, frame: FrameType | None) -> None:
 
 def _ignore(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     return
+
+
+@contextmanager
+def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
+    """Set the event at the first SIGTERM or Ctrl-C; the next one does what it did before."""
+    loop = asyncio.get_running_loop()
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        while before:
+            number, handler = before.popitem()
+            signal.signal(number, handler)
+
+    def stopping(number: int, frame: object) -> None:
+        restore()
+        loop.call_soon_threadsafe(stop.set)
+
+    with suppress(ValueError):  # not in the main thread
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before[number] = signal.signal(number, stopping)
+    try:
+        yield
+    finally:
+        restore()
 
 
 class _Supervisor:

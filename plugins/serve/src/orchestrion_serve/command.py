@@ -22,6 +22,7 @@ from orchestrion.cli import (
     note,
     options,
     override_option,
+    stopped_by_signals,
 )
 from orchestrion_serve.use_options import open_uses, use_options
 
@@ -198,7 +199,7 @@ async def _serve(
         _notes(teams)
         uses = await open_uses(stack, teams, use, overrides, block)
         stop = asyncio.Event()
-        with _signals(stop), _reload_on_hangup(teams):
+        with stopped_by_signals(stop), _reload_on_hangup(teams):
             async with serving(teams, host, port, settings, keys, log, uses) as server:
                 note(f"serving {', '.join(teams)} at {server.address}/v1")
                 waiting = asyncio.create_task(stop.wait())
@@ -230,7 +231,7 @@ async def _serve_stdio(
         teams = await open_teams(stack, targets, overrides, block)
         _notes(teams)
         stop = asyncio.Event()
-        with _signals(stop):
+        with stopped_by_signals(stop):
             tools = StdioTools(teams, settings, log)
             note(f"serving {', '.join(teams)} by MCP on standard input and output")
             working = asyncio.create_task(tools.serve())
@@ -246,32 +247,6 @@ def _notes(teams: Mapping[str, Trained]) -> None:
     for name, team in teams.items():
         for line in team.notes:
             note(f"{name}: {line}")
-
-
-@contextmanager
-def _signals(stop: asyncio.Event) -> Iterator[None]:
-    """Set the event at the first SIGTERM or Ctrl-C; the next one does what it did before."""
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    before: dict[int, Any] = {}
-
-    def restore() -> None:
-        while before:
-            number, handler = before.popitem()
-            signal.signal(number, handler)
-
-    def stopping(number: int, frame: object) -> None:
-        restore()
-        loop.call_soon_threadsafe(stop.set)
-
-    with suppress(ValueError):  # not in the main thread
-        for number in (signal.SIGTERM, signal.SIGINT):
-            before[number] = signal.signal(number, stopping)
-    try:
-        yield
-    finally:
-        restore()
 
 
 @contextmanager
