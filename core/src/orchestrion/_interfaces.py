@@ -642,7 +642,11 @@ class Session(Protocol):
         ...
 
     async def finish(self, branch: Branch) -> Episode:
-        """The branch as a completed, verified and rewarded episode."""
+        """The branch as a completed, verified and rewarded episode.
+
+        Episodes are numbered in the order of these calls. Call it in an order that does not hang
+        on how long agents take, or a replay numbers them otherwise: extend all, then finish all.
+        """
         ...
 
     def calls(self, key: Key) -> Calls:

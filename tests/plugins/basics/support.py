@@ -49,15 +49,35 @@ def opened(policy: Any, roster: tuple[Member, ...] = TEAM) -> Any:
     return asyncio.run(enter())
 
 
+class Dawdles(Agent):
+    """Says how much it was shown; takes its time, differently with another key."""
+
+    def __init__(self, times: Key) -> None:
+        self.times = times
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        for _ in range(int(20 * self.times.child(key.hex()).uniform())):
+            await asyncio.sleep(0)
+        return Output(str(len(view.turns)), usage=Usage(cost=1.0))
+
+
 def trained(policy: Any, trainer: Any, task: Task, turns: int = 5) -> tuple[Any, int]:
     """The policy's runtime after training with the agents a, b and c, and the episodes it took."""
+    runtime, session = session_of(policy, trainer, task, Costs(), turns)
+    return runtime, session.trained_on
+
+
+def session_of(
+    policy: Any, trainer: Any, task: Task, agent: Agent, turns: int = 5
+) -> tuple[Any, EngineSession]:
+    """The policy's runtime after training with three such agents, and the session."""
     runtime = opened(policy)
-    agents = {member.name: Costs() for member in TEAM}
+    agents = {member.name: agent for member in TEAM}
     engine = engine_for(agents, runtime, task, OutcomeMinusCost(0.05), EpisodeLimits(turns=turns))
     session = EngineSession(engine, "0/0", Key(1), Key(2))
     asyncio.run(trainer.iterate(0, session))
     engine.close()
-    return runtime, session.trained_on
+    return runtime, session
 
 
 def refuses(trainer: Any, other: Any, policy: str) -> None:

@@ -10,6 +10,7 @@ from orchestrion_basics.by_category import BestByCategory, ByCategory, ChainByCa
 from orchestrion_basics.halving import Halving
 from orchestrion_basics.nearest import Nearest, NearestTrainer, hashed
 from orchestrion_basics.policies import Sequence
+from orchestrion_basics.search import BestSequence
 
 from orchestrion import (
     Calls,
@@ -26,7 +27,7 @@ from orchestrion import (
     Turn,
     choice_name,
 )
-from tests.plugins.basics.support import opened, trained
+from tests.plugins.basics.support import Dawdles, opened, session_of, trained
 
 KEYS = {"left": "a", "right": "ba", "rare": "b"}
 """By category, whom a door wants to hear, in order."""
@@ -166,3 +167,23 @@ def test_hashed_words_are_as_long_as_one_and_do_not_depend_on_case() -> None:
     assert sum(x * x for x in hashed("pay the bill")) == pytest.approx(1)
     assert hashed("Pay the BILL") == hashed("pay the bill") != hashed("pay a bill")
     assert not any(hashed(""))
+
+
+@pytest.mark.parametrize(
+    ("policy", "trainer"),
+    [
+        (ByCategory(), ChainByCategory(length=2, least=2)),
+        (Sequence(), BestSequence(length=2, problems=4)),
+        (Sequence(), Halving(episodes=40, length=2)),
+        (Nearest(), NearestTrainer(episodes=40)),
+    ],
+    ids=["by-category", "best-sequence", "halving", "nearest"],
+)
+def test_how_long_agents_take_changes_no_episode_and_no_number_of_one(
+    policy: Any, trainer: Any
+) -> None:
+    one, other = (
+        session_of(policy, trainer, Doors(), Dawdles(Key(seed)))[1].episodes for seed in (1, 2)
+    )
+    assert len(one) > 20
+    assert one == other

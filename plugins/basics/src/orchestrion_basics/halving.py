@@ -21,7 +21,7 @@ from attrs import frozen
 from orchestrion import (
     JSON,
     Activation,
-    Episode,
+    Branch,
     Key,
     Meta,
     Metrics,
@@ -73,7 +73,10 @@ class Halving(OneIteration):
             each = max(1, self.episodes // (rounds * len(arms)))
             met = [pair for _, pair in zip(range(each), problems, strict=False)]
             jobs = [(arm, problem, key) for arm in arms for problem, key in met]
-            episodes = await asyncio.gather(*(play(session, *job) for job in jobs))
+            # Episodes are numbered as they are finished: all together, in an order that the time
+            # which agents take does not change.
+            branches = await asyncio.gather(*(play(session, *job) for job in jobs))
+            episodes = await asyncio.gather(*(session.finish(branch) for branch in branches))
             for (arm, _, _), episode in zip(jobs, episodes, strict=True):
                 if episode.reward is not None:
                     rewards[arm].append(episode.reward.total)
@@ -108,17 +111,15 @@ def _sequence(
     return (*steps, random.choice(known))
 
 
-async def play(
-    session: Session, steps: Sequence[Activation], problem: Problem, key: Key
-) -> Episode:
-    """Return one episode of a fixed sequence; steps that the task does not allow are left out."""
+async def play(session: Session, steps: Sequence[Activation], problem: Problem, key: Key) -> Branch:
+    """Return where a fixed sequence leads; steps that the task does not allow are left out."""
     branch = session.begin(problem, key)
     for depth, step in enumerate(steps):
         if ended(branch):
             break
         if not is_blocked(step, branch.step.observation):
             branch = await session.extend(branch, [step], key.child(depth))
-    return await session.finish(branch)
+    return branch
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -131,6 +131,9 @@ class BestSequence(OneIteration):
                     if not candidate.over and self._may_use(candidate, option)
                 )
             )
+            # Episodes are numbered as they are finished: all together, in an order that the time
+            # which agents take does not change.
+            grown = await asyncio.gather(*(_valued(session, candidate) for candidate in grown))
             # sorted() is stable: equal rewards keep roster order.
             ranked = sorted(grown, key=lambda candidate: -candidate.promise)
             beam = ranked[: self.beam]
@@ -168,8 +171,7 @@ class BestSequence(OneIteration):
         branches = await asyncio.gather(
             *(extend(b, k) for b, k in zip(candidate.branches, candidate.keys, strict=True))
         )
-        steps = (*candidate.steps, option)
-        return await _valued(session, Candidate(steps, tuple(branches), candidate.keys))
+        return Candidate((*candidate.steps, option), tuple(branches), candidate.keys)
 
 
 @frozen
