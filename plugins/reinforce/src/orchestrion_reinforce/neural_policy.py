@@ -130,16 +130,16 @@ class NeuralPolicy(Reading):
         """
         decisions, greedy = [], self.settings.greedy
         for look, situation, key in zip(self._look(situations), situations, keys, strict=True):
-            total = look.below[-1]
-            if greedy and not situation.training:
-                place = look.logp.index(max(look.logp))
-                best = self._decision(look, place) if total else STUCK
-                decisions.append(replace(best, logp=0.0))  # nothing was drawn
-                continue
+            total, drawn = look.below[-1], not greedy or situation.training
             # Strictly below the last sum, so that a choice of weight 0 is never hit.
-            place = bisect_right(look.below, key.uniform() * total)
+            place = (
+                bisect_right(look.below, key.uniform() * total)
+                if drawn
+                else look.logp.index(max(look.logp))
+            )
             known = look.decisions.get(place)
-            decisions.append(known or (self._decision(look, place) if total else STUCK))
+            decision = known or (self._decision(look, place) if total else STUCK)
+            decisions.append(decision if drawn else replace(decision, logp=0.0))
         return decisions
 
     def _decision(self, look: _Distribution, place: int) -> Decision:
