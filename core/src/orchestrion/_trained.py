@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 
 from attrs import Factory, frozen
@@ -45,6 +46,7 @@ class Trained:
         notes: what a person should know, e.g. that a damaged checkpoint was skipped.
         trained_on: by contender of a report, how many episodes it was trained with.
         shared: answers of earlier runs.
+        version: tells apart what was opened: a digest of the config and its checkpoint.
     """
 
     def __init__(
@@ -54,8 +56,9 @@ class Trained:
         notes: Sequence[str] = (),
         trained_on: Mapping[str, int] | None = None,
         shared: SharedAnswers | None = None,
+        version: str = "",
     ) -> None:
-        self.components, self.directory = components, directory
+        self.components, self.directory, self.version = components, directory, version
         self.config, self.opened = components.config, components.opened
         self.trained_on = trained_on or {}
         self.notes = tuple(notes)
@@ -140,6 +143,8 @@ class FoundRun:
     trained_on: Mapping[str, int] = Factory(dict)
     """By contender of a report, with how many episodes it was trained."""
     notes: Sequence[str] = ()
+    version: str = ""
+    """A digest of the config and the checkpoint."""
 
 
 def find(target: str | Path, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> FoundRun:
@@ -149,7 +154,7 @@ def find(target: str | Path, overrides: Sequence[str] = (), block: Sequence[str]
     config = load(path, overrides, block=block)
     notes = config.plugins.notes()
     if directory is None:
-        return FoundRun(config, notes=notes)
+        return FoundRun(config, notes=notes, version=_version(config, None))
     with RunReader(directory) as reader:
         _check_unchanged(path, reader, block)
         restored = reader.usable()
@@ -160,8 +165,16 @@ def find(target: str | Path, overrides: Sequence[str] = (), block: Sequence[str]
         raise UsageError(
             f"{directory}: the run has no checkpoint yet; `orchestrion resume` continues it"
         )
+    version = _version(config, restored.path)
     notes += restored.notes()
-    return FoundRun(config, directory, checkpoint, states, trained_on, notes)
+    return FoundRun(config, directory, checkpoint, states, trained_on, notes, version)
+
+
+def _version(config: Config, checkpoint: Path | None) -> str:
+    digest = sha256(config.digest.encode())
+    if checkpoint is not None:
+        digest.update(checkpoint.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 @asynccontextmanager
@@ -192,7 +205,7 @@ async def open_run(
         load_states(components.opened, found.states)
         name = config.run.cache
         shared = None if name is None else stack.enter_context(SharedAnswers(name))
-        trained = Trained(components, found.directory, notes, trained_on, shared)
+        trained = Trained(components, found.directory, notes, trained_on, shared, found.version)
         try:
             async with trained.calls.budget.deadline():
                 yield trained

@@ -168,7 +168,7 @@ speakers:
     use: scripted
     lines:
       - {tool: calculate, arguments: {expression: 20 + 22}}
-      - {text: It is 42.}
+      - {text: It was not allowed.}
 models:
   main: {use: offline, speaker: script}
 tools:
@@ -180,7 +180,7 @@ policy: {use: sequence, steps: [boss, solver]}
 """
 
 
-def test_the_person_at_the_terminal_approves_and_writes(tmp_path: Path) -> None:
+def test_the_person_at_the_terminal_writes_and_approves_only_what_was_shown(tmp_path: Path) -> None:
     (tmp_path / "team.yaml").write_text(CONFIG)
     leader, follower = pty.openpty()
 
@@ -194,9 +194,12 @@ def test_the_person_at_the_terminal_approves_and_writes(tmp_path: Path) -> None:
             stdout=asyncio.subprocess.PIPE,
         )
         assert process.stdout is not None
-        # Both lines at once: what was read beyond the first is kept.
+        out = (await process.stdout.readuntil(b"it is your turn:")).decode()
+        # A line too many: it answers no question that comes later.
         os.write(leader, b"Take your time.\nyes\n")
-        out = (await process.stdout.read()).decode()
+        out += (await process.stdout.readuntil(b"Allow it?")).decode()
+        os.write(leader, b"no\n")
+        out += (await process.stdout.read()).decode()
         assert await process.wait() == 0, out
         return out
 
@@ -208,7 +211,7 @@ def test_the_person_at_the_terminal_approves_and_writes(tmp_path: Path) -> None:
     assert "boss, it is your turn:" in out
     assert "Take your time." in out
     assert 'solver wants to call calculate with {"expression":"20 + 22"}' in out
-    assert "It is 42." in out
+    assert "It was not allowed." in out
 
 
 def test_training_with_a_person_is_refused_before_anything_is_asked(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def test_a_dollar_budget_refuses_a_model_without_price(
     path = CallPath(Budget(Caps(usd=1.0)), retry=QUICK)
     with (
         ModelService(reply(200, api.good())) as server,
-        pytest.raises(BudgetError, match=r"give the model's `?price"),
+        pytest.raises(BudgetError, match=r"give its `?price"),
     ):
         ask(api.settings(server.url), path=path)
     assert server.seen == []

@@ -131,6 +131,15 @@ class Pays(Agent):
 
 
 @frozen
+class Silent(Agent):
+    """Always fails."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Raise ValueError."""
+        raise ValueError("nothing to say")
+
+
+@frozen
 class Unpriced(Agent):
     """Answers at a price that it does not know."""
 

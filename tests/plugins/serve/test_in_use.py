@@ -23,7 +23,7 @@ from orchestrion_serve.in_use import UseSettings
 
 from orchestrion import Key
 from orchestrion.cli import main
-from tests.plugins.serve.support import WAIT, served
+from tests.plugins.serve.support import WAIT, config, served
 from tests.plugins.serve.users import Client, Desk, use
 from tests.workspace import ROOT
 
@@ -79,6 +79,21 @@ def test_the_whole_circle(desk: Desk, tmp_path: Path) -> None:
     assert [step.step for step in log.steps] == ["serving", "canary", "promoted"]
     _, text = command("serve-log", "logs/desk")
     assert f"promoted: {new}" in text
+
+
+def test_an_answer_that_is_not_given_scores_nothing_so_that_no_version_gains_by_it(
+    tmp_path: Path,
+) -> None:
+    team = config(tmp_path, "mute", {"only": "Silent"})
+    with served(team, use=UseSettings(tmp_path / "logs")) as server:
+        client = Client(server.address)
+        body = {"model": "mute", "messages": [{"role": "user", "content": "hi"}]}
+        assert client.post("/v1/chat/completions", body)[0] == 502
+        client.close()
+    log = read(tmp_path / "logs" / "mute")
+    [request] = log.served.values()
+    assert request.status == "failed"
+    assert log.feedback[request.served].score == 0.0
 
 
 def test_feedback_late_missing_repeated_corrected_and_forged(desk: Desk, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Literal, Protocol
 
@@ -98,8 +98,23 @@ class _Terminal(Person):
     async def answer(self, question: Question) -> str | None:
         from orchestrion.cli import note
 
+        _forget(sys.stdin.fileno())
         note(question.text)
         return await _line(sys.stdin.fileno())
+
+
+def _forget(file: int) -> None:
+    """Drop what was typed before a question was shown: it answers something else."""
+    global _rest
+    import termios
+
+    if dropped := _rest.decode(errors="replace").strip():
+        from orchestrion.cli import note
+
+        note(f"left out, since an answer is one line: {dropped!r:.200}")
+    _rest = b""
+    with suppress(termios.error):
+        termios.tcflush(file, termios.TCIFLUSH)
 
 
 async def _line(file: int) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
@@ -42,7 +43,7 @@ class Toolbox:
         """Return the functions that these tools offer now.
 
         Raises:
-            RuntimeError: two functions have the same name.
+            RuntimeError: two functions have the same name, or a rule fits none.
         """
         functions: dict[str, tuple[Tool, Function]] = {}
         for tool in tools:
@@ -53,7 +54,15 @@ class Toolbox:
                         "`prefix`, or leave it out"
                     )
                 functions[function.name] = (tool, function)
-        return Toolbox(functions, approval or Approval({}))
+        approval = approval or Approval({})
+        for pattern in approval.rules:
+            # It may be misspelt: then the tool that it should hold back would be called.
+            if pattern != "*" and not any(fnmatchcase(name, pattern) for name in functions):
+                raise RuntimeError(
+                    f"approve.{pattern}: fits none of its tools, which are "
+                    f"{', '.join(sorted(functions)) or 'none'}"
+                )
+        return Toolbox(functions, approval)
 
     @property
     def definitions(self) -> list[dict[str, JSON]]:

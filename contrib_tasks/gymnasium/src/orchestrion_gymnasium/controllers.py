@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -170,5 +171,7 @@ class _Opened(Agent):
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        action = self.function(seen_by(view)["observation"])
-        return Output("", {"action": action}, Usage(cost=self.cost))
+        from orchestrion_gymnasium.spaces import plain
+
+        action = plain(self.function(seen_by(view)["observation"]))
+        return Output(json.dumps(action), {"action": action}, Usage(cost=self.cost))

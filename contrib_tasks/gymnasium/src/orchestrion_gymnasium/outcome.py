@@ -73,6 +73,6 @@ def action_of(turn: Turn) -> Any:
             value = json.loads(turn.output.content)
         except (ValueError, RecursionError):
             raise ValueError(f"not JSON: {turn.output.content!r:.80}") from None
-    if isinstance(value, dict) and set(value) == {"action"}:
+    if isinstance(value, dict) and "action" in value:
         return value["action"]
     return value

@@ -24,6 +24,7 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
+    load_object,
     no_calls,
 )
 from orchestrion_gymnasium.live import Live
@@ -87,6 +88,9 @@ class RunningGymnasium(Task):
 
     def _made(self, where: str) -> gymnasium.Env[Any, Any]:
         settings = self.settings
+        module, colon, _ = settings.environment.partition(":")
+        if colon:  # gymnasium imports it, but not from the folder of the command
+            load_object(module, f"{where}.environment")
         try:
             return gymnasium.make(
                 settings.environment,

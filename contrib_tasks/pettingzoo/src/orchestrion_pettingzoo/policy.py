@@ -1,4 +1,4 @@
-"""The policy `players`: starts everybody whom the game lets act, all at once."""
+"""The policy `players`: starts the agent of the player who is to act."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["Players"]
 
 @frozen
 class Players:
-    """Starts the agents of all players who are to act, none of which reads what others did.
+    """Starts the agent of the player who is to act; it reads nothing of what others did.
 
-    What an agent goes by is the observation. In a game of rounds nobody can therefore wait for
+    What an agent goes by is what its player observes. In a game of rounds nobody can therefore see
     what another one chooses. Of several agents of a player it starts the first.
     """
 

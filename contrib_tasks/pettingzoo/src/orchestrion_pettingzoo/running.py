@@ -222,8 +222,12 @@ class RunningPettingZoo(Task):
         return playing
 
     def _shown(self, moment: Moment, note: str = "") -> Step:
-        """Return a moment with what agents and policies see of it."""
-        waiting = moment.waiting
+        """Return a moment with what agents and policies see of it.
+
+        In a round, players are asked one after the other, and each is shown what it observes alone:
+        what others observe is theirs.
+        """
+        waiting = moment.waiting[:1]
         players: dict[str, JSON] = {}
         for player in waiting:
             players[player] = {

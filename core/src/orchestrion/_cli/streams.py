@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters, and those that change the direction of text: it could read as another one."""
 
 
 class _Lenient:
@@ -69,4 +70,4 @@ def _hidden(text: str) -> str:
 
 def visible(text: str) -> str:
     """Return text with control characters escaped, except tabs and ends of lines."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)

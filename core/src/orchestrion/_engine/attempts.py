@@ -212,12 +212,11 @@ class Attempts:
             return
         self._over_reserve.add(service)
         logging.getLogger("orchestrion").warning(
-            "%s reports that a call spent %d calls, %d input tokens, %d output tokens and %g US "
-            "dollars, more than the %d, %d, %d and %g that were reserved for it; all of it is "
-            "booked, but such calls can exceed the budget by the difference",
+            "%s took %s, more than the %s that were reserved for a call; all of it is booked, but "
+            "such calls can exceed the budget by the difference. Tell what a call takes at most",
             service,
-            *spent,
-            *reserved,
+            _in_words(actual),
+            _in_words(reserve),
         )
 
     async def _in_time(self, call: Call) -> Answer:
@@ -282,3 +281,9 @@ def _without_answer(attempt: Recorded, kind: Kind, usage: Usage) -> Recorded:
         ends=attempt.key,
         pieces=attempt.pieces,
     )
+
+
+def _in_words(usage: Usage) -> str:
+    """Return a usage as words; US dollars only if they are known."""
+    usd = "" if math.isnan(usage.usd) else f", {usage.usd:g} US dollars"
+    return f"{usage.input_tokens} input and {usage.output_tokens} output tokens{usd}"

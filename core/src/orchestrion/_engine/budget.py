@@ -149,7 +149,8 @@ class Budget:
             if caps.usd is not None and math.isnan(worst.usd):
                 raise BudgetError(
                     f"budget.usd is set but the price of {service} is not known; "
-                    "give the model's `price` in the config, or take budget.usd out"
+                    "give its `price` in the config, with `price.tools` for tools that its service "
+                    "charges for, or take budget.usd out"
                 )
             if self._used_up:
                 raise BudgetError(self._used_up)

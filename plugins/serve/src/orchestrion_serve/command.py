@@ -231,7 +231,7 @@ async def _serve_stdio(
         teams = await open_teams(stack, targets, overrides, block)
         _notes(teams)
         stop = asyncio.Event()
-        with stopped_by_signals(stop):
+        with stopped_by_signals(stop), _reload_on_hangup(teams):
             tools = StdioTools(teams, settings, log)
             note(f"serving {', '.join(teams)} by MCP on standard input and output")
             working = asyncio.create_task(tools.serve())

@@ -111,8 +111,14 @@ class Episodes:
             call.turns = inbox.put_nowait
         work = self._start(call, text, name)
         work.add_done_callback(inbox.put_nowait)
-        call.refuse = inbox.put_nowait
-        watch = _Watch(inbox.put_nowait, client_gone, call.seconds or self._settings.timeout)
+
+        def refuse(refusal: Refusal) -> None:
+            # At once: whoever reads the answer may read it late, or never.
+            inbox.put_nowait(refusal)
+            work.cancel()
+
+        call.refuse = refuse
+        watch = _Watch(refuse, client_gone, call.seconds or self._settings.timeout)
         try:
             while True:
                 event = await inbox.get()
@@ -264,7 +270,7 @@ def _key(team: Trained, call: Call, name: str | None) -> Key:
     """Return the episode's key: a random one, or the client's own for its name."""
     if name is not None and not 0 < len(name) <= 255:
         raise wrong("the header Idempotency-Key has 1 to 255 characters", "Idempotency-Key")
-    return Key(team.config.seed).child("serve", call.tenant, name or call.id)
+    return Key(team.config.seed).child("serve", call.model or "", call.tenant, name or call.id)
 
 
 # ---------------------------------------------------------------------------- what protocols say

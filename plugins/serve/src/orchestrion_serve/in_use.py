@@ -23,6 +23,7 @@ from orchestrion import (
     Key,
     OrchestrionError,
     Problem,
+    Status,
     StoreError,
     load_function,
     replace,
@@ -30,7 +31,7 @@ from orchestrion import (
 from orchestrion.runs import Trained
 from orchestrion_serve.canary import Canary, Trial, trials_of
 from orchestrion_serve.exploring import Exploration, Watched
-from orchestrion_serve.recording import Answered, decisions_of, version_of
+from orchestrion_serve.recording import Answered, decisions_of
 
 __all__ = ["InUse", "UseSettings", "using"]
 
@@ -145,8 +146,14 @@ class InUse:
     def version_for(self, team: Trained, key: Key) -> tuple[Trained, float]:
         """Return the version that answers an episode, and the probability of that."""
         canary = self.canary
-        if canary is None or self._new is None or self._version(team)[0] != canary.old:
-            return team, 1.0  # nothing is tried, or beside another version than this one
+        if canary is None or self._new is None:
+            return team, 1.0
+        if (version := self._version(team)[0]) != canary.old:
+            self._say_once(
+                f"{version} was opened, and answers all requests: {canary.new} was tried beside "
+                f"{canary.old}"
+            )
+            return team, 1.0
         new, share = canary.assign(key)
         return (self._new if new else team), share
 
@@ -172,7 +179,12 @@ class InUse:
         """Log a request whose episode has ended; None if it was cancelled or broke off."""
         trace, request = answered.trace, answered.request
         answered.policy.forget(trace)
+        unanswered = episode is not None and (
+            episode.status is Status.FAILED
+            or (episode.answer is None and episode.status in (Status.COMPLETED, Status.LIMIT))
+        )
         status = str(episode.status.value) if episode is not None else "cancelled"
+        status = "failed" if unanswered else status
         trajectory = episode.trajectory if episode is not None else trace.trajectory
         lines = decisions_of(answered, trajectory.turns, self._settings.contents)
         request = replace(
@@ -190,7 +202,15 @@ class InUse:
         self._known(request, number)
         if (canary := self.canary) is not None and request.canary == canary.new:
             self._step(canary.answered())
-        if episode is not None and self._settings.verify and len(self._checking) < CHECKS:
+        if unanswered:
+            # Nobody scores an answer that he did not get; a version must not gain by that.
+            record = Feedback(request.served, 0.0, "verifier", "no answer", request.time)
+            try:
+                self._log.append(record)
+            except StoreError as error:
+                self._say_once(f"a score is not logged: {error}")
+            self._step(self._scored(record))
+        elif episode is not None and self._settings.verify and len(self._checking) < CHECKS:
             coin = trace.key.child("verify").uniform()
             if coin < self._settings.verify_share:
                 work = asyncio.create_task(self._verify(request, answered.problem, episode))
@@ -206,7 +226,7 @@ class InUse:
             watched = Watched(policy, engine.team.roster, self.exploration)
             if (place := engine.places.get(id(policy))) is not None:
                 engine.places[id(watched)] = place
-            known = self._versions[team] = (version_of(team), watched)
+            known = self._versions[team] = (team.version, watched)
             if team is not self._new and known[0] != self._serving:
                 self._serving = known[0]
                 self._step(ServedStep("serving", known[0], {"run": str(team.directory or "")}))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from orchestrion import Usage, UsageError
+from orchestrion import StoreError, Usage, UsageError
 from orchestrion.runs import write_atomic
 from orchestrion_serve.refusals import Refusal
 
@@ -26,6 +26,8 @@ __all__ = ["Account", "Accounts", "KeyLimits"]
 MINUTE, DAY = 60.0, 86_400.0
 SAVING = 1.0
 """Seconds after which spend is on disk; a crash loses no more."""
+AGAIN = 5.0
+"""Seconds until spend that could not be written is tried again."""
 
 
 @frozen
@@ -145,7 +147,7 @@ class Accounts:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._file, self._timer = file, None
-        spent = _spent(file) if file is not None else {}
+        self._before = spent = _spent(file) if file is not None else {}
         self._accounts = {
             name: Account(of_key, clock, self._soon, *spent.get(name, ()))
             for name, of_key in limits.items()
@@ -162,14 +164,22 @@ class Accounts:
         if self._timer is None:
             return
         self._timer.cancel()
-        self._timer = None
         assert self._file is not None
         data = {name: (one.usd, one.day, one.usd_today) for name, one in self._accounts.items()}
-        write_atomic(self._file, [json.dumps(data).encode()])
+        # Keys that are not in the file of keys now may come back.
+        write_atomic(self._file, [json.dumps({**self._before, **data}).encode()])
+        self._timer = None
+
+    def _try(self) -> None:
+        """Write what was spent; what cannot be written now is tried again."""
+        try:
+            self.save()
+        except StoreError:  # a full disk, say
+            self._timer = asyncio.get_running_loop().call_later(AGAIN, self._try)
 
     def _soon(self) -> None:
         if self._file is not None and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(SAVING, self.save)
+            self._timer = asyncio.get_running_loop().call_later(SAVING, self._try)
 
 
 def _spent(file: Path) -> Mapping[str, tuple[float, int, float]]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 
 from attrs import frozen
 from orchestrion_logged import Context, Logged, ServedRequest
 
 from orchestrion import Observation, Problem, Turn
-from orchestrion.runs import RunReader, Trained
 from orchestrion_serve.exploring import Trace, Watched
 from orchestrion_serve.refusals import encodable
 
-__all__ = ["Answered", "decisions_of", "version_of"]
+__all__ = ["Answered", "decisions_of"]
 
 
 @frozen(eq=False)
@@ -61,17 +59,6 @@ def decisions_of(answered: Answered, turns: Sequence[Turn], contents: bool) -> l
             )
         )
     return lines
-
-
-def version_of(team: Trained) -> str:
-    """Return what tells a version from others: the digest of its config and its checkpoint."""
-    digest = sha256(team.config.digest.encode())
-    if team.directory is not None:
-        with RunReader(team.directory) as reader:
-            path = reader.latest().path
-        if path is not None:
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def _context(problem: Problem, shown: Observation | None, contents: bool) -> Context:
