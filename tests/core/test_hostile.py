@@ -597,6 +597,7 @@ def test_a_terminal_is_not_obeyed_by_what_agents_say(site: Site) -> None:
     assert result.stdout == "foo\x07\n", "a file gets it as it is"
     assert r"foo\x07" in result.stderr
     assert visible("a\tb\nc\r\x9b\x00é") == "a\tb\nc\\x0d\\x9b\\x00é"
+    assert visible("yes\u202eno") == "yes\\u202eno", "or it reads in another order"
 
 
 def test_half_a_surrogate_pair_is_stored_and_shown(site: Site) -> None:

@@ -70,4 +70,9 @@ def _hidden(text: str) -> str:
 
 def visible(text: str) -> str:
     """Return text with control characters escaped, except tabs and ends of lines."""
-    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
+
+    def escaped(match: re.Match[str]) -> str:
+        code = ord(match[0])
+        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+    return _CONTROL.sub(escaped, text)
