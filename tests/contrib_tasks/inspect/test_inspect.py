@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import logging
 import warnings
+from collections.abc import Iterator
 from typing import Any, get_args
 
 import inspect_ai
@@ -38,6 +40,16 @@ from orchestrion_inspect.task import Inspect
 
 from orchestrion import Key, OpenContext, Output, Scores, Split, Task, Trajectory, Turn
 from orchestrion.testing import ScriptedModel
+
+
+@pytest.fixture(autouse=True, scope="module")
+def logging_as_it_was() -> Iterator[None]:
+    """Undo what an evaluation does to the root logger, which other tests listen to."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    root.handlers = handlers
 
 
 @inspect_ai.task
