@@ -103,8 +103,8 @@ PUBLIC = {
         PluginError Policy Problem ReplayError Request Reward RewardFunction RunError START
         Saved Scores Secret Session Situation Split SplitShares Stateful Status Step StoreError Task
         Trainer Trajectory Turn TurnStatus Usage UsageError View ceiling_of choice_name choices
-        did_you_mean fold gather hidden hidden_bytes hookimpl is_blocked is_loopback laps learnable
-        load load_function load_object names_on_first_use no_calls parse_choice refuse_idle
+        did_you_mean fold gather hidden hidden_bytes hookimpl is_blocked is_local is_loopback
+        laps learnable load load_function load_object names_on_first_use no_calls parse_choice refuse_idle
         register register_named replace router split_of supports team_ceiling times waves
     """.split(),
     "orchestrion.config": """
@@ -118,8 +118,8 @@ PUBLIC = {
         train write_atomic
     """.split(),
     "orchestrion.cli": """
-        Main Options answer block_option emit find_config in_loop json_option main note options
-        override_option stopped_by_signals table
+        Main Options answer block_option emit find_config in_loop json_option listener main note
+        options override_option stopped_by_signals table
     """.split(),
 }
 

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from orchestrion._interfaces import no_calls as no_calls
     from orchestrion._interfaces import supports as supports
     from orchestrion._keys import Key as Key
+    from orchestrion._offline import is_local as is_local
     from orchestrion._offline import is_loopback as is_loopback
     from orchestrion._records import JSON as JSON
     from orchestrion._records import Activation as Activation
@@ -128,7 +129,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
             "learnable no_calls supports"
         ),
         "orchestrion._keys": "Key",
-        "orchestrion._offline": "is_loopback",
+        "orchestrion._offline": "is_local is_loopback",
         "orchestrion._records": (
             "Activation Array Decision Episode JSON Observation Output Problem Reward Saved "
             "Scores Split Status Step Trajectory Turn TurnStatus Usage replace"

@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrion._errors import OrchestrionError
 
-__all__ = ["is_loopback", "no_network"]
+__all__ = ["is_local", "is_loopback", "no_network"]
 
 _EVENTS = {"socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo"}
 _forbidding: list[tuple[type[OrchestrionError], str]] = []
@@ -26,6 +26,14 @@ def is_loopback(host: str) -> bool:
     except ValueError:
         return False
     return address.is_loopback or address.is_unspecified
+
+
+def is_local(host: str) -> bool:
+    """Return whether only this machine can reach a server at a host; unlike 0.0.0.0."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @contextmanager

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from orchestrion._cli.common import override_option as override_option
     from orchestrion._cli.common import table as table
     from orchestrion._cli.looping import in_loop as in_loop
+    from orchestrion._cli.looping import listener as listener
     from orchestrion._cli.looping import stopped_by_signals as stopped_by_signals
 
 __getattr__, __dir__, __all__ = names_on_first_use(
@@ -36,6 +37,6 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._cli.common": (
             "answer block_option emit find_config json_option note options override_option table"
         ),
-        "orchestrion._cli.looping": "in_loop stopped_by_signals",
+        "orchestrion._cli.looping": "in_loop listener stopped_by_signals",
     },
 )

@@ -18,9 +18,9 @@ import pytest
 from click.testing import CliRunner
 from orchestrion_serve import Keys
 from orchestrion_serve.command import serve
-from orchestrion_serve.requests import _hostname, is_local
+from orchestrion_serve.requests import _hostname
 
-from orchestrion import UsageError
+from orchestrion import UsageError, is_local
 from tests import warm
 from tests.plugins.serve.support import WAIT, config
 from tests.workspace import ROOT

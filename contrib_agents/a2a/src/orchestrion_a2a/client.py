@@ -123,11 +123,11 @@ class Client:
             if self._client is None:
                 url = self._settings.url
                 card = await A2ACardResolver(self._http, url).get_agent_card()
-                hosts = {urlsplit(one.url).netloc for one in card.supported_interfaces}
-                if self._key and hosts - {urlsplit(url).netloc}:
+                hosts = {urlsplit(one.url)[:2] for one in card.supported_interfaces}
+                if self._key and hosts - {urlsplit(url)[:2]}:
                     raise CallError(
                         f"{url}: the card names an address at another host, which must not get "
-                        f"the key: {', '.join(sorted(hosts))}",
+                        f"the key: {', '.join('://'.join(host) for host in sorted(hosts))}",
                         "permanent",
                     )
                 config = ClientConfig(

@@ -90,47 +90,38 @@ async def ask(question: Question, calls: Calls, terminal: bool) -> str | None:
     return None if answer.data is None else answer.data[0]
 
 
-_rest = b""
-"""What was read of the terminal after the last line."""
-
-
 class _Terminal(Person):
     async def answer(self, question: Question) -> str | None:
+        import termios
+
         from orchestrion.cli import note
 
-        _forget(sys.stdin.fileno())
+        file = sys.stdin.fileno()
+        with suppress(termios.error):
+            termios.tcflush(file, termios.TCIFLUSH)  # typed before it was shown: no answer to it
         note(question.text)
-        return await _line(sys.stdin.fileno())
+        line, rest = await _line(file)
+        if rest:
+            note(f"left out, since an answer is one line: {rest!r:.200}")
+        return line
 
 
-def _forget(file: int) -> None:
-    """Drop what was typed before a question was shown: it answers something else."""
-    global _rest
-    import termios
+async def _line(file: int) -> tuple[str | None, str]:
+    """Return the next line and what came with it; None at the end of the input.
 
-    if dropped := _rest.decode(errors="replace").strip():
-        from orchestrion.cli import note
-
-        note(f"left out, since an answer is one line: {dropped!r:.200}")
-    _rest = b""
-    with suppress(termios.error):
-        termios.tcflush(file, termios.TCIFLUSH)
-
-
-async def _line(file: int) -> str | None:
-    """Return the next line; None at the end of the input. A cancelled call leaves no thread."""
-    global _rest
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    A cancelled call leaves no thread.
+    """
+    loop, ready, typed = asyncio.get_running_loop(), asyncio.Event(), b""
     loop.add_reader(file, ready.set)
     try:
-        while b"\n" not in _rest:
+        while b"\n" not in typed:
             await ready.wait()
             ready.clear()
             read = os.read(file, 65536)
             if not read:
                 break
-            _rest += read
+            typed += read
     finally:
         loop.remove_reader(file)
-    line, end, _rest = _rest.partition(b"\n")
-    return line.decode(errors="replace").strip() if line or end else None
+    line, end, rest = typed.decode(errors="replace").partition("\n")
+    return line.strip() if line or end else None, rest.strip()

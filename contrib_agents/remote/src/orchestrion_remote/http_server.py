@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -15,7 +14,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from orchestrion import UsageError, is_loopback
+from orchestrion import UsageError, is_local
+from orchestrion.cli import listener
 from orchestrion_remote.body import LARGEST, asked
 from orchestrion_remote.server import AGAIN, Agents, RefusedError, Settings
 
@@ -70,27 +70,14 @@ async def serving_http(
         config.load()
     except OSError as error:
         raise UsageError(f"the certificates cannot be used: {error}") from None
-    with _listener(host, port) as listener:
+    with listener(host, port) as opened:
         server = _Uvicorn(config)
-        done = asyncio.create_task(server.serve(sockets=[listener]))
+        done = asyncio.create_task(server.serve(sockets=[opened]))
         try:
-            yield listener.getsockname()[1]
+            yield opened.getsockname()[1]
         finally:
             server.should_exit = True
             await done
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
-    return listener
 
 
 class _Service:
@@ -108,7 +95,9 @@ class _Service:
         kind = request.headers.get("content-type", "").partition(";")[0].strip()
         # A web page in somebody's browser can send neither to this machine.
         if kind != "application/json" or (self._open and not _meant(request)):
-            return _error(415, "send application/json to this machine's own name")
+            return _error(
+                415, "send the body as `content-type: application/json`, to this machine's own name"
+            )
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 body = await _body(request)
@@ -136,7 +125,7 @@ class _Service:
 
 
 def _meant(request: Request) -> bool:
-    return is_loopback(request.url.hostname or "")
+    return is_local(request.url.hostname or "")
 
 
 async def _body(request: Request) -> bytes:

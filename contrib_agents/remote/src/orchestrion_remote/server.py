@@ -6,14 +6,13 @@ import asyncio
 import hmac
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from ipaddress import ip_address
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
-from orchestrion import BudgetError, Key, Turn, UsageError, View
+from orchestrion import BudgetError, Key, Turn, UsageError, View, is_local
 from orchestrion.runs import Trained
 from orchestrion_remote.body import Reply
 
@@ -229,7 +228,7 @@ async def serving(
         raise UsageError("a certificate and its private key belong together: name both or none")
     if settings.client_ca is not None and settings.cert is None:
         raise UsageError("certificates of callers need one of the server: name it too")
-    if not (settings.key or settings.client_ca or _is_local(host)):
+    if not (settings.key or settings.client_ca or is_local(host)):
         raise UsageError(
             f"{host}: other machines could reach it; ask callers for a key or a certificate"
         )
@@ -252,11 +251,3 @@ async def serving(
             yield Serving(agents, grpc_port, http_port)
         finally:
             await agents.drain()
-
-
-def _is_local(host: str) -> bool:
-    """Return whether only this machine can reach a host; unlike 0.0.0.0, which all can."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

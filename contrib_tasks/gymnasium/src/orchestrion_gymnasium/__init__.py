@@ -14,9 +14,10 @@ from orchestrion import names_on_first_use
 if TYPE_CHECKING:
     from orchestrion_gymnasium.live import Live as Live
     from orchestrion_gymnasium.outcome import Counts as Counts
+    from orchestrion_gymnasium.outcome import OpenedSeeds as OpenedSeeds
     from orchestrion_gymnasium.outcome import Returns as Returns
+    from orchestrion_gymnasium.outcome import Seeds as Seeds
     from orchestrion_gymnasium.outcome import action_of as action_of
-    from orchestrion_gymnasium.outcome import seed_of as seed_of
     from orchestrion_gymnasium.spaces import Features as Features
     from orchestrion_gymnasium.spaces import described as described
     from orchestrion_gymnasium.spaces import in_words as in_words
@@ -27,7 +28,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
         "orchestrion_gymnasium.live": "Live",
-        "orchestrion_gymnasium.outcome": "Counts Returns action_of seed_of",
+        "orchestrion_gymnasium.outcome": "Counts OpenedSeeds Returns Seeds action_of",
         "orchestrion_gymnasium.spaces": "Features described in_words plain to_action",
     },
 )

@@ -1,15 +1,29 @@
-"""What tasks made of environments share: seeds, actions in turns, and returns as scores."""
+"""What tasks made of environments share: problems by seed, actions in turns, returns as scores."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from attrs import Attribute, field, frozen
+from msgspec.structs import replace
 
-from orchestrion import Key, Meta, Split, Turn
+from orchestrion import (
+    Calls,
+    Key,
+    Meta,
+    Problem,
+    Scores,
+    Split,
+    Task,
+    Trajectory,
+    Turn,
+    UsageError,
+    no_calls,
+)
 
-__all__ = ["Counts", "Returns", "action_of", "seed_of"]
+__all__ = ["Counts", "OpenedSeeds", "Returns", "Seeds", "action_of"]
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -55,6 +69,69 @@ def seed_of(seed: int, split: Split, number: int) -> int:
     """Return the seed of a split's problem; no two splits share one."""
     drawn = Key(seed).child("environment", split, number).integer() >> 33
     return drawn * len(SPLITS) + SPLITS.index(split)
+
+
+class Seeds(Task):
+    """The settings of a task whose problems are seeds.
+
+    Attributes:
+        environment: its name.
+        episodes: how many problems each split has.
+        seed: what the seeds of all problems are drawn from.
+    """
+
+    environment: str
+    episodes: Counts
+    seed: int
+
+    ceiling = no_calls
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Return the problems of a split."""
+        count: int = getattr(self.episodes, split)
+        return [self.problem(f"{split}-{n}", seed_of(self.seed, split, n)) for n in range(count)]
+
+    def problem(self, name: str, seed: int, text: str = "") -> Problem:
+        """Return the problem of a seed, which agents do not see: it tells what will happen."""
+        return Problem(name, text or self.environment, hidden={"seed": seed})
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        """Raise UsageError: only an opened task has environments."""
+        raise UsageError(f"open the task of {self.environment!r} before asking it for a verdict")
+
+
+class OpenedSeeds(Task):
+    """An opened task whose problems are seeds.
+
+    Args:
+        seeds: its settings.
+        text: of all problems.
+    """
+
+    ceiling = no_calls
+
+    def __init__(self, seeds: Seeds, text: str) -> None:
+        self._seeds, self._text = seeds, text
+        self._problems: dict[Split, list[Problem]] = {}
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Return the problems of a split."""
+        if split not in self._problems:
+            problems = self._seeds.problems(split)
+            self._problems[split] = [replace(problem, text=self._text) for problem in problems]
+        return self._problems[split]
+
+    def problem_from(self, text: str) -> Problem:
+        """Return the problem of a seed that a person names.
+
+        Raises:
+            UsageError: the text is no whole number of at least 0.
+        """
+        if not text.strip().isdecimal():
+            raise UsageError(f"the input of this task is a seed such as 17; got {text!r:.80}")
+        return self._seeds.problem("input", int(text), self._text)
 
 
 def action_of(turn: Turn) -> Any:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 from attrs import frozen
-from msgspec.structs import replace
 
 from orchestrion import (
     JSON,
@@ -18,17 +16,14 @@ from orchestrion import (
     Problem,
     RunError,
     Scores,
-    Split,
     Step,
-    Task,
     Trajectory,
     Turn,
     UsageError,
     load_object,
-    no_calls,
 )
 from orchestrion_gymnasium.live import Live
-from orchestrion_gymnasium.outcome import action_of
+from orchestrion_gymnasium.outcome import OpenedSeeds, action_of
 from orchestrion_gymnasium.spaces import Features, described, in_words, plain, to_action
 from orchestrion_gymnasium.task import Gymnasium
 
@@ -65,10 +60,8 @@ class Moment:
         return self.terminated or self.truncated
 
 
-class RunningGymnasium(Task):
+class RunningGymnasium(OpenedSeeds):
     """An opened task: its environments, and the spaces they share."""
-
-    ceiling = no_calls
 
     def __init__(self, settings: Gymnasium, where: str) -> None:
         self.settings = settings
@@ -81,9 +74,12 @@ class RunningGymnasium(Task):
         returns = settings.returns
         own = returns.best if threshold is None else min(threshold, returns.best)
         self.solved = own if returns.solved is None else returns.solved
-        self.words = in_words(self.space)
+        super().__init__(
+            settings,
+            f"Act in the environment {settings.environment} until the episode ends. Answer with an "
+            f"action alone, as JSON: {in_words(self.space)}.",
+        )
         probe.close()
-        self._problems: dict[Split, list[Problem]] = {}
         self._live: Live[Moment, gymnasium.Env[Any, Any]] = Live(self._replayed, _close)
 
     def _made(self, where: str) -> gymnasium.Env[Any, Any]:
@@ -106,30 +102,6 @@ class RunningGymnasium(Task):
     def close(self) -> None:
         """Close all environments."""
         self._live.close()
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """Return the problems of a split."""
-        if split not in self._problems:
-            text = self._text()
-            problems = self.settings.problems(split)
-            self._problems[split] = [replace(problem, text=text) for problem in problems]
-        return self._problems[split]
-
-    def problem_from(self, text: str) -> Problem:
-        """Return the problem of a seed that a person names.
-
-        Raises:
-            UsageError: the text is no whole number of at least 0.
-        """
-        if not text.strip().isdecimal():
-            raise UsageError(f"the input of an environment is a seed such as 17; got {text!r:.80}")
-        return self.settings.problem("input", int(text), self._text())
-
-    def _text(self) -> str:
-        return (
-            f"Act in the environment {self.settings.environment} until the episode ends. Answer "
-            f"with an action alone, as JSON: {self.words}."
-        )
 
     def start(self, problem: Problem, key: Key) -> Step:
         """Return the environment after its reset with the problem's seed."""

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from attrs import field, frozen
 
 from orchestrion import (
-    Calls,
     Meta,
     OpenContext,
-    Problem,
-    Scores,
-    Split,
     Task,
-    Trajectory,
     UsageError,
-    no_calls,
 )
-from orchestrion_gymnasium.outcome import Counts, Returns, seed_of
+from orchestrion_gymnasium.outcome import Counts, Returns, Seeds
 
 __all__ = ["Gymnasium"]
 
 
 @frozen
-class Gymnasium(Task):
+class Gymnasium(Seeds):
     """An environment of Gymnasium; agents are controllers, and what they output is the action.
 
     A problem is a seed. An agent's turn is one action: its data, that data's "action", or its
@@ -50,8 +44,6 @@ class Gymnasium(Task):
     episodes: Counts = Counts()
     seed: int = 0
 
-    ceiling = no_calls
-
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
         """Yield the task; its environments are closed in the end.
@@ -73,18 +65,3 @@ class Gymnasium(Task):
             yield running
         finally:
             running.close()
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """Return the problems of a split."""
-        count: int = getattr(self.episodes, split)
-        return [self.problem(f"{split}-{n}", seed_of(self.seed, split, n)) for n in range(count)]
-
-    def problem(self, name: str, seed: int, text: str = "") -> Problem:
-        """Return the problem of a seed, which agents do not see: it tells what will happen."""
-        return Problem(name, text or self.environment, hidden={"seed": seed})
-
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        """Raise UsageError: only an opened task has environments."""
-        raise UsageError("open the task `gymnasium` before asking it for a verdict")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import evolve, field, frozen
-from msgspec.structs import replace
 from orchestrion_gymnasium import (
     Features,
     Live,
+    OpenedSeeds,
     action_of,
     described,
     in_words,
@@ -26,14 +26,11 @@ from orchestrion import (
     Problem,
     RunError,
     Scores,
-    Split,
     Step,
-    Task,
     Trajectory,
     Turn,
     UsageError,
     did_you_mean,
-    no_calls,
 )
 from orchestrion_pettingzoo.games import Game, game
 from orchestrion_pettingzoo.task import PettingZoo
@@ -73,10 +70,8 @@ class Moment:
         return tuple(player for player in self.acting if player not in self.chosen)
 
 
-class RunningPettingZoo(Task):
+class RunningPettingZoo(OpenedSeeds):
     """An opened task: its games, its players, and who plays them."""
-
-    ceiling = no_calls
 
     def __init__(self, settings: PettingZoo, where: str) -> None:
         self.settings = settings
@@ -95,8 +90,13 @@ class RunningPettingZoo(Task):
         env.close()
         best = settings.returns.best
         self.solved = best if settings.returns.solved is None else settings.returns.solved
-        self._problems: dict[Split, list[Problem]] = {}
         self._live: Live[Moment, Game] = Live(self._replayed, _close)
+        words = "; ".join(f"{player}: {in_words(self.spaces[player])}" for player in self.players)
+        super().__init__(
+            settings,
+            f"Play {settings.environment} until it is over. Answer with an action alone, as JSON. "
+            f"Actions of {words}.",
+        )
 
     def _check_players(self, where: str) -> None:
         for name in (*self.settings.players, *self.settings.scored):
@@ -109,31 +109,6 @@ class RunningPettingZoo(Task):
     def close(self) -> None:
         """Close all games."""
         self._live.close()
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """Return the problems of a split."""
-        if split not in self._problems:
-            text = self._text()
-            problems = self.settings.problems(split)
-            self._problems[split] = [replace(problem, text=text) for problem in problems]
-        return self._problems[split]
-
-    def problem_from(self, text: str) -> Problem:
-        """Return the problem of a seed that a person names.
-
-        Raises:
-            UsageError: the text is no whole number of at least 0.
-        """
-        if not text.strip().isdecimal():
-            raise UsageError(f"the input of a game is a seed such as 17; got {text!r:.80}")
-        return self.settings.problem("input", int(text), self._text())
-
-    def _text(self) -> str:
-        words = "; ".join(f"{player}: {in_words(self.spaces[player])}" for player in self.players)
-        return (
-            f"Play {self.settings.environment} until it is over. Answer with an action alone, as "
-            f"JSON. Actions of {words}."
-        )
 
     def start(self, problem: Problem, key: Key) -> Step:
         """Return the game after its reset with the problem's seed."""

@@ -7,19 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from attrs import field, frozen
-from orchestrion_gymnasium import Counts, Returns, seed_of
+from orchestrion_gymnasium import Counts, Returns, Seeds
 
 from orchestrion import (
-    Calls,
     OpenContext,
-    Problem,
-    Scores,
-    Split,
     Task,
-    Trajectory,
     UsageError,
     did_you_mean,
-    no_calls,
     refuse_idle,
 )
 
@@ -27,13 +21,13 @@ __all__ = ["PettingZoo"]
 
 
 @frozen
-class PettingZoo(Task):
+class PettingZoo(Seeds):
     """A game of PettingZoo; agents play its players, and what they output is the action.
 
     A problem is a seed. Who may act is said by the game: agents of other players are blocked. In
-    a game of turns that is one player; in one of rounds all are, each once, and the round is
-    played when the last has acted. A turn that gives no action changes nothing, and so does one
-    of an agent that plays nobody, such as an adviser.
+    a game of turns that is one player; in one of rounds they are asked one after the other, and
+    the round is played when the last has acted. A turn that gives no action changes nothing, and
+    so does one of an agent that plays nobody, such as an adviser.
 
     Args:
         environment: its id, such as `classic/tictactoe-v3`, or `module:function` of one of yours.
@@ -56,8 +50,6 @@ class PettingZoo(Task):
     episodes: Counts = Counts()
     seed: int = 0
 
-    ceiling = no_calls
-
     def __attrs_post_init__(self) -> None:
         if ":" in self.environment:
             refuse_idle(self, ("api",), "with a game of your own, which has one interface")
@@ -78,21 +70,6 @@ class PettingZoo(Task):
             yield running
         finally:
             running.close()
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """Return the problems of a split."""
-        count: int = getattr(self.episodes, split)
-        return [self.problem(f"{split}-{n}", seed_of(self.seed, split, n)) for n in range(count)]
-
-    def problem(self, name: str, seed: int, text: str = "") -> Problem:
-        """Return the problem of a seed, which agents do not see: it tells what will happen."""
-        return Problem(name, text or self.environment, hidden={"seed": seed})
-
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        """Raise UsageError: only an opened task has games."""
-        raise UsageError("open the task `pettingzoo` before asking it for a verdict")
 
 
 def _check_agents(agents: Mapping[str, Sequence[str]], team: Sequence[str], where: str) -> None:

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from ipaddress import ip_address
 from math import isnan
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,12 +15,12 @@ from uuid import uuid4
 from attrs import frozen
 from starlette.requests import Request
 
-from orchestrion import Turn, Usage
+from orchestrion import Turn, Usage, is_local
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.limits import Account
 from orchestrion_serve.refusals import Refusal, failed, wrong
 
-__all__ = ["Admission", "Call", "Log", "Settings", "is_local"]
+__all__ = ["Admission", "Call", "Log", "Settings"]
 
 BODY_SECONDS = 30.0
 """How long a client may take to send its body."""
@@ -225,17 +224,6 @@ def _number(heads: Mapping[bytes, bytes], header: bytes, limit: float | None) ->
         name = header.decode()
         raise wrong(f"the header {name} is a number above 0, such as 2.5", name)
     return number if limit is None else min(number, limit)
-
-
-@lru_cache(64)
-def is_local(host: str) -> bool:
-    """Return whether only this machine can reach a host; unlike 0.0.0.0, which all can."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @lru_cache(64)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 import uvicorn
 
-from orchestrion import UsageError
+from orchestrion import UsageError, is_local
+from orchestrion.cli import listener
 from orchestrion.runs import Trained, fewer_collections
 from orchestrion_serve.gateway import Gateway
 from orchestrion_serve.in_use import InUse
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.patience import Impatient
-from orchestrion_serve.requests import Log, Settings, is_local
+from orchestrion_serve.requests import Log, Settings
 from orchestrion_serve.versions import Versions, check_text, versions_of
 
 __all__ = ["Serving", "open_teams", "serving"]
@@ -83,11 +83,11 @@ async def serving(
         proxy_headers=False,
         timeout_graceful_shutdown=CLOSING,
     )
-    with _listener(host, port) as listener, fewer_collections():
+    with listener(host, port) as opened, fewer_collections():
         server = _Uvicorn(config)
         shown = f"[{host}]" if ":" in host else host
-        address = f"http://{shown}:{listener.getsockname()[1]}"
-        done = asyncio.create_task(server.serve(sockets=[listener]))
+        address = f"http://{shown}:{opened.getsockname()[1]}"
+        done = asyncio.create_task(server.serve(sockets=[opened]))
         try:
             yield Serving(address, gateway, done)
         finally:
@@ -106,20 +106,6 @@ async def open_teams(
 ) -> Versions:
     """Open runs or configs until the stack closes; see `versions_of`."""
     return await stack.enter_async_context(versions_of(targets, overrides, block))
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With its protocol named, asyncio sends what is written at once; else answers take 40 ms more.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
-    return listener
 
 
 def _silent(record: Mapping[str, object]) -> None:
