@@ -104,8 +104,9 @@ PUBLIC = {
         Saved Scores Secret Session Situation Split SplitShares Stateful Status Step StoreError Task
         Trainer Trajectory Turn TurnStatus Usage UsageError View ceiling_of choice_name choices
         did_you_mean fold gather hidden hidden_bytes hookimpl is_blocked is_local is_loopback
-        laps learnable load load_function load_object names_on_first_use no_calls parse_choice refuse_idle
-        register register_named replace router split_of supports team_ceiling times waves
+        laps learnable load load_function load_object names_on_first_use no_calls parse_choice
+        refuse_idle register register_named replace router split_of supports team_ceiling times
+        waves
     """.split(),
     "orchestrion.config": """
         Baseline Budget Config Entry Evaluation Limits Problem RunSettings from_data load
