@@ -24,6 +24,7 @@ TOP_LEVEL = {
     "SECURITY.md",
     "LICENSE",
     "CHANGELOG.md",
+    "CITATION.cff",
     "changelog.d",
     "dev.py",
     "core",
