@@ -88,8 +88,7 @@ class Scorer(Network):
 
             def read(encoded: Encoded) -> Floats:
                 with serial(), torch.inference_mode():
-                    result: Floats = exact(tensors(encoded, torch.float64)).numpy()
-                return result
+                    return np.asarray(exact(tensors(encoded, torch.float64)).numpy())
 
             return read
         weights = {name: w.detach().double().numpy() for name, w in self.weights.items()}

@@ -72,6 +72,7 @@ class Neural:
             UsageError: `begin` is no run, or one that has learned no policy.
             CheckpointError: what it has learned is damaged, or does not fit this team.
         """
+        from orchestrion.runs import newest_checkpoint
         from orchestrion_reinforce.neural_policy import NeuralPolicy
 
         encoders: list[Encoder] = self.encoders or [Counts(self.observation, self.history)]
@@ -79,8 +80,6 @@ class Neural:
             encoders = [*encoders, Hints(told=False)]
         policy = NeuralPolicy(self, encoders, ctx)
         if self.begin:
-            from orchestrion.runs import newest_checkpoint
-
             try:
                 directory, checkpoint = newest_checkpoint(self.begin)
             except UsageError as error:

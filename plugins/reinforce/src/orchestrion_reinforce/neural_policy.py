@@ -171,30 +171,6 @@ class NeuralPolicy(Reading):
             return []
         import numpy as np
 
-        encoded, allowed, weights = self._weigh(situations)
-        below = weights.cumsum(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):  # choices that are not allowed
-            logp = np.log(weights / below[:, -1:])
-        shown = zip(encoded.rows, allowed, self.joined.familiar(encoded.context), strict=True)
-        return [*map(_Distribution, below.tolist(), logp.tolist(), shown)]
-
-    def probabilities(self, situations: Sequence[Situation]) -> Floats:
-        """Return the probabilities of choices in each situation [n, choices].
-
-        They are 0 if the task blocks every choice; `decide` stops then.
-        """
-        import numpy as np
-
-        if not situations:
-            return np.zeros((0, len(self.choices)))
-        weights = self._weigh(situations)[2]
-        total = weights.sum(axis=1, keepdims=True)
-        return np.asarray(weights / np.where(total == 0, 1.0, total))
-
-    def _weigh(self, situations: Sequence[Situation]) -> tuple[Encoded, list[Mask], Floats]:
-        """The situations as numbers, the allowed choices, and weights of the probabilities."""
-        import numpy as np
-
         encoded = self.joined.encode(situations, self.choices)
         masks = [self._allowed(situation.observation) for situation in situations]
         allowed = np.array(masks)
@@ -204,8 +180,22 @@ class NeuralPolicy(Reading):
         # Finite, so that a row in which nothing is allowed gives no NaN.
         logits[~allowed] = -1e300
         logits -= logits.max(axis=1, keepdims=True)
-        logits /= GRID
-        return encoded, masks, np.exp(logits) * allowed
+        weights = np.exp(logits / GRID) * allowed
+        below = weights.cumsum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):  # choices that are not allowed
+            logp = np.log(weights / below[:, -1:])
+        shown = zip(encoded.rows, masks, self.joined.familiar(encoded.context), strict=True)
+        return [*map(_Distribution, below.tolist(), logp.tolist(), shown)]
+
+    def probabilities(self, situations: Sequence[Situation]) -> Floats:
+        """Return the probabilities of choices in each situation [n, choices].
+
+        They are 0 if the task blocks every choice; `decide` stops then.
+        """
+        import numpy as np
+
+        logp = np.array([look.logp for look in self._distributions(situations)])
+        return np.asarray(np.exp(np.nan_to_num(logp, nan=-np.inf))).reshape(-1, len(self.choices))
 
     def _build(self) -> Scorer:
         from orchestrion_encoders.tensors import generator_of

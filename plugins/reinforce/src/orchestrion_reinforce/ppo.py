@@ -47,6 +47,7 @@ from orchestrion import (
     UsageError,
     fold,
     gather,
+    laps,
     waves,
 )
 from orchestrion.runs import convergence
@@ -230,15 +231,10 @@ def draw(problems: Sequence[Problem], key: Key, settings: Reinforce) -> list[Job
     """Return an iteration's episodes: groups on one problem, all problems equally often."""
     if not problems:
         raise UsageError("the task has no training problems")
-    wanted = -(-settings.episodes // settings.group)
-    order: list[int] = []
-    while len(order) < wanted:
-        lap = list(range(len(problems)))
-        key.child("lap", len(order)).random().shuffle(lap)
-        order.extend(lap)
+    order = laps(len(problems), key, 0, -(-settings.episodes // settings.group))
     return [
         Job(problems[index], key.child("episode", place, sample))
-        for place, index in enumerate(order[:wanted])
+        for place, index in enumerate(order)
         for sample in range(settings.group)
     ]
 
@@ -292,12 +288,10 @@ class Novelty:
     def added(self, steps: Steps, weight: float) -> Steps:
         """Return the steps with a bonus of weight x spread / sqrt(count) for entered situations."""
         self.spread = max(self.spread, float(steps.totals.std()))
-        first = np.zeros(len(steps.records), np.bool_)
-        first[steps.starts] = True
         kinds = np.repeat(np.array([p.category for p in steps.problems], object), steps.lengths)
         names: dict[tuple[int, str], str] = {}  # shared records are hashed once
         entered: list[tuple[int, str]] = []
-        for t in np.flatnonzero(~first).tolist():
+        for t in np.setdiff1d(np.arange(len(steps.records)), steps.starts).tolist():
             numbers, kind = steps.records[t].familiar, kinds[t]
             name = names.get((id(numbers), kind))
             if name is None:
@@ -357,8 +351,7 @@ def leave_one_out(returns: Floats, groups: NDArray[Any]) -> Floats:
     first[group[::-1]] = returns[::-1]
     shifted = returns - first[group]
     n, total = counts[group], np.bincount(group, shifted, len(counts))[group]
-    result: Floats = np.where(n > 1, shifted - (total - shifted) / np.maximum(n - 1, 1), 0.0)
-    return result
+    return np.where(n > 1, shifted - (total - shifted) / np.maximum(n - 1, 1), 0.0)
 
 
 def normalize(advantages: Floats) -> Floats:
@@ -370,11 +363,9 @@ def normalize(advantages: Floats) -> Floats:
         return advantages
     centred, deviation = advantages - advantages.mean(), float(advantages.std())
     equal = deviation <= EQUAL * float(np.abs(advantages).max())
-    result: Floats = np.zeros_like(advantages) if equal else centred / deviation
-    return result
+    return np.zeros_like(advantages) if equal else np.asarray(centred / deviation)
 
 
 def _mean(values: Sequence[float]) -> float:
     """The mean of the finite values; 0 without any."""
-    finite = [value for value in values if np.isfinite(value)]
-    return float(np.mean(finite)) if finite else 0.0
+    return float(np.mean([value for value in values if np.isfinite(value)] or [0.0]))
