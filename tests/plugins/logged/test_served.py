@@ -96,15 +96,16 @@ def test_a_line_of_a_served_log_is_no_decision_in_a_file(tmp_path: Path) -> None
     assert os.listdir(tmp_path) == ["log.jsonl"]
 
 
-def test_after_a_full_disk_another_file_is_begun(
+def test_after_a_full_disk_the_same_file_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = os.write
     with ServedLog(tmp_path, SIZE) as log:
         log.append(decision("before"), ServedRequest("before"))
         monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:20]))
-        with pytest.raises(StoreError, match="cut off after 20 bytes"):
-            log.append(decision("lost"), ServedRequest("lost"))
+        for _ in range(3):
+            with pytest.raises(StoreError, match="cut off after 20 bytes"):
+                log.append(decision("lost"), ServedRequest("lost"))
         monkeypatch.undo()
         log.append(decision("after"), ServedRequest("after"))
         log.step(ServedStep("serving", "v1"))
@@ -114,6 +115,7 @@ def test_after_a_full_disk_another_file_is_begun(
         log.step(ServedStep("rolled back", "v1"))
     content = read(tmp_path)
     assert list(content.served) == ["before", "after"]
+    assert len(segments(tmp_path)) == 2, "one a start"
     assert [step.step for step in content.steps] == ["serving", "rolled back"]
     assert any("a step that was cut off" in note for note in content.notes)
 

@@ -161,11 +161,14 @@ class ServedLog:
         with self._mutex:
             if self._lock is None:
                 raise StoreError(f"{self.folder}: is closed")
-            if self._torn or self._written >= self._most:
-                try:
+            try:
+                if self._torn:
+                    os.ftruncate(self._writer.fileno(), self._written)
+                    self._torn = False
+                if self._written >= self._most:
                     self._rotate()
-                except OSError as error:
-                    raise StoreError(f"{self.folder}: cannot be written to: {error}") from error
+            except OSError as error:
+                raise StoreError(f"{self.folder}: cannot be written to: {error}") from error
             text, number = hidden_bytes(b"".join(lines)), self.number
             self._torn = True
             self._writer.write(text)
@@ -224,7 +227,6 @@ class ServedLog:
         before = self._writer
         os.fsync(before.fileno())
         self._begin(self.number + 1)
-        self._torn = False
         before.close()
         files = segments(self.folder)
         sizes = [path.stat().st_size for path in files]
