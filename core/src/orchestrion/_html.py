@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrion._secrets import hidden
@@ -26,7 +26,7 @@ _SHOWN = 10_000
 _DEEP = 8
 """Levels of nested teams that are shown."""
 _BOX = "white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:isolate;margin:0 0 .5em 1em"
-_COLOURS = ("#3b78c2", "#d17a22", "#3f9a5a", "#b8457a")
+_COLOUR = "#3b78c2"
 
 
 def escaped(text: str) -> str:
@@ -64,7 +64,7 @@ def run_html(run: Run) -> str:
     rewards = [math.nan if i.reward is None else i.reward for i in iterations]
     return (
         f"<b>{escaped(run.path.name)}</b>{_table((), facts)}"
-        + (curves({"reward": rewards}, "iteration") if len(rewards) > 1 else "")
+        + _curve("reward", rewards)
         + ("" if report is None else report_html(report))
     )
 
@@ -73,34 +73,26 @@ def _usage(usage: Usage) -> str:
     return f"{usage.calls} calls, {usage.tokens:,} tokens, {usage.usd:.4g} US dollars"
 
 
-def curves(series: Mapping[str, Sequence[float]], axis: str) -> str:
-    """Return curves over 0, 1, 2, ... in one picture; NaN leaves a gap."""
-    values = [value for line in series.values() for value in line if math.isfinite(value)]
-    if not values:
+def _curve(name: str, values: Sequence[float]) -> str:
+    """Return a curve over iterations; NaN is left out."""
+    known = [value for value in values if math.isfinite(value)]
+    if len(known) < 2:
         return ""
-    low, high, width, height = min(values), max(values), 460, 120
-    span, last = (high - low) or 1.0, max(map(len, series.values())) - 1
-    parts = []
-    for (name, line), colour in zip(series.items(), _COLOURS, strict=False):
-        points = [
-            (60 + width * i / max(1, last), 10 + height * (high - value) / span)
-            for i, value in enumerate(line)
-            if math.isfinite(value)
-        ]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        parts.append(
-            f"<polyline points='{path}' fill='none' stroke='{colour}' stroke-width='2'>"
-            f"<title>{escaped(name)}</title></polyline>"
-        )
-    names = ", ".join(series)
-    parts += [
+    low, high, last = min(known), max(known), len(values) - 1
+    points = " ".join(
+        f"{60 + 460 * i / last:.1f},{130 - 120 * (value - low) / ((high - low) or 1):.1f}"
+        for i, value in enumerate(values)
+        if math.isfinite(value)
+    )
+    line = f"<polyline points='{points}' fill='none' stroke='{_COLOUR}' stroke-width='2'/>"
+    labels = [
         _label(55, 14, f"{high:.3g}", "end"),
-        _label(55, 10 + height, f"{low:.3g}", "end"),
-        _label(60, 26 + height, f"{axis} 0", "start"),
-        _label(60 + width, 26 + height, str(last), "end"),
-        _label(60 + width / 2, 26 + height, names, "middle"),
+        _label(55, 134, f"{low:.3g}", "end"),
+        _label(60, 150, "0", "middle"),
+        _label(290, 150, f"{name} by iteration", "middle"),
+        _label(520, 150, str(last), "middle"),
     ]
-    return _svg(width + 80, height + 40, f"{names} by {axis}", "".join(parts))
+    return _svg(540, 160, f"{name} by iteration", line + "".join(labels))
 
 
 def _label(x: float, y: float, text: str, anchor: str) -> str:
@@ -176,54 +168,53 @@ def _turn(turn: Turn, levels: int) -> str:
 
 def graph_html(graph: Activations) -> str:
     """Return agents on a circle, with an arrow for each step, as wide as it was frequent."""
-    names, size = sorted(graph.turns), 420
-    middle, radius = size / 2, size / 2 - 60
-    place = {
-        name: (
-            middle + radius * math.sin(2 * math.pi * i / len(names)),
-            middle - radius * math.cos(2 * math.pi * i / len(names)),
-        )
-        for i, name in enumerate(names)
-    }
+    names = sorted(graph.turns)
+    angles = {name: 2 * math.pi * i / len(names) for i, name in enumerate(names)}
     most = max(graph.edges.values(), default=1)
     arrows = "".join(
-        _arrow(place[a], place[b], 1 + 5 * n / most, f"{a} to {b}: {n} times")
+        _arrow(angles[a], angles[b], 1 + 4 * n / most, f"{a} to {b}: {n} times")
         for (a, b), n in sorted(graph.edges.items())
     )
-    nodes = "".join(_node(graph, name, *place[name]) for name in names)
+    nodes = "".join(_node(graph, name, angle) for name, angle in angles.items())
     lines = "".join(f"<div>{escaped(line)}</div>" for line in graph.summary())
-    return _svg(size, size, "who acted after whom", arrows + nodes) + f"<small>{lines}</small>"
+    return _svg(480, 400, "who acted after whom", arrows + nodes) + f"<small>{lines}</small>"
 
 
-def _node(graph: Activations, name: str, x: float, y: float) -> str:
+def _at(angle: float, radius: float) -> tuple[float, float]:
+    return 240 + radius * math.sin(angle), 200 - radius * math.cos(angle)
+
+
+def _node(graph: Activations, name: str, angle: float) -> str:
     from orchestrion._activations import END, START
 
     began, ended = graph.ends.get((START, name), 0), graph.ends.get((name, END), 0)
     title = f"{name}: {graph.turns[name]} turns; began {began} episodes, ended {ended}"
+    (x, y), (u, v) = _at(angle, 130), _at(angle, 180)
     return (
-        f"<g><title>{escaped(title)}</title><circle cx='{x:.1f}' cy='{y:.1f}' r='9' "
-        f"fill='{_COLOURS[0]}'/>{_label(x, y - 14, name, 'middle')}"
-        f"{_label(x, y + 22, str(graph.turns[name]), 'middle')}</g>"
+        f"<g><title>{escaped(title)}</title>"
+        f"<circle cx='{x:.1f}' cy='{y:.1f}' r='9' fill='{_COLOUR}'/>"
+        f"{_label(u, v, f'{name} ({graph.turns[name]})', 'middle')}</g>"
     )
 
 
-def _arrow(start: tuple[float, float], end: tuple[float, float], width: float, title: str) -> str:
+def _arrow(start: float, end: float, width: float, title: str) -> str:
     """Return a curve that bends aside, so that both directions are seen, with its head."""
-    (x, y), (u, v) = start, end
+    (x, y), (u, v) = _at(start, 130), _at(end, 130)
     head = ""
     if start == end:
-        path = f"M{x:.1f} {y:.1f} c 40 -50 -40 -50 0 0"
+        (a, b), (c, d) = _at(start - 0.25, 185), _at(start + 0.25, 185)
+        path = f"M{x:.1f} {y:.1f} C{a:.1f} {b:.1f} {c:.1f} {d:.1f} {u:.1f} {v:.1f}"
     else:
-        cx, cy = (x + u) / 2 - 0.15 * (v - y), (y + v) / 2 + 0.15 * (u - x)
-        path = f"M{x:.1f} {y:.1f} Q{cx:.1f} {cy:.1f} {u:.1f} {v:.1f}"
-        length = math.hypot(u - cx, v - cy)
-        dx, dy = (u - cx) / length, (v - cy) / length
+        a, b = (x + u) / 2 - 0.15 * (v - y), (y + v) / 2 + 0.15 * (u - x)
+        path = f"M{x:.1f} {y:.1f} Q{a:.1f} {b:.1f} {u:.1f} {v:.1f}"
+        length = math.hypot(u - a, v - b)
+        dx, dy = (u - a) / length, (v - b) / length
         corners = [
             (u - r * dx - s * dy, v - r * dy + s * dx) for r, s in ((9, 0), (20, 6), (20, -6))
         ]
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
         head = f"<polygon points='{points}' fill='currentColor'/>"
     return (
-        f"<g opacity='.6'><title>{escaped(title)}</title><path fill='none' stroke='currentColor' "
+        f"<g opacity='.4'><title>{escaped(title)}</title><path fill='none' stroke='currentColor' "
         f"stroke-width='{width:.1f}' d='{path}'/>{head}</g>"
     )
