@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from orchestrion import Episode, Output, Problem, Trajectory, Turn
 from orchestrion._store import tables
-from orchestrion._store.exports import export_run
+from orchestrion.cli import main
 from orchestrion.runs import RunReader, RunStore
 from tests.core.test_runs_from_python import stored
 
@@ -35,8 +37,8 @@ def test_pandas_comes_first_and_all_forms_hold_the_same(tmp_path: Path) -> None:
 
 def test_parquet_files_hold_the_tables_with_types(tmp_path: Path) -> None:
     run = stored(tmp_path / "run")
-    with RunReader(run.path) as reader:
-        files = {path.name: path for path in export_run(reader, parquet=True)}
+    done = CliRunner().invoke(main, ["runs", "export", str(run.path), "--parquet", "--json"])
+    files = {Path(path).name: path for path in json.loads(done.output)["files"]}
     for name, rows in (
         ("episodes", run.episodes("dicts")),
         ("turns", run.turns("dicts")),

@@ -107,6 +107,7 @@ def test_an_interrupt_in_a_running_loop_leaves_a_run_that_resumes() -> None:
         try:
             o.train(data, "runs/cut")
         finally:
+            Gate.reached.set()
             thread.join()
 
     try:
