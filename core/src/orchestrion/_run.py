@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any
 
-import orchestrion
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged, check_turns, iterations_of, merged_metrics
@@ -374,12 +373,14 @@ def status_after(error: BaseException) -> RunStatus:
 
 def manifest(config: Config) -> dict[str, Any]:
     """Return what a run's result depends on besides its config."""
+    from orchestrion import __version__
+
     return {
         "seed": config.seed,
         "digest": config.digest,
         "versions": {
             "python": platform.python_version(),
-            "orchestrion": orchestrion.__version__,
+            "orchestrion": __version__,
             **{plugin.distribution: plugin.version for plugin in config.plugins_used},
         },
         "machine": platform.machine(),
