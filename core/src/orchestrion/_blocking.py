@@ -1,4 +1,4 @@
-"""Run a coroutine to its end from code that cannot await, also where an event loop runs."""
+"""Run coroutines to their end from code that cannot await, also where an event loop runs."""
 
 from __future__ import annotations
 
@@ -9,20 +9,32 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 __all__ = ["blocking"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Return what a coroutine returns, run in a loop of its own.
+def blocking(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Return a function that runs a coroutine function to its end, in a loop of its own.
 
     Where an event loop runs already (a notebook's cell, a coroutine), that loop stands still until
     then, and the new one runs in a thread. Ctrl-C, and a notebook's interrupt, cancel the
     coroutine, wait until it has ended, and raise KeyboardInterrupt; a second one does not wait.
     """
+
+    @wraps(work)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        return _run(lambda: work(*args, **kwargs))
+
+    call.__name__ = call.__qualname__ = work.__name__.removeprefix("a")
+    return call
+
+
+def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -36,14 +48,14 @@ def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         begun.set_result((asyncio.get_running_loop(), task))
         return await work()
 
-    def run() -> None:
+    def in_thread() -> None:
         try:
             ended.set_result(asyncio.run(main()))
         except BaseException as error:
             ended.set_exception(error)
 
     with _interruptible():
-        threading.Thread(target=copy_context().run, args=(run,), daemon=True).start()
+        threading.Thread(target=copy_context().run, args=(in_thread,), daemon=True).start()
         try:
             return ended.result()
         except KeyboardInterrupt as interrupt:

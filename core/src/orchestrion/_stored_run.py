@@ -17,7 +17,7 @@ from orchestrion._store.reader import RunStatus, Where
 if TYPE_CHECKING:
     from orchestrion._activations import Activations
     from orchestrion._asking import AskedTeam
-    from orchestrion._records import Episode, Usage
+    from orchestrion._records import Episode
     from orchestrion._report import Report
     from orchestrion.config import Config
 
@@ -64,12 +64,6 @@ class Run:
         from orchestrion.config import load
 
         return load(self.path / "config.yaml")
-
-    @property
-    def spend(self) -> Usage:
-        """Return what was really paid so far."""
-        with RunReader(self.path) as reader:
-            return reader.spend()
 
     @property
     def report(self) -> Report:

@@ -25,9 +25,6 @@ from orchestrion.config import Config, load
 
 __all__ = ["aevaluate", "aresume", "atrain", "create_run", "evaluate", "resume", "train"]
 
-Target = str | PathLike[str]
-"""A run: a `Run`, its folder, or its name below `runs/`."""
-
 
 async def atrain(
     config: ConfigLike,
@@ -37,27 +34,10 @@ async def atrain(
     overrides: Sequence[str] = (),
     block: Sequence[str] = (),
 ) -> Run:
-    """Train a config in the running event loop, and return the run; see `train`."""
-    config = as_config(config, overrides, block)
-    if directory is not None and (Path(directory) / "run.db").exists():
-        store = RunStore.open(Path(directory))
-    else:
-        store = create_run(config, None if directory is None else Path(directory))
-    return await _carry_out(config, store, progress)
-
-
-def train(
-    config: ConfigLike,
-    directory: str | PathLike[str] | None = None,
-    progress: Progress | None = None,
-    *,
-    overrides: Sequence[str] = (),
-    block: Sequence[str] = (),
-) -> Run:
     """Train a config, evaluate what was learned beside its baselines, and return the run.
 
-    Blocks until then, also in a notebook; in a coroutine, `await atrain(...)` does not hold up
-    the loop. Ctrl-C or a notebook's interrupt ends the run after its last committed iteration.
+    `train` blocks until then, also in a notebook; `atrain` is awaited, and does not hold up the
+    loop. Ctrl-C or a notebook's interrupt ends the run after its last committed iteration.
 
     Args:
         config: a file, YAML text of several lines, a mapping, or a `Config`.
@@ -71,48 +51,43 @@ def train(
     Raises:
         ConfigError: the config is wrong; has everything that is, with its place.
         BudgetError: the budget is used up; `resume` with more of it goes on.
-        KeyboardInterrupt: interrupted; `resume` goes on.
         UsageError: the folder holds a run of another config, or something else.
         OrchestrionError: the run failed.
     """
-    return blocking(lambda: atrain(config, directory, progress, overrides=overrides, block=block))
+    config = as_config(config, overrides, block)
+    if directory is not None and (Path(directory) / "run.db").exists():
+        store = RunStore.open(Path(directory))
+    else:
+        store = create_run(config, None if directory is None else Path(directory))
+    return await _carry_out(config, store, progress)
 
 
 async def aresume(
-    run: Target,
+    run: str | PathLike[str],
     progress: Progress | None = None,
     *,
     overrides: Sequence[str] = (),
     block: Sequence[str] = (),
 ) -> Run:
-    """Go on with a run in the running event loop, and return it; see `resume`."""
-    directory = find_run(run)
-    config = load(directory / "config.yaml", overrides, block=block)
-    with RunReader(directory) as reader:
-        refuse_sample(reader, "resumed")
-    return await _carry_out(config, RunStore.open(directory), progress)
+    """Go on with a run from its newest checkpoint, as if it had never ended, and return it.
 
-
-def resume(
-    run: Target,
-    progress: Progress | None = None,
-    *,
-    overrides: Sequence[str] = (),
-    block: Sequence[str] = (),
-) -> Run:
-    """Go on with a run from its newest checkpoint; the result is as if it had never ended.
+    `resume` blocks, `aresume` is awaited, see `atrain`.
 
     Args:
         run: a `Run`, its folder, or its name below `runs/`.
-        progress: see `train`.
+        progress: as `atrain`.
         overrides: what does not decide the result: `budget.*` and most of `run.*`.
         block: plugins that are never imported.
 
     Raises:
         UsageError: there is no such run, or its config was changed.
-        OrchestrionError: as `train`.
+        OrchestrionError: as `atrain`.
     """
-    return blocking(lambda: aresume(run, progress, overrides=overrides, block=block))
+    directory = find_run(run)
+    config = load(directory / "config.yaml", overrides, block=block)
+    with RunReader(directory) as reader:
+        refuse_sample(reader, "resumed")
+    return await _carry_out(config, RunStore.open(directory), progress)
 
 
 async def aevaluate(
@@ -125,26 +100,10 @@ async def aevaluate(
     baselines: bool = True,
     block: Sequence[str] = (),
 ) -> Report:
-    """Evaluate a run or a config in the running event loop; see `evaluate`."""
-    async with open_run(target, overrides, block) as trained:
-        for note in trained.notes:
-            warnings.warn(note, stacklevel=2)
-        return await trained.evaluate(split, seeds, limit, baselines)
-
-
-def evaluate(
-    target: ConfigLike,
-    overrides: Sequence[str] = (),
-    *,
-    split: Split | None = None,
-    seeds: int | None = None,
-    limit: int | None = None,
-    baselines: bool = True,
-    block: Sequence[str] = (),
-) -> Report:
     """Evaluate what a run learned, or a config as it is, beside the baselines; nothing learns.
 
-    Nothing is written to the run's folder. Warns of what was left out.
+    Nothing is written to the run's folder. Warns of what was left out. `evaluate` blocks,
+    `aevaluate` is awaited.
 
     Args:
         target: a `Run`, its folder or name, or a config in any form that `train` takes.
@@ -159,17 +118,13 @@ def evaluate(
         UsageError: there is no such run, it has no checkpoint yet, or the split has no problems.
         OrchestrionError: the evaluation failed.
     """
-    return blocking(
-        lambda: aevaluate(
-            target,
-            overrides,
-            split=split,
-            seeds=seeds,
-            limit=limit,
-            baselines=baselines,
-            block=block,
-        )
-    )
+    async with open_run(target, overrides, block) as trained:
+        for note in trained.notes:
+            warnings.warn(note, stacklevel=2)
+        return await trained.evaluate(split, seeds, limit, baselines)
+
+
+train, resume, evaluate = blocking(atrain), blocking(aresume), blocking(aevaluate)
 
 
 def create_run(

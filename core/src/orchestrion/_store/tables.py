@@ -30,18 +30,17 @@ wall time. Missing values are None. These are the tables, with their columns.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple, Unpack
 
 import msgspec
-from msgspec import Raw, Struct
 
 from orchestrion._errors import UsageError
 from orchestrion._store.journal import USAGE, usage_columns
 from orchestrion._store.reader import RunReader, Where
+from orchestrion._store.serial import encode
 
 Form = Literal["pandas", "polars", "dicts"]
 """What a table comes as: a data frame of a library, or a list of dictionaries."""
@@ -99,7 +98,7 @@ def episodes(store: RunReader, **where: Unpack[Where]) -> Table:
         for row in store.episode_rows(**where):
             outcome = [part or {} for part in msgspec.json.decode(row["outcome"])]
             yield (
-                *_place(row),
+                *(row[name] for name in ("source", "stage", "iteration", "id", "problem")),
                 *(row["category"], row["status"], bool(row["success"])),
                 *(row["score"], row["reward"]),
                 *(outcome[0].get(name) for name in scores),
@@ -111,77 +110,36 @@ def episodes(store: RunReader, **where: Unpack[Where]) -> Table:
     return Table({**_PLACE, **head, **dict.fromkeys(parts, float), "turns": int, **_USAGE}, rows())
 
 
-def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["source"], row["stage"], row["iteration"], row["id"], row["problem"]
-
-
-_NULL = Raw(b"null")
-
-
-class _Output(Struct, frozen=True):
-    content: str = ""
-    data: Raw = _NULL
-    usage: dict[str, int | float | None] = {}
-    final: bool = False
-    inner: Raw = _NULL
-
-
-class _Turn(Struct, frozen=True):
-    index: int
-    agent: str
-    option: str | None = None
-    output: _Output = _Output()
-    status: str = "completed"
-    error: str = ""
-    decision: int = 0
-    reads: Raw = _NULL
-
-
-class _Reward(Struct, frozen=True):
-    turns: list[float | None] | None = None
-
-
-class _Record(Struct, frozen=True):
-    trajectory: list[_Turn] = []
-    reward: _Reward | None = None
-
-
-_DECODER = msgspec.json.Decoder(_Record)
-
-
 def turns(store: RunReader, **where: Unpack[Where]) -> Table:
     """Return the table `turns`; `where` narrows the episodes."""
     texts = dict.fromkeys("agent option status error content data".split(), str)
     columns = {**_PLACE, "turn": int, "decision": int, **texts, "final": bool}
 
     def rows() -> Iterator[tuple[Any, ...]]:
-        for row in store.episode_rows(**where):
-            record = _decoded(row["record"])
-            rewards = (record.reward and record.reward.turns) or [None] * len(record.trajectory)
-            for turn, reward in zip(record.trajectory, rewards, strict=False):
+        for stored in store.episodes(**where):
+            episode = stored.episode
+            place = stored.source, stored.stage, stored.iteration, episode.id, episode.problem.id
+            rewards = episode.reward and episode.reward.turns
+            for number, turn in enumerate(episode.turns):
                 out = turn.output
                 yield (
-                    *_place(row),
-                    *(turn.index, turn.decision, turn.agent, turn.option, turn.status, turn.error),
-                    *(out.content, _text(out.data), out.final, _text(turn.reads), _text(out.inner)),
-                    reward,
-                    *(out.usage.get(name) for name in USAGE),
+                    *map(_text, place),
+                    *(turn.index, turn.decision, turn.agent, turn.option, turn.status),
+                    *(_text(turn.error), _text(out.content), _json(out.data), out.final),
+                    *(_json(turn.reads), _json(out.inner), rewards[number] if rewards else None),
+                    *usage_columns(out.usage),
                 )
 
     return Table({**columns, "reads": str, "inner": str, "reward": float, **_USAGE}, rows())
 
 
-def _decoded(record: str) -> _Record:
-    try:
-        return _DECODER.decode(record)
-    except msgspec.DecodeError:
-        # Lone surrogates, which models produce, have no place in a table.
-        text = json.dumps(json.loads(record), ensure_ascii=False)
-        return _DECODER.decode(text.encode(errors="replace"))
+def _text(value: Any) -> Any:
+    """Replace lone surrogates, which models produce, and which have no place in a table."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
-def _text(raw: Raw) -> str | None:
-    return None if raw == _NULL else bytes(raw).decode()
+def _json(value: Any) -> str | None:
+    return None if value is None else encode(value).decode()
 
 
 def calls(store: RunReader, who: str | None = None) -> Table:
@@ -199,13 +157,6 @@ def calls(store: RunReader, who: str | None = None) -> Table:
             for call in store.all_calls(who)
         ),
     )
-
-
-def _json(value: Any) -> str | None:
-    if value is None:
-        return None
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.encode(errors="replace").decode()
 
 
 def in_form(table: Table, form: Form | None = None) -> Any:
