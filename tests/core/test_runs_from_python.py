@@ -119,7 +119,7 @@ def test_an_interrupt_in_a_running_loop_leaves_a_run_that_resumes() -> None:
     assert caught.value.__notes__ == [f"go on with: orchestrion.resume({str(cut.path)!r})"]
     assert cut.status == "cancelled"
     with pytest.raises(UsageError, match="has no report yet"):
-        assert cut.report
+        _ = cut.report
     assert "cancelled" in cut._repr_html_()
     assert o.resume("cut").report == whole.report
 

@@ -26,9 +26,8 @@ def test_it_trains_plots_evaluates_and_opens_an_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nbclient = pytest.importorskip("nbclient", reason="executes notebooks")
+    nbformat = pytest.importorskip("nbformat", reason="reads notebooks")
     pytest.importorskip("ipykernel", reason="executes notebooks")
-    import nbformat
-
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     notebook = nbformat.read(NOTEBOOK, 4)
