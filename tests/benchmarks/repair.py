@@ -39,7 +39,7 @@ from orchestrion_repair.task import Repair
 
 from orchestrion import Key
 from orchestrion.config import load
-from orchestrion.runs import Report, RunReader, estimate, open_run, train
+from orchestrion.runs import Report, RunReader, atrain, estimate, open_run
 from tests.benchmarks.support import EXAMPLES
 
 EXAMPLE = EXAMPLES / "repair.yaml"
@@ -164,7 +164,7 @@ async def seeds(given: argparse.Namespace) -> None:
     for seed in range(1, given.seeds + 1):
         changes = [f"seed={seed}", *(["evaluation.baselines={}"] if seed > 1 else [])]
         folder = given.folder / f"seed-{seed}"
-        found[BUILTIN].append(await train(load(EXAMPLE, changes), folder))
+        found[BUILTIN].append((await atrain(load(EXAMPLE, changes), folder)).report)
         for suite in given.suites:
             async with open_run(folder, [f"task.suite={suite}", "task.max_problems=null"]) as run:
                 found[suite].append(await run.evaluate("test"))

@@ -13,7 +13,6 @@ Intervals are 95 %, Student's t over seeds, of the reward on problems kept aside
 
 from __future__ import annotations
 
-import asyncio
 import random
 import sys
 import tempfile
@@ -97,7 +96,7 @@ def rewards(
         "run": {"retention": "none"},
     }
     with tempfile.TemporaryDirectory() as folder:
-        report = asyncio.run(train(from_data(config), Path(folder) / "run"))
+        report = train(from_data(config), Path(folder) / "run").report
     learned = report.contenders[0]
     return learned.reward.mean, learned.solved.mean
 

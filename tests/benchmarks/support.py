@@ -11,7 +11,7 @@ from statistics import mean, stdev
 
 from orchestrion import Agent, Calls, Key, Output, Problem, View
 from orchestrion._engine.episode import Engine
-from orchestrion._run import Run, manifest
+from orchestrion._run import Conduct, manifest
 from orchestrion.config import Config
 from orchestrion.runs import RunStore
 
@@ -30,7 +30,7 @@ def train(config: Config, folder: Path) -> tuple[float, float]:
     )
     with store:
         wall, cpu = time.perf_counter(), time.process_time()
-        asyncio.run(Run(config, store).train())
+        asyncio.run(Conduct(config, store).train())
         return time.process_time() - cpu, time.perf_counter() - wall
 
 

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from orchestrion import Agent, ConfigError, Key, Output, Problem, Status, UsageError
 from orchestrion.config import Config, from_data
-from orchestrion.runs import Progress, open_run, train
+from orchestrion.runs import Progress, atrain, open_run, train
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for, opened_engine
 from orchestrion.testing._stage import KitAgent, KitPolicy, KitReward, KitTask
 from tests.core import planted
@@ -50,7 +50,7 @@ def test_a_run_trains_classes_of_ones_own_and_a_later_process_finds_them(tmp_pat
             self.count += 1
 
     told = Told()
-    report = asyncio.run(train(config, tmp_path / "run", told))
+    report = train(config, tmp_path / "run", told).report
     assert (told.count, report.contenders[0].solved.mean) == (3, 1.0)
 
     async def later() -> float:
@@ -59,7 +59,7 @@ def test_a_run_trains_classes_of_ones_own_and_a_later_process_finds_them(tmp_pat
 
     assert asyncio.run(later()) == 1.0
     # It goes on where it was, so nothing is left to be done.
-    assert asyncio.run(train(config, tmp_path / "run", told)) == report
+    assert train(config, tmp_path / "run", told).report == report
     assert told.count == 3
 
 
@@ -68,7 +68,7 @@ def test_a_run_reports_what_a_later_process_finds(policy: str, tmp_path: Path) -
     """Not what the policy knew before it was saved and loaded."""
 
     async def both() -> tuple[float, float]:
-        report = await train(bandit(policy), tmp_path / "run")
+        report = (await atrain(bandit(policy), tmp_path / "run")).report
         async with open_run(tmp_path / "run") as trained:
             again = await trained.evaluate()
         return report.contenders[0].solved.mean, again.contenders[0].solved.mean
@@ -86,7 +86,7 @@ def test_a_load_that_brings_nothing_back_is_noted(tmp_path: Path) -> None:
         def noted(self, path: str, name: str, text: str) -> None:
             self.notes.append((path, text))
 
-    asyncio.run(train(bandit("EmptyLoad"), tmp_path / "run", Told()))
+    train(bandit("EmptyLoad"), tmp_path / "run", Told())
     ((path, text),) = Told.notes
     assert path == "policy"
     assert "after load(), save() gives something else" in text
@@ -196,6 +196,6 @@ def test_a_file_where_a_mapping_is_expected_and_a_mapping_where_a_config_is_are_
 ) -> None:
     with pytest.raises(UsageError, match=r"from_data: expected a mapping, got 'c\.yaml' \(a str"):
         from_data("c.yaml")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"train: expected a Config, got \{\} \(.*from_data"):
-        asyncio.run(train({}, tmp_path / "run"))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"expected a config .*, got 7 \(an int\)"):
+        train(7, tmp_path / "run")  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()

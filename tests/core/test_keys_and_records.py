@@ -100,23 +100,23 @@ PUBLIC = {
         Activation Activations Agent Answer Array Branch BudgetError CallError CallLimits Calls
         CheckpointError Component ConfigError Decision END Episode Experience Fault JSON Job Key
         Kind Member Meta Metrics Model Observation OpenContext OrchestrionError Output Plan
-        PluginError Policy Problem ReplayError Request Reward RewardFunction RunError START
-        Saved Scores Secret Session Situation Split SplitShares Stateful Status Step StoreError Task
-        Trainer Trajectory Turn TurnStatus Usage UsageError View ceiling_of choice_name choices
-        did_you_mean fold gather hidden hidden_bytes hookimpl is_blocked is_local is_loopback
-        laps learnable load load_function load_object names_on_first_use no_calls parse_choice
-        refuse_idle register register_named replace router split_of supports team_ceiling times
-        waves
+        PluginError Policy Problem ReplayError Request Reward RewardFunction Run RunError START
+        Saved Scores Secret Session Situation Split SplitShares Stateful Status Step StoreError
+        Task Trainer Trajectory Turn TurnStatus Usage UsageError View aevaluate aresume atrain
+        ceiling_of choice_name choices did_you_mean evaluate fold gather hidden hidden_bytes
+        hookimpl is_blocked is_local is_loopback laps learnable load load_function load_object
+        names_on_first_use no_calls parse_choice refuse_idle register register_named replace
+        resume router split_of supports team_ceiling times train waves
     """.split(),
     "orchestrion.config": """
         Baseline Budget Config Entry Evaluation Limits Problem RunSettings from_data load
         read_as read_data read_section text_as to_yaml
     """.split(),
     "orchestrion.runs": """
-        AskedTeam Estimate Progress Report Route Router RunReader RunStore StoredEpisode TeamAnswer
-        Trained as_data convergence difference estimate fewer_collections find_run load
-        make_folder mean newest_checkpoint newest_states open_run router run_directory structure
-        train write_atomic
+        AskedTeam Estimate Progress Report Route Router Run RunReader RunStore StoredEpisode
+        TeamAnswer Trained aevaluate aresume as_data atrain convergence difference estimate
+        evaluate fewer_collections find_run load make_folder mean newest_checkpoint
+        newest_states open_run resume router run_directory structure train write_atomic
     """.split(),
     "orchestrion.cli": """
         Main Options answer block_option emit find_config in_loop json_option listener main note

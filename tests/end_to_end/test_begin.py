@@ -11,7 +11,7 @@ import pytest
 
 from orchestrion import JSON, CheckpointError, Key, UsageError
 from orchestrion._cli.display import Display
-from orchestrion._run import Run, manifest
+from orchestrion._run import Conduct, manifest
 from orchestrion.config import from_data
 from orchestrion.runs import RunReader, RunStore, open_run
 
@@ -36,7 +36,7 @@ def config(**changes: Any) -> dict[str, Any]:
 def train(folder: Path, data: dict[str, Any]) -> Path:
     loaded = from_data(data)
     with RunStore.create(folder, loaded.to_yaml(), manifest(loaded)) as store:
-        asyncio.run(Run(loaded, store, Display()).train())
+        asyncio.run(Conduct(loaded, store, Display()).train())
         store.set_status("completed")
     return folder
 

@@ -57,7 +57,7 @@ def test_a_run_takes_no_more_than_its_bound(name: str, tmp_path: Path) -> None:
     path = EXAMPLES / f"{name}.yaml"
     config = load(path, smaller(load(path)).overrides)
     bound = asyncio.run(bound_of(config))
-    asyncio.run(train(config, tmp_path / "run"))
+    train(config, tmp_path / "run")
     with RunReader(tmp_path / "run") as run:
         spent, turns = run.spend(), sum(len(stored.episode.trajectory) for stored in run.episodes())
     assert not bound.unknown

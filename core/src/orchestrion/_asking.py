@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
-from pathlib import Path
 
 from attrs import field, frozen
 
+from orchestrion._config.loading import ConfigLike
 from orchestrion._engine.checks import text_problem, why_empty
 from orchestrion._errors import UsageError
 from orchestrion._guards import place_of
@@ -133,7 +133,7 @@ class AskedTeam:
 
 @asynccontextmanager
 async def load(
-    target: str | Path,
+    target: ConfigLike,
     overrides: Sequence[str] = (),
     *,
     concurrency: int | None = None,
@@ -145,7 +145,7 @@ async def load(
             answer = await team("What is it?")
 
     Args:
-        target: a run's folder, its name below `runs/`, or a config file.
+        target: a run's folder, its name below `runs/`, or a config in any form.
         overrides: as `-o`.
         concurrency: questions at once; others wait; None for the config's `run.concurrency`.
         block: plugins that are never imported.

@@ -31,3 +31,7 @@ class Progress:
         `known`: its evaluation is stored already, and is not repeated.
         """
         return
+
+    def ended(self, status: str) -> None:
+        """Show how the run ended, e.g. "completed"."""
+        return

@@ -415,6 +415,11 @@ class Episode(Struct, frozen=True, forbid_unknown_fields=True):
     def __hash__(self) -> int:
         return hash(self.id)
 
+    def _repr_html_(self) -> str:
+        from orchestrion._html import episode_html
+
+        return episode_html(self)
+
     @property
     def turns(self) -> tuple[Turn, ...]:
         """Return the turns, in order of activation."""

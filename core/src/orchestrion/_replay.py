@@ -21,7 +21,7 @@ from orchestrion._errors import ReplayError, RunError, UsageError
 from orchestrion._interfaces import Metrics
 from orchestrion._offline import no_network
 from orchestrion._progress import Progress
-from orchestrion._run import Run, manifest
+from orchestrion._run import Conduct, manifest
 from orchestrion._store import Checkpoint, Iteration, RunReader, RunStore, read_checkpoint
 from orchestrion._store.exports import export_run
 from orchestrion._store.lock import lock_holder
@@ -117,7 +117,7 @@ async def replay(directory: Path, progress: Progress, block: Sequence[str] = ())
             )
         )
         notes = list(config.plugins.notes()) + _versions(config, begun)
-        run = Run(config, store, _Following(recorded, store, progress), replay=recorded)
+        run = Conduct(config, store, _Following(recorded, store, progress), replay=recorded)
         difference = ""
         try:
             with no_network(ReplayError, "a replay makes no calls"):

@@ -16,6 +16,7 @@ from orchestrion._statistics import Estimate, difference, estimate, mean
 from orchestrion._store.serial import encode
 
 if TYPE_CHECKING:
+    from orchestrion._store import RunReader
     from orchestrion.config import Config
 
 Outcomes = Mapping[str, Mapping[str, float | None]]
@@ -92,6 +93,11 @@ class Report:
     unit: str
     outcomes: Mapping[str, Outcomes]
     digests: Mapping[str, str] = Factory(dict)
+
+    def _repr_html_(self) -> str:
+        from orchestrion._html import report_html
+
+        return report_html(self)
 
     @property
     def verdict(self) -> Verdict:
@@ -349,6 +355,24 @@ def paired(first: Outcomes, second: Outcomes, field: str, key: Key) -> Estimate:
     ]
     both = [(a, b) for a, b in pairs if a is not None and b is not None]
     return difference([a for a, _ in both], [b for _, b in both], key)
+
+
+def config_of(store: RunReader) -> dict[str, Any]:
+    """Return the resolved config of a run as plain data."""
+    from ruamel.yaml import YAML
+
+    config: dict[str, Any] = YAML(typ="safe", pure=True).load(store.config_text)
+    return config
+
+
+def report_of(store: RunReader) -> Report | None:
+    """Return the report on the evaluations that a run has stored; None if there are none."""
+    evaluations = store.load_evaluations()
+    if not evaluations:
+        return None
+    config = config_of(store)
+    settings = config["evaluation"]
+    return of_evaluations(evaluations, settings["split"], settings["seeds"], config["seed"])
 
 
 def of_evaluations(

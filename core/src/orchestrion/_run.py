@@ -9,10 +9,8 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
-import orchestrion
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged, check_turns, iterations_of, merged_metrics
@@ -45,15 +43,14 @@ from orchestrion._session import EngineSession, fewer_collections, summarize
 from orchestrion._store import Checkpoint, RunReader, RunStore
 from orchestrion._store.reader import RunStatus
 from orchestrion._store.shared import SharedAnswers
-from orchestrion._suggest import article
 from orchestrion.config import Baseline, Config
 
 HOPELESS = 10
 """If all turns of an iteration fail, and there are at least this many, the run fails."""
 
 
-class Run:
-    """One run over its store; `train` starts or continues it.
+class Conduct:
+    """Carries one run out over its store; `train` starts or continues it.
 
     Args:
         config: structured and checked.
@@ -367,57 +364,6 @@ def _baseline_state(team: Baseline, opened: Opened) -> JSON:
     return saved_to_json(policy.save()) if isinstance(policy, Stateful) else None
 
 
-async def train(config: Config, directory: str | Path, progress: Progress | None = None) -> Report:
-    """Train a config in a folder of its own; continue the run that the folder holds, if any.
-
-    In a script `asyncio.run(train(config, folder))`, in a notebook `await train(config, folder)`.
-
-    Args:
-        config: structured and checked.
-        directory: the run's folder; made if it does not exist.
-        progress: shows how the run goes on.
-
-    Raises:
-        BudgetError: the budget is used up; call it again with more.
-        UsageError: the folder holds a run of another config, or something else.
-        OrchestrionError: the run failed.
-    """
-    if not isinstance(config, Config):
-        raise UsageError(
-            f"train: expected a Config, got {_named(config)}; make one with "
-            "orchestrion.config.load(file) or orchestrion.config.from_data(mapping)"
-        )
-    directory, settings = Path(directory), config.run
-    if (directory / "run.db").exists():
-        store = RunStore.open(directory)
-    else:
-        store = RunStore.create(
-            directory,
-            config.to_yaml(),
-            manifest(config),
-            retention=settings.retention,
-            keep=settings.keep,
-        )
-    status: RunStatus = "failed"
-    with store:
-        run = Run(config, store, progress, config.observers())
-        try:
-            report = await run.train()
-            status = "completed"
-            return report
-        except BaseException as error:
-            status = status_after(error)
-            raise
-        finally:
-            if run.begun:
-                store.set_status(status, **run.unbooked())
-                run.observers.run_finished(directory, status)
-
-
-def _named(value: object) -> str:
-    return f"{value!r:.60} ({article(type(value).__name__)})"
-
-
 def status_after(error: BaseException) -> RunStatus:
     """Return the status of a run that ended with an error."""
     if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError)):
@@ -427,12 +373,14 @@ def status_after(error: BaseException) -> RunStatus:
 
 def manifest(config: Config) -> dict[str, Any]:
     """Return what a run's result depends on besides its config."""
+    from orchestrion import __version__
+
     return {
         "seed": config.seed,
         "digest": config.digest,
         "versions": {
             "python": platform.python_version(),
-            "orchestrion": orchestrion.__version__,
+            "orchestrion": __version__,
             **{plugin.distribution: plugin.version for plugin in config.plugins_used},
         },
         "machine": platform.machine(),

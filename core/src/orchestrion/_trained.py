@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
+from os import PathLike
 from pathlib import Path
 
 from attrs import Factory, frozen
 
+from orchestrion._config.loading import ConfigLike, as_config, is_text
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import problems_of
@@ -147,13 +149,15 @@ class FoundRun:
     """A digest of the config and the checkpoint."""
 
 
-def find(target: str | Path, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> FoundRun:
-    """Return what a run or a config file holds, with nothing opened; see `open_run`."""
-    directory = run_directory(target)
-    path = Path(target) if directory is None else directory / "config.yaml"
-    config = load(path, overrides, block=block)
+def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> FoundRun:
+    """Return what a run or a config holds, with nothing opened; see `open_run`."""
+    directory = None
+    if isinstance(target, str | PathLike) and not is_text(target):
+        directory = run_directory(target)
+    path = None if directory is None else directory / "config.yaml"
+    config = as_config(target if path is None else path, overrides, block)
     notes = config.plugins.notes()
-    if directory is None:
+    if directory is None or path is None:
         return FoundRun(config, notes=notes, version=_version(config, None))
     with RunReader(directory) as reader:
         _check_unchanged(path, reader, block)
@@ -179,12 +183,12 @@ def _version(config: Config, checkpoint: Path | None) -> str:
 
 @asynccontextmanager
 async def open_run(
-    target: str | Path, overrides: Sequence[str] = (), block: Sequence[str] = ()
+    target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str] = ()
 ) -> AsyncIterator[Trained]:
     """Open a run's folder (or its name) with what it learned, or a config as it is.
 
     Args:
-        target: a run or a config file.
+        target: a run, or a config in any form that `train` takes.
         overrides: as `-o`; e.g. another suite of problems for the same policy.
         block: plugins that are never imported.
 
@@ -250,7 +254,7 @@ def _check_unchanged(path: Path, reader: RunReader, block: Sequence[str]) -> Non
         )
 
 
-def run_directory(target: str | Path) -> Path | None:
+def run_directory(target: str | PathLike[str]) -> Path | None:
     """Return the run's folder if `target` is one or names one; None if it is a file.
 
     Raises:
@@ -264,7 +268,7 @@ def run_directory(target: str | Path) -> Path | None:
         raise UsageError(f"{target}: neither a config nor a run ({error})") from None
 
 
-def newest_checkpoint(target: str | Path) -> tuple[Path, Checkpoint | None]:
+def newest_checkpoint(target: str | PathLike[str]) -> tuple[Path, Checkpoint | None]:
     """Return a run's folder, and its newest valid checkpoint; None if it has none yet.
 
     Raises:
@@ -277,7 +281,7 @@ def newest_checkpoint(target: str | Path) -> tuple[Path, Checkpoint | None]:
         return directory, reader.usable().checkpoint
 
 
-def newest_states(target: str | Path) -> tuple[Path, Mapping[str, Saved]]:
+def newest_states(target: str | PathLike[str]) -> tuple[Path, Mapping[str, Saved]]:
     """Return a run's folder, and the states in its newest checkpoint; none if it has none yet.
 
     Raises:

@@ -1,6 +1,7 @@
 """Runs: train, open, ask, use, evaluate, read, and compare.
 
-report = await train(load("team.yaml"), Path("runs/team"))
+run = train("team.yaml")  # in a coroutine: await atrain("team.yaml")
+run.report, run.metrics(), run.turns(source="train")
 async with load("runs/team") as team:
     answer = await team("What is it?")
 route = router("runs/team")
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from orchestrion._routing import Route as Route
     from orchestrion._routing import Router as Router
     from orchestrion._routing import router as router
-    from orchestrion._run import train as train
     from orchestrion._session import fewer_collections as fewer_collections
     from orchestrion._statistics import Estimate as Estimate
     from orchestrion._statistics import convergence as convergence
@@ -40,11 +40,18 @@ if TYPE_CHECKING:
     from orchestrion._store.run_store import RunStore as RunStore
     from orchestrion._store.serial import as_data as as_data
     from orchestrion._store.serial import structure as structure
+    from orchestrion._stored_run import Run as Run
     from orchestrion._trained import Trained as Trained
     from orchestrion._trained import newest_checkpoint as newest_checkpoint
     from orchestrion._trained import newest_states as newest_states
     from orchestrion._trained import open_run as open_run
     from orchestrion._trained import run_directory as run_directory
+    from orchestrion._training import aevaluate as aevaluate
+    from orchestrion._training import aresume as aresume
+    from orchestrion._training import atrain as atrain
+    from orchestrion._training import evaluate as evaluate
+    from orchestrion._training import resume as resume
+    from orchestrion._training import train as train
 
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
@@ -53,7 +60,6 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._progress": "Progress",
         "orchestrion._report": "Report",
         "orchestrion._routing": "Route Router router",
-        "orchestrion._run": "train",
         "orchestrion._session": "fewer_collections",
         "orchestrion._statistics": "Estimate convergence difference estimate mean",
         "orchestrion._store.episodes": "StoredEpisode",
@@ -62,6 +68,8 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._store.reader": "RunReader",
         "orchestrion._store.run_store": "RunStore",
         "orchestrion._store.serial": "as_data structure",
+        "orchestrion._stored_run": "Run",
         "orchestrion._trained": "Trained newest_checkpoint newest_states open_run run_directory",
+        "orchestrion._training": "aevaluate aresume atrain evaluate resume train",
     },
 )

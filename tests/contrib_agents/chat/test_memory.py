@@ -109,6 +109,6 @@ def test_training_is_refused_unless_it_is_allowed(tmp_path: Path) -> None:
         """
     )
     with pytest.raises(OrchestrionError, match=r"tools\.notes: episodes of a training run must"):
-        asyncio.run(train(load(tmp_path / "team.yaml"), tmp_path / "run"))
+        train(load(tmp_path / "team.yaml"), tmp_path / "run")
     allowed = load(tmp_path / "team.yaml", ["tools.notes.training=true"])
-    asyncio.run(train(allowed, tmp_path / "allowed"))
+    train(allowed, tmp_path / "allowed")

@@ -217,7 +217,7 @@ def test_the_person_at_the_terminal_writes_and_approves_only_what_was_shown(tmp_
 def test_training_with_a_person_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
     (tmp_path / "team.yaml").write_text(CONFIG)
     with pytest.raises(OrchestrionError, match=r"agents\.boss: a person cannot be asked in trai"):
-        asyncio.run(train(load(tmp_path / "team.yaml"), tmp_path / "run"))
+        train(load(tmp_path / "team.yaml"), tmp_path / "run")
 
 
 def opened(agent: PersonAgent, problem: str, turns: int) -> list[Turn]:

@@ -30,7 +30,7 @@ from orchestrion import (
     replace,
 )
 from orchestrion.config import from_data
-from orchestrion.runs import RunReader, open_run, train
+from orchestrion.runs import RunReader, atrain, open_run, train
 from tests.contrib_tasks.repair.support import TOTAL, bug
 
 WRONG = TOTAL.replace("value > 0", "value < 0")
@@ -148,7 +148,7 @@ def config(**changes: Any) -> dict[str, Any]:
 
 def test_a_run_learns_a_ranking_that_its_untrained_baseline_does_not_have(tmp_path: Path) -> None:
     async def main() -> None:
-        await train(from_data(config()), tmp_path / "one")
+        await atrain(from_data(config()), tmp_path / "one")
         with RunReader(tmp_path / "one") as reader:
             checkpoint = reader.usable().checkpoint
         assert checkpoint is not None
@@ -161,7 +161,7 @@ def test_a_run_learns_a_ranking_that_its_untrained_baseline_does_not_have(tmp_pa
             assert task.settings.ranking == ranking
             assert plain.settings.ranking == ""
         # Another run of the same config learns the same.
-        await train(from_data(config()), tmp_path / "two")
+        await atrain(from_data(config()), tmp_path / "two")
         with RunReader(tmp_path / "two") as reader:
             again = reader.usable().checkpoint
         assert again is not None
@@ -173,10 +173,10 @@ def test_a_run_learns_a_ranking_that_its_untrained_baseline_does_not_have(tmp_pa
 def test_it_refuses_a_task_without_a_ranking(tmp_path: Path) -> None:
     other = config(task={"use": "relay"}, agents={"planner": {"use": "bench-agent"}}, evaluation={})
     with pytest.raises(UsageError, match="teaches the task `repair`"):
-        asyncio.run(train(from_data(other), tmp_path / "run"))
+        train(from_data(other), tmp_path / "run")
 
 
 def test_a_ranking_that_is_none_is_refused(tmp_path: Path) -> None:
     wrong = config(task={"use": "repair", "max_problems": 2, "ranking": "AAAA"})
     with pytest.raises(UsageError, match=r"task\.ranking: is no ranking of edits"):
-        asyncio.run(train(from_data(wrong), tmp_path / "run"))
+        train(from_data(wrong), tmp_path / "run")

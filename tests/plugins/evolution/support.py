@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrion import Metrics
-from orchestrion._run import Run, manifest
+from orchestrion._run import Conduct, manifest
 from orchestrion.config import Config, from_data
 from orchestrion.runs import Progress, RunReader, RunStore
 
@@ -81,7 +81,7 @@ def train(given: Config, directory: Path, until: int | None = None) -> Path:
         store = RunStore.create(directory, given.to_yaml(), manifest(given))
     with store:
         try:
-            asyncio.run(Run(given, store, Silent(until)).train())
+            asyncio.run(Conduct(given, store, Silent(until)).train())
         except KeyboardInterrupt:
             assert until is not None
     return directory

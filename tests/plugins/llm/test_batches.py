@@ -17,7 +17,7 @@ from orchestrion_offline.speakers.steps import Solver
 
 from orchestrion import Key
 from orchestrion.config import load
-from orchestrion.runs import RunReader, open_run, train
+from orchestrion.runs import RunReader, atrain, open_run
 from tests.end_to_end.support import environment
 from tests.plugins.llm.test_command_line import here
 
@@ -74,7 +74,7 @@ def answers(folder: Path) -> list[str]:
 
 
 async def trained(path: Path) -> None:
-    await train(load(path), path.parent / "runs" / "batched")
+    await atrain(load(path), path.parent / "runs" / "batched")
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -13,7 +13,7 @@ from orchestrion_local.settings import Architecture
 
 from orchestrion import UsageError
 from orchestrion._replay import replay
-from orchestrion._run import Run
+from orchestrion._run import Conduct
 from orchestrion.config import load
 from orchestrion.runs import RunReader, RunStore
 from tests.end_to_end.support import start
@@ -89,7 +89,7 @@ def test_kill_9_repeats_no_call_that_was_answered(tmp_path: Path, served: Served
 
     made = load(directory / "config.yaml")
     with RunStore.open(directory) as store:
-        asyncio.run(Run(made, store, Silent()).train())
+        asyncio.run(Conduct(made, store, Silent()).train())
         store.set_status("completed")
     again = {seed for seed in answered if engine.asked[seed] > 1}
     assert again == {0}, "the check before a run"

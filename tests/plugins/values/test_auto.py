@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +102,7 @@ class Notes(Progress):
 
 def test_it_spends_all_episodes_and_says_what_it_picked(tmp_path: Path) -> None:
     notes = Notes()
-    asyncio.run(train(config(use="auto"), tmp_path / "run", notes))
+    train(config(use="auto"), tmp_path / "run", notes)
     [picked] = {text.partition(", since")[0] for _, name, text in notes.told if name == "picked"}
     assert picked in CANDIDATES
     with RunReader(tmp_path / "run") as run:
@@ -118,10 +117,10 @@ def test_an_interrupted_run_resumes_with_equal_results(tmp_path: Path, use: str)
                 raise KeyboardInterrupt
 
     given = config(use=use)
-    asyncio.run(train(given, tmp_path / "whole"))
+    train(given, tmp_path / "whole")
     with pytest.raises(BaseException):  # noqa: B017
-        asyncio.run(train(given, tmp_path / "cut", Cut()))
-    asyncio.run(train(given, tmp_path / "cut"))
+        train(given, tmp_path / "cut", Cut())
+    train(given, tmp_path / "cut")
     with RunReader(tmp_path / "whole") as whole, RunReader(tmp_path / "cut") as cut:
         assert [s.metrics for s in whole.iterations()] == [s.metrics for s in cut.iterations()]
         assert len(whole.iterations()) > 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from pathlib import Path
@@ -45,21 +44,21 @@ class Notes(Progress):
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a bandit with 24 episodes."""
     folder = tmp_path_factory.mktemp("runs") / "earlier"
-    asyncio.run(train(config({"use": "bandit", "episodes": 24}), folder))
+    train(config({"use": "bandit", "episodes": 24}), folder)
     return folder
 
 
 def test_fitted_q_learns_from_the_episodes_of_other_runs(earlier: Path, tmp_path: Path) -> None:
     fewest = {"use": "fitted-q", "episodes": 8, "trees": 0}
     notes, folder = Notes(), tmp_path / "later"
-    asyncio.run(train(config({**fewest, "runs": [str(earlier)]}), folder, notes))
+    train(config({**fewest, "runs": [str(earlier)]}), folder, notes)
     told = re.search(
         r"learned from (\d+) episodes; .*: (\d+) episodes left out", notes.told["runs"]
     )
     assert told is not None
     learned, left_out = map(int, told.groups())
     assert learned + left_out == 24
-    asyncio.run(train(config(fewest), tmp_path / "alone"))
+    train(config(fewest), tmp_path / "alone")
     decisions = []
     for run in (folder, tmp_path / "alone"):
         with RunReader(run) as reader:
@@ -76,10 +75,10 @@ def test_fitted_q_learns_from_the_episodes_of_other_runs(earlier: Path, tmp_path
 def test_a_run_that_nothing_can_be_learned_from_is_an_error(earlier: Path, tmp_path: Path) -> None:
     fewest = {"use": "fitted-q", "episodes": 8, "trees": 0}
     with pytest.raises(UsageError, match=r"trainer\.runs: .*none"):
-        asyncio.run(train(config({**fewest, "runs": ["none"]}), tmp_path / "a"))
+        train(config({**fewest, "runs": ["none"]}), tmp_path / "a")
     other = config({**fewest, "runs": [str(earlier)]}, team=("tester",))
     with pytest.raises(UsageError, match="a choice that this team lacks"):
-        asyncio.run(train(other, tmp_path / "b"))
+        train(other, tmp_path / "b")
 
 
 def test_statistics_of_runs_are_exported_merged_and_capped(earlier: Path, tmp_path: Path) -> None:
@@ -94,14 +93,12 @@ def test_statistics_of_runs_are_exported_merged_and_capped(earlier: Path, tmp_pa
     capped = CliRunner().invoke(main, ["statistics", str(file), "--cap", "2"])
     counts = [choice[0][0] for choice in json.loads(capped.output)["squares"]]
     assert counts == pytest.approx([min(2.0, n) for n in tries])
-    asyncio.run(
-        train(config({"use": "bandit", "episodes": 8, "start": str(file)}), tmp_path / "on")
-    )
+    train(config({"use": "bandit", "episodes": 8, "start": str(file)}), tmp_path / "on")
 
 
 def test_a_run_without_a_bandit_has_no_statistics(tmp_path: Path) -> None:
     run = tmp_path / "other"
-    asyncio.run(train(config({"use": "fitted-q", "episodes": 4, "trees": 0}), run))
+    train(config({"use": "fitted-q", "episodes": 4, "trees": 0}), run)
     refused = CliRunner().invoke(main, ["statistics", str(run)])
     assert refused.exit_code != 0
     assert "no statistics of the trainer bandit" in refused.output

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrion._report import Report
-    from orchestrion._run import Run
+    from orchestrion._run import Conduct
     from orchestrion._store import RunReader, RunStore
     from orchestrion._store.diagnosis import Finding
     from orchestrion._store.reader import RunStatus
@@ -32,13 +32,13 @@ def carry_out(
     config: Config, store: RunStore, verbose: bool, as_json: bool, show_best: bool
 ) -> int:
     """Train to the end, print the report, and return the exit code."""
-    from orchestrion._run import Run
+    from orchestrion._run import Conduct
     from orchestrion._store.diagnosis import as_document, diagnose, stopped_at_once
 
     observers = config.observers()
     with Display(verbose, terminal=False if as_json else None) as display:
         display.say(f"run: {store.directory}")
-        run = Run(config, store, display, observers)
+        run = Conduct(config, store, display, observers)
         report = _train(run, display)
         for service, seconds in run.calls.waits().items():
             if seconds >= 1:
@@ -68,7 +68,7 @@ def carry_out(
     return 0
 
 
-def _train(run: Run, display: Display) -> Report:
+def _train(run: Conduct, display: Display) -> Report:
     """Train, note in the store how it ended, and tell the observers."""
     from orchestrion._run import status_after
 
@@ -103,7 +103,7 @@ def _train(run: Run, display: Display) -> Report:
             _tell_observers(run, status, display)
 
 
-def _tell_observers(run: Run, status: str, display: Display) -> None:
+def _tell_observers(run: Conduct, status: str, display: Display) -> None:
     # The run has ended: an error of an observer must not replace its result or its error.
     try:
         with aside():
@@ -125,7 +125,7 @@ def _export(store: RunStore) -> None:
         ) from error
 
 
-def _note_end(run: Run, status: RunStatus, detail: str) -> None:
+def _note_end(run: Conduct, status: RunStatus, detail: str) -> None:
     # A run that was refused or could not be opened keeps the status it had.
     if not run.begun and run.store.status != "running":
         return

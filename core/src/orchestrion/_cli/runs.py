@@ -99,17 +99,22 @@ def _row(run: dict[str, Any]) -> list[str]:
     is_flag=True,
     help="Write calls.jsonl as well: what models and tools were asked and answered.",
 )
+@click.option(
+    "--parquet",
+    is_flag=True,
+    help="Write episodes, turns and metrics as Parquet files as well; needs pyarrow.",
+)
 @root_option
 @json_option
 def export_command(
-    run: str, folder: Path | None, conversations: bool, root: Path, as_json: bool
+    run: str, folder: Path | None, conversations: bool, parquet: bool, root: Path, as_json: bool
 ) -> None:
     """Write episodes.json, rewards.csv, learned_behaviors.json and summary.json."""
     from orchestrion._store import RunReader, find_run
     from orchestrion._store.exports import export_run
 
     with RunReader(find_run(run, root)) as store:
-        paths = [str(path) for path in export_run(store, folder, conversations)]
+        paths = [str(path) for path in export_run(store, folder, conversations, parquet)]
     if as_json:
         emit({"files": paths})
     else:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrion._cli.common import answer, emit, json_option, root_option
-from orchestrion._cli.runs_show import config_of, report_of
 from orchestrion._errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,6 +70,7 @@ def _judged(name: str, root: Path) -> Judged:
 def _contenders(name: str, root: Path) -> dict[str, Judged]:
     """Return the results of a report by contender."""
     from orchestrion._comparison import Judged
+    from orchestrion._report import config_of, report_of
     from orchestrion._store import RunReader, find_run
     from orchestrion._store.evaluations import read_evaluation
 
@@ -80,10 +80,10 @@ def _contenders(name: str, root: Path) -> dict[str, Judged]:
         report, title, task = document["report"], str(path), document.get("task")
     else:
         with RunReader(find_run(name, root)) as store:
-            evaluations = store.load_evaluations()
-            if not evaluations:
+            stored = report_of(store)
+            if stored is None:
                 return {}
-            report = report_of(store, evaluations).as_json()
+            report = stored.as_json()
             title, task = store.directory.name, config_of(store)["task"]
     title, digests = f"{title} ({report['split']})", report.get("digests", {})
     return {

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -70,37 +69,15 @@ def command(
             note(line)
     if dry_run:
         from orchestrion._cli.dry_run import describe
+        from orchestrion._store.names import run_folder
 
         name = loaded.run.name or path.stem
-        describe(loaded, as_json, _folder(loaded.run.directory), name, sample or 0)
+        describe(loaded, as_json, run_folder(loaded.run.directory), name, sample or 0)
         return 0
 
     from orchestrion._cli.driving import carry_out
-    from orchestrion._run import manifest
-    from orchestrion._store import RunStore
+    from orchestrion._training import create_run
 
-    settings = loaded.run
-    root, name = _folder(settings.directory), settings.name or path.stem
-    if settings.name is not None and not smoke:
-        create = partial(RunStore.create, root / name)
-    else:
-        create = partial(RunStore.create_next, root, f"{name}-smoke" if smoke else name)
-    facts = manifest(loaded) | ({"smoke": True} if smoke else {})
-    with create(loaded.to_yaml(), facts, retention=settings.retention, keep=settings.keep) as store:
+    facts: dict[str, Any] = {"smoke": True} if smoke else {}
+    with create_run(loaded, suffix="-smoke" if smoke else "", **facts) as store:
         return carry_out(loaded, store, verbose, as_json, show_best)
-
-
-def _folder(name: str) -> Path:
-    """Return the folder for run folders, which need not exist yet."""
-    try:
-        folder = Path(name).expanduser()
-        os.lstat(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"run.directory: {name:.80} cannot be used: {reason}") from None
-    existing = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), Path())
-    if not existing.is_dir():
-        raise UsageError(f"run.directory: {existing} is not a folder")
-    return folder

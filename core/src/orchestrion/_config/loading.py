@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,16 @@ from orchestrion._config.sections import AS_UNTRAINED, PLAIN, RESERVED, Baseline
 from orchestrion._config.shapes import Scalar, Shaper
 from orchestrion._config.sources import override, read_tree
 from orchestrion._config.structure import Structurer, got, named
+from orchestrion._config.yaml import read_yaml
 from orchestrion._errors import ConfigError, PluginError, UsageError
 from orchestrion._plugins import Plugins
 from orchestrion._secrets import register, register_named
 from orchestrion._suggest import article, did_you_mean, listed
 
-__all__ = ["build", "from_data", "load"]
+__all__ = ["ConfigLike", "as_config", "build", "from_data", "load"]
+
+ConfigLike = Config | Mapping[str, Any] | str | PathLike[str]
+"""A config file, YAML text of several lines, a mapping, or a config that was read."""
 
 
 def load(
@@ -86,6 +91,51 @@ def from_data(
         raise ConfigError([str(exc)], name) from None
     expand(root, environment, problems)
     return _finish(root, name, overrides, environment, env, block, plugins, problems)
+
+
+def as_config(
+    config: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str] = ()
+) -> Config:
+    """Return the config that any of its forms stands for.
+
+    Raises:
+        ConfigError: it is wrong.
+        UsageError: it is none of these forms.
+    """
+    if isinstance(config, Config):
+        if overrides or block:
+            raise UsageError(
+                "overrides and block change a config while it is read, and this one was read: give "
+                "them to orchestrion.config.load or from_data"
+            )
+        return config
+    if isinstance(config, Mapping):
+        return from_data(config, overrides, block=block)
+    if is_text(config):
+        return _from_text(str(config), overrides, block)
+    if isinstance(config, str | PathLike):
+        return load(Path(config), overrides, block=block)
+    raise UsageError(
+        "expected a config (a file, YAML text, a mapping or a Config), got "
+        f"{config!r:.60} ({article(type(config).__name__)})"
+    )
+
+
+def is_text(config: object) -> bool:
+    """Return whether this is a config as YAML text, and not the name of a file."""
+    return isinstance(config, str) and "\n" in config
+
+
+def _from_text(
+    text: str, overrides: Sequence[str] = (), block: Iterable[str] = (), name: str = "config"
+) -> Config:
+    problems = Problems()
+    environment = _environment(Path(), None, problems)
+    root = read_yaml(text, Source(name, Path()), problems)
+    if root is None or not isinstance(root.value, dict):
+        raise ConfigError(problems.in_order() or ["a config must be a mapping of sections"], name)
+    expand(root, environment, problems)
+    return _finish(root, name, overrides, environment, None, block, None, problems)
 
 
 def _environment(

@@ -10,8 +10,11 @@
     Only if asked for. A call a line: `name`, `service`, `who`, `stage`, `kind`, `asked`, `answer`,
     `usage`, `seconds`, `attempts`; see `StoredCall`.
 
+`episodes.parquet`, `turns.parquet`, `metrics.parquet`
+    Only if asked for: the tables of `store.tables`, which says what their columns are.
+
 `rewards.csv`
-    One line an episode: source, stage, iteration, episode, problem, category, status, success
+    The table `episodes`: source, stage, iteration, episode, problem, category, status, success
     (0 or 1), score, reward (empty if missing), one `score.NAME` and `reward.NAME` column for each
     part, then turns, calls, input_tokens, output_tokens, usd, cost.
 
@@ -49,14 +52,19 @@ import msgspec
 from attrs import asdict
 
 from orchestrion._records import JSON
+from orchestrion._store import tables
 from orchestrion._store.diagnosis import as_document, diagnose, stopped_at_once
 from orchestrion._store.files import make_folder, write_atomic
+from orchestrion._store.journal import USAGE
 from orchestrion._store.reader import Iteration, RunReader
 from orchestrion._store.serial import encode
 
 
 def export_run(
-    store: RunReader, folder: Path | None = None, conversations: bool = False
+    store: RunReader,
+    folder: Path | None = None,
+    conversations: bool = False,
+    parquet: bool = False,
 ) -> list[Path]:
     """Write all exports of a run; returns the files.
 
@@ -64,8 +72,10 @@ def export_run(
         store: the run.
         folder: where to; the run's own `exports` by default.
         conversations: whether to write `calls.jsonl` as well.
+        parquet: whether to write tables as Parquet files as well.
 
     Raises:
+        UsageError: pyarrow is not installed, which Parquet files need.
         StoreError: the folder cannot be written to, or the run's database is damaged.
     """
     store.verify()
@@ -78,6 +88,13 @@ def export_run(
     }
     if conversations:
         contents["calls.jsonl"] = _calls(store)
+    if parquet:
+        for name, table in (
+            ("episodes", tables.episodes),
+            ("turns", tables.turns),
+            ("metrics", tables.metrics),
+        ):
+            contents[f"{name}.parquet"] = tables.parquet(table(store))
     for name, chunks in contents.items():
         write_atomic(folder / name, chunks, "export")
     return [folder / name for name in contents]
@@ -98,38 +115,18 @@ def _episodes(store: RunReader) -> Iterator[bytes]:
     for row in store.episode_rows():
         # The stored JSON goes through as it is, without being taken apart.
         head = {name: row[name] for name in ("source", "stage", "iteration")}
-        head["usage"] = {name: row[name] for name in _NUMBERS[1:]}
+        head["usage"] = {name: row[name] for name in USAGE}
         start = encode(head)[:-1] + b',"problem":' + row["public"].encode()
         yield separator + start + b"," + row["record"].encode()[1:]
         separator = b",\n"
     yield b"[]\n" if separator == b"[\n" else b"\n]\n"
 
 
-_COLUMNS = ("source", "stage", "iteration", "id", "problem", "category", "status", "success")
-_NUMBERS = ("turns", "calls", "input_tokens", "output_tokens", "usd", "cost")
-
-
 def _rewards(store: RunReader) -> Iterator[bytes]:
-    scores, rewards = store.part_names("scores"), store.part_names("reward")
-    yield _line(
-        *("episode" if name == "id" else name for name in _COLUMNS),
-        *("score", "reward"),
-        *(f"score.{name}" for name in scores),
-        *(f"reward.{name}" for name in rewards),
-        *_NUMBERS,
-    )
-    for row in store.episode_rows():
-        record = msgspec.json.decode(row["outcome"])
-        yield _line(
-            *(row[name] for name in (*_COLUMNS, "score", "reward")),
-            *(_part(record[0], name) for name in scores),
-            *(_part(record[1], name) for name in rewards),
-            *(row[name] for name in _NUMBERS),
-        )
-
-
-def _part(parts: dict[str, float] | None, name: str) -> float | None:
-    return (parts or {}).get(name)
+    table = tables.episodes(store)
+    yield _line(*table.columns)
+    for row in table.rows:
+        yield _line(*(int(value) if isinstance(value, bool) else value for value in row))
 
 
 def _line(*values: object) -> bytes:

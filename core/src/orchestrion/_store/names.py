@@ -57,6 +57,26 @@ def next_directory(name: str, root: Path = RUNS) -> Path:
     return root / f"{stem}-{max(numbers, default=0) + 1}"
 
 
+def run_folder(name: str) -> Path:
+    """Return the folder for run folders that `run.directory` names; it need not exist yet.
+
+    Raises:
+        UsageError: there can be no such folder.
+    """
+    try:
+        folder = Path(name).expanduser()
+        os.lstat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"run.directory: {name:.80} cannot be used: {reason}") from None
+    existing = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), Path())
+    if not existing.is_dir():
+        raise UsageError(f"run.directory: {existing} is not a folder")
+    return folder
+
+
 def find_run(name_or_path: str | os.PathLike[str], root: Path = RUNS) -> Path:
     """Return the folder of a run.
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypedDict, Unpack
 
 from attrs import frozen
 
@@ -75,6 +75,21 @@ class Event:
     at: float
     kind: str
     data: JSON
+
+
+class Where(TypedDict, total=False):
+    """Which episodes of a run; each key narrows them, and None narrows nothing.
+
+    `source` is "train" or a contender's name. `id` is an episode's.
+    """
+
+    source: str | None
+    stage: int | None
+    iteration: int | None
+    status: str | None
+    success: bool | None
+    problem: str | None
+    id: str | None
 
 
 class RunReader:
@@ -268,36 +283,17 @@ class RunReader:
         seq = named[len(refused)][0] if checkpoint is not None else 0
         return seq, Restored(checkpoint, path, tuple(refused), self._last_seq() - seq)
 
-    def episodes(
-        self,
-        *,
-        source: str | None = None,
-        stage: int | None = None,
-        iteration: int | None = None,
-        status: str | None = None,
-        success: bool | None = None,
-        problem: str | None = None,
-        id: str | None = None,
-    ) -> Iterator[StoredEpisode]:
-        """Yield stored episodes, in the order they were written; each argument narrows them."""
-        wanted = {
-            "e.source": source,
-            "i.stage": stage,
-            "i.iteration": iteration,
-            "e.status": status,
-            "e.success": success,
-            "e.problem": problem,
-            "e.id": id,
-        }
-        return read_episodes(self._reader, wanted)
+    def episodes(self, **where: Unpack[Where]) -> Iterator[StoredEpisode]:
+        """Yield stored episodes, in the order they were written; see `Where`."""
+        return read_episodes(self._reader, _filters(where))
 
-    def episode_rows(self) -> Iterator[Mapping[str, Any]]:
-        """Yield all stored episodes as rows of the database, for exports; nothing is decoded.
+    def episode_rows(self, **where: Unpack[Where]) -> Iterator[Mapping[str, Any]]:
+        """Yield stored episodes as rows of the database, for exports; nothing is decoded.
 
         Columns of the table `episodes`, and `stage`, `iteration`, `public` (the problem's JSON),
         `outcome` (JSON: the parts of the scores, and those of the reward).
         """
-        return read_rows(self._reader)
+        return read_rows(self._reader, _filters(where))
 
     def part_names(self, record: Literal["scores", "reward"]) -> list[str]:
         """Return names of all parts that scores or rewards have, sorted."""
@@ -351,6 +347,13 @@ class RunReader:
             StoreError: it is damaged; says where.
         """
         self._reader.verify()
+
+
+def _filters(where: Mapping[str, Any]) -> dict[str, Any]:
+    if unknown := [name for name in where if name not in Where.__annotations__]:
+        raise TypeError(f"episodes cannot be selected by {unknown[0]!r}")
+    table = {"stage": "i", "iteration": "i"}
+    return {f"{table.get(name, 'e')}.{name}": value for name, value in where.items()}
 
 
 def _metrics(text: str) -> dict[str, float]:

@@ -286,7 +286,7 @@ async def _learned(
     import json
 
     from orchestrion.config import load
-    from orchestrion.runs import run_directory, train
+    from orchestrion.runs import atrain, run_directory
 
     directory = run_directory(source)
     path = Path(source) if directory is None else directory / "config.yaml"
@@ -302,7 +302,7 @@ async def _learned(
     config = load(path, [*changes, *overrides], block=block)
     base = path.stem if directory is None else re.sub(r"-\d+$", "", directory.name)
     folder = _folder(Path(config.run.directory), config.run.name, base)
-    return folder, await train(config, folder)
+    return folder, (await atrain(config, folder)).report
 
 
 def _folder(root: Path, name: str | None, base: str) -> Path:

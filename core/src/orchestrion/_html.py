@@ -1,0 +1,220 @@
+"""Runs, reports, episodes and graphs as HTML for notebooks, without scripts or links.
+
+Texts of agents are not to be trusted: every text is escaped. Colours follow the page's own.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrion._secrets import hidden
+
+if TYPE_CHECKING:
+    from orchestrion._activations import Activations
+    from orchestrion._records import Episode, Turn, Usage
+    from orchestrion._report import Contender, Report
+    from orchestrion._statistics import Estimate
+    from orchestrion._stored_run import Run
+
+__all__ = ["episode_html", "escaped", "graph_html", "report_html", "run_html"]
+
+_SHOWN = 10_000
+"""Characters of a text that are shown."""
+_DEEP = 8
+"""Levels of nested teams that are shown."""
+_BOX = "white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:isolate;margin:0 0 .5em 1em"
+_COLOUR = "#3b78c2"
+
+
+def escaped(text: str) -> str:
+    """Return a text as HTML shows it, without secrets, cut where it is very long."""
+    text = hidden(text)
+    rest = len(text) - _SHOWN
+    text = text[:_SHOWN] + (f"\n... {rest:,} more characters" if rest > 0 else "")
+    text = "".join(
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+    return html.escape(text)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; the cells are texts."""
+    lines = [[f"<th>{escaped(name)}</th>" for name in head]] if head else []
+    lines += [[f"<td><bdi>{escaped(cell)}</bdi></td>" for cell in row] for row in rows]
+    return "<table><tr>" + "</tr><tr>".join(map("".join, lines)) + "</tr></table>"
+
+
+def run_html(run: Run) -> str:
+    """Return what a run is, how it stands, how its reward went, and its report."""
+    from orchestrion._report import report_of
+    from orchestrion._store import RunReader
+
+    with RunReader(run.path) as reader:
+        iterations, report = reader.iterations(), report_of(reader)
+        facts = [
+            ("status", f"{reader.status} {reader.detail}".strip()),
+            ("folder", str(run.path)),
+            ("iterations", f"{len(iterations)}, in {reader.seconds:.1f} s"),
+            ("training episodes", str(sum(iteration.episodes for iteration in iterations))),
+            ("spent", _usage(reader.spend())),
+        ]
+    rewards = [math.nan if i.reward is None else i.reward for i in iterations]
+    return (
+        f"<b>{escaped(run.path.name)}</b>{_table((), facts)}"
+        + _curve("reward", rewards)
+        + ("" if report is None else report_html(report))
+    )
+
+
+def _usage(usage: Usage) -> str:
+    return f"{usage.calls} calls, {usage.tokens:,} tokens, {usage.usd:.4g} US dollars"
+
+
+def _curve(name: str, values: Sequence[float]) -> str:
+    """Return a curve over iterations; NaN is left out."""
+    known = [value for value in values if math.isfinite(value)]
+    if len(known) < 2:
+        return ""
+    low, high, last = min(known), max(known), len(values) - 1
+    points = " ".join(
+        f"{60 + 460 * i / last:.1f},{130 - 120 * (value - low) / ((high - low) or 1):.1f}"
+        for i, value in enumerate(values)
+        if math.isfinite(value)
+    )
+    line = f"<polyline points='{points}' fill='none' stroke='{_COLOUR}' stroke-width='2'/>"
+    labels = [
+        _label(55, 14, f"{high:.3g}", "end"),
+        _label(55, 134, f"{low:.3g}", "end"),
+        _label(60, 150, "0", "middle"),
+        _label(290, 150, f"{name} by iteration", "middle"),
+        _label(520, 150, str(last), "middle"),
+    ]
+    return _svg(540, 160, f"{name} by iteration", line + "".join(labels))
+
+
+def _label(x: float, y: float, text: str, anchor: str) -> str:
+    place = f"x='{x:.1f}' y='{y:.1f}' text-anchor='{anchor}'"
+    return f"<text {place} font-size='11' fill='currentColor'>{escaped(text)}</text>"
+
+
+def _svg(width: float, height: float, title: str, inner: str) -> str:
+    return (
+        "<svg role='img' xmlns='http://www.w3.org/2000/svg' "
+        f"viewBox='0 0 {width:.0f} {height:.0f}' "
+        f"style='display:block;width:100%;max-width:{width:.0f}px'>"
+        f"<title>{escaped(title)}</title>{inner}</svg>"
+    )
+
+
+def report_html(report: Report) -> str:
+    """Return a report's verdict, and a table with a row for each contender."""
+    head = ["", "solved", f"cost ({report.unit})", "reward", "first minus this", "trained on"]
+
+    def row(team: Contender) -> list[str]:
+        ahead = report.ahead.get(team.name)
+        return [
+            team.name,
+            *(_interval(value) for value in (team.solved, team.cost, team.reward)),
+            "" if ahead is None else _interval(ahead),
+            f"{team.trained_on} episodes" if team.trained_on else "",
+        ]
+
+    where = f"held-out split {report.split}: {report.problems} problems, {report.seeds} tries each"
+    return (
+        f"<p>{escaped(report.verdict.as_text(report))}</p>"
+        f"{_table(head, map(row, report.contenders))}"
+        f"<small>{escaped(where)}; intervals: 95 %, bootstrap over problems</small>"
+    )
+
+
+def _interval(value: Estimate) -> str:
+    if not value.count:
+        return "-"
+    return f"{value.mean:.4g} [{value.low:.4g}, {value.high:.4g}]"
+
+
+def episode_html(episode: Episode) -> str:
+    """Return an episode: problem, outcome, and what each turn said, to be unfolded."""
+    scores, reward = episode.scores, episode.reward
+    facts = [
+        ("problem", f"{episode.problem.id} {episode.problem.category}".strip()),
+        ("status", str(episode.status)),
+        ("solved", "yes" if episode.success else "no"),
+        ("score", "-" if scores is None else f"{scores.value:.4g}"),
+        ("reward", "missing" if reward is None else f"{reward.total:.4g}"),
+        ("usage", f"cost {episode.usage.cost:.4g}; {_usage(episode.usage)}"),
+        *([("error", episode.error)] if episode.error else []),
+    ]
+    text = f"<pre dir='auto' style='{_BOX}'>{escaped(episode.problem.text)}</pre>"
+    turns = "".join(_turn(turn, _DEEP) for turn in episode.turns)
+    return f"<b>episode {escaped(episode.id)}</b>{_table((), facts)}{text}{turns}"
+
+
+def _turn(turn: Turn, levels: int) -> str:
+    name = turn.agent if turn.option is None else f"{turn.agent}:{turn.option}"
+    facts = f"{turn.status}, cost {turn.usage.cost:.4g}, {turn.usage.tokens:,} tokens"
+    text = turn.error or turn.output.content
+    inner = "".join(_turn(t, levels - 1) for t in turn.output.inner or ()) if levels else "..."
+    return (
+        f"<details{' open' if levels == _DEEP else ''}><summary>{turn.index + 1} "
+        f"<b><bdi>{escaped(name)}</bdi></b> <small>{escaped(facts)}</small></summary>"
+        f"<pre dir='auto' style='{_BOX}'>{escaped(text)}</pre>"
+        f"<div style='margin-left:2em'>{inner}</div></details>"
+    )
+
+
+def graph_html(graph: Activations) -> str:
+    """Return agents on a circle, with an arrow for each step, as wide as it was frequent."""
+    names = sorted(graph.turns)
+    angles = {name: 2 * math.pi * i / len(names) for i, name in enumerate(names)}
+    most = max(graph.edges.values(), default=1)
+    arrows = "".join(
+        _arrow(angles[a], angles[b], 1 + 4 * n / most, f"{a} to {b}: {n} times")
+        for (a, b), n in sorted(graph.edges.items())
+    )
+    nodes = "".join(_node(graph, name, angle) for name, angle in angles.items())
+    lines = "".join(f"<div>{escaped(line)}</div>" for line in graph.summary())
+    return _svg(480, 400, "who acted after whom", arrows + nodes) + f"<small>{lines}</small>"
+
+
+def _at(angle: float, radius: float) -> tuple[float, float]:
+    return 240 + radius * math.sin(angle), 200 - radius * math.cos(angle)
+
+
+def _node(graph: Activations, name: str, angle: float) -> str:
+    from orchestrion._activations import END, START
+
+    began, ended = graph.ends.get((START, name), 0), graph.ends.get((name, END), 0)
+    title = f"{name}: {graph.turns[name]} turns; began {began} episodes, ended {ended}"
+    (x, y), (u, v) = _at(angle, 130), _at(angle, 180)
+    return (
+        f"<g><title>{escaped(title)}</title>"
+        f"<circle cx='{x:.1f}' cy='{y:.1f}' r='9' fill='{_COLOUR}'/>"
+        f"{_label(u, v, f'{name} ({graph.turns[name]})', 'middle')}</g>"
+    )
+
+
+def _arrow(start: float, end: float, width: float, title: str) -> str:
+    """Return a curve that bends aside, so that both directions are seen, with its head."""
+    (x, y), (u, v) = _at(start, 130), _at(end, 130)
+    head = ""
+    if start == end:
+        (a, b), (c, d) = _at(start - 0.25, 185), _at(start + 0.25, 185)
+        path = f"M{x:.1f} {y:.1f} C{a:.1f} {b:.1f} {c:.1f} {d:.1f} {u:.1f} {v:.1f}"
+    else:
+        a, b = (x + u) / 2 - 0.15 * (v - y), (y + v) / 2 + 0.15 * (u - x)
+        path = f"M{x:.1f} {y:.1f} Q{a:.1f} {b:.1f} {u:.1f} {v:.1f}"
+        length = math.hypot(u - a, v - b)
+        dx, dy = (u - a) / length, (v - b) / length
+        corners = [
+            (u - r * dx - s * dy, v - r * dy + s * dx) for r, s in ((9, 0), (20, 6), (20, -6))
+        ]
+        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
+        head = f"<polygon points='{points}' fill='currentColor'/>"
+    return (
+        f"<g opacity='.4'><title>{escaped(title)}</title><path fill='none' stroke='currentColor' "
+        f"stroke-width='{width:.1f}' d='{path}'/>{head}</g>"
+    )

@@ -1,0 +1,177 @@
+"""Train, resume and evaluate from Python: in a script, a notebook, or a coroutine."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from os import PathLike
+from pathlib import Path
+
+from orchestrion._blocking import blocking
+from orchestrion._config.loading import ConfigLike, as_config
+from orchestrion._notebook import notebook_progress
+from orchestrion._progress import Progress
+from orchestrion._records import JSON, Split
+from orchestrion._report import Report
+from orchestrion._run import Conduct, manifest, status_after
+from orchestrion._sampling import refuse_sample
+from orchestrion._store import RunReader, RunStore, find_run
+from orchestrion._store.names import run_folder
+from orchestrion._store.reader import RunStatus
+from orchestrion._stored_run import Run
+from orchestrion._trained import open_run
+from orchestrion.config import Config, load
+
+__all__ = ["aevaluate", "aresume", "atrain", "create_run", "evaluate", "resume", "train"]
+
+
+async def atrain(
+    config: ConfigLike,
+    directory: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    block: Sequence[str] = (),
+) -> Run:
+    """Train a config, evaluate what was learned beside its baselines, and return the run.
+
+    `train` blocks until then, also in a notebook; `atrain` is awaited, and does not hold up the
+    loop. Ctrl-C or a notebook's interrupt ends the run after its last committed iteration.
+
+    Args:
+        config: a file, YAML text of several lines, a mapping, or a `Config`.
+        directory: the run's folder. If it holds a run of the same config already, that is
+            continued. None for a new folder as the command line makes it: `runs/NAME-NUMBER`,
+            changed by `run.directory` and `run.name`.
+        progress: shows how the run goes on; None for a bar in a notebook and nothing elsewhere.
+        overrides: as `-o`, e.g. `["trainer.iterations=5"]`.
+        block: plugins that are never imported.
+
+    Raises:
+        ConfigError: the config is wrong; has everything that is, with its place.
+        BudgetError: the budget is used up; `resume` with more of it goes on.
+        UsageError: the folder holds a run of another config, or something else.
+        OrchestrionError: the run failed.
+    """
+    config = as_config(config, overrides, block)
+    if directory is not None and (Path(directory) / "run.db").exists():
+        store = RunStore.open(Path(directory))
+    else:
+        store = create_run(config, None if directory is None else Path(directory))
+    return await _carry_out(config, store, progress)
+
+
+async def aresume(
+    run: str | PathLike[str],
+    progress: Progress | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    block: Sequence[str] = (),
+) -> Run:
+    """Go on with a run from its newest checkpoint, as if it had never ended, and return it.
+
+    `resume` blocks, `aresume` is awaited, see `atrain`.
+
+    Args:
+        run: a `Run`, its folder, or its name below `runs/`.
+        progress: as `atrain`.
+        overrides: what does not decide the result: `budget.*` and most of `run.*`.
+        block: plugins that are never imported.
+
+    Raises:
+        UsageError: there is no such run, or its config was changed.
+        OrchestrionError: as `atrain`.
+    """
+    directory = find_run(run)
+    config = load(directory / "config.yaml", overrides, block=block)
+    with RunReader(directory) as reader:
+        refuse_sample(reader, "resumed")
+    return await _carry_out(config, RunStore.open(directory), progress)
+
+
+async def aevaluate(
+    target: ConfigLike,
+    overrides: Sequence[str] = (),
+    *,
+    split: Split | None = None,
+    seeds: int | None = None,
+    limit: int | None = None,
+    baselines: bool = True,
+    block: Sequence[str] = (),
+) -> Report:
+    """Evaluate what a run learned, or a config as it is, beside the baselines; nothing learns.
+
+    Nothing is written to the run's folder. Warns of what was left out. `evaluate` blocks,
+    `aevaluate` is awaited.
+
+    Args:
+        target: a `Run`, its folder or name, or a config in any form that `train` takes.
+        overrides: as `-o`; e.g. another suite of problems for the same policy.
+        split: of the problems; None for the config's `evaluation.split`.
+        seeds: tries of each problem; None for the config's.
+        limit: how many problems; None for as many as the config says.
+        baselines: whether to evaluate them as well.
+        block: plugins that are never imported.
+
+    Raises:
+        UsageError: there is no such run, it has no checkpoint yet, or the split has no problems.
+        OrchestrionError: the evaluation failed.
+    """
+    async with open_run(target, overrides, block) as trained:
+        for note in trained.notes:
+            warnings.warn(note, stacklevel=2)
+        return await trained.evaluate(split, seeds, limit, baselines)
+
+
+train, resume, evaluate = blocking(atrain), blocking(aresume), blocking(aevaluate)
+
+
+def create_run(
+    config: Config, directory: Path | None = None, suffix: str = "", **facts: JSON
+) -> RunStore:
+    """Return the store of a new run, open for writing.
+
+    Args:
+        config: of the run.
+        directory: its folder; None for one below `run.directory`: `run.name`, or the first free
+            number of the name of the config's file.
+        suffix: of the file's name; with it, `run.name` is numbered too.
+        facts: for the manifest.
+    """
+    settings = config.run
+    name = settings.name or Path(config.source).stem
+    if directory is not None:
+        create = partial(RunStore.create, directory)
+    elif settings.name is not None and not suffix:
+        create = partial(RunStore.create, run_folder(settings.directory) / name)
+    else:
+        create = partial(RunStore.create_next, run_folder(settings.directory), name + suffix)
+    return create(
+        config.to_yaml(),
+        manifest(config) | facts,
+        retention=settings.retention,
+        keep=settings.keep,
+    )
+
+
+async def _carry_out(config: Config, store: RunStore, progress: Progress | None) -> Run:
+    status: RunStatus = "failed"
+    directory = store.directory
+    with store:
+        progress = progress or notebook_progress(directory)
+        conduct = Conduct(config, store, progress, config.observers())
+        try:
+            await conduct.train()
+            status = "completed"
+        except BaseException as error:
+            status = status_after(error)
+            if status != "failed":
+                error.add_note(f"go on with: orchestrion.resume({str(directory)!r})")
+            raise
+        finally:
+            if conduct.begun:
+                store.set_status(status, **conduct.unbooked())
+                conduct.observers.run_finished(directory, status)
+            progress.ended(status)
+    return Run(directory)

@@ -1,0 +1,259 @@
+"""Runs from Python: blocking and awaited, in every form of config, read as tables and as HTML."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import signal
+import threading
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+import orchestrion as o
+from orchestrion import Agent, Episode, Key, Output, Problem, Scores, Trajectory, Turn, UsageError
+from orchestrion._report import compare
+from orchestrion._store.exports import export_run
+from orchestrion.config import from_data, to_yaml
+from orchestrion.runs import RunReader, RunStore
+from orchestrion.testing._stage import KitAgent, KitReward, KitTask
+from tests.core import planted
+from tests.core.store_support import episode
+
+DATA: dict[str, Any] = {
+    "seed": 2,
+    "task": {"use": KitTask, "solver": "c"},
+    "agents": {name: {"use": KitAgent} for name in "abc"},
+    "policy": {"use": planted.Bandit},
+    "reward": {"use": KitReward},
+    "trainer": {"use": planted.Practice},
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_form_of_a_config_gives_the_same_run_where_a_loop_runs_or_not() -> None:
+    config = from_data(DATA)
+    text = to_yaml(config.resolved())
+    Path("team.yaml").write_text(text)
+
+    async def in_a_loop() -> list[o.Run]:
+        return [o.train(text), o.train("team.yaml"), await o.atrain(config)]
+
+    runs = [o.train(DATA), *asyncio.run(in_a_loop())]
+    assert [run.path.name for run in runs] == ["config-1", "config-2", "team-1", "config-3"]
+    assert all(run.status == "completed" for run in runs)
+    assert all(run.report == runs[0].report for run in runs)
+    assert [run.config == config for run in runs] == [True] * 4
+    # Whatever takes a run's folder takes the run.
+    assert o.evaluate(runs[0]) == o.evaluate("config-1") == o.evaluate(runs[3].path)
+    assert o.resume(runs[0]) == o.Run("config-1") == runs[0]
+    assert o.evaluate(DATA, limit=1).contenders[0].trained_on == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides", "words"),
+    [
+        (7, [], r"expected a config \(a file, .*\), got 7 \(an int\)"),
+        (from_data(DATA), ["seed=3"], "this one was read"),
+        ("seed: 1\nsed: 2", [], "config:2: sed: unknown section"),
+        ("- a\n- b", [], "must be a mapping"),
+    ],
+)
+def test_what_is_no_config_is_refused(config: Any, overrides: list[str], words: str) -> None:
+    with pytest.raises(o.OrchestrionError, match=words):
+        o.train(config, overrides=overrides)
+    assert not Path("runs").exists()
+
+
+class Gate:
+    """What `Waits` waits for."""
+
+    open = True
+    reached = threading.Event()
+
+
+@frozen
+class Waits(Agent):
+    """Works once the gate is open."""
+
+    async def act(self, view: o.View, key: Key, calls: o.Calls) -> Output:
+        if not Gate.open:
+            Gate.reached.set()
+            await asyncio.Event().wait()
+        return Output("c")
+
+
+def test_an_interrupt_in_a_running_loop_leaves_a_run_that_resumes() -> None:
+    data = DATA | {"agents": {name: {"use": Waits} for name in "abc"}}
+    whole = o.train(data, "runs/whole")
+    Gate.open = False
+
+    def interrupt() -> None:
+        Gate.reached.wait()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    async def cell() -> None:
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        try:
+            o.train(data, "runs/cut")
+        finally:
+            Gate.reached.set()
+            thread.join()
+
+    try:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            asyncio.run(cell())
+    finally:
+        Gate.open = True
+    cut = o.Run("cut")
+    assert caught.value.__notes__ == [f"go on with: orchestrion.resume({str(cut.path)!r})"]
+    assert cut.status == "cancelled"
+    with pytest.raises(UsageError, match="has no report yet"):
+        _ = cut.report
+    assert "cancelled" in cut._repr_html_()
+    assert o.resume("cut").report == whole.report
+
+
+# ---------------------------------------------------------------------------- tables
+
+
+def stored(directory: Path) -> o.Run:
+    """A run with two episodes: one plain, one of a nested team that said odd things."""
+    inner = Trajectory([Turn(0, "deep", output=Output("within"))])
+    odd = Output("\ud800 é", data={"a": [1]}, inner=inner, usage=o.Usage(2, 3, 4, 0.5, 1.5))
+    turn = Turn(0, "critic", "short", odd, reads=())
+    reward = o.Reward(0.25, turns=(0.25,))
+    second = Episode("0/1", Problem("p"), Trajectory([turn]), scores=Scores(0.5), reward=reward)
+    with RunStore.create(directory, "", {}) as store:
+        store.commit_iteration(0, 0, [episode("0/0"), second], {"loss": 1.0, "reward": 9.0}, None)
+        store.commit_iteration(0, 1, [], {"extra": 2.0}, None)
+        store.set_status("completed")
+        export_run(store)
+    return o.Run(directory)
+
+
+def test_tables_have_one_row_each_and_nested_data_as_text(tmp_path: Path) -> None:
+    run = stored(tmp_path / "run")
+    first, second = run.metrics("dicts")
+    assert (first["iteration"], first["loss"], first["reward"]) == (0, 1.0, 0.625)
+    assert (second["loss"], second["extra"], second["reward"]) == (None, 2.0, None)
+    turns = run.turns("dicts")
+    assert [(row["episode"], row["turn"]) for row in turns] == [("0/0", 0), ("0/0", 1), ("0/1", 0)]
+    last = turns[-1]
+    assert (last["agent"], last["option"], last["content"]) == ("critic", "short", "? é")
+    assert (json.loads(last["data"]), json.loads(last["reads"])) == ({"a": [1]}, [])
+    assert json.loads(last["inner"])[0]["output"]["content"] == "within"
+    assert [last[n] for n in ("reward", "calls", "input_tokens", "usd")] == [0.25, 2, 3, 0.5]
+    assert turns[0]["inner"] is turns[0]["data"] is turns[0]["reward"] is None
+    assert run.turns("dicts", id="0/1") == [last]
+    assert run.calls("dicts") == run.evaluations("dicts") == []
+    with pytest.raises(TypeError, match="cannot be selected by 'sauce'"):
+        run.episodes("dicts", sauce="train")  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match=r"as_='arrow': a table comes as 'pandas'"):
+        run.metrics("arrow")  # type: ignore[arg-type]
+    assert run.episode("0/1").turns[0].agent == "critic"
+    assert run.activations().turns == {"worker": 2, "critic": 1}
+    assert run.activations(id="0/1").turns == {"critic": 1}
+
+
+def test_episodes_are_the_rows_of_rewards_csv(tmp_path: Path) -> None:
+    run = stored(tmp_path / "run")
+    with (run.path / "exports" / "rewards.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+
+    def text(value: Any) -> str:
+        return "" if value is None else str(int(value) if isinstance(value, bool) else value)
+
+    table = run.episodes("dicts")
+    assert [{name: text(value) for name, value in row.items()} for row in table] == rows
+
+
+def test_a_library_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import sys
+
+    run = stored(tmp_path / "run")
+    for name in ("pandas", "polars", "pyarrow"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UsageError, match="polars is not installed"):
+        run.metrics("polars")
+    with (
+        RunReader(run.path) as reader,
+        pytest.raises(UsageError, match=r"pip install 'orchestrion\[parquet\]'"),
+    ):
+        export_run(reader, tmp_path / "elsewhere", parquet=True)
+    assert not list((tmp_path / "elsewhere").glob("*"))
+
+
+# ---------------------------------------------------------------------------- HTML
+
+HOSTILE = "'\"><script>x</script><img src=x onerror=x></pre></svg>&lt;b>\u202e\x1b[31m\0\ud800"
+TAGS = set(
+    "b bdi circle details div g path polygon polyline pre progress small summary svg table td text "
+    "th title tr p".split()
+)
+ATTRIBUTES = set(
+    "anchor cx cy d dir fill font-size height max-width opacity open points r role stroke "
+    "stroke-width style text-anchor value max viewbox x xmlns y".split()
+)
+
+
+def shown(html: str) -> str:
+    """The text of a page that has no element or attribute but ours, each of them closed."""
+    parts: list[str] = []
+    depth: list[str] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            assert tag in TAGS
+            assert {name for name, _ in attrs} <= ATTRIBUTES
+            depth.append(tag)
+
+        def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            self.handle_starttag(tag, attrs)
+            depth.pop()
+
+        def handle_endtag(self, tag: str) -> None:
+            assert depth.pop() == tag
+
+        def handle_data(self, data: str) -> None:
+            parts.append(data)
+
+    reader = Reader()
+    reader.feed(html)
+    reader.close()
+    assert depth == []
+    return "".join(parts)
+
+
+def test_html_shows_hostile_texts_as_texts(tmp_path: Path) -> None:
+    inner = Trajectory([Turn(0, HOSTILE, output=Output(HOSTILE))])
+    turns = [
+        Turn(0, HOSTILE, HOSTILE, Output(HOSTILE, inner=inner)),
+        Turn(1, HOSTILE + "2", status="failed", error=HOSTILE, decision=1),
+        Turn(2, HOSTILE + "2", output=Output("long " * 1_000_000), decision=2),
+    ]
+    problem = Problem(HOSTILE, HOSTILE, category=HOSTILE)
+    whole = Episode(HOSTILE, problem, Trajectory(turns), error=HOSTILE, reward=o.Reward(1.0))
+    text = shown(whole._repr_html_())
+    assert "'\"><script>x</script>" in text
+    assert "more characters" in text
+    assert len(text) < 100_000
+    assert not {"\0", "\x1b", "\ud800", "\u202e"} & set(text)
+    graph = o.fold([o.waves(whole.turns)])
+    assert "<script>" in shown(graph._repr_html_())
+    fields = "solved cost turns reward missing limit failed usd tokens calls".split()
+    row = dict.fromkeys(fields, 1.0)
+    results = {HOSTILE: {HOSTILE: row}, HOSTILE + "2": {HOSTILE: row}}
+    assert "<script>" in shown(compare("test", 1, results, {}, Key(1))._repr_html_())
+    run = stored(tmp_path / "<b>run")
+    assert "<b>run" in shown(run._repr_html_())
