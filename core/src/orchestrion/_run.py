@@ -123,7 +123,7 @@ class Run:
         self.begun = True
         if self.store.status != "running":
             self.store.set_status("running")
-        self.observers.run_started(self.store.directory, self.config.resolved())
+        self.observers.run_started(self.store.directory, self.config.resolved(), self._note_event)
         try:
             async with self.calls.budget.deadline():
                 first_stage, done = self._first
@@ -177,6 +177,11 @@ class Run:
     def _note(self, path: str, name: str, text: str) -> None:
         self.store.note(path, name, text)
         self.progress.noted(path, name, text)
+
+    def _note_event(self, text: str) -> None:
+        """Show what an observer has to say, and keep it among the events."""
+        self.store.record_event("observer", text)
+        self.progress.noted("run", "warning:", text)
 
     def _check_digest(self, checkpoint: Checkpoint | None) -> None:
         begun_with = (self.store.manifest or {}).get("digest")
@@ -388,6 +393,7 @@ async def train(config: Config, directory: str | Path, progress: Progress | None
             "orchestrion.config.load(file) or orchestrion.config.from_data(mapping)"
         )
     directory, settings = Path(directory), config.run
+    observers = config.observers()  # before there is a folder: one of them may refuse
     if (directory / "run.db").exists():
         store = RunStore.open(directory)
     else:
@@ -400,7 +406,7 @@ async def train(config: Config, directory: str | Path, progress: Progress | None
         )
     status: RunStatus = "failed"
     with store:
-        run = Run(config, store, progress, config.observers())
+        run = Run(config, store, progress, observers)
         try:
             report = await run.train()
             status = "completed"
