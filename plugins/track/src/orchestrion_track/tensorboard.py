@@ -1,8 +1,8 @@
 """Event files for TensorBoard, written by tensorboardX.
 
 Values are 64-bit floats, as the run store has them: tensors with one element, as TensorFlow 2
-writes scalars. A resumed run writes a new file, which tells readers to forget what an earlier one
-has from its first step on.
+writes scalars. A step is one record of a file, so that a writer that is killed leaves whole steps,
+and perhaps a part of a record, which readers leave out. A resumed run goes on in a new file.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ from attrs import converters, field, frozen
 from orchestrion_track.interfaces import Backend, Point, RunInfo, Tracker
 
 __all__ = ["TensorBoard"]
+
+HEAD, TAIL = 12, 4
+"""Bytes around a record: before it its length and a checksum of that, behind it its checksum."""
+PLUGIN = "scalars"
+"""The part of TensorBoard that shows the values."""
 
 
 @frozen
@@ -37,30 +42,25 @@ class TensorBoard(Tracker):
     def connect(self, run: RunInfo, known: str | None, sent: int) -> Backend:
         """See `Tracker.connect`."""
         if known is not None:
-            return _EventFile(run.directory / known, run, sent)
+            return _EventFile(run.directory / known, run)
         folder = run.directory / "tensorboard" if self.folder is None else self.folder / run.name
         names = (folder.with_name(f"{folder.name}-{n}") if n > 1 else folder for n in count(1))
-        return _EventFile(next(name for name in names if not name.exists()), run, 0)
+        return _EventFile(next(name for name in names if not name.exists()), run)
 
 
 class _EventFile:
-    held = None
-
-    def __init__(self, folder: Path, run: RunInfo, sent: int) -> None:
+    def __init__(self, folder: Path, run: RunInfo) -> None:
         from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto.event_pb2 import SessionLog
         from tensorboardX.summary import text
 
         folder.mkdir(parents=True, exist_ok=True)
         inside = folder.is_relative_to(run.directory)  # the run's folder may be moved
         self.id = str(folder.relative_to(run.directory) if inside else folder.absolute())
+        files = sorted(folder.glob("events.*"))
+        self.held: int | None = max((_steps(file) for file in files), default=0)
         # Readers take files in the order of their names, and two may be begun in one second.
-        number = len(list(folder.glob("events.*")))
-        self._writer: Any = EventsWriter(str(folder / "events"), f".{number:04}")
-        if number:
-            start = {"session_log": SessionLog(status=SessionLog.START)}
-            self._write(sent, time.time(), **start)
-        else:
+        self._writer: Any = EventsWriter(str(folder / "events"), f".{len(files):04}")
+        if not files:
             lines = [f"    {name}: {value}" for name, value in run.config.items()]
             self._write(0, time.time(), summary=text("config", "\n".join(lines)))
         self._writer.flush()
@@ -71,7 +71,7 @@ class _EventFile:
         from tensorboardX.proto.tensor_pb2 import TensorProto
         from tensorboardX.proto.types_pb2 import DT_DOUBLE
 
-        plugin = SummaryMetadata.PluginData(plugin_name="scalars")
+        plugin = SummaryMetadata.PluginData(plugin_name=PLUGIN)
         for point in points:
             values = [
                 Summary.Value(
@@ -96,3 +96,19 @@ class _EventFile:
         from tensorboardX.proto.event_pb2 import Event
 
         self._writer.write_event(Event(wall_time=at, step=step, **what))
+
+
+def _steps(file: Path) -> int:
+    """Return the step after the last one that stands in a file with all of its record."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    data, start, steps = file.read_bytes(), 0, 0
+    while start + HEAD <= len(data):
+        end = start + HEAD + int.from_bytes(data[start : start + 8], "little")
+        if end + TAIL > len(data):
+            break
+        event = Event.FromString(data[start + HEAD : end])
+        if any(value.metadata.plugin_data.plugin_name == PLUGIN for value in event.summary.value):
+            steps = event.step + 1
+        start = end + TAIL
+    return steps

@@ -58,7 +58,7 @@ class Wandb(Tracker):
 
 
 class _WandbRun:
-    held = None
+    held: int | None = None
 
     def __init__(self, run: Any) -> None:
         self._run, self.id = run, str(run.id)
