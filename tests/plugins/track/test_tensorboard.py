@@ -15,7 +15,7 @@ from tensorboard.util import tensor_util
 
 from tests.plugins.track.support import Values, killed_and_resumed, run, sent, stored
 
-TRACKERS = {"board": {"use": "tensorboard"}}
+TRACKERS = {"board": {"use": "tensorboard", "patience": 120.0}}
 
 
 def read(folder: Path) -> Values:

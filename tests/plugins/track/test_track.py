@@ -37,7 +37,7 @@ def events(directory: Path) -> list[str]:
 
 
 def tracked(file: Path | str, **settings: Any) -> dict[str, dict[str, Any]]:
-    return {"own": {"use": LINES, "file": str(file), **settings}}
+    return {"own": {"use": LINES, "file": str(file), "patience": 120.0, **settings}}
 
 
 @pytest.fixture(scope="module")

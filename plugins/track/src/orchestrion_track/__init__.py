@@ -5,6 +5,16 @@ A tracker of your own derives from `Tracker`; what it connects to is a `Backend`
 
 from __future__ import annotations
 
-from orchestrion_track.interfaces import Backend, Point, RunInfo, Tracker
+from typing import TYPE_CHECKING
 
-__all__ = ["Backend", "Point", "RunInfo", "Tracker"]
+from orchestrion import names_on_first_use
+
+if TYPE_CHECKING:
+    from orchestrion_track.interfaces import Backend as Backend
+    from orchestrion_track.interfaces import Point as Point
+    from orchestrion_track.interfaces import RunInfo as RunInfo
+    from orchestrion_track.interfaces import Tracker as Tracker
+
+__getattr__, __dir__, __all__ = names_on_first_use(
+    __name__, {"orchestrion_track.interfaces": "Backend Point RunInfo Tracker"}
+)

@@ -6,14 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 from attrs import asdict, field, frozen
 
 from orchestrion import Meta, UsageError
-
-if TYPE_CHECKING:
-    from orchestrion_track.listener import Listener
 
 __all__ = ["Backend", "Point", "RunInfo", "Tracker"]
 
@@ -84,7 +81,7 @@ class Tracker(ABC):
             the run waits at most so long for what is still to be sent.
     """
 
-    patience: Annotated[float, Meta(gt=0)] = field(default=15.0, kw_only=True)
+    patience: Annotated[float, Meta(gt=0)] = field(default=30.0, kw_only=True)
 
     needs: ClassVar[tuple[str, ...]] = ()
     """Modules that must be installed."""
@@ -124,7 +121,7 @@ class Tracker(ABC):
         """Return what messages call it."""
         return type(self).__name__.lower()
 
-    def observe(self) -> Listener:
+    def observe(self) -> object:
         """Return what listens to a run and starts the process that writes.
 
         Raises:
