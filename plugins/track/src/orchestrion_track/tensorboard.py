@@ -1,8 +1,8 @@
 """Event files for TensorBoard, written by tensorboardX.
 
-Values are 64-bit floats, as the run store has them: tensors with one element, as TensorFlow 2
-writes scalars. A step is one record of a file, so that a writer that is killed leaves whole steps,
-and perhaps a part of a record, which readers leave out. A resumed run goes on in a new file.
+Values are 32-bit floats, the only ones that all of TensorBoard's readers show. A step is one record
+of a file, so that a writer that is killed leaves whole steps, and perhaps a part of a record, which
+readers leave out. A resumed run goes on in a new file.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ __all__ = ["TensorBoard"]
 
 HEAD, TAIL = 12, 4
 """Bytes around a record: before it its length and a checksum of that, behind it its checksum."""
-PLUGIN = "scalars"
-"""The part of TensorBoard that shows the values."""
 
 
 @frozen
@@ -67,19 +65,11 @@ class _EventFile:
 
     def log(self, points: Sequence[Point]) -> None:
         """See `Backend.log`."""
-        from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
-        from tensorboardX.proto.tensor_pb2 import TensorProto
-        from tensorboardX.proto.types_pb2 import DT_DOUBLE
+        from tensorboardX.proto.summary_pb2 import Summary
 
-        plugin = SummaryMetadata.PluginData(plugin_name=PLUGIN)
         for point in points:
             values = [
-                Summary.Value(
-                    tag=name,
-                    metadata=SummaryMetadata(plugin_data=plugin),
-                    tensor=TensorProto(dtype=DT_DOUBLE, double_val=[value]),
-                )
-                for name, value in point.values.items()
+                Summary.Value(tag=name, simple_value=value) for name, value in point.values.items()
             ]
             self._write(point.step, point.at, summary=Summary(value=values))
         self._writer.flush()
@@ -108,7 +98,7 @@ def _steps(file: Path) -> int:
         if end + TAIL > len(data):
             break
         event = Event.FromString(data[start + HEAD : end])
-        if any(value.metadata.plugin_data.plugin_name == PLUGIN for value in event.summary.value):
+        if any(value.HasField("simple_value") for value in event.summary.value):
             steps = event.step + 1
         start = end + TAIL
     return steps
