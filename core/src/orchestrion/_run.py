@@ -120,7 +120,7 @@ class Conduct:
         self.begun = True
         if self.store.status != "running":
             self.store.set_status("running")
-        self.observers.run_started(self.store.directory, self.config.resolved())
+        self.observers.run_started(self.store.directory, self.config.resolved(), self._note_event)
         try:
             async with self.calls.budget.deadline():
                 first_stage, done = self._first
@@ -174,6 +174,11 @@ class Conduct:
     def _note(self, path: str, name: str, text: str) -> None:
         self.store.note(path, name, text)
         self.progress.noted(path, name, text)
+
+    def _note_event(self, text: str) -> None:
+        """Show what an observer has to say, and keep it among the events."""
+        self.store.record_event("observer", text)
+        self.progress.noted("run", "warning:", text)
 
     def _check_digest(self, checkpoint: Checkpoint | None) -> None:
         begun_with = (self.store.manifest or {}).get("digest")

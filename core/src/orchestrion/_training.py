@@ -11,6 +11,7 @@ from pathlib import Path
 from orchestrion._blocking import blocking
 from orchestrion._config.loading import ConfigLike, as_config
 from orchestrion._notebook import notebook_progress
+from orchestrion._observers import Observers
 from orchestrion._progress import Progress
 from orchestrion._records import JSON, Split
 from orchestrion._report import Report
@@ -55,11 +56,12 @@ async def atrain(
         OrchestrionError: the run failed.
     """
     config = as_config(config, overrides, block)
+    observers = config.observers()  # before there is a folder: one of them may refuse
     if directory is not None and (Path(directory) / "run.db").exists():
         store = RunStore.open(Path(directory))
     else:
         store = create_run(config, None if directory is None else Path(directory))
-    return await _carry_out(config, store, progress)
+    return await _carry_out(config, store, observers, progress)
 
 
 async def aresume(
@@ -87,7 +89,8 @@ async def aresume(
     config = load(directory / "config.yaml", overrides, block=block)
     with RunReader(directory) as reader:
         refuse_sample(reader, "resumed")
-    return await _carry_out(config, RunStore.open(directory), progress)
+    observers = config.observers()
+    return await _carry_out(config, RunStore.open(directory), observers, progress)
 
 
 async def aevaluate(
@@ -155,12 +158,14 @@ def create_run(
     )
 
 
-async def _carry_out(config: Config, store: RunStore, progress: Progress | None) -> Run:
+async def _carry_out(
+    config: Config, store: RunStore, observers: Observers, progress: Progress | None
+) -> Run:
     status: RunStatus = "failed"
     directory = store.directory
     with store:
         progress = progress or notebook_progress(directory)
-        conduct = Conduct(config, store, progress, config.observers())
+        conduct = Conduct(config, store, progress, observers)
         try:
             await conduct.train()
             status = "completed"

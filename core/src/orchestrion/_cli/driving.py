@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from orchestrion._observers import Observers
     from orchestrion._report import Report
     from orchestrion._run import Conduct
     from orchestrion._store import RunReader, RunStore
@@ -29,13 +30,17 @@ EVERY_ITERATION = tuple("episodes reward success cost turns missing limit failed
 
 
 def carry_out(
-    config: Config, store: RunStore, verbose: bool, as_json: bool, show_best: bool
+    config: Config,
+    store: RunStore,
+    observers: Observers,
+    verbose: bool,
+    as_json: bool,
+    show_best: bool,
 ) -> int:
     """Train to the end, print the report, and return the exit code."""
     from orchestrion._run import Conduct
     from orchestrion._store.diagnosis import as_document, diagnose, stopped_at_once
 
-    observers = config.observers()
     with Display(verbose, terminal=False if as_json else None) as display:
         display.say(f"run: {store.directory}")
         run = Conduct(config, store, display, observers)

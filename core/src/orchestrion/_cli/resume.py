@@ -46,4 +46,4 @@ def command(
     with RunStore.open(directory) as store:
         for line in store.usable().notes():
             note(line)
-        return carry_out(config, store, verbose, as_json, show_best)
+        return carry_out(config, store, config.observers(), verbose, as_json, show_best)

@@ -78,6 +78,7 @@ def command(
     from orchestrion._cli.driving import carry_out
     from orchestrion._training import create_run
 
+    observers = loaded.observers()  # before there is a folder: one of them may refuse
     facts: dict[str, Any] = {"smoke": True} if smoke else {}
     with create_run(loaded, suffix="-smoke" if smoke else "", **facts) as store:
-        return carry_out(loaded, store, verbose, as_json, show_best)
+        return carry_out(loaded, store, observers, verbose, as_json, show_best)
