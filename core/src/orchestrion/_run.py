@@ -12,6 +12,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 import orchestrion
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
@@ -20,6 +22,7 @@ from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, save_states
 from orchestrion._engine.replaying import ReplayPath
 from orchestrion._errors import BudgetError, UsageError
+from orchestrion._events import INFO, event, within
 from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Stateful
 from orchestrion._keys import Key
@@ -41,6 +44,7 @@ from orchestrion._report import (
     own_name,
     problem_digests,
 )
+from orchestrion._runlog import run_log
 from orchestrion._session import EngineSession, fewer_collections, summarize
 from orchestrion._store import Checkpoint, RunReader, RunStore
 from orchestrion._store.reader import RunStatus
@@ -135,6 +139,8 @@ class Run:
         finally:
             # Answers that arrived are paid for: a resumed run must find them in the journal.
             await self.calls.drain()
+            spent, retried = asdict(self.calls.budget.spent), self.calls.retried
+            event(INFO, "spent", **spent, retried=retried)
 
     async def _restore(self) -> None:
         """Open the components, with what the newest valid checkpoint holds."""
@@ -175,6 +181,7 @@ class Run:
             )
 
     def _note(self, path: str, name: str, text: str) -> None:
+        event(INFO, "note", component=path, about=name, text=text)
         self.store.note(path, name, text)
         self.progress.noted(path, name, text)
 
@@ -192,8 +199,10 @@ class Run:
         path = self._part = self.config.stages[stage]
         total = self._iterations(path)
         self.progress.stage(path, total, done)
+        event(INFO, "stage", stage=stage, trainer=path, iterations=total, done=done)
         for i in range(done, total):
-            await self._iterate(stage, i, path, last=i == total - 1)
+            with within(stage=stage, iteration=i):
+                await self._iterate(stage, i, path, last=i == total - 1)
 
     def _iterations(self, path: str) -> int:
         """Return how many iterations a trainer gets: as many as it wants, up to the config's."""
@@ -287,9 +296,11 @@ class Run:
         # The untrained team comes last: the trained one is closed before it is opened.
         for name, team in sorted(teams.items(), key=lambda item: item[1].untrained):
             self.progress.evaluating(name, name in known)
+            event(INFO, "evaluation", evaluation=name, known=name in known)
             if name not in known:
                 self._booked_at = time.monotonic()
-                known[name] = await self._evaluate(name, team)
+                with within(evaluation=name):
+                    known[name] = await self._evaluate(name, team)
         return of_evaluations(
             {name: known[name] for name in teams},
             evaluation.split,
@@ -399,7 +410,7 @@ async def train(config: Config, directory: str | Path, progress: Progress | None
             keep=settings.keep,
         )
     status: RunStatus = "failed"
-    with store:
+    with store, run_log(directory):
         run = Run(config, store, progress, config.observers())
         try:
             report = await run.train()

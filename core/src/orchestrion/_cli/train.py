@@ -15,7 +15,9 @@ from orchestrion._cli.common import (
     json_option,
     load_config,
     note,
+    options,
     override_option,
+    verbose_option,
 )
 from orchestrion._errors import UsageError
 
@@ -24,7 +26,7 @@ from orchestrion._errors import UsageError
 @config_argument
 @override_option
 @block_option
-@click.option("--verbose", is_flag=True, help="A line and all metrics for every iteration.")
+@verbose_option
 @click.option("--show-best", is_flag=True, help="Print the best training episode at the end.")
 @click.option(
     "--dry-run",
@@ -45,7 +47,7 @@ def command(
     config: Path | None,
     overrides: tuple[str, ...],
     block: tuple[str, ...],
-    verbose: bool,
+    verbose: int,
     show_best: bool,
     dry_run: bool,
     sample: int | None,
@@ -87,7 +89,7 @@ def command(
         create = partial(RunStore.create_next, root, f"{name}-smoke" if smoke else name)
     facts = manifest(loaded) | ({"smoke": True} if smoke else {})
     with create(loaded.to_yaml(), facts, retention=settings.retention, keep=settings.keep) as store:
-        return carry_out(loaded, store, verbose, as_json, show_best)
+        return carry_out(loaded, store, verbose or options(ctx).verbose, as_json, show_best)
 
 
 def _folder(name: str) -> Path:
