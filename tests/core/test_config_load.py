@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import re
@@ -11,7 +12,17 @@ from typing import Annotated, Any
 import pytest
 from attrs import field, frozen
 
-from orchestrion import Agent, Component, ConfigError, Kind, Meta, Model, Policy, hookimpl
+from orchestrion import (
+    Agent,
+    Component,
+    ConfigError,
+    Kind,
+    Meta,
+    Model,
+    Policy,
+    RunError,
+    hookimpl,
+)
 from orchestrion._plugins import Plugins
 from orchestrion.config import Config, Problem, from_data, load
 from tests.core.plugin_support import Site, with_parts
@@ -881,6 +892,68 @@ def test_observers_are_the_plugins_in_use_and_those_listed() -> None:
     }
     from_data(data, plugins=plugins).observers().run_finished(None, "completed")
     assert seen == ["listed"]
+
+
+def test_components_of_a_kind_that_observes_have_hooks_and_decide_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    site.plugin(
+        "press",
+        """
+        from attrs import frozen
+        from orchestrion import Kind
+
+        seen = []
+
+        @frozen
+        class Paper:
+            title: str = ""
+
+            def observe(self):
+                return Reporter(self.title) if self.title != "odd" else Odd()
+
+        class Reporter:
+            def __init__(self, title):
+                self.title = title
+
+            def orchestrion_run_finished(self, status):
+                seen.append((self.title, status))
+
+        class Odd:
+            def orchestrion_run_ended(self, status):
+                pass
+
+        @hookimpl
+        def orchestrion_kinds():
+            yield Kind("paper", "papers", "press_plugin:Paper", observes=True)
+
+        @hookimpl
+        def orchestrion_components():
+            yield "paper", Component("paper", "press_plugin:Paper", "tells of runs")
+        """,
+    )
+    plugins = site.plugins()
+    from tests.core.plugin_support import parts_plugin
+
+    plugins.register(parts_plugin("orchestrion_test_parts"), "parts")
+    data: dict[str, Any] = {
+        "task": {"use": "toy"},
+        "agents": {"a": {"use": "echo"}},
+        "policy": {"use": "order"},
+    }
+    plain = from_data(data, plugins=plugins)
+    data["papers"] = {"one": {"use": "paper", "title": "news"}}
+    config = from_data(data, plugins=plugins)
+    config.observers().run_finished(None, "completed")
+    assert importlib.import_module("press_plugin").seen == [("news", "completed")]
+    assert (config.digest, config.components) == (plain.digest, plain.components)
+    assert from_data(config.resolved(), plugins=plugins) == config
+    data["papers"]["one"]["title"] = "odd"
+    with pytest.raises(RunError, match=r"papers\.one .*no lifecycle hook 'orchestrion_run_ended'"):
+        from_data(data, plugins=plugins).observers()
+    site.forget()
 
 
 def test_a_misspelt_override_is_told_the_key_that_the_file_gives(tmp_path: Path) -> None:

@@ -404,7 +404,7 @@ def test_lifecycle_hooks_are_called_for_the_chosen_plugins_only() -> None:
     assert (chosen.seen, other.seen) == (["turn"], [])
     assert observers.of_episodes().turn_finished is not None
     assert plugins.observers([]).of_episodes().turn_finished is None
-    observers.run_started(None, {})
+    observers.run_started(None, {}, print)
 
 
 def test_a_failing_hook_fails_the_run_and_names_the_plugin() -> None:

@@ -40,6 +40,9 @@ class Kind(NamedTuple):
         hook: the hook that lists components of it; kinds of plugins' own use
             `orchestrion_components`, which gives (kind name, component) pairs.
         many: whether the section maps names to components, or is one component.
+        observes: whether its components listen to a run and change nothing in it. Each has a method
+            `observe()` that returns an object with lifecycle hooks as methods, under the names of
+            the hooks. They are not part of a config's digest, and nothing is wired into them.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Kind(NamedTuple):
     interface: str
     hook: str = "orchestrion_components"
     many: bool = True
+    observes: bool = False
 
 
 KINDS = (

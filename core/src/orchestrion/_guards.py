@@ -97,5 +97,5 @@ def _text(error: BaseException) -> str:
 
 def place_of(config: Config, path: str) -> str:
     """Return how messages name a component: its config path, what it uses, and its supplier."""
-    entry = config.components[path]
+    entry = config.definitions[path]
     return f"{path} ({entry.use} of {entry.found.plugin.origin})"

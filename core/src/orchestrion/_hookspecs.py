@@ -21,7 +21,7 @@ For names that it no longer has, the module may say what to write in their place
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -105,12 +105,19 @@ def orchestrion_doctor() -> Iterable[tuple[str, str, str]]:
 # ---------------------------------------------------------------- the life of a run
 # Called by the engine for the plugins that the config uses, and those listed in `run.observers`,
 # never for a plugin that is merely installed. Must return quickly; raising fails the run, and the
-# error names the plugin.
+# error names the plugin. A kind with `observes` (see `Kind`) has components with the same hooks, as
+# methods of what their `observe()` returns: for listeners that need settings.
 
 
 @hookspec
-def orchestrion_run_started(directory: Path | None, config: dict[str, Any]) -> None:
-    """A run begins or is resumed. `config` is the resolved one, without secrets. Since 0.1."""
+def orchestrion_run_started(
+    directory: Path | None, config: dict[str, Any], note: Callable[[str], None]
+) -> None:
+    """A run begins or is resumed. `config` is the resolved one, without secrets.
+
+    `note` shows a sentence and keeps it among the run's events. It may be called in any hook until
+    the run has finished, from the thread that called the hook. Since 0.1; `note` since 0.2.
+    """
 
 
 @hookspec

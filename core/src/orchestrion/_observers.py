@@ -4,14 +4,16 @@ What hooks are told stands in the run's log as well."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
+from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrion._errors import RunError
 from orchestrion._events import DEBUG, INFO, event, listened
 from orchestrion._hooks import LIFECYCLE
 from orchestrion._interrupts import from_outside
+from orchestrion._suggest import did_you_mean
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +45,22 @@ class _Call(NamedTuple):
             ) from exc
 
 
+def _listener_calls(plugin: Plugin, place: str, listener: object) -> Iterator[_Call]:
+    """Yield the hooks that a listener has as methods.
+
+    Raises:
+        RunError: a method is called like a hook, but there is no such hook.
+    """
+    for name in dir(listener):
+        if name.startswith("orchestrion_"):
+            if name not in LIFECYCLE:
+                raise RunError(
+                    f"{place}: there is no lifecycle hook {name!r}{did_you_mean(name, LIFECYCLE)}"
+                )
+            method = getattr(listener, name)
+            yield _Call(plugin, name, method, tuple(signature(method).parameters))
+
+
 class EpisodeObservers(NamedTuple):
     """The lifecycle hooks that an engine calls while an episode runs."""
 
@@ -57,18 +75,23 @@ class Observers:
     """
 
     def __init__(
-        self, manager: pluggy.PluginManager | None, loaded: Iterable[tuple[object, Plugin]]
+        self,
+        manager: pluggy.PluginManager | None,
+        loaded: Iterable[tuple[object, Plugin]],
+        listeners: Iterable[tuple[Plugin, str, object]] = (),
     ) -> None:
         owners = {id(namespace): plugin for namespace, plugin in loaded}
         self._calls: dict[str, tuple[_Call, ...]] = dict.fromkeys(LIFECYCLE, ())
-        if manager is None:
-            return
-        for hook in LIFECYCLE:
-            self._calls[hook] = tuple(
-                _Call(owners[id(impl.plugin)], hook, impl.function, tuple(impl.argnames))
-                for impl in reversed(getattr(manager.hook, hook).get_hookimpls())
-                if id(impl.plugin) in owners
-            )
+        if manager is not None:
+            for hook in LIFECYCLE:
+                self._calls[hook] = tuple(
+                    _Call(owners[id(impl.plugin)], hook, impl.function, tuple(impl.argnames))
+                    for impl in reversed(getattr(manager.hook, hook).get_hookimpls())
+                    if id(impl.plugin) in owners
+                )
+        for plugin, place, listener in listeners:
+            for call in _listener_calls(plugin, place, listener):
+                self._calls[call.hook] += (call,)
 
     def of_episodes(self) -> EpisodeObservers:
         """Return the hooks that an engine calls; None for one that nobody listens to."""
@@ -79,11 +102,13 @@ class Observers:
             else None,
         )
 
-    def run_started(self, directory: Path | None, config: dict[str, Any]) -> None:
+    def run_started(
+        self, directory: Path | None, config: dict[str, Any], note: Callable[[str], None]
+    ) -> None:
         """Call `orchestrion_run_started`."""
         event(INFO, "run started", directory=str(directory))
         for call in self._calls["orchestrion_run_started"]:
-            call({"directory": directory, "config": deepcopy(config)})
+            call({"directory": directory, "config": deepcopy(config), "note": note})
 
     def turn_finished(self, episode: str, turn: Turn) -> None:
         """Call `orchestrion_turn_finished`."""

@@ -406,8 +406,12 @@ class Plugins:
 
     # ------------------------------------------------------------------ the life of a run
 
-    def observers(self, names: Iterable[str]) -> Observers:
-        """Return the lifecycle hooks of these plugins, in order of name.
+    def observers(
+        self, names: Iterable[str], listeners: Iterable[tuple[Plugin, str, object]] = ()
+    ) -> Observers:
+        """Return the lifecycle hooks of these plugins, in order of name, and then of listeners.
+
+        A listener is given with its plugin and its place, for messages.
 
         Raises:
             PluginError: one is missing or cannot be loaded.
@@ -416,7 +420,7 @@ class Plugins:
 
         plugins = sorted({self.get(name) for name in names})
         loaded = [(self.load(plugin).namespace, plugin) for plugin in plugins]
-        return Observers(self._manager, loaded)
+        return Observers(self._manager, loaded, listeners)
 
 
 def _own_class(kind: Kind, module: str, name: str) -> Found | None:

@@ -22,7 +22,7 @@ from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, save_states
 from orchestrion._engine.replaying import ReplayPath
 from orchestrion._errors import BudgetError, UsageError
-from orchestrion._events import INFO, event, within
+from orchestrion._events import INFO, WARNING, event, within
 from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Stateful
 from orchestrion._keys import Key
@@ -127,7 +127,7 @@ class Run:
         self.begun = True
         if self.store.status != "running":
             self.store.set_status("running")
-        self.observers.run_started(self.store.directory, self.config.resolved())
+        self.observers.run_started(self.store.directory, self.config.resolved(), self._note_event)
         try:
             async with self.calls.budget.deadline():
                 first_stage, done = self._first
@@ -184,6 +184,12 @@ class Run:
         event(INFO, "note", component=path, about=name, text=text)
         self.store.note(path, name, text)
         self.progress.noted(path, name, text)
+
+    def _note_event(self, text: str) -> None:
+        """Show what an observer has to say, and keep it among the events."""
+        event(WARNING, "note", about="observer", text=text)
+        self.store.record_event("observer", text)
+        self.progress.noted("run", "warning:", text)
 
     def _check_digest(self, checkpoint: Checkpoint | None) -> None:
         begun_with = (self.store.manifest or {}).get("digest")
@@ -399,6 +405,7 @@ async def train(config: Config, directory: str | Path, progress: Progress | None
             "orchestrion.config.load(file) or orchestrion.config.from_data(mapping)"
         )
     directory, settings = Path(directory), config.run
+    observers = config.observers()  # before there is a folder: one of them may refuse
     if (directory / "run.db").exists():
         store = RunStore.open(directory)
     else:
@@ -411,7 +418,7 @@ async def train(config: Config, directory: str | Path, progress: Progress | None
         )
     status: RunStatus = "failed"
     with store, run_log(directory):
-        run = Run(config, store, progress, config.observers())
+        run = Run(config, store, progress, observers)
         try:
             report = await run.train()
             status = "completed"

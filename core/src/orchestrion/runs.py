@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from orchestrion._asking import load as load
     from orchestrion._progress import Progress as Progress
     from orchestrion._report import Report as Report
+    from orchestrion._report import of_evaluations as of_evaluations
     from orchestrion._routing import Route as Route
     from orchestrion._routing import Router as Router
     from orchestrion._routing import router as router
@@ -51,7 +52,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
     {
         "orchestrion._asking": "AskedTeam TeamAnswer load",
         "orchestrion._progress": "Progress",
-        "orchestrion._report": "Report",
+        "orchestrion._report": "Report of_evaluations",
         "orchestrion._routing": "Route Router router",
         "orchestrion._run": "train",
         "orchestrion._session": "fewer_collections",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from orchestrion._observers import Observers
     from orchestrion._report import Report
     from orchestrion._run import Run
     from orchestrion._store import RunReader, RunStore
@@ -28,13 +29,19 @@ EVERY_ITERATION = tuple("episodes reward success cost turns missing limit failed
 """The names that `session.summarize` gives, in this order."""
 
 
-def carry_out(config: Config, store: RunStore, verbose: int, as_json: bool, show_best: bool) -> int:
+def carry_out(
+    config: Config,
+    store: RunStore,
+    observers: Observers,
+    verbose: int,
+    as_json: bool,
+    show_best: bool,
+) -> int:
     """Train to the end, print the report, and return the exit code."""
     from orchestrion._run import Run
     from orchestrion._runlog import run_log
     from orchestrion._store.diagnosis import as_document, diagnose, stopped_at_once
 
-    observers = config.observers()
     with (
         Display(bool(verbose), terminal=False if as_json else None) as display,
         run_log(store.directory, display.say, verbose),

@@ -48,4 +48,5 @@ def command(
     with RunStore.open(directory) as store:
         for line in store.usable().notes():
             note(line)
-        return carry_out(config, store, verbose or options(ctx).verbose, as_json, show_best)
+        verbose = verbose or options(ctx).verbose
+        return carry_out(config, store, config.observers(), verbose, as_json, show_best)

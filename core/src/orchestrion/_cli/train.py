@@ -81,6 +81,7 @@ def command(
     from orchestrion._run import manifest
     from orchestrion._store import RunStore
 
+    observers = loaded.observers()  # before there is a folder: one of them may refuse
     settings = loaded.run
     root, name = _folder(settings.directory), settings.name or path.stem
     if settings.name is not None and not smoke:
@@ -89,7 +90,8 @@ def command(
         create = partial(RunStore.create_next, root, f"{name}-smoke" if smoke else name)
     facts = manifest(loaded) | ({"smoke": True} if smoke else {})
     with create(loaded.to_yaml(), facts, retention=settings.retention, keep=settings.keep) as store:
-        return carry_out(loaded, store, verbose or options(ctx).verbose, as_json, show_best)
+        verbose = verbose or options(ctx).verbose
+        return carry_out(loaded, store, observers, verbose, as_json, show_best)
 
 
 def _folder(name: str) -> Path:

@@ -356,13 +356,13 @@ class _Assembly:
     def _report_unused(self, referred: Collection[str]) -> None:
         for kind in self.kinds:
             node = self.root.child(kind.section)
-            if kind.many and kind.name != "agent" and node is not None:
+            if kind.many and kind.name != "agent" and not kind.observes and node is not None:
                 for path, child in node.children(kind.section):
                     if path not in referred:
                         self.problems.add(child, path, "defined, but nothing uses it")
 
     def _roots(self, roster: Iterable[str], stages: Iterable[str]) -> list[str]:
-        single = [kind.section for kind in self.kinds if not kind.many]
+        single = [kind.section for kind in self.kinds if not kind.many and not kind.observes]
         baselines = [p for p in self.builder.entries if p.startswith("evaluation.baselines.")]
         teams = [self.builder.entries[path].agents or () for path in baselines]
         agents = [f"agents.{name}" for team in teams for name in team]

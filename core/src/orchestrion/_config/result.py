@@ -84,9 +84,21 @@ class Config:
         return tuple(sorted(used.intersection(self.plugins.installed)))
 
     def observers(self) -> Observers:
-        """Return the lifecycle hooks of the plugins in use and of those in `run.observers`."""
+        """Return the lifecycle hooks of the plugins in use, of `run.observers` and of listeners.
+
+        Raises:
+            OrchestrionError: a listener cannot work, e.g. its library is not installed.
+        """
+        from orchestrion._guards import calling, place_of
+
         names = [plugin.distribution for plugin in self.plugins_used]
-        return self.plugins.observers([*names, *self.run.observers])
+        listeners = []
+        for entry in self.definitions.values():
+            if entry.found.kind.observes:
+                place = place_of(self, entry.path)
+                with calling(place, "observe()"):
+                    listeners.append((entry.found.plugin, place, entry.component.observe()))
+        return self.plugins.observers([*names, *self.run.observers], listeners)
 
     # ------------------------------------------------------------------ as plain data
 
@@ -120,6 +132,9 @@ class Config:
         import json
 
         data = self.resolved()
+        for entry in self.definitions.values():
+            if entry.found.kind.observes:
+                data.pop(entry.found.kind.section, None)
         del data["budget"]
         data["run"] = {key: data["run"][key] for key in DECISIVE}
         text = json.dumps([data, self.roster], ensure_ascii=True, separators=(",", ":"))

@@ -219,10 +219,15 @@ class RunReader:
     def _last_seq(self) -> int:
         return int(self._reader.one("SELECT coalesce(max(seq), 0) FROM iterations")[0])
 
-    def iterations(self, stage: int | None = None) -> list[Iteration]:
-        """Return all committed iterations, or those of one stage, in order."""
+    def iterations(self, stage: int | None = None, first: int = 0) -> list[Iteration]:
+        """Return all committed iterations, or those of one stage, in order.
+
+        Args:
+            stage: index of the trainer.
+            first: how many of all iterations to leave out at the beginning.
+        """
         iterations = []
-        for row in self._reader.rows("iterations", "ORDER BY seq"):
+        for row in self._reader.rows("iterations", "ORDER BY seq LIMIT -1 OFFSET ?", (first,)):
             del row["seq"]
             row["metrics"] = _metrics(row["metrics"])
             row["statuses"], row["agents"] = parse(row.pop("counts"))
