@@ -153,7 +153,10 @@ class Attempts:
         text = hidden_bytes(_encode(answer.data))
         data = _decode(text)
         facts = call.facts._replace(
-            seconds=seconds, attempts=call.failures + 1, estimated=answer.estimated
+            seconds=seconds,
+            attempts=call.failures + 1,
+            estimated=answer.estimated,
+            at=time.time() - seconds,
         )
         row = Recorded(
             call.name,
