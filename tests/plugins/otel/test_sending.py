@@ -11,7 +11,6 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from orchestrion_otel import listener as listening
 from orchestrion_otel.listener import Listener
-from orchestrion_otel.otlp import OTLP
 
 from orchestrion.runs import RunReader
 from tests.end_to_end.support import here as orchestrion
@@ -111,7 +110,7 @@ def test_a_server_that_never_answers_is_said_once_and_holds_nothing_up(
     monkeypatch.setattr(listening, "PATIENCE", 0.01)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "0.2")
     with ModelService(hang()) as server:
-        listener = Listener(OTLP(f"{server.url}/v1/traces"))
+        listener = Listener(f"{server.url}/v1/traces")
         [note] = followed(folder, listener)
     assert "was not done when the run ended" in note
     assert f"orchestrion otel {folder}" in note
@@ -124,7 +123,7 @@ def test_a_server_that_refuses_is_said_once_with_its_reason(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ModelService(reply(403, b"no")) as server:
-        [note] = followed(folder, Listener(OTLP(f"{server.url}/v1/traces")))
+        [note] = followed(folder, Listener(f"{server.url}/v1/traces"))
         assert "sending traces failed" in note
         assert "403" in note
         url = f"{server.url}/v1/traces"
@@ -147,7 +146,7 @@ def test_episodes_that_come_too_fast_are_left_out_and_counted(
             go.wait()
             return super()._next()
 
-    [note] = followed(folder, Slow(OTLP(), exporter), go.set)
+    [note] = followed(folder, Slow(exporter=exporter), go.set)
     assert "too slow" in note
     spans = exporter.get_finished_spans()
     assert len({span.context.trace_id for span in spans if span.context}) == 1
@@ -155,7 +154,7 @@ def test_episodes_that_come_too_fast_are_left_out_and_counted(
 
 def test_spans_of_a_run_that_makes_no_calls_end_when_that_was_noticed(folder: Path) -> None:
     exporter = InMemorySpanExporter()
-    assert followed(folder, Listener(OTLP(), exporter)) == []
+    assert followed(folder, Listener(exporter=exporter)) == []
     spans = exporter.get_finished_spans()
     names = {span.name for span in spans}
     assert names == {"invoke_workflow c", "plan sequence", "invoke_agent a"}

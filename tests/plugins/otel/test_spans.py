@@ -19,6 +19,7 @@ from orchestrion import Episode, Output, Problem, Status, Trajectory, Turn, regi
 from orchestrion.runs import StoredCall
 from tests.plugins.otel.support import ANSWER, AT, RUN, call, calls, episode
 
+EMPTY: Mapping[str, Any] = {}
 SAME = {"gen_ai.conversation.id": "desk-3/0/3/7"}
 CHAT = {
     "gen_ai.operation.name": "chat",
@@ -51,7 +52,9 @@ def by(caller: str, service: str = "openai:gpt-x", **more: Any) -> dict[str, Any
     return {"orchestrion.caller": caller, "orchestrion.service": service, **own}
 
 
-def agent(name: str, turn: int, *senders: str, cost: float = 0.0, **more: Any) -> dict[str, Any]:
+def agent(
+    name: str, turn: int, *senders: str, cost: float = 0.0, more: Mapping[str, Any] = EMPTY
+) -> dict[str, Any]:
     """The attributes of a turn."""
     edge = {
         "graph.node.parent_id": "".join(senders[-1:]),
@@ -122,11 +125,11 @@ GOLDEN = [
         **plan("critic:strict", "coder"), "orchestrion.policy.logp": -0.5,
     }),
     (1, "invoke_agent critic", "INTERNAL", (6, 6), agent(
-        "critic", 1, "writer", **{"orchestrion.option": "strict"},
+        "critic", 1, "writer", more={"orchestrion.option": "strict"},
     )),
     (2, "chat gpt-x", "CLIENT", (6, 6), {**CHAT, **SETTINGS, **by("writer", cached=True)}),
     (1, "invoke_agent coder", "INTERNAL", (8, 8), agent(
-        "coder", 2, "writer", **{"error.type": "failed"},
+        "coder", 2, "writer", more={"error.type": "failed"},
     )),
     (2, "chat claude-y", "CLIENT", (8, 8), {
         "gen_ai.operation.name": "chat",
@@ -210,7 +213,7 @@ def test_failures_scores_links_and_the_sender() -> None:
     assert scores["score"]["gen_ai.evaluation.score.label"] == "solved"  # type: ignore[index]
 
     linked = [link.context.span_id for link in named["invoke_agent critic"].links]
-    assert linked == [named["invoke_agent writer"].context.span_id]  # type: ignore[union-attr]
+    assert linked == [named["invoke_agent writer"].context.span_id]
     root = named["invoke_workflow desk"]
     assert root.resource.attributes["service.name"] == "orchestrion"
     assert root.resource.attributes["openinference.project.name"] == "desk"
@@ -222,10 +225,10 @@ def test_failures_scores_links_and_the_sender() -> None:
 def test_ids_are_those_of_run_episode_and_place() -> None:
     first, again = exported(), exported(contents=True)
     assert [span.context for span in first] == [span.context for span in again]
-    assert len({span.context.span_id for span in first}) == len(first)  # type: ignore[union-attr]
-    assert len({span.context.trace_id for span in first}) == 1  # type: ignore[union-attr]
+    assert len({span.context.span_id for span in first}) == len(first)
+    assert len({span.context.trace_id for span in first}) == 1
     other = [RUN.trace_of("0/3/8"), RUN.trace_of("0/3/7")]
-    assert len({*other, first[0].context.trace_id}) == 2  # type: ignore[union-attr]
+    assert len({*other, first[0].context.trace_id}) == 2
 
 
 def messages(spans: Sequence[ReadableSpan], name: str, attribute: str) -> Any:

@@ -47,7 +47,7 @@ def otel(
 
     directory, episodes = find_run(run), 0
     with RunReader(directory) as reader, kept_quiet() as reason:
-        facts, exporter = facts_of(reader), exporter_of(settings)
+        facts, exporter = facts_of(reader), exporter_of(settings.endpoint, settings.headers)
         resource, ends = resource_of(facts), iteration_ends(reader)
         for stored in reader.episodes():
             spans = spans_of(

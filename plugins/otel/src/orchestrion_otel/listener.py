@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestrion import Episode, Turn
 from orchestrion.runs import RunReader
-from orchestrion_otel.otlp import OTLP
 from orchestrion_otel.reading import facts_of
 from orchestrion_otel.spans import spans_of
 
@@ -32,12 +32,21 @@ class Listener:
     """Lifecycle hooks of a run that is traced.
 
     Args:
-        settings: where to, and what.
-        exporter: what sends; by default what the settings say.
+        endpoint: where to; None leaves it to OpenTelemetry.
+        headers: sent with every request.
+        contents: whether what was asked and answered is sent.
+        exporter: what sends, in place of OTLP.
     """
 
-    def __init__(self, settings: OTLP, exporter: Any = None) -> None:
-        self._settings, self._exporter = settings, exporter
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        contents: bool = False,
+        exporter: Any = None,
+    ) -> None:
+        self._endpoint, self._headers = endpoint, headers
+        self._contents, self._exporter = contents, exporter
         self._directory: Path | None = None
         self._note: Callable[[str], None] | None = None
         self._thread: threading.Thread | None = None
@@ -128,8 +137,12 @@ class Listener:
         assert self._directory is not None
         with RunReader(self._directory) as reader, kept_quiet() as reason:
             exporter = self._exporter
-            self._watched = exporter_of(self._settings) if exporter is None else Watched(exporter)
-            run, contents = facts_of(reader), self._settings.captures
+            self._watched = (
+                exporter_of(self._endpoint, self._headers)
+                if exporter is None
+                else Watched(exporter)
+            )
+            run, contents = facts_of(reader), self._contents
             resource, processor = resource_of(run), make_processor(self._watched)
             try:
                 while (job := self._next()) is not None:

@@ -74,4 +74,4 @@ class OTLP:
         from orchestrion_otel.listener import Listener
 
         self.check()
-        return Listener(self)
+        return Listener(self.endpoint, self.headers, self.captures)

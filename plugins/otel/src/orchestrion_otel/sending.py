@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
@@ -18,7 +18,6 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from orchestrion import hidden
 from orchestrion_otel.constants import PROJECT, SCHEMA_URL
-from orchestrion_otel.otlp import OTLP
 from orchestrion_otel.spans import RunFacts, Span
 
 __all__ = ["Watched", "exporter_of", "kept_quiet", "readable", "resource_of"]
@@ -78,10 +77,9 @@ def kept_quiet() -> Iterator[_Reason]:
             logger.removeFilter(reason)
 
 
-def exporter_of(settings: OTLP) -> Watched:
-    """Return what sends to where the settings say."""
-    headers = dict(settings.headers) or None
-    return Watched(OTLPSpanExporter(endpoint=settings.endpoint, headers=headers))
+def exporter_of(endpoint: str | None, headers: Mapping[str, str]) -> Watched:
+    """Return what sends over OTLP/HTTP; None leaves the endpoint to OpenTelemetry."""
+    return Watched(OTLPSpanExporter(endpoint=endpoint, headers=dict(headers) or None))
 
 
 def resource_of(run: RunFacts) -> Resource:
