@@ -179,6 +179,12 @@ def _refuses_unknown_keys(subject: Subject) -> int:
 
 def _opens_twice(subject: Subject) -> int:
     """Two openings share no state: what the first learned is not in the second."""
+    if subject.found.kind.observes:  # it is not opened, and a library of its may be missing here
+        assert callable(getattr(subject.cls, "observe", None)), (
+            f"{subject.cls.__qualname__} has no observe(); write one that returns an object with "
+            "lifecycle hooks"
+        )
+        return 1
 
     async def both() -> None:
         config = subject.config()

@@ -1,0 +1,75 @@
+"""The command `track`: sends a run to a tracker, or what is missing there."""
+
+from __future__ import annotations
+
+import click
+
+from orchestrion import UsageError
+from orchestrion.cli import block_option, emit, json_option, note, options
+
+__all__ = ["track"]
+
+
+@click.command("track")
+@click.argument("run", metavar="RUN")
+@click.option(
+    "--to",
+    metavar="NAME",
+    help="One of the config's trackers, or any tracker: tensorboard, mlflow, wandb, trackio, or "
+    "module:Class. By default all of the config's.",
+)
+@click.option(
+    "--option",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of that tracker, e.g. --option uri=sqlite:///mlflow.db.",
+)
+@block_option
+@json_option
+@click.pass_context
+def track(
+    ctx: click.Context,
+    run: str,
+    to: str | None,
+    settings: tuple[str, ...],
+    block: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Send RUN, a folder or its name, to a tracker: what the tracker does not have yet.
+
+    A finished run is sent whole, one that is still running as far as it is.
+    """
+    import sys
+    from contextlib import redirect_stdout
+
+    from orchestrion.config import load
+    from orchestrion.runs import find_run
+    from orchestrion_track.follow import follow
+    from orchestrion_track.interfaces import Tracker
+
+    directory = find_run(run)
+    if settings and to is None:
+        raise UsageError("--option needs --to: say which tracker it is for")
+    file, blocked = directory / "config.yaml", [*options(ctx).block, *block]
+    config = load(file, block=blocked)
+    paths = [path for path, entry in config.definitions.items() if entry.kind == "tracker"]
+    if to is not None:
+        path = f"trackers.{to}" if f"trackers.{to}" in paths else "trackers.to"
+        changes = [f"{path}.{setting}" for setting in settings]
+        if path == "trackers.to":
+            changes.insert(0, f"{path}.use={to}")
+        config, paths = load(file, changes, block=blocked), [path]
+    if not paths:
+        raise UsageError(f"{directory}: its config has no trackers; name one with --to")
+    sent = []
+    for path in paths:
+        tracker = config.definitions[path].component
+        assert isinstance(tracker, Tracker)
+        tracker.check()
+        with redirect_stdout(sys.stderr):
+            backend = follow(directory, tracker, lambda seconds: True)
+        sent.append({"tracker": tracker.label, "run": backend.id})
+        note(f"{directory}: sent to {tracker.label}, run {backend.id}")
+    if as_json:
+        emit({"run": str(directory), "sent": sent})

@@ -1,0 +1,113 @@
+"""What a run folder has to tell a tracker, as points: the same whether the run is done or not."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from orchestrion.runs import Report, RunReader, of_evaluations
+from orchestrion_track.interfaces import Point, RunInfo
+
+__all__ = ["Feed", "flat"]
+
+
+class Feed:
+    """Reads the points of a run, each once, in order of their steps.
+
+    Args:
+        reader: the run.
+        sent: points of earlier steps are left out.
+    """
+
+    def __init__(self, reader: RunReader, sent: int) -> None:
+        self.reader, self.sent = reader, sent
+        self._steps = 0
+        self._at = reader.created
+        self._config: dict[str, Any] = YAML(typ="safe", pure=True).load(reader.config_text)
+
+    def info(self) -> RunInfo:
+        """Return what is known of the run from its beginning."""
+        directory = self.reader.directory
+        return RunInfo(directory.name, directory, dict(flat(self._config)))
+
+    def iterations(self) -> list[Point]:
+        """Return the points of iterations that were committed since the last call."""
+        points = []
+        for iteration in self.reader.iterations(first=self._steps):
+            self._at += iteration.seconds
+            point = Point(self._steps, self._at, iteration.metrics)
+            self._steps += 1
+            # A resumed run repeats iterations after its checkpoint, with the same results.
+            if point.step >= self.sent:
+                points.append(point)
+        return points
+
+    def results(self) -> list[Point]:
+        """Return the point of a completed run's results; none for another, or if it was sent."""
+        if self.reader.status != "completed" or self._steps < self.sent:
+            return []
+        values = {f"spend/{name}": float(value) for name, value in self._spend().items()}
+        report = self.report()
+        if report is not None:
+            values |= _figures(report)
+        at = self.reader.created + self.reader.seconds
+        return [Point(self._steps, at, {k: v for k, v in values.items() if not math.isnan(v)})]
+
+    def report(self) -> Report | None:
+        """Return the report on the evaluations that were finished; None if there are none."""
+        evaluations = self.reader.load_evaluations()
+        if not evaluations:
+            return None
+        settings = self._config["evaluation"]
+        return of_evaluations(
+            evaluations, settings["split"], settings["seeds"], self._config["seed"]
+        )
+
+    def write_report(self, folder: Path) -> list[Path]:
+        """Write `config.yaml` and, if there is one, the report as `report.json`."""
+        files = [folder / "config.yaml"]
+        files[0].write_text(self.reader.config_text, encoding="utf-8")
+        report = self.report()
+        if report is not None:
+            files.append(folder / "report.json")
+            files[1].write_text(json.dumps(report.as_json(), indent=2), encoding="utf-8")
+        return files
+
+    def _spend(self) -> dict[str, float]:
+        spend = self.reader.spend()
+        names = ("calls", "input_tokens", "output_tokens", "usd")
+        return {name: getattr(spend, name) for name in names} | {"seconds": self.reader.seconds}
+
+
+def _figures(report: Report) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for contender in report.contenders:
+        place = f"evaluation/{contender.name}"
+        for name in ("solved", "cost", "reward", "turns"):
+            values |= _interval(f"{place}/{name}", getattr(contender, name))
+        for name in ("limit", "failed", "missing", "trained_on"):
+            values[f"{place}/{name}"] = float(getattr(contender, name))
+    for name, ahead in report.ahead.items():
+        values |= _interval(f"ahead/{name}", ahead)
+    return values
+
+
+def _interval(name: str, value: Any) -> dict[str, float]:
+    return {name: value.mean, f"{name}/low": value.low, f"{name}/high": value.high}
+
+
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a config by path, as `-o` takes them."""
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from flat(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
+        for index, item in enumerate(value):
+            yield from flat(item, f"{path}[{index}]")
+    else:
+        yield path, value
