@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -67,7 +68,13 @@ def test_kill_9_at_a_random_moment_changes_nothing(
     if not (directory / "run.db").exists():  # killed before there was a run to go on with
         here("train", CONFIG, *SHORT, cwd=tmp_path)
     else:
+        file = directory / "run.log"
+        before = file.read_text().splitlines() if file.exists() else []
         here("resume", "quick-1", cwd=tmp_path)
+        log = file.read_text().splitlines()
+        assert log[: len(before)] == before, "its lines are whole, and a resume appends"
+        assert json.loads(log[-1])["event"] == "run finished"
+        assert all(json.loads(line)["run"] == "quick-1" for line in log)
     assert result(directory) == whole
 
 

@@ -1,4 +1,6 @@
-"""The lifecycle hooks of the plugins that take part in a run, one typed method each."""
+"""The lifecycle hooks of the plugins that take part in a run, one typed method each.
+
+What hooks are told stands in the run's log as well."""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrion._errors import RunError
+from orchestrion._events import DEBUG, INFO, event, listened
 from orchestrion._hooks import LIFECYCLE
 from orchestrion._interrupts import from_outside
 from orchestrion._suggest import did_you_mean
@@ -91,16 +94,19 @@ class Observers:
                 self._calls[call.hook] += (call,)
 
     def of_episodes(self) -> EpisodeObservers:
-        """Return the hooks that an engine calls; None for one that no plugin implements."""
+        """Return the hooks that an engine calls; None for one that nobody listens to."""
         return EpisodeObservers(
             self.turn_finished if self._calls["orchestrion_turn_finished"] else None,
-            self.episode_finished if self._calls["orchestrion_episode_finished"] else None,
+            self.episode_finished
+            if self._calls["orchestrion_episode_finished"] or listened(DEBUG)
+            else None,
         )
 
     def run_started(
         self, directory: Path | None, config: dict[str, Any], note: Callable[[str], None]
     ) -> None:
         """Call `orchestrion_run_started`."""
+        event(INFO, "run started", directory=str(directory))
         for call in self._calls["orchestrion_run_started"]:
             call({"directory": directory, "config": deepcopy(config), "note": note})
 
@@ -111,22 +117,27 @@ class Observers:
 
     def episode_finished(self, episode: Episode) -> None:
         """Call `orchestrion_episode_finished`."""
+        if listened(DEBUG):
+            _log_episode(episode)
         for call in self._calls["orchestrion_episode_finished"]:
             call({"episode": episode})
 
     def iteration_finished(self, stage: int, iteration: int, metrics: Metrics) -> None:
         """Call `orchestrion_iteration_finished`."""
+        event(INFO, "iteration", stage=stage, iteration=iteration, metrics=dict(metrics))
         for call in self._calls["orchestrion_iteration_finished"]:
             # A copy for each: what one plugin does to it is nobody else's business.
             call({"stage": stage, "iteration": iteration, "metrics": dict(metrics)})
 
     def checkpoint_written(self, path: Path, iteration: int) -> None:
         """Call `orchestrion_checkpoint_written`."""
+        event(INFO, "checkpoint", file=path.name, iteration=iteration)
         for call in self._calls["orchestrion_checkpoint_written"]:
             call({"path": path, "iteration": iteration})
 
     def run_finished(self, directory: Path | None, status: str) -> None:
         """Call `orchestrion_run_finished`: of all plugins, before the first error is raised."""
+        event(INFO, "run finished", status=status)
         errors = []
         for call in self._calls["orchestrion_run_finished"]:
             try:
@@ -135,3 +146,20 @@ class Observers:
                 errors.append(error)
         if errors:
             raise errors[0]
+
+
+def _log_episode(episode: Episode) -> None:
+    event(
+        DEBUG,
+        "episode",
+        episode=episode.id,
+        problem=episode.problem.id,
+        status=str(episode.status),
+        success=episode.success,
+        reward=None if episode.reward is None else episode.reward.total,
+        turns=len(episode.trajectory),
+        agents=[turn.agent for turn in episode.turns],
+        cost=episode.usage.cost,
+        usd=episode.usage.usd,
+        **({"error": episode.error} if episode.error else {}),
+    )

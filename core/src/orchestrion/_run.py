@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any
 
+from msgspec.structs import asdict
+
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged, check_turns, iterations_of, merged_metrics
@@ -18,6 +20,7 @@ from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, save_states
 from orchestrion._engine.replaying import ReplayPath
 from orchestrion._errors import BudgetError, UsageError
+from orchestrion._events import INFO, WARNING, event, within
 from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Stateful
 from orchestrion._keys import Key
@@ -132,6 +135,8 @@ class Conduct:
         finally:
             # Answers that arrived are paid for: a resumed run must find them in the journal.
             await self.calls.drain()
+            spent, retried = asdict(self.calls.budget.spent), self.calls.retried
+            event(INFO, "spent", **spent, retried=retried)
 
     async def _restore(self) -> None:
         """Open the components, with what the newest valid checkpoint holds."""
@@ -172,11 +177,13 @@ class Conduct:
             )
 
     def _note(self, path: str, name: str, text: str) -> None:
+        event(INFO, "note", component=path, about=name, text=text)
         self.store.note(path, name, text)
         self.progress.noted(path, name, text)
 
     def _note_event(self, text: str) -> None:
         """Show what an observer has to say, and keep it among the events."""
+        event(WARNING, "note", about="observer", text=text)
         self.store.record_event("observer", text)
         self.progress.noted("run", "warning:", text)
 
@@ -194,8 +201,10 @@ class Conduct:
         path = self._part = self.config.stages[stage]
         total = self._iterations(path)
         self.progress.stage(path, total, done)
+        event(INFO, "stage", stage=stage, trainer=path, iterations=total, done=done)
         for i in range(done, total):
-            await self._iterate(stage, i, path, last=i == total - 1)
+            with within(stage=stage, iteration=i):
+                await self._iterate(stage, i, path, last=i == total - 1)
 
     def _iterations(self, path: str) -> int:
         """Return how many iterations a trainer gets: as many as it wants, up to the config's."""
@@ -289,9 +298,11 @@ class Conduct:
         # The untrained team comes last: the trained one is closed before it is opened.
         for name, team in sorted(teams.items(), key=lambda item: item[1].untrained):
             self.progress.evaluating(name, name in known)
+            event(INFO, "evaluation", evaluation=name, known=name in known)
             if name not in known:
                 self._booked_at = time.monotonic()
-                known[name] = await self._evaluate(name, team)
+                with within(evaluation=name):
+                    known[name] = await self._evaluate(name, team)
         return of_evaluations(
             {name: known[name] for name in teams},
             evaluation.split,

@@ -16,6 +16,7 @@ from orchestrion._progress import Progress
 from orchestrion._records import JSON, Split
 from orchestrion._report import Report
 from orchestrion._run import Conduct, manifest, status_after
+from orchestrion._runlog import run_log
 from orchestrion._sampling import refuse_sample
 from orchestrion._store import RunReader, RunStore, find_run
 from orchestrion._store.names import run_folder
@@ -163,7 +164,7 @@ async def _carry_out(
 ) -> Run:
     status: RunStatus = "failed"
     directory = store.directory
-    with store:
+    with store, run_log(directory):
         progress = progress or notebook_progress(directory)
         conduct = Conduct(config, store, progress, observers)
         try:

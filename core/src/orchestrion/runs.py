@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from orchestrion._statistics import difference as difference
     from orchestrion._statistics import estimate as estimate
     from orchestrion._statistics import mean as mean
+    from orchestrion._store.conversations import StoredCall as StoredCall
     from orchestrion._store.episodes import StoredEpisode as StoredEpisode
     from orchestrion._store.files import make_folder as make_folder
     from orchestrion._store.files import write_atomic as write_atomic
@@ -63,6 +64,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._routing": "Route Router router",
         "orchestrion._session": "fewer_collections",
         "orchestrion._statistics": "Estimate convergence difference estimate mean",
+        "orchestrion._store.conversations": "StoredCall",
         "orchestrion._store.episodes": "StoredEpisode",
         "orchestrion._store.files": "make_folder write_atomic",
         "orchestrion._store.names": "find_run",

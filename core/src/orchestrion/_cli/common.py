@@ -59,6 +59,13 @@ block_option = click.option(
     "--block", multiple=True, metavar="NAME", help="Never import this plugin."
 )
 """The option `--block NAME` of a command, besides the global one."""
+verbose_option = click.option(
+    "-v",
+    "--verbose",
+    count=True,
+    help="All metrics of every iteration, and the run's log; -vv with every episode.",
+)
+"""The flag `-v`, once or twice, as `verbose`."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 """The flag `--json`, as `as_json`."""
 

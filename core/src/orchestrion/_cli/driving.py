@@ -33,15 +33,19 @@ def carry_out(
     config: Config,
     store: RunStore,
     observers: Observers,
-    verbose: bool,
+    verbose: int,
     as_json: bool,
     show_best: bool,
 ) -> int:
     """Train to the end, print the report, and return the exit code."""
     from orchestrion._run import Conduct
+    from orchestrion._runlog import run_log
     from orchestrion._store.diagnosis import as_document, diagnose, stopped_at_once
 
-    with Display(verbose, terminal=False if as_json else None) as display:
+    with (
+        Display(bool(verbose), terminal=False if as_json else None) as display,
+        run_log(store.directory, display.say, verbose),
+    ):
         display.say(f"run: {store.directory}")
         run = Conduct(config, store, display, observers)
         report = _train(run, display)

@@ -9,7 +9,9 @@ from orchestrion._cli.common import (
     json_option,
     load_config,
     note,
+    options,
     override_option,
+    verbose_option,
 )
 
 
@@ -17,7 +19,7 @@ from orchestrion._cli.common import (
 @click.argument("run")
 @override_option
 @block_option
-@click.option("--verbose", is_flag=True, help="A line and all metrics for every iteration.")
+@verbose_option
 @click.option("--show-best", is_flag=True, help="Print the best training episode at the end.")
 @json_option
 @click.pass_context
@@ -26,7 +28,7 @@ def command(
     run: str,
     overrides: tuple[str, ...],
     block: tuple[str, ...],
-    verbose: bool,
+    verbose: int,
     show_best: bool,
     as_json: bool,
 ) -> int:
@@ -46,4 +48,5 @@ def command(
     with RunStore.open(directory) as store:
         for line in store.usable().notes():
             note(line)
+        verbose = verbose or options(ctx).verbose
         return carry_out(config, store, config.observers(), verbose, as_json, show_best)

@@ -14,7 +14,9 @@ from orchestrion._cli.common import (
     json_option,
     load_config,
     note,
+    options,
     override_option,
+    verbose_option,
 )
 from orchestrion._errors import UsageError
 
@@ -23,7 +25,7 @@ from orchestrion._errors import UsageError
 @config_argument
 @override_option
 @block_option
-@click.option("--verbose", is_flag=True, help="A line and all metrics for every iteration.")
+@verbose_option
 @click.option("--show-best", is_flag=True, help="Print the best training episode at the end.")
 @click.option(
     "--dry-run",
@@ -44,7 +46,7 @@ def command(
     config: Path | None,
     overrides: tuple[str, ...],
     block: tuple[str, ...],
-    verbose: bool,
+    verbose: int,
     show_best: bool,
     dry_run: bool,
     sample: int | None,
@@ -81,4 +83,5 @@ def command(
     observers = loaded.observers()  # before there is a folder: one of them may refuse
     facts: dict[str, Any] = {"smoke": True} if smoke else {}
     with create_run(loaded, suffix="-smoke" if smoke else "", **facts) as store:
+        verbose = verbose or options(ctx).verbose
         return carry_out(loaded, store, observers, verbose, as_json, show_best)

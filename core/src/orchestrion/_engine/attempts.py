@@ -26,6 +26,7 @@ from orchestrion._engine.deadline import Deadlines
 from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._engine.recording import Facts, JournalWriter, Kind, Recorded, ended
 from orchestrion._errors import BudgetError, CallError
+from orchestrion._events import INFO, event
 from orchestrion._interfaces import Answer, Request
 from orchestrion._keys import Key
 from orchestrion._records import NO_USAGE, Usage
@@ -129,6 +130,17 @@ class Attempts:
                 if pause is None or time.monotonic() + pause > give_up:
                     raise
                 self.retried += 1
+                event(
+                    INFO,
+                    "retry",
+                    service=request.service,
+                    agent=call.facts.who,
+                    call=call.name,
+                    failures=call.failures,
+                    fault=error.fault,
+                    error=str(error),
+                    pause=round(pause, 3),
+                )
                 await asyncio.sleep(pause)
             else:
                 limiter.succeeded()
@@ -141,7 +153,10 @@ class Attempts:
         text = hidden_bytes(_encode(answer.data))
         data = _decode(text)
         facts = call.facts._replace(
-            seconds=seconds, attempts=call.failures + 1, estimated=answer.estimated
+            seconds=seconds,
+            attempts=call.failures + 1,
+            estimated=answer.estimated,
+            at=time.time() - seconds,
         )
         row = Recorded(
             call.name,

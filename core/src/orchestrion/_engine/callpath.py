@@ -8,6 +8,7 @@ takes from the record: answers, which turns were late, and the completion order.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -129,7 +130,7 @@ class CallPath:
             return await self._from_earlier_runs(call)
         except CallError as error:
             answer = [str(error), error.fault, error.retry_after]
-            facts = call.facts._replace(attempts=call.failures)
+            facts = call.facts._replace(attempts=call.failures, at=time.time())
             row = Recorded(f"{call.name}/failed", call.digest, answer, NO_USAGE, "failed", facts)
             await self._journal.add(row._replace(pieces=self._journal.pieces(call.request)))
             raise
@@ -170,7 +171,7 @@ class CallPath:
         return answer
 
     async def _record_cached(self, call: Call, answer: Answer) -> None:
-        facts = call.facts._replace(estimated=answer.estimated, attempts=0)
+        facts = call.facts._replace(estimated=answer.estimated, attempts=0, at=time.time())
         row = Recorded(call.name, call.digest, answer.data, answer.usage, "cached", facts)
         await self._journal.add(row._replace(pieces=self._journal.pieces(call.request)))
 

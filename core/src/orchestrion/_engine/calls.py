@@ -14,6 +14,7 @@ from orchestrion._engine.recording import Recorded
 from orchestrion._engine.reuse import digest
 from orchestrion._engine.team import Seat, Team, seats_of
 from orchestrion._errors import RunError
+from orchestrion._events import WARNING, event
 from orchestrion._interfaces import Agent, Answer, Policy, Request, View
 from orchestrion._keys import Key
 from orchestrion._records import JSON, NO_USAGE, Episode, Trajectory, Turn, Usage
@@ -109,6 +110,7 @@ class Host(ABC):
 
     def count_failure(self, who: str, message: str) -> None:
         """Count a failure of an agent, verifier or reward function."""
+        event(WARNING, "failed", agent=who, error=message)
         label = f"{who}: {message}"
         _kept(self.failed_turns)[label] = self.failed_turns.pop(label, 0) + 1
 

@@ -15,6 +15,7 @@ from orchestrion._engine.deadline import exited
 from orchestrion._engine.loop import EpisodeLimits, Loop
 from orchestrion._engine.recording import Facts, Failure
 from orchestrion._engine.team import Team, member_of
+from orchestrion._events import WHERE
 from orchestrion._guards import FATAL, describe, raise_named
 from orchestrion._interfaces import Agent, Branch, Policy, View
 from orchestrion._interrupts import from_outside
@@ -82,6 +83,7 @@ class Engine(Host):
             RunError: the policy or the task broke its contract.
         """
         self.unfinished += 1
+        where = WHERE.set({**WHERE.get(), "episode": name})
         try:
             step = self.first_step(problem, key)
             loop = Loop(self._setting(name, problem, key), name, step, training, self.limits)
@@ -92,6 +94,7 @@ class Engine(Host):
                 self.active -= 1
             episode = await self.judge(loop.episode(), problem, loop.step.state, key)
         finally:
+            WHERE.reset(where)
             self.unfinished -= 1
         if self.observers.episode_finished is not None:
             self.observers.episode_finished(episode)

@@ -56,6 +56,7 @@ class Facts(NamedTuple):
         seconds: duration of the attempt that was answered.
         attempts: number of attempts.
         estimated: whether the usage is an estimate.
+        at: when the attempt that was answered began, or when the call failed (Unix time).
     """
 
     service: str = ""
@@ -64,6 +65,7 @@ class Facts(NamedTuple):
     seconds: float | None = None
     attempts: int = 1
     estimated: bool = False
+    at: float | None = None
 
 
 class Recorded(NamedTuple):

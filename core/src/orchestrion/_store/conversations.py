@@ -35,6 +35,7 @@ class StoredCall:
         answer: what it gave; for a failed one the error; None if there is none, or it was dropped.
         usage: what it cost.
         seconds: what the attempt that was answered took.
+        at: when that attempt began, or when the call failed (Unix time).
         attempts: how many there were; 0 for a cached one.
     """
 
@@ -47,6 +48,7 @@ class StoredCall:
     answer: JSON
     usage: Usage
     seconds: float | None
+    at: float | None
     attempts: int
 
 
@@ -148,6 +150,7 @@ def _call(database: Database, name: str, row: dict[str, Any]) -> StoredCall:
         answer=answer,
         usage=call.usage,
         seconds=row["seconds"],
+        at=row["at"],
         attempts=row["attempts"],
     )
 

@@ -29,7 +29,7 @@ from orchestrion._store.faults import fault_point
 from orchestrion._store.files import explain
 
 NAME: Final = "run.db"
-SCHEMA: Final = 4
+SCHEMA: Final = 5
 _APPLICATION: Final = 0x4F524348  # "ORCH"
 
 _TABLES: Final = """
@@ -107,6 +107,7 @@ CREATE TABLE calls (
     who TEXT NOT NULL,              -- an agent's name, 'verifier', 'reward', 'trainer'
     stage TEXT NOT NULL,
     seconds REAL,                   -- what the attempt that was answered took
+    at REAL,                        -- when it began (Unix time), or when the call failed
     attempts INTEGER NOT NULL,
     estimated INTEGER NOT NULL,     -- whether the usage is an estimate
     pieces BLOB,                    -- what was asked: digests of texts, see `engine.pieces`

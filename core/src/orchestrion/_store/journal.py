@@ -114,7 +114,7 @@ class CallJournal:
                 conflict="ON CONFLICT (key) DO UPDATE SET mark = NULL,"
                 " request = excluded.request, kind = excluded.kind, answer = excluded.answer,"
                 " seq = excluded.seq, service = excluded.service, who = excluded.who,"
-                " stage = excluded.stage, seconds = excluded.seconds,"
+                " stage = excluded.stage, seconds = excluded.seconds, at = excluded.at,"
                 " pieces = excluded.pieces, attempts = attempts + excluded.attempts,"
                 " estimated = max(estimated, excluded.estimated),"
                 " calls = calls + excluded.calls,"
@@ -188,6 +188,7 @@ def _row(call: Recorded, seq: int, pieces: bytes | None) -> dict[str, str | floa
         "who": facts.who,
         "stage": facts.stage,
         "seconds": None if facts.seconds is None else real(facts.seconds),
+        "at": None if facts.at is None else real(facts.at),
         "attempts": facts.attempts,
         "estimated": int(facts.estimated),
         "pieces": pieces,

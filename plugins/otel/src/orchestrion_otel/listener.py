@@ -1,0 +1,165 @@
+"""Listens to a run, and sends its episodes from threads of its own: no run waits for a server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from orchestrion import Episode, Turn
+from orchestrion.runs import RunReader
+from orchestrion_otel.reading import facts_of
+from orchestrion_otel.spans import spans_of
+
+if TYPE_CHECKING:
+    from orchestrion_otel.sending import Watched
+
+__all__ = ["Listener"]
+
+WAITING: Final = 1_000
+"""Episodes that wait for a thread to make spans of them; more are left out, and counted."""
+PATIENCE: Final = 10.0
+"""Seconds that a run waits at its end for what is still to be sent."""
+
+_Job = tuple[Episode, float, dict[int, float]]
+
+
+class Listener:
+    """Lifecycle hooks of a run that is traced.
+
+    Args:
+        endpoint: where to; None leaves it to OpenTelemetry.
+        headers: sent with every request.
+        contents: whether what was asked and answered is sent.
+        exporter: what sends, in place of OTLP.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        contents: bool = False,
+        exporter: Any = None,
+    ) -> None:
+        self._endpoint, self._headers = endpoint, headers
+        self._contents, self._exporter = contents, exporter
+        self._directory: Path | None = None
+        self._note: Callable[[str], None] | None = None
+        self._thread: threading.Thread | None = None
+        self._jobs: deque[_Job] = deque()
+        self._wake = threading.Condition()
+        self._over = False
+        self._ends: dict[str, dict[int, float]] = {}
+        """When turns ended, by episode and index."""
+        self._left_out = 0
+        self._watched: Watched | None = None
+        self._reason = ""
+
+    # ------------------------------------------------------------------ hooks
+
+    def orchestrion_run_started(self, directory: Path | None, note: Callable[[str], None]) -> None:
+        """Start the thread that makes spans."""
+        if directory is None:
+            return
+        self._directory, self._note = directory, note
+        self._thread = threading.Thread(target=self._work, name="orchestrion-otel", daemon=True)
+        self._thread.start()
+
+    def orchestrion_turn_finished(self, episode: str, turn: Turn) -> None:
+        """Note the time, for turns that make no calls."""
+        if not turn.output.calls:
+            self._ends.setdefault(episode, {})[turn.index] = time.time()
+
+    def orchestrion_episode_finished(self, episode: Episode) -> None:
+        """Hand the episode to the thread."""
+        job = episode, time.time(), self._ends.pop(episode.id, {})
+        with self._wake:
+            if len(self._jobs) >= WAITING:
+                self._left_out += 1
+                return
+            self._jobs.append(job)
+            self._wake.notify()
+
+    def orchestrion_iteration_finished(self) -> None:
+        """Say it, once, if nothing could be sent."""
+        self._ends.clear()  # of episodes that were cut off
+        self._look()
+
+    def orchestrion_run_finished(self) -> None:
+        """Wait for what is still to be sent, but not for long."""
+        if self._thread is None:
+            return
+        with self._wake:
+            self._over = True
+            self._wake.notify()
+        self._thread.join(PATIENCE)
+        if self._thread.is_alive():
+            self._reason = self._reason or f"no answer within {PATIENCE:g} s"
+            self._say("was not done when the run ended")
+        self._look()
+
+    def _look(self) -> None:
+        watched = self._watched
+        if self._reason or (watched is not None and watched.lost):
+            self._say("failed")
+        elif self._left_out:
+            self._reason = f"{WAITING} episodes were waiting"
+            self._say("was too slow")
+
+    def _say(self, what: str) -> None:
+        """Note a sentence, if it is the first of this run."""
+        if self._note is not None:
+            self._note(
+                f"sending traces {what} ({self._reason or 'the server refused them'}); the run "
+                f"goes on, and `orchestrion otel {self._directory}` sends them later"
+            )
+        self._note = None
+
+    # ------------------------------------------------------------------ in the thread
+
+    def _work(self) -> None:
+        try:
+            self._send_all()
+        except Exception as error:  # the run has nothing to do with it
+            self._reason = f"{type(error).__name__}: {error}"
+
+    def _send_all(self) -> None:
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        from orchestrion_otel.sending import Watched, exporter_of, kept_quiet, readable, resource_of
+
+        make_processor: Any = BatchSpanProcessor
+
+        assert self._directory is not None
+        with RunReader(self._directory) as reader, kept_quiet() as reason:
+            exporter = self._exporter
+            self._watched = (
+                exporter_of(self._endpoint, self._headers)
+                if exporter is None
+                else Watched(exporter)
+            )
+            run, contents = facts_of(reader), self._contents
+            resource, processor = resource_of(run), make_processor(self._watched)
+            try:
+                while (job := self._next()) is not None:
+                    episode, at, ends = job
+                    spans = spans_of(
+                        episode, run, reader.calls, contents=contents, at=at, ends=ends
+                    )
+                    for span in readable(spans, resource):
+                        processor.on_end(span)
+                    self._reason = reason.text
+            finally:
+                processor.shutdown()
+                self._reason = reason.text
+
+    def _next(self) -> _Job | None:
+        """Return the next episode, or None when the run is over."""
+        with self._wake:
+            while not self._jobs and not self._over:
+                self._wake.wait()
+            return self._jobs.popleft() if self._jobs else None

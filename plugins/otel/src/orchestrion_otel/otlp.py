@@ -1,0 +1,77 @@
+"""The settings of tracing. OpenTelemetry is imported when a run begins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from attrs import field, frozen
+
+from orchestrion import UsageError
+from orchestrion_otel.constants import CAPTURE
+
+if TYPE_CHECKING:
+    from orchestrion_otel.listener import Listener
+
+__all__ = ["OTLP"]
+
+
+@frozen
+class OTLP:
+    """Traces over OTLP/HTTP.
+
+    Args:
+        endpoint: where to, e.g. "http://127.0.0.1:5000/v1/traces". By default as OpenTelemetry
+            finds it, in OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT, or
+            port 4318 of this machine.
+        headers: sent with every request; values may be "${env:NAME}" and are treated as secrets.
+        contents: whether what was asked and answered is sent too; by default what
+            OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says, and otherwise not.
+    """
+
+    endpoint: str | None = None
+    headers: Mapping[str, str] = field(factory=dict, repr=False, metadata={"secret": True})
+    contents: bool | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
+            raise ValueError(
+                f"endpoint: {self.endpoint!r} is no address; write one that begins with http:// or "
+                "https:// and ends with the path, usually /v1/traces"
+            )
+
+    @property
+    def captures(self) -> bool:
+        """Return whether contents are sent."""
+        if self.contents is not None:
+            return self.contents
+        asked = os.environ.get(CAPTURE, "").strip().lower()
+        # "true" is of the older conventions; the newer ones name where contents stand.
+        return asked in ("true", "span_only", "span_and_event")
+
+    def check(self) -> None:
+        """Refuse to work without OpenTelemetry.
+
+        Raises:
+            UsageError: it is not installed.
+        """
+        for name in ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"):
+            try:
+                missing = find_spec(name) is None
+            except ModuleNotFoundError:
+                missing = True
+            if missing:
+                raise UsageError(f"traces need {name}: pip install orchestrion-otel")
+
+    def observe(self) -> Listener:
+        """Return what listens to a run.
+
+        Raises:
+            UsageError: OpenTelemetry is not installed.
+        """
+        from orchestrion_otel.listener import Listener
+
+        self.check()
+        return Listener(self.endpoint, self.headers, self.captures)

@@ -1,0 +1,139 @@
+"""Spans as OpenTelemetry sends them. Imported where something is sent, not before."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from orchestrion import hidden
+from orchestrion_otel.constants import PROJECT, SCHEMA_URL
+from orchestrion_otel.spans import RunFacts, Span
+
+__all__ = ["Watched", "exporter_of", "kept_quiet", "readable", "resource_of"]
+
+_LOGGERS = (
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.sdk._shared_internal",
+)
+
+
+class Watched(SpanExporter):
+    """An exporter that counts what could not be sent."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self.sent = self.lost = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send spans."""
+        try:
+            result = self._exporter.export(spans)
+        except Exception as error:
+            logging.getLogger(_LOGGERS[0]).error("%s: %s", type(error).__name__, error)
+            result = SpanExportResult.FAILURE
+        if result is SpanExportResult.SUCCESS:
+            self.sent += len(spans)
+        else:
+            self.lost += len(spans)
+        return result
+
+    def shutdown(self) -> None:
+        """Close it."""
+        self._exporter.shutdown()
+
+
+class _Reason(logging.Filter):
+    """Keeps the last thing that OpenTelemetry had to say, and nobody else is told."""
+
+    text = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.text = " ".join(hidden(record.getMessage()).split())[:300]
+        return False
+
+
+@contextmanager
+def kept_quiet() -> Iterator[_Reason]:
+    """Keep what OpenTelemetry logs about sending: it says it for every batch."""
+    reason = _Reason()
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    for logger in loggers:
+        logger.addFilter(reason)
+    try:
+        yield reason
+    finally:
+        for logger in loggers:
+            logger.removeFilter(reason)
+
+
+def exporter_of(endpoint: str | None, headers: Mapping[str, str]) -> Watched:
+    """Return what sends over OTLP/HTTP; None leaves the endpoint to OpenTelemetry."""
+    return Watched(OTLPSpanExporter(endpoint=endpoint, headers=dict(headers) or None))
+
+
+def resource_of(run: RunFacts) -> Resource:
+    """Return what sends: the same for all spans of a run."""
+    return Resource.create(
+        {
+            "service.name": os.environ.get("OTEL_SERVICE_NAME") or "orchestrion",
+            "service.version": version("orchestrion"),
+            PROJECT: run.workflow,
+            "orchestrion.run.id": run.name,
+        },
+        SCHEMA_URL,
+    )
+
+
+def readable(spans: Iterable[Span], resource: Resource) -> list[ReadableSpan]:
+    """Return spans as exporters take them, without secrets."""
+    scope = InstrumentationScope("orchestrion_otel", version("orchestrion-otel"), SCHEMA_URL)
+    return [_readable(span, resource, scope) for span in spans]
+
+
+def _readable(span: Span, resource: Resource, scope: InstrumentationScope) -> ReadableSpan:
+    error = Status(StatusCode.ERROR, _clean(span.error)) if span.error else Status()
+    end = _nanoseconds(span.end)
+    return ReadableSpan(
+        name=_clean(span.name),
+        context=_context(span, span.path),
+        parent=None if span.parent is None else _context(span, span.parent),
+        resource=resource,
+        attributes=_attributes(span.attributes),
+        events=[Event(event.name, _attributes(event.attributes), end) for event in span.events],
+        links=[Link(_context(span, path)) for path in span.links],
+        kind=SpanKind.CLIENT if span.remote else SpanKind.INTERNAL,
+        status=error,
+        start_time=_nanoseconds(span.start),
+        end_time=end,
+        instrumentation_scope=scope,
+    )
+
+
+def _context(span: Span, path: str) -> SpanContext:
+    return SpanContext(span.trace, span.id_of(path), False, TraceFlags(TraceFlags.SAMPLED))
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+def _attributes(attributes: Any) -> dict[str, Any]:
+    return {name: _clean(value) for name, value in attributes.items()}
+
+
+def _clean(value: Any) -> Any:
+    """Return a value without secrets, as UTF-8: half of a surrogate pair is none."""
+    if isinstance(value, str):
+        return hidden(value).encode(errors="replace").decode()
+    return tuple(map(_clean, value)) if isinstance(value, tuple) else value
