@@ -108,14 +108,14 @@ PUBLIC = {
         register register_named replace router split_of supports team_ceiling times waves
     """.split(),
     "orchestrion.config": """
-        Baseline Budget Config Entry Evaluation Limits Problem RunSettings from_data load
+        Baseline Budget Config Draft Entry Evaluation Limits Problem RunSettings draft from_data load
         read_as read_data read_section text_as to_yaml
     """.split(),
     "orchestrion.runs": """
-        AskedTeam Estimate Progress Report Route Router RunReader RunStore StoredEpisode TeamAnswer
-        Trained as_data convergence difference estimate fewer_collections find_run load
-        make_folder mean newest_checkpoint newest_states open_run router run_directory structure
-        train write_atomic
+        Allowance AskedTeam Estimate Forecast Progress Report Route Router RunLock RunReader RunStore
+        StoredEpisode TeamAnswer Trained as_data convergence difference estimate fewer_collections
+        find_run forecast_of guesses load make_folder manifest mean newest_checkpoint newest_states
+        open_run router run_directory seen_before structure train write_atomic
     """.split(),
     "orchestrion.cli": """
         Main Options answer block_option emit find_config in_loop json_option main note options

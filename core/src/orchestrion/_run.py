@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import orchestrion
-from orchestrion._engine.budget import Budget
+from orchestrion._engine.allowance import Allowance
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged, check_turns, iterations_of, merged_metrics
 from orchestrion._engine.episode import Engine
@@ -61,6 +61,7 @@ class Run:
         progress: shows it; None for nobody.
         observers: lifecycle hooks of the plugins in use.
         replay: answer calls from this journal and cache alone.
+        allowance: spend from this, which other runs share; by default from the config's budget.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Run:
         progress: Progress | None = None,
         observers: Observers | None = None,
         replay: RunReader | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
         self.config, self.store = config, store
         self.progress = progress or Progress()
@@ -78,10 +80,17 @@ class Run:
         self.replays = replay is not None
         self._shared: SharedAnswers | None = None
         if replay is None:
-            budget = Budget(config.budget, store.spend(), store.seconds)
+            if allowance is None:
+                allowance = Allowance(config.budget, store.spend(), store.seconds)
             if config.run.cache is not None:
                 self._shared = SharedAnswers(config.run.cache)
-            self.calls = CallPath(budget, store.journal, store.cache, shared=self._shared)
+            self.calls = CallPath(
+                allowance.budget,
+                store.journal,
+                store.cache,
+                shared=self._shared,
+                limiters=allowance.limiters,
+            )
         else:
             self.calls = ReplayPath(replay.journal)
         self.failures: Counter[str] = Counter()
@@ -367,7 +376,12 @@ def _baseline_state(team: Baseline, opened: Opened) -> JSON:
     return saved_to_json(policy.save()) if isinstance(policy, Stateful) else None
 
 
-async def train(config: Config, directory: str | Path, progress: Progress | None = None) -> Report:
+async def train(
+    config: Config,
+    directory: str | Path,
+    progress: Progress | None = None,
+    allowance: Allowance | None = None,
+) -> Report:
     """Train a config in a folder of its own; continue the run that the folder holds, if any.
 
     In a script `asyncio.run(train(config, folder))`, in a notebook `await train(config, folder)`.
@@ -376,6 +390,7 @@ async def train(config: Config, directory: str | Path, progress: Progress | None
         config: structured and checked.
         directory: the run's folder; made if it does not exist.
         progress: shows how the run goes on.
+        allowance: what it may spend together with other runs; by default the config's budget.
 
     Raises:
         BudgetError: the budget is used up; call it again with more.
@@ -399,18 +414,19 @@ async def train(config: Config, directory: str | Path, progress: Progress | None
             keep=settings.keep,
         )
     status: RunStatus = "failed"
+    detail = ""
     with store:
-        run = Run(config, store, progress, config.observers())
+        run = Run(config, store, progress, config.observers(), allowance=allowance)
         try:
             report = await run.train()
             status = "completed"
             return report
         except BaseException as error:
-            status = status_after(error)
+            status, detail = status_after(error), str(error)
             raise
         finally:
             if run.begun:
-                store.set_status(status, **run.unbooked())
+                store.set_status(status, detail, **run.unbooked())
                 run.observers.run_finished(directory, status)
 
 
