@@ -108,12 +108,12 @@ PUBLIC = {
         register register_named replace router split_of supports team_ceiling times waves
     """.split(),
     "orchestrion.config": """
-        Baseline Budget Config Draft Entry Evaluation Limits Problem RunSettings draft from_data load
-        read_as read_data read_section text_as to_yaml
+        Baseline Budget Config Draft Entry Evaluation Limits Problem RunSettings draft from_data
+        load read_as read_data read_section text_as to_yaml
     """.split(),
     "orchestrion.runs": """
-        Allowance AskedTeam Estimate Forecast Progress Report Route Router RunLock RunReader RunStore
-        StoredEpisode TeamAnswer Trained as_data convergence difference estimate fewer_collections
+        Allowance AskedTeam Estimate Forecast Progress Report Route Router RunLock RunReader
+        RunStore StoredEpisode TeamAnswer Trained as_data convergence difference estimate fewer_collections
         find_run forecast_of guesses load make_folder manifest mean newest_checkpoint newest_states
         open_run router run_directory seen_before structure train write_atomic
     """.split(),

@@ -1,4 +1,4 @@
-"""A config before it is checked, for commands that add sections of their own or try other values."""
+"""A config before it is checked, for commands that add sections or try other values."""
 
 from __future__ import annotations
 

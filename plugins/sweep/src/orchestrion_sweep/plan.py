@@ -20,7 +20,7 @@ FIXED = {
     "evaluation": "trials would be judged in different ways",
     "budget": "one budget holds for the whole sweep",
     "run": "it says how runs are carried out",
-    "reward": "rewards of different trials could not be compared; with `objective: solved` they can",
+    "reward": "trials could not be compared by their rewards; `objective: solved` compares them",
 }
 """Sections that cannot be searched, and why."""
 

@@ -225,10 +225,10 @@ class _Sweep:
         places = asyncio.Semaphore(self.plan.settings.parallel)
 
         async def run(trial: Trial) -> None:
-            async with places:
-                async with self._in_use.setdefault(trial.folders[0], asyncio.Lock()):
-                    if self._out_of_budget is None:
-                        await self._one(trial)
+            in_use = self._in_use.setdefault(trial.folders[0], asyncio.Lock())
+            async with places, in_use:
+                if self._out_of_budget is None:
+                    await self._one(trial)
 
         try:
             async with asyncio.TaskGroup() as group:
