@@ -113,9 +113,10 @@ PUBLIC = {
     """.split(),
     "orchestrion.runs": """
         Allowance AskedTeam Estimate Forecast Progress Report Route Router RunLock RunReader
-        RunStore StoredEpisode TeamAnswer Trained as_data convergence difference estimate fewer_collections
-        find_run forecast_of guesses load make_folder manifest mean newest_checkpoint newest_states
-        open_run router run_directory seen_before structure train write_atomic
+        RunStore StoredEpisode TeamAnswer Trained as_data convergence difference estimate
+        fewer_collections find_run forecast_of guesses load make_folder manifest mean
+        newest_checkpoint newest_states open_run router run_directory seen_before structure train
+        write_atomic
     """.split(),
     "orchestrion.cli": """
         Main Options answer block_option emit find_config in_loop json_option main note options
