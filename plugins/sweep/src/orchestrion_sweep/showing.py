@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from attrs import asdict
@@ -10,19 +9,16 @@ from attrs import asdict
 from orchestrion import Usage
 from orchestrion.cli import table
 from orchestrion.runs import Estimate
-from orchestrion_sweep.settings import Objective
 from orchestrion_sweep.space import shown
 from orchestrion_sweep.sweeping import BEST, OnTest, Result
 from orchestrion_sweep.trials import FIGURES, Trial
 
-LABELS: Mapping[Objective, str] = {"reward": "reward", "solved": "solved", "cost": "cost"}
 
-
-def interval(value: Estimate, sign: bool = False) -> str:
-    """Return a mean with its interval."""
+def interval(value: Estimate, sign: bool = False, name: str = "") -> str:
+    """Return a mean with its interval; costs may be tiny."""
     if not value.count:
         return "-"
-    form = "+.4f" if sign else ".4f"
+    form = ("+" if sign else "") + (".3g" if name == "cost" else ".4f")
     return f"{value.mean:{form}} [{value.low:{form}}, {value.high:{form}}]"
 
 
@@ -58,7 +54,7 @@ def _rows(result: Result) -> list[list[str]]:
             [
                 f"{trial.number}{' *' if trial is result.best else ''}",
                 *(shown(trial.values[path]) if path in trial.values else "=" for path in paths),
-                interval(figures[main]),
+                interval(figures[main], name=main),
                 *(f"{figures[name].mean:.4g}" if trial.rows else "-" for name in others),
                 trial.status,
             ]
@@ -79,11 +75,11 @@ def _of_winner(result: Result, winner: Trial) -> list[str]:
 
 def _of_test(test: OnTest, number: int) -> list[str]:
     head = ["", *FIGURES]
-    rows = [head, [f"trial {number}", *(interval(test.best[name]) for name in FIGURES)]]
+    rows = [head, [f"trial {number}", *(interval(test.best[name], name=name) for name in FIGURES)]]
     if test.ahead is not None and test.as_configured is not None:
         own = test.as_configured
-        rows.append(["as configured", *(interval(own[name]) for name in FIGURES)])
-        rows.append(["difference", *(interval(test.ahead[name], True) for name in FIGURES)])
+        rows.append(["as configured", *(interval(own[name], name=name) for name in FIGURES)])
+        rows.append(["difference", *(interval(test.ahead[name], True, name) for name in FIGURES)])
     elif number and test.as_configured is None:
         rows.append(["as configured", "failed", "", ""])
     title = f"on test ({test.problems} problems, judged once; 95 % intervals over problems)"
