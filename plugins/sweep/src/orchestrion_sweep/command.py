@@ -58,28 +58,17 @@ def sweep(
     trials together. Exit code 1 if every trial failed.
     """
     from orchestrion_sweep.plan import read_plan
-    from orchestrion_sweep.sweeping import CONFIG, Result, check_unchanged, create
+    from orchestrion_sweep.sweeping import begin
 
     blocked = [*options(ctx).block, *block]
-    if folder is not None:
-        if config is not None or dry_run:
-            raise UsageError("--resume takes the sweep's folder alone, and no CONFIG or --dry-run")
-        if not (folder / CONFIG).is_file():
-            raise UsageError(f"{folder}: holds no sweep")
-        folder = folder.absolute()
-        plan = read_plan(folder / CONFIG, overrides, blocked)
-        check_unchanged(plan, folder)
-    else:
-        path = find_config(config)
+    if folder is not None and (config is not None or dry_run):
+        raise UsageError("--resume takes the sweep's folder alone, and no CONFIG or --dry-run")
+    path = folder if folder is not None else find_config(config)
+    if dry_run:
         plan = read_plan(path, overrides, blocked)
-        root = Path(plan.base.run.directory).expanduser()
-        if dry_run:
-            _forecast(plan, root, as_json)
-            return 0
-        if plan.settings.method != "optuna":
-            plan.draws()  # values that do not fit together are said before anything is made
-        folder = create(plan, root, plan.base.run.name or path.stem)
-    result = Result(plan, folder)
+        _forecast(plan, Path(plan.base.run.directory).expanduser(), as_json)
+        return 0
+    result = begin(path, overrides, blocked)
     _carry_out(result)
     _show(result, as_json)
     return 0 if result.best is not None else 1

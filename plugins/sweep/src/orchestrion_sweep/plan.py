@@ -53,7 +53,10 @@ class Plan:
     def digest(self) -> str:
         """Return the SHA-256 of all that decides which trials there are and what comes of them."""
         search = {path: d.plain() for path, d in self.space.dimensions.items()}
-        text = json.dumps([self.base.digest, search, self.settings.plain()])
+        settings = self.settings.plain()
+        if self.settings.method != "optuna":  # whose suggestions depend on it
+            del settings["parallel"]
+        text = json.dumps([self.base.digest, search, settings])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def best(self, values: Values) -> Config:

@@ -11,7 +11,7 @@ from orchestrion.cli import table
 from orchestrion.runs import Estimate
 from orchestrion_sweep.space import shown
 from orchestrion_sweep.sweeping import BEST, OnTest, Result
-from orchestrion_sweep.trials import FIGURES, Trial
+from orchestrion_sweep.trials import FIGURES, Trial, spent_of
 
 
 def interval(value: Estimate, sign: bool = False, name: str = "") -> str:
@@ -46,7 +46,8 @@ def _rows(result: Result) -> list[list[str]]:
     paths = list(result.plan.space.dimensions)
     main = result.plan.settings.objectives[0]
     others = [name for name in FIGURES if name != main]
-    head = ["trial", *paths, f"validation {main}", *others, "status"]
+    paid = ["US dollars"] if result.spend.usd else []
+    head = ["trial", *paths, f"validation {main}", *others, *paid, "status"]
     rows = [head]
     for trial in result.trials:
         figures = {name: trial.figure(result.plan, name) for name in FIGURES}
@@ -56,6 +57,7 @@ def _rows(result: Result) -> list[list[str]]:
                 *(shown(trial.values[path]) if path in trial.values else "=" for path in paths),
                 interval(figures[main], name=main),
                 *(f"{figures[name].mean:.4g}" if trial.rows else "-" for name in others),
+                *(f"{spent_of(trial).usd:.4f}" for _ in paid),
                 trial.status,
             ]
         )
@@ -119,5 +121,6 @@ def _trial(result: Result, trial: Trial) -> dict[str, Any]:
         "runs": [folder.name for folder in trial.folders],
         "status": trial.status,
         "reason": trial.reason,
+        "spend_usd": spent_of(trial).usd,
         "validation": {n: asdict(v) for n, v in figures.items()} if trial.rows else None,
     }

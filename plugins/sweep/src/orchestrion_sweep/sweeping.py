@@ -20,7 +20,7 @@ from attrs import Factory, define, frozen
 from orchestrion import BudgetError, Key, Metrics, OrchestrionError, Usage, UsageError
 from orchestrion.config import to_yaml
 from orchestrion.runs import Allowance, Estimate, RunLock, make_folder, write_atomic
-from orchestrion_sweep.plan import Plan
+from orchestrion_sweep.plan import Plan, read_plan
 from orchestrion_sweep.settings import Objective, rises
 from orchestrion_sweep.space import Values
 from orchestrion_sweep.trials import (
@@ -81,6 +81,42 @@ class Result:
     spend: Usage = Usage()
 
 
+async def sweep(config: str | Path, overrides: Sequence[str] = (), say: Say = print) -> Result:
+    """Do what `orchestrion sweep` does; given the folder of a sweep, go on with it.
+
+    Args:
+        config: a file with a section `search`, or the folder of a sweep.
+        overrides: as `-o`.
+        say: shows a line.
+
+    Raises:
+        ConfigError: everything that is wrong, before anything is run.
+        OrchestrionError: as `go_on`; call it again with the folder.
+    """
+    result = begin(Path(config), overrides)
+    await go_on(result, say)
+    return result
+
+
+def begin(config: Path, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> Result:
+    """Return a new sweep of a config in a folder of its own, or the sweep that a folder holds.
+
+    Raises:
+        UsageError: something is wrong; then nothing was made.
+    """
+    if config.is_dir():
+        folder = config.absolute()
+        _state(folder)
+        plan = read_plan(folder / CONFIG, overrides, block)
+        check_unchanged(plan, folder)
+        return Result(plan, folder)
+    plan = read_plan(config, overrides, block)
+    if plan.settings.method != "optuna":
+        plan.draws()  # values that do not fit together are said before anything is made
+    root = Path(plan.base.run.directory).expanduser()
+    return Result(plan, create(plan, root, plan.base.run.name or config.stem))
+
+
 def create(plan: Plan, root: Path, name: str) -> Path:
     """Make the folder of a new sweep, `NAME-sweep-NUMBER`, and return it."""
     make_folder(root.absolute())
@@ -109,7 +145,7 @@ def check_unchanged(plan: Plan, folder: Path) -> None:
     if _state(folder)["digest"] != plan.digest:
         raise UsageError(
             f"{folder / CONFIG}: was changed since the sweep began; put it back as it was. With "
-            "-o, only budget.* and most of run.* may differ"
+            "-o, only budget.*, most of run.* and (without optuna) sweep.parallel may differ"
         )
 
 

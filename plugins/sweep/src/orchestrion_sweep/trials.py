@@ -125,6 +125,11 @@ def stored(folder: Path) -> Stored:
         )
 
 
+def spent_of(trial: Trial) -> Usage:
+    """Return what a trial's runs took."""
+    return sum((stored(folder).spend for folder in trial.folders), Usage())
+
+
 def spent_below(folder: Path) -> Usage:
     """Return what all runs of a sweep took, with what was under way when it was killed."""
     total = Usage()
