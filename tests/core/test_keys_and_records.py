@@ -109,14 +109,15 @@ PUBLIC = {
         resume router split_of supports team_ceiling times train waves
     """.split(),
     "orchestrion.config": """
-        Baseline Budget Config Entry Evaluation Limits Problem RunSettings from_data load
-        read_as read_data read_section text_as to_yaml
+        Baseline Budget Config Draft Entry Evaluation Limits Problem RunSettings draft from_data
+        load read_as read_data read_section text_as to_yaml
     """.split(),
     "orchestrion.runs": """
-        AskedTeam Estimate Progress Report Route Router Run RunReader RunStore StoredEpisode
-        TeamAnswer Trained aevaluate aresume as_data atrain convergence difference estimate
-        evaluate fewer_collections find_run load make_folder mean newest_checkpoint
-        newest_states open_run resume router run_directory structure train write_atomic
+        Allowance AskedTeam Estimate Forecast Progress Report Route Router Run RunLock RunReader
+        RunStore StoredEpisode TeamAnswer Trained aevaluate aresume as_data atrain convergence
+        difference estimate evaluate fewer_collections find_run forecast_of guesses load
+        make_folder manifest mean newest_checkpoint newest_states open_run resume router
+        run_directory seen_before structure train write_atomic
     """.split(),
     "orchestrion.cli": """
         Main Options answer block_option emit find_config in_loop json_option listener main note

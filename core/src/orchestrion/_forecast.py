@@ -8,6 +8,7 @@ included.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from itertools import islice
 from math import ceil, isnan
 from typing import Any, get_args
@@ -16,14 +17,19 @@ from attrs import frozen
 
 from orchestrion._bounds import ceiling_of, times, turn_ceilings, turns_of
 from orchestrion._engine.checks import iterations_of, problems_of
-from orchestrion._engine.opening import Opened
+from orchestrion._engine.opening import Opened, open_components
+from orchestrion._errors import RunError
 from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Plan
+from orchestrion._keys import Key
+from orchestrion._offline import no_network
+from orchestrion._readiness import check_ready
 from orchestrion._records import NO_USAGE, Problem, Split, Usage
 from orchestrion._report import own_name
 from orchestrion._store.serial import encode
+from orchestrion.config import Config
 
-__all__ = ["Forecast", "Part", "forecast"]
+__all__ = ["Forecast", "Part", "forecast", "forecast_of"]
 
 _MAX_PROBLEMS = 10_000
 """Problems of a split that are measured: a task may make each problem when it is read."""
@@ -100,6 +106,19 @@ def forecast(opened: Opened) -> Forecast:
         RunError: a component raised an exception when it had to give its bound.
     """
     return _Forecaster(opened).all()
+
+
+async def forecast_of(config: Config) -> Forecast:
+    """Return the bound of a config's run; opens its components, without network access.
+
+    Raises:
+        RunError: a component cannot be opened, or not without network access.
+    """
+    with no_network(RunError, "a dry run asks nobody"):
+        async with AsyncExitStack() as stack:
+            opened = await open_components(config, stack, Key(config.seed), live=False, trial=True)
+            check_ready(opened)
+            return forecast(opened)
 
 
 @frozen

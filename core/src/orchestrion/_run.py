@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from orchestrion._engine.budget import Budget
+from orchestrion._engine.allowance import Allowance
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged, check_turns, iterations_of, merged_metrics
 from orchestrion._engine.episode import Engine
@@ -61,6 +61,7 @@ class Conduct:
         progress: shows it; None for nobody.
         observers: lifecycle hooks of the plugins in use.
         replay: answer calls from this journal and cache alone.
+        allowance: spend from this, which other runs share; by default from the config's budget.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Conduct:
         progress: Progress | None = None,
         observers: Observers | None = None,
         replay: RunReader | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
         self.config, self.store = config, store
         self.progress = progress or Progress()
@@ -78,10 +80,17 @@ class Conduct:
         self.replays = replay is not None
         self._shared: SharedAnswers | None = None
         if replay is None:
-            budget = Budget(config.budget, store.spend(), store.seconds)
+            if allowance is None:
+                allowance = Allowance(config.budget, store.spend(), store.seconds)
             if config.run.cache is not None:
                 self._shared = SharedAnswers(config.run.cache)
-            self.calls = CallPath(budget, store.journal, store.cache, shared=self._shared)
+            self.calls = CallPath(
+                allowance.budget,
+                store.journal,
+                store.cache,
+                shared=self._shared,
+                limiters=allowance.limiters,
+            )
         else:
             self.calls = ReplayPath(replay.journal)
         self.failures: Counter[str] = Counter()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orchestrion._blocking import blocking
 from orchestrion._config.loading import ConfigLike, as_config
+from orchestrion._engine.allowance import Allowance
 from orchestrion._notebook import notebook_progress
 from orchestrion._observers import Observers
 from orchestrion._progress import Progress
@@ -35,6 +36,7 @@ async def atrain(
     *,
     overrides: Sequence[str] = (),
     block: Sequence[str] = (),
+    allowance: Allowance | None = None,
 ) -> Run:
     """Train a config, evaluate what was learned beside its baselines, and return the run.
 
@@ -49,6 +51,7 @@ async def atrain(
         progress: shows how the run goes on; None for a bar in a notebook and nothing elsewhere.
         overrides: as `-o`, e.g. `["trainer.iterations=5"]`.
         block: plugins that are never imported.
+        allowance: what it may spend together with other runs; by default the config's budget.
 
     Raises:
         ConfigError: the config is wrong; has everything that is, with its place.
@@ -62,7 +65,7 @@ async def atrain(
         store = RunStore.open(Path(directory))
     else:
         store = create_run(config, None if directory is None else Path(directory))
-    return await _carry_out(config, store, observers, progress)
+    return await _carry_out(config, store, observers, progress, allowance)
 
 
 async def aresume(
@@ -160,24 +163,29 @@ def create_run(
 
 
 async def _carry_out(
-    config: Config, store: RunStore, observers: Observers, progress: Progress | None
+    config: Config,
+    store: RunStore,
+    observers: Observers,
+    progress: Progress | None,
+    allowance: Allowance | None = None,
 ) -> Run:
     status: RunStatus = "failed"
+    detail = ""
     directory = store.directory
     with store, run_log(directory):
         progress = progress or notebook_progress(directory)
-        conduct = Conduct(config, store, progress, observers)
+        conduct = Conduct(config, store, progress, observers, allowance=allowance)
         try:
             await conduct.train()
             status = "completed"
         except BaseException as error:
-            status = status_after(error)
+            status, detail = status_after(error), str(error)
             if status != "failed":
                 error.add_note(f"go on with: orchestrion.resume({str(directory)!r})")
             raise
         finally:
             if conduct.begun:
-                store.set_status(status, **conduct.unbooked())
+                store.set_status(status, detail, **conduct.unbooked())
                 conduct.observers.run_finished(directory, status)
             progress.ended(status)
     return Run(directory)

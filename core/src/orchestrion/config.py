@@ -13,6 +13,8 @@ from orchestrion._lazy import names_on_first_use
 
 if TYPE_CHECKING:
     from orchestrion._config.components import Entry as Entry
+    from orchestrion._config.draft import Draft as Draft
+    from orchestrion._config.draft import draft as draft
     from orchestrion._config.loading import from_data as from_data
     from orchestrion._config.loading import load as load
     from orchestrion._config.nodes import Problem as Problem
@@ -32,6 +34,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
         "orchestrion._config.components": "Entry",
+        "orchestrion._config.draft": "Draft draft",
         "orchestrion._config.loading": "from_data load",
         "orchestrion._config.nodes": "Problem",
         "orchestrion._config.reading": "read_as read_data read_section text_as",

@@ -21,12 +21,18 @@ if TYPE_CHECKING:
     from orchestrion._asking import AskedTeam as AskedTeam
     from orchestrion._asking import TeamAnswer as TeamAnswer
     from orchestrion._asking import load as load
+    from orchestrion._engine.allowance import Allowance as Allowance
+    from orchestrion._forecast import Forecast as Forecast
+    from orchestrion._forecast import forecast_of as forecast_of
     from orchestrion._progress import Progress as Progress
     from orchestrion._report import Report as Report
     from orchestrion._report import of_evaluations as of_evaluations
     from orchestrion._routing import Route as Route
     from orchestrion._routing import Router as Router
     from orchestrion._routing import router as router
+    from orchestrion._run import manifest as manifest
+    from orchestrion._sampling import guesses as guesses
+    from orchestrion._sampling import seen_before as seen_before
     from orchestrion._session import fewer_collections as fewer_collections
     from orchestrion._statistics import Estimate as Estimate
     from orchestrion._statistics import convergence as convergence
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from orchestrion._store.episodes import StoredEpisode as StoredEpisode
     from orchestrion._store.files import make_folder as make_folder
     from orchestrion._store.files import write_atomic as write_atomic
+    from orchestrion._store.lock import RunLock as RunLock
     from orchestrion._store.names import find_run as find_run
     from orchestrion._store.reader import RunReader as RunReader
     from orchestrion._store.run_store import RunStore as RunStore
@@ -59,14 +66,19 @@ __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
         "orchestrion._asking": "AskedTeam TeamAnswer load",
+        "orchestrion._engine.allowance": "Allowance",
+        "orchestrion._forecast": "Forecast forecast_of",
         "orchestrion._progress": "Progress",
         "orchestrion._report": "Report of_evaluations",
         "orchestrion._routing": "Route Router router",
+        "orchestrion._run": "manifest",
+        "orchestrion._sampling": "guesses seen_before",
         "orchestrion._session": "fewer_collections",
         "orchestrion._statistics": "Estimate convergence difference estimate mean",
         "orchestrion._store.conversations": "StoredCall",
         "orchestrion._store.episodes": "StoredEpisode",
         "orchestrion._store.files": "make_folder write_atomic",
+        "orchestrion._store.lock": "RunLock",
         "orchestrion._store.names": "find_run",
         "orchestrion._store.reader": "RunReader",
         "orchestrion._store.run_store": "RunStore",

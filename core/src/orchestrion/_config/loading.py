@@ -27,7 +27,7 @@ from orchestrion._plugins import Plugins
 from orchestrion._secrets import register, register_named
 from orchestrion._suggest import article, did_you_mean, listed
 
-__all__ = ["ConfigLike", "as_config", "build", "from_data", "load"]
+__all__ = ["ConfigLike", "as_config", "build", "from_data", "load", "prepared"]
 
 ConfigLike = Config | Mapping[str, Any] | str | PathLike[str]
 """A config file, YAML text of several lines, a mapping, or a config that was read."""
@@ -54,13 +54,30 @@ def load(
     Raises:
         ConfigError: everything that is wrong, each with its place.
     """
-    path = Path(path)
     problems = Problems()
+    root, plugins, environment = prepared(Path(path), overrides, env, block, plugins, problems)
+    return build(root, str(path), plugins, environment, problems)
+
+
+def prepared(
+    path: Path,
+    overrides: Sequence[str],
+    env: Mapping[str, str] | None,
+    block: Iterable[str],
+    plugins: Plugins | None,
+    problems: Problems,
+) -> tuple[Node, Plugins, Mapping[str, str]]:
+    """Return a file's nodes after its overrides, the plugins for it, and its environment.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
     environment = _environment(path.parent, env, problems)
     root = read_tree(path, environment, problems)
     if root is None:
         raise ConfigError(problems.in_order(), str(path))
-    return _finish(root, str(path), overrides, environment, env, block, plugins, problems)
+    root, plugins = _overridden(root, overrides, environment, env, block, plugins, problems)
+    return root, plugins, environment
 
 
 def from_data(
@@ -90,7 +107,8 @@ def from_data(
     except ValueError as exc:
         raise ConfigError([str(exc)], name) from None
     expand(root, environment, problems)
-    return _finish(root, name, overrides, environment, env, block, plugins, problems)
+    root, plugins = _overridden(root, overrides, environment, env, block, plugins, problems)
+    return build(root, name, plugins, environment, problems)
 
 
 def as_config(
@@ -135,7 +153,8 @@ def _from_text(
     if root is None or not isinstance(root.value, dict):
         raise ConfigError(problems.in_order() or ["a config must be a mapping of sections"], name)
     expand(root, environment, problems)
-    return _finish(root, name, overrides, environment, None, block, None, problems)
+    root, plugins = _overridden(root, overrides, environment, None, block, None, problems)
+    return build(root, name, plugins, environment, problems)
 
 
 def _environment(
@@ -146,16 +165,16 @@ def _environment(
     return {**own, **(os.environ if env is None else env)}
 
 
-def _finish(
+def _overridden(
     root: Node,
-    name: str,
     overrides: Sequence[str],
     environment: Mapping[str, str],
     env: Mapping[str, str] | None,
     block: Iterable[str],
     plugins: Plugins | None,
     problems: Problems,
-) -> Config:
+) -> tuple[Node, Plugins]:
+    """Return the nodes after the overrides, and the plugins that they leave unblocked."""
     root = override(root, overrides, environment, problems)
     # Also for settings that are not marked secret, for example a field of a request's body.
     register_named({name: environment.get(name, "") for name in variables(root)}, strictly=True)
@@ -165,7 +184,7 @@ def _finish(
         names = run.child("block") if run is not None else None
         blocked = [node.value for _, node in walk(names)] if names is not None else []
         plugins = Plugins([*block, *(name for name in blocked if isinstance(name, str))], env)
-    return build(root, name, plugins, environment, problems)
+    return root, plugins
 
 
 def build(

@@ -83,12 +83,18 @@ class Attempts:
         budget: the run's.
         journal: records every attempt that spent something, and every answer.
         retry: see `RetrySettings`.
+        limiters: by service; others are added.
     """
 
-    def __init__(self, budget: Budget, journal: JournalWriter, retry: RetrySettings) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        journal: JournalWriter,
+        retry: RetrySettings,
+        limiters: dict[str, ServiceLimiter],
+    ) -> None:
         self.budget, self.journal, self.retry = budget, journal, retry
-        self.limiters: dict[str, ServiceLimiter] = {}
-        """By service."""
+        self.limiters = limiters
         self.deadlines = Deadlines()
         self.retried = 0
         """Attempts that came after a failed one."""

@@ -17,6 +17,7 @@ import msgspec
 from orchestrion._engine.attempts import Attempts, Call, RetrySettings
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.completion import CompletionOrder, LiveOrder
+from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._engine.recording import (
     AnswerCache,
     Batch,
@@ -52,6 +53,7 @@ class CallPath:
         cache: keeps answers for requests with a true `Request.cache`; by default in memory only.
         retry: see `RetrySettings`.
         shared: answers of earlier runs, for requests whose `Request.cache` is not False.
+        limiters: by service, where other runs share them.
     """
 
     def __init__(
@@ -61,11 +63,17 @@ class CallPath:
         cache: AnswerCache | None = None,
         retry: RetrySettings | None = None,
         shared: Journal | None = None,
+        limiters: dict[str, ServiceLimiter] | None = None,
     ) -> None:
         self.budget = budget or Budget()
         self.reuse = Reuse()
         self._journal = JournalWriter(journal)
-        self._attempts = Attempts(self.budget, self._journal, retry or RetrySettings())
+        self._attempts = Attempts(
+            self.budget,
+            self._journal,
+            retry or RetrySettings(),
+            {} if limiters is None else limiters,
+        )
         self._cache, self._shared = cache, shared
         self._to_share = None if shared is None else Batch(shared.put_many)
         self._answers = Reuse()

@@ -1,0 +1,124 @@
+"""A config before it is checked, for commands that add sections or try other values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from orchestrion._config.components import kind_of
+from orchestrion._config.documents import from_plain
+from orchestrion._config.loading import build, prepared
+from orchestrion._config.nodes import Node, Problem, Problems, parse_path, replaced, walk
+from orchestrion._config.result import Config
+from orchestrion._config.shapes import Record, Shaper
+from orchestrion._config.structure import Structurer
+from orchestrion._errors import ConfigError
+from orchestrion._plugins import Plugins
+
+__all__ = ["Draft", "draft"]
+
+T = TypeVar("T")
+
+
+class Draft:
+    """A config as it was written; `draft` makes one.
+
+    Args:
+        root: its nodes.
+        name: of its file, for errors.
+        plugins: those of the environment.
+        environment: the variables.
+        found: problems that were found when it was read.
+    """
+
+    def __init__(
+        self,
+        root: Node,
+        name: str,
+        plugins: Plugins,
+        environment: Mapping[str, str],
+        found: Sequence[Problem] = (),
+    ) -> None:
+        self._root, self._name, self._plugins = root, name, plugins
+        self._environment, self._found = environment, found
+        self._taken: dict[str, Node] = {}
+        self._shaper: Shaper | None = None
+
+    def take(self, cls: type[T]) -> T:
+        """Take sections out of the config, and return them as an object of an attrs class.
+
+        Args:
+            cls: its fields are the sections.
+
+        Raises:
+            ConfigError: they are not of this form; has everything that is wrong, with its line.
+        """
+        names = {setting.key for setting in Shaper().settings(cls, False)}
+        root = self._root
+        self._taken = {name: node for name, node in root.names.items() if name in names}
+        rest = {name: node for name, node in root.names.items() if name not in names}
+        self._root = Node(rest, root.source, root.line)
+        problems = Problems()
+        for name, section in self._taken.items():
+            for path, node in walk(section, name):
+                if node.raw is not None:
+                    problems.add(
+                        node, path, f"{node.raw}: a section of a command takes no variable"
+                    )
+        taken = Node(self._taken, root.source, root.line)
+        value = Structurer(Shaper(), problems).value(Record(cls=cls), taken, "")
+        if problems.found or not isinstance(value, cls):
+            raise ConfigError(problems.in_order(), self._name)
+        return value
+
+    def problem(self, section: str, key: str, message: str) -> Problem:
+        """Return a problem of a key of a section that was taken, with its line."""
+        node = self._taken.get(section)
+        return Problem((node and node.child(key)) or node, f"{section}.{key}", message)
+
+    def config(self, changes: Mapping[str, Any] | None = None, within: str = "") -> Config:
+        """Return the config, with other values at some paths.
+
+        Args:
+            changes: plain values by config path.
+            within: the taken section that has these paths as keys; errors name the lines there.
+
+        Raises:
+            ConfigError: everything that is wrong.
+        """
+        root, problems = self._root, Problems()
+        problems.found += self._found
+        section = self._taken.get(within)
+        for path, value in (changes or {}).items():
+            place = section.child(path) if section is not None else None
+            place = place or Node(None, root.source)
+            segments = parse_path(path)
+            try:
+                if segments is None:
+                    raise ValueError("not a config path, such as trainer.lr")
+                node = from_plain(value, place.source, place.line)
+                root = replaced(root, segments, node)
+            except ValueError as exc:
+                problems.add(place, path, str(exc))
+        if self._shaper is None:
+            self._shaper = Shaper(kind_of(self._plugins))
+        return build(
+            root, self._name, self._plugins, self._environment, problems, shaper=self._shaper
+        )
+
+
+def draft(
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    block: Iterable[str] = (),
+) -> Draft:
+    """Read a config file without checking its sections; arguments as for `load`.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    problems = Problems()
+    root, plugins, environment = prepared(Path(path), overrides, env, block, None, problems)
+    return Draft(root, str(path), plugins, environment, problems.found)

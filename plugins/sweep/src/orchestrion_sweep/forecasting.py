@@ -1,0 +1,66 @@
+"""What a sweep will take: bounds and estimates of its runs, summed."""
+
+from __future__ import annotations
+
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+from orchestrion import Usage
+from orchestrion.runs import forecast_of, guesses, seen_before
+from orchestrion_sweep.plan import Plan
+
+
+async def forecast_lines(plan: Plan, root: Path) -> tuple[list[str], dict[str, Any]]:
+    """Return what a sweep would do and take at most, as lines and as plain data.
+
+    Components are opened, without network access; nothing is run.
+    """
+    settings = plan.settings
+    known = settings.method != "optuna"
+    values = plan.draws() if known else [{}]
+    count = len(values) if known else settings.trials or 0
+    bounds = [await forecast_of(plan.trial(value)) for value in values]
+    each = sum((bound.total for bound in bounds), Usage())
+    times = settings.seeds * (1 if known else count)
+    total = sum((each for _ in range(times)), Usage())
+    judging = await forecast_of(plan.test({}, plan.base.seed))
+    parts = [part.usage for part in judging.parts if part.part.startswith("evaluation of")]
+    for usage in parts * (2 * settings.seeds):  # the winner and the config as it is
+        total += usage
+    unknown = list(dict.fromkeys(text for bound in bounds for text in bound.unknown))
+    runs = count * settings.seeds
+    data: dict[str, Any] = {
+        "dry_run": True,
+        "trials": count,
+        "runs": runs,
+        "judged_on_test": 2 * settings.seeds,
+        "bound": {"calls": total.calls, "tokens": total.tokens, "usd": total.usd},
+        "unknown": unknown,
+        "estimate": None,
+    }
+    usd = "not known" if isnan(total.usd) else f"{total.usd:,.4f}"
+    lines = [
+        f"{count} trials by {settings.method}, {runs} runs, then {2 * settings.seeds} runs judged "
+        "on test at most",
+        f"at most: {total.calls:,} calls, {total.tokens:,} tokens, {usd} US dollars",
+    ]
+    if not known:
+        lines.append("  as if each trial took as much as the config as it is")
+    lines += [f"  not known: {text}" for text in unknown]
+    own = plan.base
+    if (seen := seen_before(own, root)) is not None:
+        sums = guesses(seen, await forecast_of(own))
+        data["estimate"] = {name: guess.total * runs for name, guess in sums.items()}
+        text = ", ".join(f"{value:,.4g} {name}" for name, value in data["estimate"].items())
+        lines.append(f"estimate: {text}, as if each run took what {seen.origin} took")
+    elif total.calls or unknown:
+        lines.append("no estimate: there is no completed run of this config")
+    for name in ("calls", "tokens", "usd"):
+        cap = getattr(own.budget, name)
+        if cap is not None:
+            need = getattr(total, name)
+            enough = not unknown and not isnan(need) and need <= cap
+            text = "is enough" if enough else "may run out; the sweep then ends resumable"
+            lines.append(f"budget.{name}: {cap:,g}, for all trials together, {text}")
+    return lines, data

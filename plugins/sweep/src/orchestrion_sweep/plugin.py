@@ -1,0 +1,3 @@
+"""No components: this distribution supplies the command `sweep` alone."""
+
+from __future__ import annotations

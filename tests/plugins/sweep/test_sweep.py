@@ -1,0 +1,258 @@
+"""Sweeps: checked before they begin, under one budget, resumable, judged on test once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_sweep.settings import Dimension
+from orchestrion_sweep.space import Space
+
+from orchestrion import Key
+from orchestrion.config import read_data
+from orchestrion.runs import RunReader
+from tests.end_to_end.support import EXAMPLES, command, environment, here
+
+RELAY = """
+task: {use: relay, partial: 0.3, train: 8, validation: 6, test: 6}
+agents: {planner: {use: bench-agent}, coder_l: {use: bench-agent}, stop: {use: bench-agent}}
+policy: {use: sequence}
+trainer: {use: best-sequence, problems: 4, beam: 2, length: 2}
+reward: {use: outcome-minus-cost}
+limits: {turns: 6}
+"""
+
+FIXED = """
+task: {use: relay, partial: 0.3, train: 2, validation: 6, test: 6}
+agents:
+  planner: {use: bench-agent}
+  coder_l: {use: bench-agent}
+  tester: {use: bench-agent}
+  stop: {use: bench-agent}
+  broken: {use: "broken_agents:Broken"}
+policy: {use: sequence, steps: [planner, stop]}
+reward: {use: outcome-minus-cost}
+limits: {turns: 12}
+evaluation: {baselines: [random]}
+"""
+
+BROKEN = """
+from attrs import frozen
+from orchestrion import Agent
+
+@frozen
+class Broken(Agent):
+    def act(self, view, key, calls):
+        raise ValueError("no idea")
+"""
+
+QUESTIONS = f"""
+task:
+  use: jsonl
+  file: {EXAMPLES / "questions.csv"}
+  extract: 'Category:\\s*(\\w+)'
+  split: {{train: 0.2, validation: 0.4, test: 0.4}}
+speakers:
+  beginner: {{use: clerk, skill: 0.4}}
+  specialist: {{use: clerk, skill: 0.97}}
+models:
+  tiny: {{use: offline, speaker: beginner, max_tokens: 50, price: {{input: 0.1, output: 0.4}}}}
+  large: {{use: offline, speaker: specialist, max_tokens: 50, price: {{input: 2, output: 8}}}}
+agents:
+  tiny: {{use: chat, model: tiny, instructions: Sort the ticket.}}
+  large: {{use: chat, model: large, instructions: Sort the ticket.}}
+policy: {{use: sequence, steps: [tiny]}}
+reward: {{use: outcome-minus-cost, measure: usd, cost_weight: 500}}
+limits: {{turns: 3}}
+evaluation: {{episodes: 8}}
+search: {{policy.steps: {{choice: [[tiny], [large], [tiny, large]]}}}}
+sweep: {{method: grid, parallel: 2}}
+"""
+
+
+def written(folder: Path, text: str, name: str = "team.yaml") -> str:
+    """Write a config, and return its path."""
+    (folder / name).write_text(text)
+    return name
+
+
+def report_of(folder: Path) -> dict[str, Any]:
+    """Read a sweep's report, without the names of its folders."""
+    report: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    del report["sweep"], report["best_config"]
+    return report
+
+
+def held(folder: Path) -> dict[str, Any]:
+    """Return what the runs of a sweep hold, without times."""
+    runs = {}
+    for database in sorted(folder.glob("*/run.db")):
+        with RunReader(database.parent) as run:
+            iterations = [(i.stage, i.iteration, i.metrics, i.digest) for i in run.iterations()]
+            runs[database.parent.name] = run.status, iterations, run.load_evaluations()
+    return runs
+
+
+# ------------------------------------------------------------------ checked before it begins
+
+
+@pytest.mark.parametrize(
+    ("search", "problem"),
+    [
+        ("trainer.beem: {choice: [8]}", "team.yaml:9: trainer.beem: unknown key; did you"),
+        ("trainer.beam: {choice: [x]}", "team.yaml:9: trainer.beam: expected an integer"),
+        ("trainer.beam: {integers: [-4, 9]}", "team.yaml:9: trainer.beam: must be at"),
+        ("trainer.beam: {uniform: [2.5, 9]}", "team.yaml:9: trainer.beam: expected an int"),
+        ("task.partial: {uniform: [0, 1]}", "team.yaml:9: search.task.partial: task cannot be"),
+        ("trainer.beam: {choice: [8], integers: [1, 2]}", "team.yaml:9: search.trainer.beam"),
+        ('limits.turns: {choice: ["${env:HOME}"]}', "a section of a command takes no variable"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line_before_anything_is_run(
+    search: str, problem: str, tmp_path: Path
+) -> None:
+    config = written(tmp_path, f"{RELAY}search:\n  {search}\nsweep: {{trials: 3}}\n")
+    done = here("sweep", config, cwd=tmp_path, code=2)
+    assert problem in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_train_does_not_take_the_sections_of_a_sweep(tmp_path: Path) -> None:
+    config = written(tmp_path, f"{RELAY}search: {{limits.turns: {{choice: [3]}}}}\n")
+    assert "search: unknown section" in here("train", config, cwd=tmp_path, code=2).stderr
+
+
+@given(st.floats(0, 1, exclude_max=True), st.integers())
+def test_draws_are_within_their_ranges(share: float, seed: int) -> None:
+    space = Space(
+        {
+            "a": Dimension(uniform=(share, share + 1)),
+            "b": Dimension(log_uniform=(1e-5, 1e-5 + share + 1e-9)),
+            "c": Dimension(integers=(-2, 3)),
+            "d": Dimension(choice=([32], [64])),
+        }
+    )
+    drawn = space.draw(Key(seed))
+    assert share <= drawn["a"] <= share + 1
+    assert 1e-5 <= drawn["b"] <= 1e-5 + share + 1e-9
+    assert drawn["c"] in range(-2, 4)
+    assert drawn["d"] in ([32], [64])
+    assert drawn == space.draw(Key(seed))
+
+
+# ------------------------------------------------------------------ trials and their winner
+
+GRID = """
+search:
+  policy.steps:
+    choice: [[planner, stop], [coder_l, stop], [broken], [planner, coder_l, tester, stop]]
+sweep: {method: grid, parallel: 2}
+"""
+
+
+def test_the_best_by_validation_is_judged_on_test_once(tmp_path: Path) -> None:
+    (tmp_path / "broken_agents.py").write_text(BROKEN)
+    config = written(tmp_path, FIXED + GRID)
+    done = here("sweep", config, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    folder = tmp_path / "runs" / "team-sweep-1"
+    report = report_of(folder)
+    trials = report["trials"]
+    # The first combination is the config as it is, and is not tried twice.
+    assert [trial["values"].get("policy.steps") for trial in trials] == [
+        None, ["coder_l", "stop"], ["broken"], ["planner", "coder_l", "tester", "stop"],
+    ]  # fmt: skip
+    assert [trial["status"] for trial in trials] == [
+        "completed",
+        "completed",
+        "failed",
+        "completed",
+    ]
+    assert "no idea" in trials[2]["reason"]
+    assert "trial 2 failed" in done.stdout
+    figures = {t["trial"]: t["validation"]["reward"]["mean"] for t in trials if t["validation"]}
+    best = report["best"]["trial"]
+    assert figures[best] == max(figures.values())
+    assert best != 0
+    assert report["test"]["best"]["reward"]["count"] == 6
+    assert report["test"]["ahead"]["reward"]["low"] is not None
+    for trial in trials:
+        with RunReader(folder / trial["runs"][0]) as run:
+            sources = {stored.source for stored in run.episodes()}
+            ids = {stored.episode.problem.id for stored in run.episodes()}
+        assert sources <= {"team"}
+        assert all("-validation-" in name for name in ids), ids
+    judged = sorted(path.name for path in folder.glob("test-*"))
+    assert judged == sorted(f"test-{trials[i]['runs'][0]}" for i in (0, best))
+    chosen = read_data(folder / "best.yaml")
+    assert chosen["policy"]["steps"] == trials[best]["values"]["policy.steps"]
+    assert (chosen["evaluation"]["split"], *chosen["evaluation"]["baselines"]) == ("test", "random")
+    here("train", str(folder / "best.yaml"), cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert "003-steps=planner,coder_l,tester,stop" in here(
+        "runs", "list", "--root", str(folder), cwd=tmp_path
+    ).stdout.replace("[", "").replace("]", "")
+    again = here("sweep", "--resume", str(folder), "--json", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert json.loads(again.stdout)["trials"] == trials
+
+
+def test_if_all_fail_the_exit_code_is_1(tmp_path: Path) -> None:
+    (tmp_path / "broken_agents.py").write_text(BROKEN)
+    text = FIXED.replace("[planner, stop]", "[broken]").replace("[random]", "{}")
+    text += "search: {policy.steps: {choice: [[broken, broken]]}}\nsweep: {method: grid}\n"
+    config = written(tmp_path, text)
+    done = here("sweep", config, cwd=tmp_path, code=1, PYTHONPATH=str(tmp_path))
+    assert done.stdout.count("failed: ") == 2
+    assert not list(tmp_path.glob("runs/*/best.yaml"))
+
+
+# ------------------------------------------------------------------ killed
+
+
+def test_kill_9_changes_nothing(tmp_path: Path) -> None:
+    text = "search: {trainer.problems: {integers: [1, 8]}}\nsweep: {trials: 3, seeds: 2}\n"
+    config = written(tmp_path, RELAY + text)
+    here("sweep", config, "-o", "run.directory=whole", cwd=tmp_path)
+    words = ["sweep", config]
+    for point in (50, 90):
+        fault = environment(ORCHESTRION_FAULT=f"*:kill@{point}")
+        done = subprocess.run(command(*words), cwd=tmp_path, env=fault, capture_output=True)
+        assert done.returncode == -9, done.stderr
+        words = ["sweep", "--resume", "runs/team-sweep-1"]
+    here(*words, cwd=tmp_path)
+    killed, whole = (tmp_path / name / "team-sweep-1" for name in ("runs", "whole"))
+    assert held(killed) == held(whole)
+    assert report_of(killed) == report_of(whole)
+    here("sweep", "--resume", "runs/team-sweep-1", "-o", "trainer.beam=5", cwd=tmp_path, code=2)
+
+
+# ------------------------------------------------------------------ one budget
+
+
+def test_one_budget_holds_for_all_trials(tmp_path: Path) -> None:
+    config = written(tmp_path, QUESTIONS)
+    dry = json.loads(here("sweep", config, "--dry-run", "--json", cwd=tmp_path).stdout)
+    assert (dry["trials"], dry["judged_on_test"]) == (3, 2)
+    done = here("sweep", config, "-o", "budget.usd=0.004", cwd=tmp_path, code=4)
+    folder = tmp_path / "runs" / "team-sweep-1"
+    assert "budget.usd" in done.stderr
+    assert "waiting" in done.stderr
+    assert 0.001 < spent(folder) <= 0.004
+    here("sweep", "--resume", str(folder), "-o", "budget.usd=1", cwd=tmp_path)
+    report = report_of(folder)
+    assert report["spend"]["usd"] == pytest.approx(spent(folder))
+    assert dry["bound"]["usd"] >= report["spend"]["usd"]
+    assert [trial["status"] for trial in report["trials"]] == ["completed"] * 3
+    assert report["best"]["values"]["policy.steps"][-1] == "large"
+
+
+def spent(folder: Path) -> float:
+    """Return what all runs of a sweep were paid."""
+    total = 0.0
+    for database in folder.glob("*/run.db"):
+        with RunReader(database.parent) as run:
+            total += run.spend().usd
+    return total
