@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from orchestrion import OrchestrionError, UsageError
-from orchestrion_studio import run, runs
+from orchestrion_studio import compare, learned, run, runs
 from orchestrion_studio.live import live_news
 from orchestrion_studio.openapi import openapi_document
 from orchestrion_studio.page import HERE, Data, NotFoundError, Page, Query, render
@@ -25,6 +25,8 @@ __all__ = ["PAGES", "create_app"]
 THEMES = (
     runs,
     run,
+    learned,
+    compare,
 )
 PAGES: tuple[Page, ...] = tuple(page for theme in THEMES for page in theme.PAGES)
 
