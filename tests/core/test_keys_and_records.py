@@ -112,10 +112,11 @@ PUBLIC = {
         read_as read_data read_section text_as to_yaml
     """.split(),
     "orchestrion.runs": """
-        AskedTeam Estimate Progress Report Route Router RunReader RunStore StoredEpisode TeamAnswer
-        Trained as_data convergence difference estimate fewer_collections find_run load
-        make_folder mean newest_checkpoint newest_states open_run router run_directory structure
-        train write_atomic
+        AskedTeam Comparison Estimate Finding Judged Progress Report Route Router RunReader RunStore
+        StoredEpisode TeamAnswer Trained as_data compare_outcomes convergence diagnose difference
+        estimate fewer_collections find_run load make_folder mean newest_checkpoint newest_states
+        open_run router run_directory stored_config stored_report stored_results structure train
+        write_atomic
     """.split(),
     "orchestrion.cli": """
         Main Options answer block_option emit find_config in_loop json_option main note options

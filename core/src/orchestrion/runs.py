@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from orchestrion._asking import AskedTeam as AskedTeam
     from orchestrion._asking import TeamAnswer as TeamAnswer
     from orchestrion._asking import load as load
+    from orchestrion._comparison import Comparison as Comparison
+    from orchestrion._comparison import Judged as Judged
+    from orchestrion._comparison import compare_outcomes as compare_outcomes
     from orchestrion._progress import Progress as Progress
     from orchestrion._report import Report as Report
     from orchestrion._routing import Route as Route
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from orchestrion._statistics import difference as difference
     from orchestrion._statistics import estimate as estimate
     from orchestrion._statistics import mean as mean
+    from orchestrion._store.diagnosis import Finding as Finding
+    from orchestrion._store.diagnosis import diagnose as diagnose
     from orchestrion._store.episodes import StoredEpisode as StoredEpisode
     from orchestrion._store.files import make_folder as make_folder
     from orchestrion._store.files import write_atomic as write_atomic
@@ -44,6 +49,9 @@ if TYPE_CHECKING:
     from orchestrion._store.run_store import RunStore as RunStore
     from orchestrion._store.serial import as_data as as_data
     from orchestrion._store.serial import structure as structure
+    from orchestrion._stored import stored_config as stored_config
+    from orchestrion._stored import stored_report as stored_report
+    from orchestrion._stored import stored_results as stored_results
     from orchestrion._trained import Trained as Trained
     from orchestrion._trained import newest_checkpoint as newest_checkpoint
     from orchestrion._trained import newest_states as newest_states
@@ -54,12 +62,14 @@ __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
         "orchestrion._asking": "AskedTeam TeamAnswer load",
+        "orchestrion._comparison": "Comparison Judged compare_outcomes",
         "orchestrion._progress": "Progress",
         "orchestrion._report": "Report",
         "orchestrion._routing": "Route Router router",
         "orchestrion._run": "train",
         "orchestrion._session": "fewer_collections",
         "orchestrion._statistics": "Estimate convergence difference estimate mean",
+        "orchestrion._store.diagnosis": "Finding diagnose",
         "orchestrion._store.episodes": "StoredEpisode",
         "orchestrion._store.files": "make_folder write_atomic",
         "orchestrion._store.names": "find_run",
@@ -67,6 +77,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._store.reader": "RunReader",
         "orchestrion._store.run_store": "RunStore",
         "orchestrion._store.serial": "as_data structure",
+        "orchestrion._stored": "stored_config stored_report stored_results",
         "orchestrion._trained": "Trained newest_checkpoint newest_states open_run run_directory",
     },
 )

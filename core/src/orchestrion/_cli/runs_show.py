@@ -20,7 +20,6 @@ from orchestrion._cli.common import (
 from orchestrion._errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrion._report import Report
     from orchestrion._store import RunReader
 
 
@@ -103,6 +102,7 @@ def _detail(store: RunReader) -> dict[str, Any]:
 def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> None:
     from orchestrion._cli.display import problem_lines, report_lines
     from orchestrion._cli.driving import training_lines
+    from orchestrion._stored import stored_report
 
     episodes, execution = detail["episodes"], detail["execution"]
     facts = [
@@ -128,7 +128,8 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
             click.echo(line)
     if detail["evaluations"]:
         click.echo("")
-        report = report_of(store, detail["evaluations"])
+        report = stored_report(store, detail["evaluations"])
+        assert report is not None  # there are evaluations
         for line in report_lines(report):
             click.echo(line)
         for line in ["", *problem_lines(report.outcomes)] if problems else ():
@@ -147,23 +148,6 @@ def _dollars(amount: float) -> str:
 def _spent(usage: dict[str, Any]) -> str:
     tokens = usage["input_tokens"] + usage["output_tokens"]
     return f"{usage['calls']} calls, {tokens} tokens, {_dollars(usage['usd'])} US dollars"
-
-
-def config_of(store: RunReader) -> dict[str, Any]:
-    """Return the resolved config of a run as plain data."""
-    from ruamel.yaml import YAML
-
-    config: dict[str, Any] = YAML(typ="safe", pure=True).load(store.config_text)
-    return config
-
-
-def report_of(store: RunReader, evaluations: dict[str, Any]) -> Report:
-    """Return the report on the evaluations that a run has stored."""
-    from orchestrion._report import of_evaluations
-
-    config = config_of(store)
-    settings = config["evaluation"]
-    return of_evaluations(evaluations, settings["split"], settings["seeds"], config["seed"])
 
 
 def _metrics_table(metrics: Sequence[dict[str, Any]]) -> str:

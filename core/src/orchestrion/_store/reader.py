@@ -153,6 +153,10 @@ class RunReader:
             return "interrupted"
         return status
 
+    def data_version(self) -> int:
+        """Return a number that differs once another process has written to the run."""
+        return int(self._reader.one("PRAGMA data_version")[0])
+
     @property
     def created(self) -> float:
         """Return when the run was created (Unix time)."""

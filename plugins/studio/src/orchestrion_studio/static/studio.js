@@ -1,0 +1,1 @@
+// Makes plots interactive, follows a run, and remembers dark or light.
