@@ -186,9 +186,9 @@ def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[dict[st
     flat = {name: dict(_flat(config, "")) for name, config in configs.items()}
     paths = dict.fromkeys(path for values in flat.values() for path in values)
     rows = [
-        {"path": path, "values": [values.get(path) for values in flat.values()]} for path in paths
+        {"path": path, "cells": [values.get(path) for values in flat.values()]} for path in paths
     ]
-    return [row for row in rows if len(set(row["values"])) > 1]
+    return [row for row in rows if len(set(row["cells"])) > 1]
 
 
 def _flat(value: Any, path: str) -> list[tuple[str, str]]:

@@ -33,7 +33,7 @@ MOST_ROWS = 200
 
 
 def lessons_of(store: RunReader, *, iteration: int | None = None, problem: str = "") -> Section:
-    """Return what a run learned: `sections`, `missing` (what is not recorded), and where it is from.
+    """Return what a run learned: `sections`, `missing` (not recorded), and its source.
 
     Args:
         store: the run.
@@ -66,7 +66,7 @@ def lessons_of(store: RunReader, *, iteration: int | None = None, problem: str =
 
 def _with_id(section: Section, number: int) -> Section:
     """Return a section with an id that is unique on the page."""
-    return {"id": f"{section['kind']}-{number}", **section}
+    return {"id": f"{section['kind']}-{number}", "path": "", "about": "", **section}
 
 
 # ------------------------------------------------------------------ learned settings
@@ -89,9 +89,7 @@ def _settings(config: Mapping[str, Any], overlay: Mapping[str, Any]) -> list[Sec
         )
     if not rows:
         return []
-    about = (
-        "As configured, and as in the newest checkpoint: lines with − were taken out, + came in."
-    )
+    about = "As configured, and as in the newest checkpoint: what was taken out and what came in."
     return [{"kind": "settings", "title": "Learned settings", "about": about, "rows": rows}]
 
 
@@ -222,7 +220,7 @@ def _texts(data: Mapping[str, Any]) -> Section | None:
     pool = data.get("pool")
     if not isinstance(pool, list) or not pool or not all("texts" in row for row in pool):
         return None
-    trials = {position: result for position, result in data.get("judged", [])}
+    trials = dict(data.get("judged", []))
     rows = []
     for number, candidate in enumerate(pool[:MOST_ROWS]):
         known = [score for score in candidate["scores"] if score is not None]
@@ -285,9 +283,7 @@ def _order(data: Mapping[str, Any]) -> Section | None:
     if not rows:
         return None
     patience = data.get("patience")
-    about = (
-        "How often a call helped, and what it cost: called the first time, the second, and so on"
-    )
+    about = "How often a call helped, and what it cost: the first time, the second, and so on"
     about += f"; it stops after {patience} turns." if isinstance(patience, int) else "."
     return {"kind": "order", "title": "A learned order", "about": about, "rows": rows[:MOST_ROWS]}
 
@@ -367,9 +363,7 @@ def _missing(store: RunReader, has_checkpoint: bool, sections: Sequence[Section]
             f"recorded, save in the {store.keep} newest checkpoints."
         )
     if "habits" in kinds or "texts" in kinds:
-        texts.append(
-            "Of a trial its result is recorded; its single episodes only if they are kept."
-        )
+        texts.append("Of a trial its result is recorded; its episodes only if they are kept.")
     if "weights" in kinds:
         texts.append(
             "What single numbers of networks and optimizers mean cannot be read; what the policy "

@@ -41,9 +41,7 @@ def scatter(section: Mapping[str, Any]) -> Markup:
         )
     for kind, rows in (("rival", rivals), ("member", members)):
         parts += [_point(row, kind, across, up) for row in rows if _quality(row) is not None]
-    label = (
-        "The front: reward over cost; the table has the figures, and each point leads to its graph"
-    )
+    label = "The front: reward over cost; the table has the figures"
     return Markup(
         '<svg class="scatter" viewBox="0 0 {} {}" role="group" aria-label="{}">{}</svg>'
     ).format(WIDTH, HEIGHT, label, Markup("").join(parts))
@@ -71,8 +69,8 @@ def _axes(across: Scale, up: Scale, x: str, y: str) -> Markup:
         for value in across.ticks(8)
     ]
     return Markup(
-        '<g class="axes">{}<path class="axis" d="M{} {}H{}"/><text x="{}" y="{}" class="name end">{}'
-        '</text><text transform="translate(12 {}) rotate(-90)" class="name middle">{}</text></g>'
+        '<g class="axes">{}<path class="axis" d="M{} {}H{}"/><text x="{}" y="{}" class="name end">'
+        '{}</text><text transform="translate(12 {}) rotate(-90)" class="name middle">{}</text></g>'
     ).format(
         Markup("").join(parts),
         *(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT),
@@ -128,7 +126,8 @@ def graph(nodes: Sequence[str], links: Sequence[Sequence[str]], outputs: Sequenc
         start, end, middle = (x + BOX, y + 15), (to_x, to_y + 15), (x + BOX + to_x) / 2
         parts.append(
             Markup(
-                '<path class="link" d="M{} {}C{} {} {} {} {} {}"/><path class="head" d="M{} {}l-7 -4v8z"/>'
+                '<path class="link" d="M{} {}C{} {} {} {} {} {}"/>'
+                '<path class="head" d="M{} {}l-7 -4v8z"/>'
             ).format(*start, middle, start[1], middle, end[1], end[0] - 6, end[1], *end)
         )
     for name, (x, y) in place.items():
@@ -136,12 +135,16 @@ def graph(nodes: Sequence[str], links: Sequence[Sequence[str]], outputs: Sequenc
             Markup(
                 '<g class="{}"><rect x="{}" y="{}" width="{}" height="30" rx="6"/>'
                 '<text class="middle" x="{}" y="{}">{}</text></g>'
-            ).format("node out" if name in outputs else "node", x, y, BOX, x + BOX / 2, y + 20, _short(name, 18))
-        )  # fmt: skip
+            ).format(
+                *("node out" if name in outputs else "node", x, y, BOX),
+                *(x + BOX / 2, y + 20, _short(name, 18)),
+            )
+        )
     width, height = 16 + (len(columns) - 1) * COLUMN + BOX, 16 + tallest * ROW
     text = "; ".join(f"{first} to {second}" for first, second in links) or ", ".join(names)
     return Markup(
-        '<svg class="graph" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'
+        '<svg class="graph" viewBox="0 0 {} {}" width="{}" height="{}" role="img" '
+        'aria-label="{}">{}</svg>'
     ).format(width, height, width, height, f"Graph: {text}", Markup("").join(parts))
 
 
@@ -181,8 +184,13 @@ def tree(nodes: Sequence[Mapping[str, Any]]) -> Markup:
     width = 24 + 62 * max((_level(path) for path in place), default=0)
     label = f"Tree of {len(nodes)} trajectories; the table lists them"
     return Markup(
-        '<svg class="tree" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'
+        '<svg class="tree" viewBox="0 0 {} {}" width="{}" height="{}" role="img" '
+        'aria-label="{}">{}</svg>'
     ).format(width, leaves * 18 + 10, width, leaves * 18 + 10, label, Markup("").join(parts))
+
+
+def _numbers(path: str) -> list[int]:
+    return [int(part) if part.isdecimal() else 0 for part in path.split(".")]
 
 
 def _level(path: str) -> int:
@@ -194,7 +202,7 @@ def diff(lines: Sequence[Mapping[str, str]]) -> Markup:
     names = {"+": "added", "-": "removed", " ": "kept", "…": "more"}
     rows = (
         Markup('<span class="{}">{} {}\n</span>').format(
-            names[line["op"]], "−" if line["op"] == "-" else line["op"], line["text"]
+            names[line["op"]], "\N{MINUS SIGN}" if line["op"] == "-" else line["op"], line["text"]
         )
         for line in lines
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ def front_section(data: Mapping[str, Any]) -> dict[str, Any] | None:
         return section
     held_out = report["held_out"]
     return section | {
-        "about": f"{report['evaluations']} graphs were measured by {report['strategy']}. The scores "
+        "about": f"{report['evaluations']} graphs were measured by {report['strategy']}. Scores "
         "of the search chose the front, so they are too high; quote the held-out ones, measured on "
         f"{held_out['problems']} problems of {held_out['split']}.",
         "measure": report["measure"],
@@ -66,8 +67,8 @@ def _member(member: Mapping[str, Any]) -> dict[str, Any]:
         "chosen": bool(member.get("chosen")),
         "graph": member.get("graph", ""),
         "nodes": list(config.get("nodes", ())),
-        "edges": edges,
-        "links": links_of(config.get("edges", [])),
+        "edges": [edge if isinstance(edge, str) else json.dumps(edge) for edge in edges],
+        "links": links_of(edges),
         "outputs": list(config.get("outputs", ())),
         "settings": dict(member.get("settings") or {}),
         "cost": cost,
@@ -93,7 +94,7 @@ def links_of(edges: Any) -> list[list[str]]:
         ]
         links += [
             [first, second]
-            for sources, targets in zip(names, names[1:], strict=False)
+            for sources, targets in pairwise(names)
             for first in sources
             for second in targets
             if first and second

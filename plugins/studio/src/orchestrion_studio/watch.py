@@ -16,8 +16,8 @@ __all__ = ["watch"]
 def watch(run: str) -> None:
     """Show RUN in the terminal, and follow it while it works.
 
-    Status, progress with time left, curves, who acts, what was spent, baselines and events. q leaves
-    the page; the run is only read.
+    Status, progress with time left, curves, who acts, what was spent, baselines and events. The
+    run is only read; q leaves the page.
     """
     from orchestrion.runs import find_run
 

@@ -92,8 +92,8 @@ class Curve(Widget):
         lines = braille(values, max(1, self.size.width - margin), height)
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(_plain(self.metric), style="bold")
-        mean = f", mean of {window} iterations" if self.smooth else ""
-        text.append(f" by iteration{mean}, last {self.values[-1]:.4g}\n")
+        mean = f", mean of {window}" if self.smooth else ""
+        text.append(f" by iteration{mean}: last {self.values[-1]:.4g}\n")
         for row, line in enumerate(lines):
             label = top if row == 0 else bottom if row == len(lines) - 1 else ""
             text.append(f"{label:>{margin - 1}} ", style="dim").append(f"{line}\n", style="cyan")
