@@ -16,6 +16,7 @@ from orchestrion.runs import (
     stored_config,
     stored_results,
 )
+from orchestrion_studio.catalogue import catalogue_of
 from orchestrion_studio.drawing import plot_of, series_of
 from orchestrion_studio.page import Data, Page, Query, page_address
 
@@ -36,7 +37,7 @@ MOST_PROBLEMS = 200
 def compare_data(query: Query, reader: RunReader | None) -> Data:
     """Return runs beside each other: curves, figures, differences, settings and problems."""
     names = list(dict.fromkeys(query.texts("run")))
-    known = [str(path.parent.relative_to(query.folder)) for path in query.folder.rglob("run.db")]
+    known = list(catalogue_of(query.folder).look())
     chooser = {"folder": query.folder.name, "known": sorted(known)}
     if len(names) > MOST_RUNS:
         raise UsageError(f"{len(names)} runs are named; {MOST_RUNS} can be compared at once")

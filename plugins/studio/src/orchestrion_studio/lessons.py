@@ -144,6 +144,8 @@ def _lines(value: Any) -> list[str]:
         text = "\n".join(value)
     else:
         text = json.dumps(value, indent=1, ensure_ascii=False)
+    if len(text) > LONGEST and not any(c.isspace() for c in text):  # encoded numbers, not prose
+        return [f"{text[:40]}… ({len(text):,} characters)"]
     if len(text) > MOST_CHARACTERS:
         text = f"{text[:MOST_CHARACTERS]}\n({len(text) - MOST_CHARACTERS:,} more characters)"
     return [

@@ -21,7 +21,7 @@ from orchestrion_studio.readers import Readers
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["Data", "NotFoundError", "Page", "Query", "page_address", "render"]
+__all__ = ["Data", "NotFoundError", "Page", "Query", "main_part", "page_address", "render"]
 
 HERE = Path(__file__).parent
 Data = dict[str, Any]
@@ -132,6 +132,12 @@ def render(page: Page, data: Data, **context: Any) -> str:
             loaded and links to other pages lead nowhere.
     """
     return _environment().get_template(page.template).render(page=page, **context, **data)
+
+
+def main_part(page: Page, data: Data, **context: Any) -> str:
+    """Return what `render` puts between header and foot, for a report of several pages."""
+    template = _environment().get_template(page.template)
+    return "".join(template.blocks["main"](template.new_context({"page": page, **context, **data})))
 
 
 @cache

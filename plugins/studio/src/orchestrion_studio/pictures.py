@@ -93,7 +93,7 @@ def _point(row: Mapping[str, Any], kind: str, across: Scale, up: Scale) -> Marku
         whisker, x, y, 6 if row["chosen"] else 4, title
     )
     classes = f"{kind} chosen" if row["chosen"] else kind
-    if kind == "rival":
+    if not row["nodes"]:
         return Markup('<g class="{}">{}</g>').format(classes, dot)
     return Markup('<a class="{}" href="#front-{}" aria-label="{}">{}</a>').format(
         classes, row["name"], title, dot
