@@ -157,6 +157,7 @@ def _environment() -> Environment:
     environment.globals.update(
         {name: getattr(source, name) for source in (drawing, pictures) for name in source.__all__},
         address=page_address,
+        draw_topology=drawing.topology,
         run_pages=RUN_PAGES,
     )
     environment.filters.update({name: getattr(wording, name) for name in wording.__all__})
