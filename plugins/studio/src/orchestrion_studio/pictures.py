@@ -92,7 +92,7 @@ def _point(row: Mapping[str, Any], kind: str, across: Scale, up: Scale) -> Marku
     dot = Markup('{}<circle cx="{}" cy="{}" r="{}"><title>{}</title></circle>').format(
         whisker, x, y, 6 if row["chosen"] else 4, title
     )
-    classes = f"{kind} chosen" if row["chosen"] else kind
+    classes = f"{kind} picked" if row["chosen"] else kind
     if not row["nodes"]:
         return Markup('<g class="{}">{}</g>').format(classes, dot)
     return Markup('<a class="{}" href="#front-{}" aria-label="{}">{}</a>').format(
@@ -199,14 +199,14 @@ def _level(path: str) -> int:
 
 def diff(lines: Sequence[Mapping[str, str]]) -> Markup:
     """Return a difference line by line; the sign stands in the text, so that it can be heard."""
-    names = {"+": "added", "-": "removed", " ": "kept", "…": "more"}
+    names = {"+": "added", "-": "removed", " ": "same", "…": "place"}
     rows = (
         Markup('<span class="{}">{} {}\n</span>').format(
             names[line["op"]], "\N{MINUS SIGN}" if line["op"] == "-" else line["op"], line["text"]
         )
         for line in lines
     )
-    return Markup('<pre class="diff">{}</pre>').format(Markup("").join(rows))
+    return Markup('<pre class="code diff" tabindex="0">{}</pre>').format(Markup("").join(rows))
 
 
 def _short(text: str, size: int) -> str:
