@@ -191,6 +191,7 @@ class Run:
     async def _train_stage(self, stage: int, done: int) -> None:
         path = self._part = self.config.stages[stage]
         total = self._iterations(path)
+        self.store.plan(stage, total)
         self.progress.stage(path, total, done)
         for i in range(done, total):
             await self._iterate(stage, i, path, last=i == total - 1)

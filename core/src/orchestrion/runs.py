@@ -40,11 +40,16 @@ if TYPE_CHECKING:
     from orchestrion._store.episodes import StoredEpisode as StoredEpisode
     from orchestrion._store.files import make_folder as make_folder
     from orchestrion._store.files import write_atomic as write_atomic
+    from orchestrion._store.glance import Glance as Glance
+    from orchestrion._store.glance import glance as glance
+    from orchestrion._store.glance import identity as identity
+    from orchestrion._store.glance import run_folders as run_folders
     from orchestrion._store.names import find_run as find_run
     from orchestrion._store.pages import EpisodeFilter as EpisodeFilter
     from orchestrion._store.pages import EpisodeOrder as EpisodeOrder
     from orchestrion._store.pages import EpisodePage as EpisodePage
     from orchestrion._store.pages import EpisodeRow as EpisodeRow
+    from orchestrion._store.reader import Iteration as Iteration
     from orchestrion._store.reader import RunReader as RunReader
     from orchestrion._store.run_store import RunStore as RunStore
     from orchestrion._store.serial import as_data as as_data
@@ -72,9 +77,10 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._store.diagnosis": "Finding diagnose",
         "orchestrion._store.episodes": "StoredEpisode",
         "orchestrion._store.files": "make_folder write_atomic",
+        "orchestrion._store.glance": "Glance glance identity run_folders",
         "orchestrion._store.names": "find_run",
         "orchestrion._store.pages": "EpisodeFilter EpisodeOrder EpisodePage EpisodeRow",
-        "orchestrion._store.reader": "RunReader",
+        "orchestrion._store.reader": "Iteration RunReader",
         "orchestrion._store.run_store": "RunStore",
         "orchestrion._store.serial": "as_data structure",
         "orchestrion._stored": "stored_config stored_report stored_results",

@@ -16,7 +16,13 @@ from orchestrion._records import JSON, NO_USAGE, Usage
 from orchestrion._store.checkpoint import Checkpoint, Refusal, newest_checkpoint
 from orchestrion._store.conversations import StoredCall, read_all_calls, read_calls
 from orchestrion._store.database import NAME, Database
-from orchestrion._store.episodes import Retention, StoredEpisode, read_episodes, read_rows
+from orchestrion._store.episodes import (
+    Retention,
+    StoredEpisode,
+    read_episodes,
+    read_rows,
+    read_turn_orders,
+)
 from orchestrion._store.journal import AnswerStore, CallJournal, usage_columns, usage_of
 from orchestrion._store.lock import lock_holder
 from orchestrion._store.names import run_at
@@ -156,6 +162,11 @@ class RunReader:
     def data_version(self) -> int:
         """Return a number that differs once another process has written to the run."""
         return int(self._reader.one("PRAGMA data_version")[0])
+
+    @property
+    def planned(self) -> dict[int, int]:
+        """Return how many iterations each stage has, of the stages that were begun."""
+        return {int(stage): total for stage, total in self._state("planned", {}).items()}
 
     @property
     def created(self) -> float:
@@ -354,6 +365,15 @@ class RunReader:
     def evaluation_names(self) -> list[str]:
         """Return the names of all finished evaluations, oldest first."""
         return [name for (name,) in self._reader.all("SELECT name FROM evaluations ORDER BY rowid")]
+
+    def turn_orders(
+        self, stage: int, iteration: int, limit: int = 32
+    ) -> list[list[tuple[int, str]]]:
+        """Return the turns of an iteration's first training episodes: (decision, agent) each.
+
+        Reads at most so many episodes, and fewer where these are very long.
+        """
+        return read_turn_orders(self._reader, stage, iteration, limit)
 
     def part_names(self, record: Literal["scores", "reward"]) -> list[str]:
         """Return names of all parts that scores or rewards have, sorted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from attrs import evolve
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -33,22 +34,23 @@ def create_app(folder: Path, *, token: str | None) -> Starlette:
     """Return the application that shows the runs below a folder.
 
     Args:
-        folder: below which all runs are; read, never written to.
+        folder: below which all runs are, or a run; read, never written to.
         token: who has it is let in; None lets in whoever comes by a loopback address.
     """
     folder = folder.absolute()
+    site = Query(folder.parent if (folder / "run.db").is_file() else folder)
     routes: list[BaseRoute] = [
         Route("/", lambda request: RedirectResponse("/runs")),
         Route("/api", lambda request: RedirectResponse("/api/openapi.json")),
         Route("/api/openapi.json", lambda request: JSONResponse(openapi_document(PAGES))),
-        Route("/live/{run:path}", live_news(folder)),
+        Route("/live/{run:path}", live_news(site)),
         Mount("/static", StaticFiles(directory=HERE / "static")),
     ]
     # A name of a run may have slashes, so that the longest path comes first.
     for page in sorted(PAGES, key=lambda page: -len(page.path)):
         path = page.path.replace("{run}", "{run:path}")
-        routes.append(Route(f"/api{path}", _endpoint(page, folder, _as_json)))
-        routes.append(Route(path, _endpoint(page, folder, _as_html)))
+        routes.append(Route(f"/api{path}", _endpoint(page, site, _as_json)))
+        routes.append(Route(path, _endpoint(page, site, _as_html)))
     layers = [Middleware(Secured, token=token), Middleware(GZipMiddleware, minimum_size=2000)]
     errors = {404: _no_such_page, 500: _failed}
     return Starlette(routes=routes, middleware=layers, exception_handlers=errors)  # type: ignore[arg-type]
@@ -57,11 +59,11 @@ def create_app(folder: Path, *, token: str | None) -> Starlette:
 Show = Callable[[Page, Query, Data], Response]
 
 
-def _endpoint(page: Page, folder: Path, show: Show) -> Callable[[Request], Response]:
+def _endpoint(page: Page, site: Query, show: Show) -> Callable[[Request], Response]:
     def answer(request: Request) -> Response:  # in a thread: reading a run blocks
         pairs = request.query_params
         values = {name: pairs.getlist(name) for name in pairs}
-        query = Query(folder, request.path_params.get("run", ""), values)
+        query = evolve(site, run=request.path_params.get("run", ""), values=values)
         try:
             return show(page, query, _data(page, query))
         except NotFoundError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -22,7 +21,7 @@ SILENCE = 15.0
 """After so many seconds without news a comment is sent, so that a client that left is noticed."""
 
 
-def live_news(folder: Path) -> Callable[[Request], Awaitable[Response]]:
+def live_news(site: Query) -> Callable[[Request], Awaitable[Response]]:
     """Return the endpoint that sends an event `changed` whenever a run was written to.
 
     Its data is the run's status. A run that has ended sends `ended`, and the browser closes.
@@ -30,7 +29,9 @@ def live_news(folder: Path) -> Callable[[Request], Awaitable[Response]]:
 
     async def answer(request: Request) -> Response:
         try:
-            reader = await run_in_threadpool(Query(folder).open, request.path_params["run"])
+            directory = site.directory(request.path_params["run"])
+            # Of its own: whether another connection wrote is known to each connection.
+            reader = await run_in_threadpool(RunReader, directory)
         except OrchestrionError as error:
             return PlainTextResponse(f"{error}\n", 404)
         return StreamingResponse(_news(reader), media_type="text/event-stream")

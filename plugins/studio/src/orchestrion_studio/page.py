@@ -6,6 +6,7 @@ The same data are rendered at the page's path, given as JSON below `/api`, and w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from attrs import field, frozen
 
 from orchestrion import OrchestrionError
 from orchestrion.runs import RunReader
+from orchestrion_studio.readers import Readers
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -40,11 +42,13 @@ class Query:
         folder: below which all runs are.
         run: the name of the run that the path names: its folder, relative to `folder`.
         values: the parameters of the address.
+        readers: runs that are open already.
     """
 
     folder: Path
     run: str = ""
     values: Mapping[str, Sequence[str]] = field(factory=dict)
+    readers: Readers = field(factory=Readers)
 
     def text(self, name: str, default: str = "") -> str:
         """Return a parameter, or the default if it is not given."""
@@ -69,18 +73,26 @@ class Query:
             return None
         return value if abs(value) < float("inf") else None
 
-    def open(self, run: str) -> RunReader:
-        """Open a run below the folder, for reading; the caller closes it.
+    def directory(self, run: str) -> Path:
+        """Return the folder of a run below the folder.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+        directory = self.folder / run
+        inside = not any(part in ("", ".", "..") for part in run.split("/"))
+        if not inside or "\0" in run or not (directory / "run.db").is_file():
+            raise NotFoundError(f"there is no run {run!r} below {self.folder.name}")
+        return directory
+
+    def open(self, run: str) -> AbstractContextManager[RunReader]:
+        """Lend a run below the folder, open for reading, to a `with` block.
 
         Raises:
             NotFoundError: there is none of this name.
             StoreError: it cannot be read.
         """
-        directory = self.folder / run
-        inside = run and not any(part in ("", ".", "..") for part in run.split("/"))
-        if not inside or "\0" in run or not (directory / "run.db").is_file():
-            raise NotFoundError(f"there is no run {run!r} below {self.folder}")
-        return RunReader(directory)
+        return self.readers.lend(self.directory(run))
 
 
 @frozen
