@@ -49,12 +49,29 @@ def printable(data: Any) -> Any:
     return data
 
 
-def pretty(data: Any) -> str:
-    """Return data as JSON with indents; without them where it is too deep for that."""
+def pretty(data: Any, most: int | None = None) -> str:
+    """Return data as JSON with indents; without them where it is too deep for that.
+
+    Args:
+        data: plain data, mappings and lists that cannot be changed included.
+        most: stop soon after so many characters.
+    """
     try:
-        return json.dumps(data, ensure_ascii=False, indent=2, default=_plain)
+        pieces, size = [], 0
+        for piece in json.JSONEncoder(ensure_ascii=False, indent=2, default=_plain).iterencode(
+            data
+        ):
+            pieces.append(piece)
+            size += len(piece)
+            if most is not None and size > most:
+                break
+        return "".join(pieces)
     except RecursionError:
-        return "(nested too deeply to be shown; the record has it)"
+        pass
+    try:
+        return json.dumps(data, ensure_ascii=False, default=_plain)
+    except RecursionError:
+        return "(nested too deeply to be shown)"
 
 
 def _plain(value: Any) -> Any:
@@ -96,7 +113,9 @@ def _coloured(text: str, language: str, attributes: str = "") -> str:
     # A line that never ends is what patterns are slow on.
     if max(map(len, text.split("\n"))) > 2000:
         return str(Markup.escape(text))
-    coloured: str = highlight(text, get_lexer_by_name(language), HtmlFormatter(nowrap=True))
+    coloured: str = highlight(
+        text, get_lexer_by_name(language), HtmlFormatter(nowrap=True, classprefix="t-")
+    )
     return coloured
 
 

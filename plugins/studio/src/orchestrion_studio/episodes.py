@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from pathlib import Path
 from typing import Any, get_args
 
 from attrs import asdict
@@ -14,7 +11,7 @@ from orchestrion.runs import EpisodeFilter, EpisodeOrder, EpisodePage, EpisodeRo
 from orchestrion_studio.contents import printable
 from orchestrion_studio.page import Data, Page, Query
 
-__all__ = ["FILTERS", "PAGES", "filter_of", "link_values", "page_of"]
+__all__ = ["FILTERS", "PAGES", "filter_of", "link_values", "page_of", "place_in"]
 
 FILTERS = {
     "source": "`train`, or the name of an evaluation",
@@ -32,10 +29,6 @@ FILTERS = {
 }
 _LIMIT = 50
 _SOLVED = {"yes": True, "no": False}
-_KEPT = 4
-_kept: OrderedDict[tuple[Path, int], RunReader] = OrderedDict()
-"""Runs whose columns are in memory, the one used last at the end."""
-_lock = threading.Lock()
 
 
 def filter_of(query: Query) -> EpisodeFilter:
@@ -65,34 +58,23 @@ def _order(query: Query) -> tuple[EpisodeOrder, bool]:
     return known, query.text("direction") != "up"
 
 
-def page_of(query: Query, **arguments: Any) -> EpisodePage:
-    """Return a page of the episodes that an address describes.
-
-    The runs looked at last stay open, since filters need columns that are copied into memory.
-    """
+def page_of(query: Query, reader: RunReader, **arguments: Any) -> EpisodePage:
+    """Return a page of the episodes that an address describes."""
     order, descending = _order(query)
-    path = query.folder / query.run / "run.db"
-    with _lock:
-        name = path, path.stat().st_ino
-        reader = _kept.pop(name, None) or query.open(query.run)
-        _kept[name] = reader
-        while len(_kept) > _KEPT:
-            _kept.popitem(last=False)[1].close()
-        return reader.episode_page(
-            filter_of(query), order=order, descending=descending, **arguments
-        )
+    return reader.episode_page(filter_of(query), order=order, descending=descending, **arguments)
 
 
-def place_of(row: EpisodeRow, order: EpisodeOrder, descending: bool) -> str:
-    """Return where a row stands, as `EpisodePage.after` says it."""
+def place_in(query: Query, row: EpisodeRow) -> str:
+    """Return where a row stands in the list, as `EpisodePage.after` says it."""
+    order, descending = _order(query)
     value = getattr(row, order)
     missing = "-inf" if descending else "inf"
     return f"{missing if value is None else repr(value)},{row.number}"
 
 
 def link_values(query: Query) -> dict[str, str]:
-    """Return the parameters that describe the list, for links that keep it."""
-    return {name: query.text(name) for name in FILTERS if query.text(name)}
+    """Return the parameters that describe the list, for links that keep it; "" for missing ones."""
+    return {name: query.text(name) for name in FILTERS}
 
 
 def episodes_data(query: Query, reader: RunReader | None) -> Data:
@@ -101,13 +83,14 @@ def episodes_data(query: Query, reader: RunReader | None) -> Data:
     order, descending = _order(query)
     page = page_of(
         query,
+        reader,
         limit=_LIMIT,
         after=query.text("after") or None,
         before=query.text("before") or None,
     )
     wanted = filter_of(query)
     agents = dict.fromkeys(name for i in reader.iterations() for name in i.agents)
-    rows = [{**asdict(row), "at": place_of(row, order, descending)} for row in page.rows]
+    rows = [{**asdict(row), "at": place_in(query, row)} for row in page.rows]
     data = {
         "run": query.run,
         "filters": link_values(query),
