@@ -152,28 +152,36 @@ def _named(problems: Sequence[str]) -> dict[str, Any]:
 def _problems(results: Mapping[str, Judged | None]) -> dict[str, Any]:
     """Return the problems that some runs solve and others do not: a row each, a share for each run.
 
-    Only problems with the same content in all runs that were evaluated.
+    Only runs that share problems with the first, and only problems with the same content in all.
     """
     judged = {name: result for name, result in results.items() if result is not None}
-    if len(judged) < 2:
-        return {"runs": list(judged), "rows": [], "count": 0, "shared": 0}
-    first, *others = judged.values()
-    shared = [
-        id
-        for id in first.outcomes
-        if all(id in o.outcomes and o.digests.get(id) == first.digests.get(id) for o in others)
-    ]
+    first = next(iter(judged.values()), None)
+    together = {name: one for name, one in judged.items() if first and _shared([first, one])}
+    shared = _shared(list(together.values()))
     rows = [
-        {"problem": id, "solved": [result.outcomes[id]["solved"] for result in judged.values()]}
+        {"problem": id, "solved": [one.outcomes[id]["solved"] for one in together.values()]}
         for id in shared
     ]
     differing = [row for row in rows if len(set(row["solved"])) > 1]
     return {
-        "runs": list(judged),
+        "runs": list(together),
+        "left_out": [name for name in results if name not in together],
         "rows": differing[:MOST_PROBLEMS],
         "count": len(differing),
         "shared": len(shared),
     }
+
+
+def _shared(judged: Sequence[Judged]) -> list[str]:
+    """Return the ids of the problems with the same content in all results."""
+    if not judged:
+        return []
+    first, *others = judged
+    return [
+        id
+        for id in first.outcomes
+        if all(id in o.outcomes and o.digests.get(id) == first.digests.get(id) for o in others)
+    ]
 
 
 # ------------------------------------------------------------------ settings

@@ -21,12 +21,16 @@ from orchestrion_studio.readers import Readers
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["Data", "NotFoundError", "Page", "Query", "main_part", "page_address", "render"]
+__all__ = ["Data", "NotFoundError", "Page", "Query", "page_address", "render"]
 
 HERE = Path(__file__).parent
 Data = dict[str, Any]
 """What `json.dumps(..., allow_nan=False)` takes: None in place of NaN."""
-RUN_PAGES = (("/run/{run}", "Run"), ("/learned/{run}", "Learned"))
+RUN_PAGES = (
+    ("/run/{run}", "Run"),
+    ("/episodes/{run}", "Episodes"),
+    ("/learned/{run}", "Learned"),
+)
 """The tabs of a run: the path of a page and its text. A page that joins adds its line here."""
 
 
@@ -134,18 +138,12 @@ def render(page: Page, data: Data, **context: Any) -> str:
     return _environment().get_template(page.template).render(page=page, **context, **data)
 
 
-def main_part(page: Page, data: Data, **context: Any) -> str:
-    """Return what `render` puts between header and foot, for a report of several pages."""
-    template = _environment().get_template(page.template)
-    return "".join(template.blocks["main"](template.new_context({"page": page, **context, **data})))
-
-
 @cache
 def _environment() -> Environment:
     """Return the templates, with what all of them may call."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from orchestrion_studio import drawing, pictures, wording
+    from orchestrion_studio import contents, drawing, pictures, wording
 
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
@@ -161,4 +159,5 @@ def _environment() -> Environment:
         run_pages=RUN_PAGES,
     )
     environment.filters.update({name: getattr(wording, name) for name in wording.__all__})
+    environment.filters.update({name: getattr(contents, name) for name in contents.__all__})
     return environment

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from orchestrion import OrchestrionError
 from orchestrion.runs import EpisodeFilter, RunReader
 from orchestrion_studio.app import PAGES
-from orchestrion_studio.page import HERE, Page, Query, main_part, render
+from orchestrion_studio.page import HERE, Page, Query, render
 
 __all__ = ["MOST_BYTES", "html_of"]
 
@@ -28,7 +28,7 @@ _CONTROLS = re.compile(r"<(form|button|script|template|noscript)\b.*?</\1>", re.
 
 def html_of(store: RunReader) -> str:
     """Return a run as one HTML document: its page, what it learned, and a sample of episodes."""
-    query = Query(store.directory.parent, store.directory.name)
+    query = Query(store.directory.parent, store.directory.name, {"wait": ["1"]})
     pages = {page.path: page for page in PAGES}
     parts = [
         {"id": "run", "title": "Run", "body": _part(pages["/run/{run}"], query, store, "run")},
@@ -95,9 +95,10 @@ def sample_of(store: RunReader) -> dict[str, str]:
 def _part(page: Page, query: Query, store: RunReader, prefix: str) -> Markup:
     """Return what a page shows, without scripts and forms, with ids and links of its own."""
     try:
-        html = main_part(page, page.data(query, store), query=query, static=True)
+        html = render(page, page.data(query, store), query=query, static=True)
     except OrchestrionError as error:
         return Markup("<p>This part cannot be shown: {}</p>").format(str(error))
+    html = html.partition("<main")[2].partition(">")[2].rpartition("</main>")[0]
     html = _LIVE.sub("", _CONTROLS.sub("", html))
     html = _ATTRIBUTE.sub(lambda match: f' {match[1]}="{_prefixed(match[2], prefix)}"', html)
     return Markup(_LINK.sub(lambda match: _link(match[1], prefix), html))
@@ -111,6 +112,8 @@ def _link(target: str, prefix: str) -> str:
     """Return the attribute for a link: places in this part stay, other pages are not there."""
     if target.startswith("#"):
         return f' href="#{prefix}-{target[1:]}"'
+    if target.startswith("/episodes/"):
+        return ' href="#episodes"'
     return ""
 
 
