@@ -16,6 +16,7 @@ from orchestrion.runs import stored_config
 from orchestrion_studio.searches import beam_section, front_section
 
 if TYPE_CHECKING:
+    from orchestrion import Saved
     from orchestrion.runs import RunReader
 
 __all__ = ["Section", "changed_lines", "lessons_of"]
@@ -48,13 +49,16 @@ def lessons_of(store: RunReader, *, iteration: int | None = None, problem: str =
         sections += _settings(config, checkpoint.overlay)
         for path, saved in sorted(checkpoint.components.items()):
             if not path.startswith("evaluation."):  # of baselines: as they are before they learn
-                sections += _state(path, saved.data, saved.arrays, _at(config, path))
+                sections += _state(path, saved.data, _at(config, path))
     for name, stored in store.load_evaluations().items():
         if stored.get("state") is not None:
             configured = _at(config, f"evaluation.baselines.{name}.policy")
-            sections += _state(f"baseline {name}", stored["state"]["data"], {}, configured)
+            sections += _state(f"baseline {name}", stored["state"]["data"], configured)
     sections += beam_section(store, iteration, problem)
     sections += _by_agent(store, checkpoint.roster if checkpoint is not None else ())
+    if checkpoint is not None:
+        shown = {section["path"] for section in sections if "path" in section}
+        sections += _numbers_saved(checkpoint.components, shown)
     return {
         "checkpoint": None if restored.path is None else restored.path.name,
         "stage": None if checkpoint is None else checkpoint.stage + 1,
@@ -157,7 +161,7 @@ def _lines(value: Any) -> list[str]:
 # ------------------------------------------------------------------ what components saved
 
 
-def _state(path: str, data: Any, arrays: Mapping[str, Any], configured: Any) -> Iterator[Section]:
+def _state(path: str, data: Any, configured: Any) -> Iterator[Section]:
     """Yield what is known of the state of one component, or of a baseline that was trained."""
     data = data if isinstance(data, Mapping) else {}
     learned = data.get("learned")
@@ -173,15 +177,23 @@ def _state(path: str, data: Any, arrays: Mapping[str, Any], configured: Any) -> 
         if section is not None:
             of = f" of the {path}" if path.startswith("baseline ") else ""
             yield {**section, "title": f"{section['title']}{of}", "path": path}
-    if arrays and not any(known):
-        yield {
-            "kind": "weights",
-            "title": f"Numbers of {path}",
+
+
+def _numbers_saved(components: Mapping[str, Saved], shown: set[str]) -> list[Section]:
+    """Return how many numbers the components saved of which nothing else is shown."""
+    rows = [
+        {
             "path": path,
-            "arrays": len(arrays),
-            "numbers": sum(math.prod(array.shape) for array in arrays.values()),
-            "bytes": sum(len(array.data) for array in arrays.values()),
+            "arrays": len(saved.arrays),
+            "numbers": sum(math.prod(array.shape) for array in saved.arrays.values()),
+            "bytes": sum(len(array.data) for array in saved.arrays.values()),
         }
+        for path, saved in sorted(components.items())
+        if saved.arrays and path not in shown
+    ]
+    about = "Weights of networks, and what trainers keep beside them."
+    section = {"kind": "weights", "title": "Numbers", "about": about, "rows": rows}
+    return [section] if rows else []
 
 
 def _habits(habits: Any) -> Section | None:
@@ -316,7 +328,9 @@ def _by_agent(store: RunReader, roster: Sequence[str]) -> list[Section]:
     Metrics of models and of other parts that are named so have tables of their own.
     """
     iterations = store.iterations()
-    stage = [row for row in iterations if row.stage == iterations[-1].stage] if iterations else []
+    if not iterations:
+        return []
+    stage = [row for row in iterations if row.stage == iterations[-1].stage]
     groups: dict[str, dict[str, list[float | None]]] = {}
     for name in dict.fromkeys(name for row in stage for name in row.metrics):
         owner, slash, metric = name.partition("/")

@@ -23,7 +23,10 @@ EACH = 2
 _ATTRIBUTE = re.compile(r' (id|for|aria-labelledby|aria-describedby|aria-controls)="([^"]+)"')
 _LINK = re.compile(r' href="([^"]*)"')
 _LIVE = re.compile(r' (data-[\w-]+|hx-[\w:-]+)="[^"]*"')
-_CONTROLS = re.compile(r"<(form|button|script|template|noscript)\b.*?</\1>", re.DOTALL)
+_CONTROLS = re.compile(
+    r"<(form|button|script|template|noscript)\b.*?</\1>|<(p|span) class=\"keys\">.*?</\2>",
+    re.DOTALL,
+)
 
 
 def html_of(store: RunReader) -> str:
