@@ -36,7 +36,7 @@ class Glance:
         iterations: committed ones.
         planned: how many the stages begun so far have; None if that is not known.
         episodes: of training.
-        successes: of these.
+        solved: share of the last iteration's episodes that were.
         rewards: mean reward of each iteration.
         pace: mean seconds of the last iterations.
         spend: what was paid.
@@ -52,7 +52,7 @@ class Glance:
     iterations: int = 0
     planned: int | None = None
     episodes: int = 0
-    successes: int = 0
+    solved: float | None = None
     rewards: tuple[float | None, ...] = ()
     pace: float | None = None
     spend: Usage = Factory(lambda: NO_USAGE)
@@ -83,8 +83,9 @@ def identity(directory: Path) -> tuple[Any, ...]:
             facts = (directory / name).stat()
         except OSError:
             parts.append(None)
-        else:
-            parts.append((facts.st_ino, facts.st_size, facts.st_mtime_ns))
+        else:  # a reader leaves an empty file of what is not in the database yet
+            state = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
+            parts.append(state if facts.st_size else None)
     return (*parts, lock_holder(directory) is not None)
 
 
@@ -136,7 +137,7 @@ def _glance(directory: Path, state: dict[str, Any], rows: list[Any], spend: Usag
         len(rows),
         sum(planned.values()) if planned else None,
         sum(row[0] for row in rows),
-        sum(row[1] for row in rows),
+        rows[-1][1] / rows[-1][0] if rows and rows[-1][0] else None,
         tuple(row[2] for row in rows),
         sum(last) / len(last) if last else None,
         spend + usage_of(state.get("stated", usage_columns(NO_USAGE))),

@@ -54,7 +54,7 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
         "report_pending": known is None,
         "findings": known.findings if known else [],
         "spending": spending_of(reader, config["budget"]),
-        "agents": _agents(iterations),
+        "agents": _agents(iterations, smooth),
         "topology": topology_of(reader, iterations),
         "failures": _failures(iterations),
         "notes": _notes(reader),
@@ -93,7 +93,7 @@ def _plots(iterations: Sequence[Iteration], smooth: float, report: Data | None) 
     """Return a plot for each metric, those that every run shows first."""
     if not iterations:
         return []
-    names = {name for iteration in iterations for name in iteration.metrics}
+    names = {"reward", "success"} | {name for it in iterations for name in it.metrics}
     others = sorted(name for name in names if name not in (*FIRST, *COUNTED) and "/" not in name)
     return [
         _plot(name, iterations, smooth, report)
@@ -106,9 +106,7 @@ def _plot(
 ) -> dict[str, Any]:
     title, axis = FIRST.get(name, (name.replace("_", " "), name.replace("_", " ")))
     numbers = list(range(1, len(iterations) + 1))
-    raw = [iteration.metrics.get(name) for iteration in iterations]
-    if name == "reward":  # as the store has it: without episodes whose reward is missing
-        raw = [iteration.reward for iteration in iterations]
+    raw = [_value(iteration, name) for iteration in iterations]
     series = [series_of("each iteration", numbers, raw, style="faint" if smooth else "line")]
     if smooth:
         series.append(series_of(f"smoothed by {smooth:.0%}", numbers, smoothed(raw, smooth)))
@@ -117,9 +115,17 @@ def _plot(
     if own and own[held_out]["mean"] is not None:
         value = own[held_out]
         ends = {"low": [value["low"]], "high": [value["high"]]}
-        label = f"held-out ({report['split'] if report else ''}), with its 95 % interval"
+        label = f"held-out ({report['split'] if report else ''})"
         series.append(series_of(label, [numbers[-1]], [value["mean"]], **ends, style="points"))
     return plot_of(title, "iteration", axis, series, id=name)
+
+
+def _value(iteration: Iteration, name: str) -> float | None:
+    if name == "reward":  # as the store has it: without episodes whose reward is missing
+        return iteration.reward
+    if name == "success":
+        return iteration.successes / iteration.episodes if iteration.episodes else None
+    return iteration.metrics.get(name)
 
 
 def smoothed(values: Sequence[float | None], weight: float) -> list[float | None]:
@@ -138,7 +144,7 @@ def smoothed(values: Sequence[float | None], weight: float) -> list[float | None
 # ------------------------------------------------------------------ agents
 
 
-def _agents(iterations: Sequence[Iteration]) -> Data:
+def _agents(iterations: Sequence[Iteration], smooth: float) -> Data:
     """Return how the turns are shared among agents, in all and over the iterations."""
     totals: dict[str, int] = {}
     for iteration in iterations:
@@ -152,15 +158,17 @@ def _agents(iterations: Sequence[Iteration]) -> Data:
     sums = [sum(iteration.agents.values()) for iteration in iterations]
 
     def shares(names: Sequence[str]) -> list[float | None]:
-        return [
+        raw = [
             sum(iteration.agents.get(name, 0) for name in names) / total if total else None
             for iteration, total in zip(iterations, sums, strict=True)
         ]
+        return smoothed(raw, smooth)
 
     series = [series_of(agent, numbers, shares([agent])) for agent in shown]
     if others:
         series.append(series_of(f"{len(others)} others", numbers, shares(others)))
-    plot = plot_of("Use of agents", "iteration", "share of turns", series, id="agents")
+    title = f"Use of agents, smoothed by {smooth:.0%}" if smooth else "Use of agents"
+    plot = plot_of(title, "iteration", "share of turns", series, id="agents")
     everything = sum(totals.values())
     rows = [
         {"name": name, "turns": totals[name], "share": totals[name] / everything} for name in order
