@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -65,14 +66,26 @@ def run_folders(folder: Path) -> Iterator[Path]:
     """
     if is_run(folder):
         yield folder
-        return
+    else:
+        yield from map(Path, _below(str(folder)))
+
+
+def _below(folder: str) -> Iterator[str]:
     try:
-        below = [path for path in folder.iterdir() if not path.name.startswith(".")]
-        folders = sorted(path for path in below if path.is_dir() and not path.is_symlink())
+        with os.scandir(folder) as entries:
+            names = sorted(
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+            )
     except OSError:
         return
-    for path in folders:
-        yield from run_folders(path)
+    for name in names:
+        path = f"{folder}/{name}"
+        if os.path.isfile(f"{path}/{NAME}"):
+            yield path
+        else:
+            yield from _below(path)
 
 
 def identity(directory: Path) -> tuple[Any, ...]:
@@ -80,13 +93,13 @@ def identity(directory: Path) -> tuple[Any, ...]:
     parts: list[Any] = []
     for name in _WRITTEN:
         try:
-            facts = (directory / name).stat()
+            facts = os.stat(f"{directory}/{name}")
         except OSError:
             parts.append(None)
-        else:  # a reader leaves an empty file of what is not in the database yet
+        else:  # readers leave an empty file beside the database, and writers an empty lock
             state = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
             parts.append(state if facts.st_size else None)
-    return (*parts, lock_holder(directory) is not None)
+    return (*parts, parts[-1] is not None and lock_holder(directory) is not None)
 
 
 def glance(directory: Path) -> Glance:

@@ -20,9 +20,9 @@ __all__ = ["bar", "curves", "data_table", "forest", "plot_of", "series_of", "spa
 
 WIDTH, HEIGHT = 640, 240
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 38
-POINTS = 400
+POINTS = 240
 """Points that are drawn of a curve; of a longer one, means of neighbours."""
-ROWS = 100
+ROWS = 80
 """Rows of a plot's table; of a longer one, rows at equal distances."""
 
 Number = float | None

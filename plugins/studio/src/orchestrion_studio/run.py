@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrion.runs import Iteration, RunReader
 from orchestrion_studio.catalogue import catalogue_of
-from orchestrion_studio.drawing import Plot, plot_of, series_of
+from orchestrion_studio.drawing import plot_of, series_of
 from orchestrion_studio.evaluation import config_of, judged
 from orchestrion_studio.page import Data, Page, Query
 from orchestrion_studio.panels import panels_of
@@ -43,13 +43,15 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
     smooth = query.number("smooth", round(100 * SMOOTH), 0, 99) / 100
     known = judged(reader, wait=bool(query.text("wait")))
     report = known.report if known else None
-    plots = _plots(iterations, smooth, report)
+    names = _metric_names(iterations)
+    more = names if query.text("more") else []
     return {
         "run": query.run,
         "facts": _facts(reader, iterations),
         "smooth": smooth,
-        "curves_first": [plot for plot in plots if plot["id"] in FIRST],
-        "curves_more": [plot for plot in plots if plot["id"] not in FIRST],
+        "curves_first": [_plot(name, iterations, smooth, report) for name in _shown(iterations)],
+        "curves_more": [_plot(name, iterations, smooth, report) for name in more],
+        "more": len(names),
         "report": report,
         "report_pending": known is None,
         "findings": known.findings if known else [],
@@ -89,16 +91,18 @@ def _facts(reader: RunReader, iterations: Sequence[Iteration]) -> Data:
 # ------------------------------------------------------------------ curves
 
 
-def _plots(iterations: Sequence[Iteration], smooth: float, report: Data | None) -> list[Plot]:
-    """Return a plot for each metric, those that every run shows first."""
+def _shown(iterations: Sequence[Iteration]) -> list[str]:
+    """Return the metrics among the first ones that a run has."""
     if not iterations:
         return []
-    names = {"reward", "success"} | {name for it in iterations for name in it.metrics}
-    others = sorted(name for name in names if name not in (*FIRST, *COUNTED) and "/" not in name)
-    return [
-        _plot(name, iterations, smooth, report)
-        for name in (*(name for name in FIRST if name in names), *others)
-    ]
+    metrics = iterations[-1].metrics
+    return [name for name in FIRST if name in ("reward", "success") or name in metrics]
+
+
+def _metric_names(iterations: Sequence[Iteration]) -> list[str]:
+    """Return all other metrics; shares of agents have a plot of their own."""
+    names = {name for iteration in iterations for name in iteration.metrics}
+    return sorted(name for name in names if name not in (*FIRST, *COUNTED) and "/" not in name)
 
 
 def _plot(
@@ -239,6 +243,7 @@ PAGES = [
         "A run: curves, evaluation against baselines, spend, agents, notes and config",
         {
             "smooth": "per cent of a smoothed value that comes from those before it; 0 for none",
+            "more": "1 for the curves of all other metrics",
             "wait": "1 to wait for the report, where it is not computed yet",
             "diff": "another run, whose config is compared",
         },
