@@ -228,19 +228,20 @@ def read_turn_orders(
     query = (
         "SELECT e.number, e.record FROM episodes e JOIN iterations i ON i.seq = e.seq"
         " WHERE i.stage = ? AND i.iteration = ? AND e.source = ? AND e.number > ?"
-        " ORDER BY e.number LIMIT 1"
+        " ORDER BY e.number LIMIT 4"
     )
     orders: list[list[tuple[int, str]]] = []
     number = size = 0
     while len(orders) < limit and size < _LONG:
-        row = database.one(query, (stage, iteration, TRAINING, number))
-        if row is None:
+        rows = database.all(query, (stage, iteration, TRAINING, number))
+        if not rows:
             break
-        number, record = row
-        size += len(record)
-        try:
-            turns = msgspec.json.decode(record, type=_TurnNames).trajectory
-        except msgspec.MsgspecError:
-            continue
-        orders.append([(turn.decision, turn.agent) for turn in turns])
-    return orders
+        number = rows[-1][0]
+        size += sum(len(record) for _, record in rows)
+        for _, record in rows:
+            try:
+                turns = msgspec.json.decode(record, type=_TurnNames).trajectory
+            except msgspec.MsgspecError:
+                continue
+            orders.append([(turn.decision, turn.agent) for turn in turns])
+    return orders[:limit]

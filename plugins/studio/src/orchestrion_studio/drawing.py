@@ -16,13 +16,13 @@ from markupsafe import Markup, escape
 
 from orchestrion_studio.wording import figure as figure_text
 
-__all__ = ["bar", "curves", "data_table", "forest", "plot_of", "series_of", "sparkline"]
+__all__ = ["bar", "curves", "data_table", "forest", "plot_of", "series_of", "sparkline", "topology"]
 
 WIDTH, HEIGHT = 640, 240
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 38
 POINTS = 400
 """Points that are drawn of a curve; of a longer one, means of neighbours."""
-ROWS = 200
+ROWS = 100
 """Rows of a plot's table; of a longer one, rows at equal distances."""
 
 Number = float | None
@@ -86,13 +86,17 @@ def _thinned(series: Mapping[str, Any]) -> dict[str, Any]:
     size = len(series["x"])
     step = math.ceil(size / POINTS)
     if step <= 1 or series["style"] in ("points", "rule"):
-        return dict(series)
+        return {**series, "y": [_rounded(y) for y in series["y"]]}
     starts = range(0, size, step)
     return {
         **series,
         "x": [series["x"][start] for start in starts],
-        "y": [_mean(series["y"][start : start + step]) for start in starts],
+        "y": [_rounded(_mean(series["y"][start : start + step])) for start in starts],
     }
+
+
+def _rounded(value: Number) -> Number:
+    return None if value is None else float(f"{value:.6g}")
 
 
 def _mean(values: Sequence[Number]) -> Number:
@@ -247,18 +251,16 @@ def data_table(
     heads: Sequence[str], rows: Sequence[Sequence[Any]], summary: str, note: str = ""
 ) -> Markup:
     """Return a table that is folded away behind its summary."""
-    head = Markup("").join(Markup('<th scope="col">{}</th>').format(text) for text in heads)
-    body = Markup("").join(
-        Markup("<tr>{}</tr>").format(
-            Markup("").join(Markup("<td>{}</td>").format(cell) for cell in row)
-        )
-        for row in rows
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in heads)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
     )
+    below = f"<p>{escape(note)}</p>" if note else ""
     return Markup(
-        '<details class="figures"><summary>{}</summary><div class="scroll" tabindex="0" '
-        'role="region" aria-label="{}"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>'
-        "{}</div></details>"
-    ).format(summary, summary, head, body, Markup("<p>{}</p>").format(note) if note else Markup(""))
+        f'<details class="figures"><summary>{escape(summary)}</summary><div class="scroll" '
+        f'tabindex="0" role="region" aria-label="{escape(summary)}"><table><thead><tr>{head}</tr>'
+        f"</thead><tbody>{body}</tbody></table>{below}</div></details>"
+    )
 
 
 def forest(rows: Sequence[Mapping[str, Any]], axis: str) -> Markup:
@@ -335,3 +337,45 @@ def bar(share: Number, name: str) -> Markup:
         'aria-label="{}"><rect class="rest" width="100" height="6"/>'
         '<rect class="part" width="{}" height="6"/></svg>'
     ).format(escape(name), width)
+
+
+def topology(graph: Mapping[str, Any]) -> Markup:
+    """Return who follows whom at the last of its steps; studio.js adds a slider over all steps."""
+    step = graph["steps"][-1]
+    places = {
+        node["name"]: (60 + node["x"] * (WIDTH - 120), 24 + node["y"] * 232)
+        for node in graph["nodes"]
+    }
+    most = max(edge["share"] for edge in step["edges"])
+    parts = [
+        _edge(places[edge["from"]], places[edge["to"]], edge["share"] / most)
+        for edge in reversed(step["edges"])
+    ]
+    for name, (x, y) in places.items():
+        ends = " ends" if name.startswith("(") else ""
+        parts.append(
+            Markup(
+                '<circle class="node{}" cx="{:.1f}" cy="{:.1f}" r="9"/>'
+                '<text class="middle" x="{:.1f}" y="{:.1f}">{}</text>'
+            ).format(ends, x, y, x, y - 14, _short(name, 22))
+        )
+    label = f"Who follows whom in iteration {step['iteration']}; the table has the figures"
+    return Markup('<svg viewBox="0 0 {} 290" role="img" aria-label="{}">{}</svg>').format(
+        WIDTH, label, Markup("").join(parts)
+    )
+
+
+def _edge(start: tuple[float, float], end: tuple[float, float], weight: float) -> Markup:
+    """Return a bent line: there and back are two lines; who follows himself has a loop."""
+    (x, y), (to_x, to_y) = start, end
+    if start == end:
+        path = f"M{x - 5:.1f} {y + 7:.1f}C{x - 26:.1f} {y + 40:.1f} {x + 26:.1f} {y + 40:.1f} "
+        path += f"{x + 5:.1f} {y + 7:.1f}"
+    else:
+        bend = 0.12
+        middle_x = (x + to_x) / 2 - bend * (to_y - y)
+        middle_y = (y + to_y) / 2 + bend * (to_x - x)
+        path = f"M{x:.1f} {y:.1f}Q{middle_x:.1f} {middle_y:.1f} {to_x:.1f} {to_y:.1f}"
+    return Markup('<path class="edge" d="{}" stroke-width="{:.1f}"/>').format(
+        path, 0.4 + 6 * weight
+    )

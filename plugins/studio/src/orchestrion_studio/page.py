@@ -151,6 +151,7 @@ def _environment() -> Environment:
     environment.globals.update(
         {name: getattr(drawing, name) for name in drawing.__all__},
         address=page_address,
+        draw_topology=drawing.topology,
         run_pages=RUN_PAGES,
     )
     environment.filters.update({name: getattr(wording, name) for name in wording.__all__})

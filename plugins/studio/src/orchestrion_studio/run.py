@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import Any
 
-from orchestrion.runs import Iteration, RunReader, diagnose, stored_config, stored_report
+from orchestrion.runs import Iteration, RunReader
 from orchestrion_studio.catalogue import catalogue_of
 from orchestrion_studio.drawing import Plot, plot_of, series_of
+from orchestrion_studio.evaluation import config_of, judged
 from orchestrion_studio.page import Data, Page, Query
 from orchestrion_studio.panels import panels_of
 from orchestrion_studio.runs import progress_of
@@ -38,9 +39,10 @@ SERIES = 12
 def run_data(query: Query, reader: RunReader | None) -> Data:
     """Return what the page of a run shows."""
     assert reader is not None
-    iterations, config = reader.iterations(), stored_config(reader)
+    iterations, config = reader.iterations(), config_of(reader)
     smooth = query.number("smooth", round(100 * SMOOTH), 0, 99) / 100
-    report = _report(reader)
+    known = judged(reader, wait=bool(query.text("wait")))
+    report = known.report if known else None
     plots = _plots(iterations, smooth, report)
     return {
         "run": query.run,
@@ -49,11 +51,9 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
         "curves_first": [plot for plot in plots if plot["id"] in FIRST],
         "curves_more": [plot for plot in plots if plot["id"] not in FIRST],
         "report": report,
-        "findings": [
-            {"warning": finding.level > 1, "text": finding.text, "advice": finding.advice}
-            for finding in diagnose(reader)
-        ],
-        "spending": spending_of(query.run, reader, config["budget"]),
+        "report_pending": known is None,
+        "findings": known.findings if known else [],
+        "spending": spending_of(reader, config["budget"]),
         "agents": _agents(iterations),
         "topology": topology_of(reader, iterations),
         "failures": _failures(iterations),
@@ -133,24 +133,6 @@ def smoothed(values: Sequence[float | None], weight: float) -> list[float | None
         total, share = total * weight + value * (1 - weight), share * weight + (1 - weight)
         means.append(total / share)
     return means
-
-
-# ------------------------------------------------------------------ evaluation
-
-
-def _report(reader: RunReader) -> Data | None:
-    """Return the report as `orchestrion runs show --json` has it, without single problems."""
-    report = stored_report(reader)
-    if report is None:
-        return None
-    data = report.as_json()
-    first = data["contenders"][0]["name"]
-    return {
-        **{name: data[name] for name in ("split", "problems", "seeds", "verdict", "unit")},
-        "contenders": data["contenders"],
-        "first": first,
-        "ahead": [{"name": f"minus {name}", **ahead} for name, ahead in data["ahead"].items()],
-    }
 
 
 # ------------------------------------------------------------------ agents
@@ -249,6 +231,7 @@ PAGES = [
         "A run: curves, evaluation against baselines, spend, agents, notes and config",
         {
             "smooth": "per cent of a smoothed value that comes from those before it; 0 for none",
+            "wait": "1 to wait for the report, where it is not computed yet",
             "diff": "another run, whose config is compared",
         },
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from orchestrion import Usage
-from orchestrion.runs import RunReader
+from orchestrion.runs import RunReader, identity
 from orchestrion_studio.page import Data
 
 __all__ = ["spending_of"]
@@ -15,19 +16,18 @@ __all__ = ["spending_of"]
 PATIENCE = 20.0
 """A sum is used again for so many times the seconds that it took."""
 RUNS = 64
-_sums: dict[str, tuple[int, float, Usage]] = {}
-"""By run: the version of its data, until when the sum holds, and the sum."""
+_sums: dict[Path, tuple[tuple[Any, ...], float, Usage]] = {}
+"""By run: the identity of its file, until when the sum holds, and the sum."""
 
 
-def spending_of(run: str, reader: RunReader, budget: Mapping[str, Any]) -> list[Data]:
+def spending_of(reader: RunReader, budget: Mapping[str, Any]) -> list[Data]:
     """Return what was spent of each thing that a budget may limit, and the limit if there is one.
 
     Args:
-        run: its name.
         reader: the run.
         budget: the section of its config.
     """
-    usage = _spend(f"{reader.directory}", reader)
+    usage = _spend(reader)
     minutes = reader.seconds / 60
     spent = {
         "usd": ("US dollars", usage.usd),
@@ -45,14 +45,14 @@ def spending_of(run: str, reader: RunReader, budget: Mapping[str, Any]) -> list[
     return rows
 
 
-def _spend(run: str, reader: RunReader) -> Usage:
-    version, now = reader.data_version(), time.monotonic()
-    known = _sums.get(run)
+def _spend(reader: RunReader) -> Usage:
+    version, now = identity(reader.directory), time.monotonic()
+    known = _sums.get(reader.directory)
     if known is not None and (known[0] == version or now < known[1]):
         return known[2]
     usage = reader.spend()
     while len(_sums) >= RUNS:
         _sums.pop(next(iter(_sums)), None)
     end = time.monotonic()
-    _sums[run] = version, end + PATIENCE * (end - now), usage
+    _sums[reader.directory] = version, end + PATIENCE * (end - now), usage
     return usage

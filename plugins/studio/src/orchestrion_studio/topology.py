@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 from orchestrion.runs import Iteration, RunReader
 from orchestrion_studio.page import Data
@@ -15,8 +16,11 @@ PLACES = 24
 """Iterations that are looked at, at equal distances, the last one among them."""
 EPISODES = 32
 """Training episodes of each."""
-START, END = "start", "end"
+KEPT = 256
+"""Iterations whose turns are kept in memory."""
+START, END = "(start)", "(end)"
 Order = Sequence[tuple[int, str]]
+_known: dict[tuple[object, ...], list[Order]] = {}
 
 
 def topology_of(reader: RunReader, iterations: Sequence[Iteration]) -> Data | None:
@@ -26,23 +30,34 @@ def topology_of(reader: RunReader, iterations: Sequence[Iteration]) -> Data | No
     share is out of all such steps. None if no turns are stored.
     """
     places = sorted({round(i * (len(iterations) - 1) / (PLACES - 1)) for i in range(PLACES)})
-    steps, ranks = [], Counter[str]()
-    seen: Counter[str] = Counter()
+    steps, ranks = list[Data](), dict[str, float]()
+    seen = Counter[str]()
     for place in places if iterations else ():
         iteration = iterations[place]
-        orders = reader.turn_orders(iteration.stage, iteration.iteration, EPISODES)
-        orders = [order for order in orders if order]
+        orders = _orders(reader, iteration)
         if not orders:
             continue
         for order in orders:
             for number, (_, agent) in enumerate(order):
-                ranks[agent] += (number + 1) / (len(order) + 1)  # type: ignore[assignment]
+                ranks[agent] = ranks.get(agent, 0.0) + (number + 1) / (len(order) + 1)
                 seen[agent] += 1
         steps.append({"iteration": place + 1, "episodes": len(orders), "edges": _edges(orders)})
     if not steps:
         return None
     names = sorted(seen, key=lambda agent: (ranks[agent] / seen[agent], agent))
     return {"nodes": _nodes(names), "steps": steps}
+
+
+def _orders(reader: RunReader, iteration: Iteration) -> list[Order]:
+    """Return the turns of an iteration's first episodes; what was read once is kept."""
+    # An iteration that is committed again, after a resume, took another time.
+    key = (reader.directory, iteration.stage, iteration.iteration, iteration.seconds)
+    if key not in _known:
+        orders = reader.turn_orders(iteration.stage, iteration.iteration, EPISODES)
+        if len(_known) >= KEPT:
+            _known.pop(next(iter(_known)), None)
+        _known[key] = [order for order in orders if order]
+    return _known[key]
 
 
 def _edges(orders: Sequence[Order]) -> list[Data]:
@@ -52,7 +67,7 @@ def _edges(orders: Sequence[Order]) -> list[Data]:
         for decision, agent in order:
             groups.setdefault(decision, []).append(agent)
         chain = [[START], *(groups[decision] for decision in sorted(groups)), [END]]
-        for before, after in zip(chain, chain[1:], strict=False):
+        for before, after in pairwise(chain):
             for first in before:
                 for second in after:
                     part = 1 / (len(before) * len(after))

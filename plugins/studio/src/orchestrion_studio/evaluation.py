@@ -1,0 +1,108 @@
+"""The report and the diagnosis of a run: what `orchestrion runs show` says, computed once.
+
+Intervals are bootstraps, which take seconds for many problems. They are computed in a thread; a
+page waits a moment for them, and otherwise says that they come.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as LateError
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from orchestrion.runs import RunReader, diagnose, stored_config, stored_report
+from orchestrion_studio.page import Data
+
+__all__ = ["Judged", "config_of", "judged"]
+
+SECONDS = 0.15
+"""How long a page waits."""
+RUNS = 64
+
+
+@frozen
+class Judged:
+    """What is known about how good a run is.
+
+    Args:
+        report: as `orchestrion runs show --json` has it, without single problems; None if the run
+            was not evaluated.
+        findings: of the diagnosis.
+    """
+
+    report: Data | None
+    findings: list[Data]
+
+
+_lock = threading.Lock()
+_known: dict[Path, tuple[object, Future[Judged]]] = {}
+
+
+def judged(reader: RunReader, wait: bool) -> Judged | None:
+    """Return the report and the diagnosis of a run; None while they are computed.
+
+    Args:
+        reader: the run.
+        wait: whether to wait until they are there, however long that takes.
+    """
+    evaluations = reader.load_evaluations()
+    last = reader.last_iteration()
+    version = (reader.created, last, hash(str(evaluations)))
+    with _lock:
+        known = _known.get(reader.directory)
+        if known is None or known[0] != version:
+            while len(_known) >= RUNS:
+                _known.pop(next(iter(_known)))
+            known = version, Future[Judged]()
+            _known[reader.directory] = known
+            work = (reader.directory, evaluations, known[1])
+            threading.Thread(target=_compute, args=work, daemon=True).start()
+    try:
+        return known[1].result(None if wait else SECONDS)
+    except LateError:
+        return None
+
+
+def _compute(directory: Path, evaluations: Mapping[str, Any], future: Future[Judged]) -> None:
+    try:
+        with RunReader(directory) as reader:
+            report = stored_report(reader, evaluations)
+            findings = [
+                {"warning": finding.level > 1, "text": finding.text, "advice": finding.advice}
+                for finding in diagnose(reader)
+            ]
+        future.set_result(Judged(None if report is None else _plain(report.as_json()), findings))
+    # Whatever it is, the page that waits shows it.
+    except Exception as error:
+        future.set_exception(error)
+
+
+def _plain(data: dict[str, Any]) -> Data:
+    return {
+        **{name: data[name] for name in ("split", "problems", "seeds", "verdict", "unit")},
+        "contenders": [
+            {**row, "passes": {str(k): value for k, value in row["passes"].items()}}
+            for row in data["contenders"]
+        ],
+        "first": data["contenders"][0]["name"],
+        "ahead": [{"name": f"minus {name}", **ahead} for name, ahead in data["ahead"].items()],
+    }
+
+
+def config_of(reader: RunReader) -> dict[str, Any]:
+    """Return the resolved config of a run as plain data, not to be changed."""
+    return _parsed(reader.config_text)
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> dict[str, Any]:
+    class Text:
+        config_text = text
+
+    return stored_config(Text())  # type: ignore[arg-type]
