@@ -56,11 +56,11 @@ def test_nothing_that_an_agent_wrote_becomes_markup(client: TestClient) -> None:
     episodes = _all_hostile(client)
     assert len(episodes) == len(ATTACKS) + 3
     pages += [client.get("/episode/hostile", params={"id": name}) for name in episodes]
+    names = ("source", "status", "agent", "problem", "text", "from", "at")
     for attack in ATTACKS:
-        every = dict.fromkeys(
-            ("source", "status", "agent", "problem", "text", "from", "at"), attack
-        )
-        pages.append(client.get("/episodes/hostile", params={**every, "order": attack}))
+        given = attack.encode(errors="ignore").decode()  # an address has no halves of characters
+        every = dict.fromkeys(names, given)
+        pages.append(client.get("/episodes/hostile", params={**every, "order": given}))
     for page in pages:
         assert page.status_code == 200
         assert "script-src 'self';" in page.headers["content-security-policy"]
@@ -73,7 +73,7 @@ def test_nothing_that_an_agent_wrote_becomes_markup(client: TestClient) -> None:
             assert not [name for name in values if name.startswith("on") or name == "style"]
             assert values.get("href", "/").startswith(("/", "#"))
             assert values.get("action", "/").startswith("/")
-        assert not set("\x00\x07\x1b\u202e\u202c\u200b\u2028\ufeff") & set(page.text)
+        assert not set("\x00\x07\x1b\u202e\u202c\u200b\u2028\ufeff") & set(markup.text)
 
 
 def test_what_is_hidden_in_text_is_shown_by_its_code(client: TestClient) -> None:
