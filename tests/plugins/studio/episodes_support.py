@@ -95,7 +95,7 @@ def _hostile(name: str, attack: str, number: int) -> Episode:
         Problem(name, attack, {attack: attack, "code": attack}, attack),
         Trajectory(turns),
         (
-            Decision((started, started), logp=-0.5, wait="each"),
+            Decision((started, started), logp=-0.5, wait="each", chances={attack: 0.5}),
             Decision((started,)),
             Decision(stop=True, error=attack),
         ),

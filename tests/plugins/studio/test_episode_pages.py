@@ -38,7 +38,7 @@ def _plain_run(folder: Path) -> None:
             f"0/0/{number}",
             Problem(f"p{number}", "Write x.", category="sums" if number % 2 else "odds"),
             Trajectory(turns[: 1 + number % 2]),
-            (Decision(logp=-0.25),),
+            (Decision(logp=-0.25, chances={"writer": 0.75, "(stop)": 0.25}),),
             scores=Scores(1.0, number % 2 == 0),
             reward=Reward(number / 10),
         )
@@ -136,6 +136,11 @@ def test_a_program_that_changes_is_shown_as_a_diff(client: TestClient) -> None:
     assert '<span class="t-gd">-x = 1</span>' in html
     assert 'id="turn-1"' in html
     assert "77.9%" in html  # of the first decision
+    chances = client.get("/api/episode/plain?id=0/0/1").json()["steps"][0]["decision"]["chances"]
+    assert [(each["name"], each["chance"]) for each in chances] == [
+        ("writer", 0.75),
+        ("(stop)", 0.25),
+    ]
     assert unified_diff("a", "a") == ""
 
 

@@ -125,7 +125,7 @@ class _Team:
         if number >= len(decisions):
             return {"decision": None, "turns": turns} if turns else None
         decision = decisions[number]
-        chances = getattr(decision, "chances", None)
+        chances = decision.chances
         return {
             "decision": {
                 "number": number,
@@ -207,7 +207,7 @@ def _name(agent: str, option: str | None) -> str:
 
 def _ranked(chances: Mapping[str, float], decision: Any) -> list[dict[str, Any]]:
     """Return the choices from the likeliest; the one that was taken is marked."""
-    taken = {_name(started.agent, started.option) for started in decision.start} or {"stop"}
+    taken = {_name(each.agent, each.option) for each in decision.start} or {"(stop)"}
     ranked = sorted(chances.items(), key=lambda item: -item[1])
     return [{"name": name, "chance": p, "taken": name in taken} for name, p in ranked]
 
