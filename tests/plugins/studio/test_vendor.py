@@ -14,7 +14,7 @@ def test_every_vendored_file_is_in_the_manifest_with_its_digest_and_licence() ->
     manifest = json.loads((VENDOR / "manifest.json").read_text())
     named = {"manifest.json"}
     for library in manifest:
-        assert library["name"] and library["version"] and library["licence"]
+        assert all(library[name] for name in ("name", "version", "licence"))
         assert (VENDOR / library["licence_text"]).stat().st_size > 100
         named.add(library["licence_text"])
         for file, digest in library["files"].items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -36,7 +37,7 @@ class Glance:
         iterations: committed ones.
         planned: how many the stages begun so far have; None if that is not known.
         episodes: of training.
-        successes: of these.
+        solved: share of the last iteration's episodes that were.
         rewards: mean reward of each iteration.
         pace: mean seconds of the last iterations.
         spend: what was paid.
@@ -52,7 +53,7 @@ class Glance:
     iterations: int = 0
     planned: int | None = None
     episodes: int = 0
-    successes: int = 0
+    solved: float | None = None
     rewards: tuple[float | None, ...] = ()
     pace: float | None = None
     spend: Usage = Factory(lambda: NO_USAGE)
@@ -65,14 +66,26 @@ def run_folders(folder: Path) -> Iterator[Path]:
     """
     if is_run(folder):
         yield folder
-        return
+    else:
+        yield from map(Path, _below(str(folder)))
+
+
+def _below(folder: str) -> Iterator[str]:
     try:
-        below = [path for path in folder.iterdir() if not path.name.startswith(".")]
-        folders = sorted(path for path in below if path.is_dir() and not path.is_symlink())
+        with os.scandir(folder) as entries:
+            names = sorted(
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+            )
     except OSError:
         return
-    for path in folders:
-        yield from run_folders(path)
+    for name in names:
+        path = f"{folder}/{name}"
+        if os.path.isfile(f"{path}/{NAME}"):
+            yield path
+        else:
+            yield from _below(path)
 
 
 def identity(directory: Path) -> tuple[Any, ...]:
@@ -80,12 +93,13 @@ def identity(directory: Path) -> tuple[Any, ...]:
     parts: list[Any] = []
     for name in _WRITTEN:
         try:
-            facts = (directory / name).stat()
+            facts = os.stat(f"{directory}/{name}")
         except OSError:
             parts.append(None)
-        else:
-            parts.append((facts.st_ino, facts.st_size, facts.st_mtime_ns))
-    return (*parts, lock_holder(directory) is not None)
+        else:  # readers leave an empty file beside the database, and writers an empty lock
+            state = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
+            parts.append(state if facts.st_size else None)
+    return (*parts, parts[-1] is not None and lock_holder(directory) is not None)
 
 
 def glance(directory: Path) -> Glance:
@@ -136,7 +150,7 @@ def _glance(directory: Path, state: dict[str, Any], rows: list[Any], spend: Usag
         len(rows),
         sum(planned.values()) if planned else None,
         sum(row[0] for row in rows),
-        sum(row[1] for row in rows),
+        rows[-1][1] / rows[-1][0] if rows and rows[-1][0] else None,
         tuple(row[2] for row in rows),
         sum(last) / len(last) if last else None,
         spend + usage_of(state.get("stated", usage_columns(NO_USAGE))),

@@ -56,8 +56,7 @@ def create_app(folder: Path, *, token: str | None) -> Starlette:
         routes.append(Route(f"/api{path}", _endpoint(page, site, _as_json)))
         routes.append(Route(path, _endpoint(page, site, _as_html)))
     layers = [Middleware(Secured, token=token), Middleware(GZipMiddleware, minimum_size=2000)]
-    errors = {404: _no_such_page, 500: _failed}
-    return Starlette(routes=routes, middleware=layers, exception_handlers=errors)  # type: ignore[arg-type]
+    return Starlette(routes=routes, middleware=layers, exception_handlers={404: _no_such_page})
 
 
 Show = Callable[[Page, Query, Data], Response]
@@ -76,6 +75,10 @@ def _endpoint(page: Page, site: Query, show: Show) -> Callable[[Request], Respon
             return _error(request, 400, str(error))
         except OrchestrionError as error:
             return _error(request, 500, str(error))
+        # What a damaged run holds may break any of the code that reads it.
+        except Exception as error:
+            text = f"the page could not be made: {type(error).__name__}: {error}"
+            return _error(request, 500, text)
 
     return answer
 
@@ -105,7 +108,3 @@ def _error(request: Request, status: int, text: str) -> Response:
 
 async def _no_such_page(request: Request, error: Exception) -> Response:
     return _error(request, 404, f"there is no page {request.url.path}")
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    return _error(request, 500, f"the page could not be made: {type(error).__name__}: {error}")

@@ -42,8 +42,9 @@ class Catalogue:
     def _read(self, end: float) -> dict[str, Glance | None]:
         runs: dict[str, Glance | None] = {}
         known: dict[str, tuple[tuple[Any, ...], Glance]] = {}
+        start = len(str(self._folder)) + 1
         for path in run_folders(self._folder):
-            name = path.relative_to(self._folder).as_posix()
+            name = str(path)[start:]
             facts, before = identity(path), self._known.get(name)
             if before is not None and before[0] == facts:
                 known[name] = before

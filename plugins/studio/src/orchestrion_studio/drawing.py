@@ -20,9 +20,9 @@ __all__ = ["bar", "curves", "data_table", "forest", "plot_of", "series_of", "spa
 
 WIDTH, HEIGHT = 640, 240
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 38
-POINTS = 400
+POINTS = 240
 """Points that are drawn of a curve; of a longer one, means of neighbours."""
-ROWS = 100
+ROWS = 80
 """Rows of a plot's table; of a longer one, rows at equal distances."""
 
 Number = float | None
@@ -69,7 +69,10 @@ def plot_of(
 
 
 def _finite(value: Number) -> Number:
-    return value if value is not None and math.isfinite(value) else None
+    """Return a number that can be drawn; None for what is infinite or all but that."""
+    if value is None or not abs(value) < 1e100:
+        return None
+    return value if abs(value) > 1e-100 else 0.0
 
 
 def curves(plot: Plot) -> Markup:
@@ -118,8 +121,7 @@ def _legend(drawn: Sequence[Mapping[str, Any]]) -> Markup:
 
 def colour(drawn: Sequence[Mapping[str, Any]], number: int) -> int:
     """Return the colour of a series; a faint one has that of the line it belongs to."""
-    lines = sum(series["style"] != "faint" for series in drawn[:number])
-    return lines % 8
+    return len([series for series in drawn[:number] if series["style"] != "faint"]) % 8
 
 
 def _svg(plot: Plot, drawn: Sequence[Mapping[str, Any]]) -> Markup:
@@ -144,7 +146,7 @@ class Scale:
     def __init__(self, values: Iterable[float], start: float, end: float) -> None:
         known = list(values)
         low, high = min(known), max(known)
-        if low == high:
+        if high - low <= 1e-9 * max(abs(low), abs(high)):
             low, high = low - (abs(low) / 2 or 0.5), high + (abs(high) / 2 or 0.5)
         self.low, self.high = low, high
         self._start, self._factor = start, (end - start) / (high - low)
@@ -302,8 +304,9 @@ def forest(rows: Sequence[Mapping[str, Any]], axis: str) -> Markup:
             )
         )
     return Markup(
+        '<div class="scroll" tabindex="0" role="region" aria-label="Forest plot">'
         '<svg class="forest" viewBox="0 0 {} {}" role="img" aria-label="{}">{}'
-        '<text class="name middle" x="{}" y="{}">{}</text></svg>'
+        '<text class="name middle" x="{}" y="{}">{}</text></svg></div>'
     ).format(
         *(WIDTH, height, f"Forest plot: {axis}; the table has the figures"),
         Markup("").join(parts),
@@ -357,7 +360,7 @@ def topology(graph: Mapping[str, Any]) -> Markup:
             Markup(
                 '<circle class="node{}" cx="{:.1f}" cy="{:.1f}" r="9"/>'
                 '<text class="middle" x="{:.1f}" y="{:.1f}">{}</text>'
-            ).format(ends, x, y, x, y - 14, _short(name, 22))
+            ).format(ends, x, y, x, y - 14 if y < 150 else y + 22, _short(name, 22))
         )
     label = f"Who follows whom in iteration {step['iteration']}; the table has the figures"
     return Markup('<svg viewBox="0 0 {} 290" role="img" aria-label="{}">{}</svg>').format(

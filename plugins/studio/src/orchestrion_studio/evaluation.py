@@ -1,15 +1,15 @@
 """The report and the diagnosis of a run: what `orchestrion runs show` says, computed once.
 
-Intervals are bootstraps, which take seconds for many problems. They are computed in a thread; a
-page waits a moment for them, and otherwise says that they come.
+Intervals are bootstraps, which take seconds for many problems. They are computed in a thread once
+the page that first needs them is on its way, and that page says that they come.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as LateError
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from orchestrion_studio.page import Data
 
 __all__ = ["Judged", "config_of", "judged"]
 
-SECONDS = 0.15
-"""How long a page waits."""
+DELAY = 0.4
+"""Seconds after which a thread begins, as it slows the page that is being made."""
 RUNS = 64
 
 
@@ -61,16 +61,16 @@ def judged(reader: RunReader, wait: bool) -> Judged | None:
                 _known.pop(next(iter(_known)))
             known = version, Future[Judged]()
             _known[reader.directory] = known
-            work = (reader.directory, evaluations, known[1])
+            work = (reader.directory, evaluations, known[1], 0.0 if wait else DELAY)
             threading.Thread(target=_compute, args=work, daemon=True).start()
-    try:
-        return known[1].result(None if wait else SECONDS)
-    except LateError:
-        return None
+    return known[1].result() if wait or known[1].done() else None
 
 
-def _compute(directory: Path, evaluations: Mapping[str, Any], future: Future[Judged]) -> None:
+def _compute(
+    directory: Path, evaluations: Mapping[str, Any], future: Future[Judged], delay: float
+) -> None:
     try:
+        time.sleep(delay)
         with RunReader(directory) as reader:
             report = stored_report(reader, evaluations)
             findings = [

@@ -21,7 +21,7 @@ from orchestrion_studio.readers import Readers
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["Data", "NotFoundError", "Page", "Query", "page_address", "render"]
+__all__ = ["Data", "NotFoundError", "Page", "Query", "page_address", "render", "warm"]
 
 HERE = Path(__file__).parent
 Data = dict[str, Any]
@@ -132,6 +132,12 @@ def render(page: Page, data: Data, **context: Any) -> str:
             loaded and links to other pages lead nowhere.
     """
     return _environment().get_template(page.template).render(page=page, **context, **data)
+
+
+def warm() -> None:
+    """Compile all templates, so that the first visitor does not wait for that."""
+    for name in _environment().list_templates():
+        _environment().get_template(name)
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrion.runs import Iteration, RunReader
 from orchestrion_studio.catalogue import catalogue_of
-from orchestrion_studio.drawing import Plot, plot_of, series_of
+from orchestrion_studio.drawing import plot_of, series_of
 from orchestrion_studio.evaluation import config_of, judged
 from orchestrion_studio.page import Data, Page, Query
 from orchestrion_studio.panels import panels_of
@@ -43,18 +43,20 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
     smooth = query.number("smooth", round(100 * SMOOTH), 0, 99) / 100
     known = judged(reader, wait=bool(query.text("wait")))
     report = known.report if known else None
-    plots = _plots(iterations, smooth, report)
+    names = _metric_names(iterations)
+    more = names if query.text("more") else []
     return {
         "run": query.run,
         "facts": _facts(reader, iterations),
         "smooth": smooth,
-        "curves_first": [plot for plot in plots if plot["id"] in FIRST],
-        "curves_more": [plot for plot in plots if plot["id"] not in FIRST],
+        "curves_first": [_plot(name, iterations, smooth, report) for name in _shown(iterations)],
+        "curves_more": [_plot(name, iterations, smooth, report) for name in more],
+        "more": len(names),
         "report": report,
         "report_pending": known is None,
         "findings": known.findings if known else [],
         "spending": spending_of(reader, config["budget"]),
-        "agents": _agents(iterations),
+        "agents": _agents(iterations, smooth),
         "topology": topology_of(reader, iterations),
         "failures": _failures(iterations),
         "notes": _notes(reader),
@@ -89,16 +91,18 @@ def _facts(reader: RunReader, iterations: Sequence[Iteration]) -> Data:
 # ------------------------------------------------------------------ curves
 
 
-def _plots(iterations: Sequence[Iteration], smooth: float, report: Data | None) -> list[Plot]:
-    """Return a plot for each metric, those that every run shows first."""
+def _shown(iterations: Sequence[Iteration]) -> list[str]:
+    """Return the metrics among the first ones that a run has."""
     if not iterations:
         return []
+    metrics = iterations[-1].metrics
+    return [name for name in FIRST if name in ("reward", "success") or name in metrics]
+
+
+def _metric_names(iterations: Sequence[Iteration]) -> list[str]:
+    """Return all other metrics; shares of agents have a plot of their own."""
     names = {name for iteration in iterations for name in iteration.metrics}
-    others = sorted(name for name in names if name not in (*FIRST, *COUNTED) and "/" not in name)
-    return [
-        _plot(name, iterations, smooth, report)
-        for name in (*(name for name in FIRST if name in names), *others)
-    ]
+    return sorted(name for name in names if name not in (*FIRST, *COUNTED) and "/" not in name)
 
 
 def _plot(
@@ -106,9 +110,7 @@ def _plot(
 ) -> dict[str, Any]:
     title, axis = FIRST.get(name, (name.replace("_", " "), name.replace("_", " ")))
     numbers = list(range(1, len(iterations) + 1))
-    raw = [iteration.metrics.get(name) for iteration in iterations]
-    if name == "reward":  # as the store has it: without episodes whose reward is missing
-        raw = [iteration.reward for iteration in iterations]
+    raw = [_value(iteration, name) for iteration in iterations]
     series = [series_of("each iteration", numbers, raw, style="faint" if smooth else "line")]
     if smooth:
         series.append(series_of(f"smoothed by {smooth:.0%}", numbers, smoothed(raw, smooth)))
@@ -117,9 +119,17 @@ def _plot(
     if own and own[held_out]["mean"] is not None:
         value = own[held_out]
         ends = {"low": [value["low"]], "high": [value["high"]]}
-        label = f"held-out ({report['split'] if report else ''}), with its 95 % interval"
+        label = f"held-out ({report['split'] if report else ''})"
         series.append(series_of(label, [numbers[-1]], [value["mean"]], **ends, style="points"))
     return plot_of(title, "iteration", axis, series, id=name)
+
+
+def _value(iteration: Iteration, name: str) -> float | None:
+    if name == "reward":  # as the store has it: without episodes whose reward is missing
+        return iteration.reward
+    if name == "success":
+        return iteration.successes / iteration.episodes if iteration.episodes else None
+    return iteration.metrics.get(name)
 
 
 def smoothed(values: Sequence[float | None], weight: float) -> list[float | None]:
@@ -138,7 +148,7 @@ def smoothed(values: Sequence[float | None], weight: float) -> list[float | None
 # ------------------------------------------------------------------ agents
 
 
-def _agents(iterations: Sequence[Iteration]) -> Data:
+def _agents(iterations: Sequence[Iteration], smooth: float) -> Data:
     """Return how the turns are shared among agents, in all and over the iterations."""
     totals: dict[str, int] = {}
     for iteration in iterations:
@@ -152,15 +162,17 @@ def _agents(iterations: Sequence[Iteration]) -> Data:
     sums = [sum(iteration.agents.values()) for iteration in iterations]
 
     def shares(names: Sequence[str]) -> list[float | None]:
-        return [
+        raw = [
             sum(iteration.agents.get(name, 0) for name in names) / total if total else None
             for iteration, total in zip(iterations, sums, strict=True)
         ]
+        return smoothed(raw, smooth)
 
     series = [series_of(agent, numbers, shares([agent])) for agent in shown]
     if others:
         series.append(series_of(f"{len(others)} others", numbers, shares(others)))
-    plot = plot_of("Use of agents", "iteration", "share of turns", series, id="agents")
+    title = f"Use of agents, smoothed by {smooth:.0%}" if smooth else "Use of agents"
+    plot = plot_of(title, "iteration", "share of turns", series, id="agents")
     everything = sum(totals.values())
     rows = [
         {"name": name, "turns": totals[name], "share": totals[name] / everything} for name in order
@@ -231,6 +243,7 @@ PAGES = [
         "A run: curves, evaluation against baselines, spend, agents, notes and config",
         {
             "smooth": "per cent of a smoothed value that comes from those before it; 0 for none",
+            "more": "1 for the curves of all other metrics",
             "wait": "1 to wait for the report, where it is not computed yet",
             "diff": "another run, whose config is compared",
         },

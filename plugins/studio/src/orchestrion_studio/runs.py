@@ -24,7 +24,7 @@ ORDERS: dict[str, Callable[[str, Glance], Any]] = {
     "status": lambda name, run: run.status,
     "iterations": lambda name, run: run.iterations,
     "reward": lambda name, run: _reward(run),
-    "solved": lambda name, run: run.successes / run.episodes if run.episodes else None,
+    "solved": lambda name, run: run.solved,
     "spend": lambda name, run: run.spend.usd,
 }
 """What runs are ordered by; all but names begin with the largest."""
@@ -83,7 +83,7 @@ def _row(name: str, run: Glance) -> Data:
         "seconds": run.seconds,
         **progress_of(run.status, run.iterations, run.planned, run.pace),
         "episodes": run.episodes,
-        "solved": run.successes / run.episodes if run.episodes else None,
+        "solved": run.solved,
         "reward": _reward(run),
         "rewards": list(run.rewards[::-1][::step][::-1]),
         "usd": run.spend.usd,

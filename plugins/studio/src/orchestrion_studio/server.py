@@ -10,6 +10,7 @@ import uvicorn
 
 from orchestrion import UsageError
 from orchestrion_studio.app import create_app
+from orchestrion_studio.page import warm
 
 __all__ = ["serve"]
 
@@ -48,6 +49,7 @@ def serve(
             listener.listen(128)
         except OSError as error:
             raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
+        warm()
         shown = f"[{host}]" if ":" in host else host
         ready(f"http://{shown}:{listener.getsockname()[1]}")
         uvicorn.Server(config).run(sockets=[listener])

@@ -45,7 +45,7 @@ async function draw(figure) {
   await library("uPlot.min.js");
   if (!figure.isConnected || drawn.has(figure)) return;
   const { data, series } = columns(plot);
-  const axis = { stroke: colour("muted"), grid: { stroke: colour("line") }, ticks: { show: false } };
+  const axis = { stroke: colour("muted"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false } };
   canvas.replaceChildren();
   const options = {
     width: canvas.clientWidth,

@@ -32,19 +32,28 @@ async function draw(figure) {
     container: canvas,
     elements: nodes.map((node) => ({
       data: { id: node.name },
-      position: { x: node.x * 640, y: node.y * 290 },
-      classes: node.name.startsWith("(") ? "ends" : "",
+      classes: `${node.name.startsWith("(") ? "ends" : ""} ${node.y > 0.5 ? "low" : ""}`,
     })),
     layout: { name: "preset" },
     style: style(),
+    autoungrabify: true,
     userZoomingEnabled: false,
     userPanningEnabled: false,
     boxSelectionEnabled: false,
     autounselectify: true,
   });
   graphs.set(figure, graph);
-  graph.fit(undefined, 24);
-  new ResizeObserver(() => { graph.resize(); graph.fit(undefined, 24); }).observe(canvas);
+  const arrange = () => {
+    graph.resize();
+    graph.zoom(1);
+    graph.pan({ x: 0, y: 0 });
+    const [width, height] = [graph.width() - 60, graph.height() - 50];
+    for (const node of nodes) {
+      graph.$id(node.name).position({ x: 30 + node.x * width, y: 25 + node.y * height });
+    }
+  };
+  arrange();
+  new ResizeObserver(arrange).observe(canvas);
 
   const slider = figure.querySelector("input[type=range]");
   const shown = figure.dataset.step ? Number(figure.dataset.step) : steps.length - 1;
@@ -79,12 +88,13 @@ function style() {
     { selector: "node", style: {
       label: "data(id)", width: 16, height: 16, "font-size": 11, color: colour("text"),
       "background-color": colour("surface"), "border-color": colour("text"), "border-width": 1.5,
-      "text-valign": "top", "text-margin-y": -4, "text-wrap": "ellipsis", "text-max-width": 120 } },
+      "text-valign": "top", "text-margin-y": -4, "text-wrap": "ellipsis", "text-max-width": 90 } },
     { selector: "node.ends", style: { "border-color": colour("muted"), "border-style": "dashed", color: colour("muted") } },
+    { selector: "node.low", style: { "text-valign": "bottom", "text-margin-y": 4 } },
     { selector: "edge", style: {
       width: "mapData(share, 0, 0.3, 0.5, 9)", "line-color": colour("c0"), opacity: 0.55,
       "curve-style": "bezier", "target-arrow-shape": "triangle", "target-arrow-color": colour("c0"),
-      "arrow-scale": 0.8, "loop-direction": "-90deg", "loop-sweep": "-50deg" } },
+      "arrow-scale": 0.8, "loop-direction": "-45deg", "loop-sweep": "-50deg" } },
     { selector: "edge:active, edge.over", style: { label: "data(label)", opacity: 1 } },
   ];
 }
