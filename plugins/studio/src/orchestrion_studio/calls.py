@@ -28,13 +28,12 @@ def call_data(call: Any, before: list[Any], showing: Showing) -> dict[str, Any]:
     name = f"call-{call.name}"
     messages = _messages(call.asked)
     tool = _tool(call)
+    settings: Any = None if tool else call.asked
     same = 0
     if messages is not None:
         same = len(before) if before and messages[: len(before)] == before else 0
         before[:] = messages
         settings = {k: v for k, v in call.asked.items() if k not in _LISTS}
-    else:
-        settings = None if tool else call.asked
     return {
         "name": call.name,
         "service": call.service,

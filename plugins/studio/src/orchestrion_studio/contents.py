@@ -123,6 +123,8 @@ def _coloured(text: str, language: str, attributes: str = "") -> str:
 def _markdown() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    reader = MarkdownIt("commonmark", {"html": False, "highlight": _coloured}).enable("table")
+    reader = MarkdownIt(
+        "commonmark", {"html": False, "breaks": True, "highlight": _coloured}
+    ).enable("table")
     # Addresses are shown as they were written: what an agent wrote leads nowhere.
     return reader.disable(["link", "image", "autolink", "reference", "html_inline", "html_block"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from math import exp
@@ -16,6 +17,8 @@ from orchestrion_studio.page import Data, NotFoundError, Page, Query
 from orchestrion_studio.showing import Showing
 
 __all__ = ["PAGES", "episode_of", "turn_at"]
+
+_FENCES = re.compile(r"(?m)^(```|~~~)\w*\s*$")
 
 
 def episode_of(query: Query, reader: RunReader) -> Any:
@@ -122,7 +125,7 @@ class _Team:
         if number >= len(decisions):
             return {"decision": None, "turns": turns} if turns else None
         decision = decisions[number]
-        chances = getattr(decision, "chances", None)
+        chances = decision.chances
         return {
             "decision": {
                 "number": number,
@@ -150,6 +153,7 @@ class _Team:
         if own is not None:
             programs[turn.index] = own
         content = output.content
+        only = own is not None and _FENCES.sub("", content).strip() == own.strip()
         inner = None
         if output.inner is not None:
             inner = self.steps(output.inner, before, f"{place}.")
@@ -160,8 +164,8 @@ class _Team:
             "option": turn.option,
             "status": turn.status,
             "error": showing.text(turn.error, f"error-{place}"),
-            "content": showing.text(content, f"content-{place}"),
-            "program": self._version(own, before, f"program-{place}", max(readable, default=-1)),
+            "content": showing.text("" if only else content, f"content-{place}"),
+            "program": self._version(own, before, place, max(readable, default=-1), content),
             "data": showing.json(_without_program(output.data), f"data-{place}"),
             "metadata": showing.json(as_data(output.metadata) or None, f"metadata-{place}"),
             "reads": None if turn.reads is None else [f"{above}{i}" for i in turn.reads],
@@ -174,14 +178,18 @@ class _Team:
             "inner": inner,
         }
 
-    def _version(self, own: str | None, before: str | None, name: str, since: int) -> Any:
+    def _version(
+        self, own: str | None, before: str | None, place: str, since: int, content: str
+    ) -> Any:
         if own is None:
             return None
+        name = f"program-{place}"
         difference = "" if before is None else unified_diff(before, own)
         return {
             "code": self._showing.code(own, name),
             "diff": self._showing.code(difference, name, "diff"),
             "first": before is None,
+            "said": own.strip() in content and _FENCES.sub("", content).strip() != own.strip(),
             "same": before == own,
             "since": None if since < 0 else since,
         }
@@ -199,7 +207,7 @@ def _name(agent: str, option: str | None) -> str:
 
 def _ranked(chances: Mapping[str, float], decision: Any) -> list[dict[str, Any]]:
     """Return the choices from the likeliest; the one that was taken is marked."""
-    taken = {_name(started.agent, started.option) for started in decision.start} or {"stop"}
+    taken = {_name(each.agent, each.option) for each in decision.start} or {"(stop)"}
     ranked = sorted(chances.items(), key=lambda item: -item[1])
     return [{"name": name, "chance": p, "taken": name in taken} for name, p in ranked]
 

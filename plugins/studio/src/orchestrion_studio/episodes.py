@@ -54,7 +54,7 @@ def _whole(query: Query, name: str) -> int | None:
 
 def _order(query: Query) -> tuple[EpisodeOrder, bool]:
     order: Any = query.text("order", "number")
-    known = order if order in get_args(EpisodeOrder) else "number"
+    known: EpisodeOrder = order if order in get_args(EpisodeOrder) else "number"
     return known, query.text("direction") != "up"
 
 

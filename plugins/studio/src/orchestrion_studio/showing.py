@@ -18,7 +18,9 @@ BEGINNING = 400
 MARKDOWN, ALL_MARKDOWN = 8_000, 100_000
 CODE = 150_000
 """Characters that are coloured."""
-_MARKED = re.compile(r"(?m)^(#{1,6} |\s*[-*+] |\s*\d+[.)] |```|~~~|>|\|.*\|)|\*\*|`|__")
+_FENCE = re.compile(r"(?ms)^(```|~~~).*?^\1\s*$")
+_MARKED = re.compile(r"(?m)^(#{1,6} |\s*[-*+] |\s*\d+[.)] |\|.*\|\s*$)|\*\*\w")
+_INDENTED = re.compile(r"(?m)^(    |\t)")
 
 
 class Showing:
@@ -40,7 +42,7 @@ class Showing:
             except (ValueError, RecursionError):
                 pass
         shown = self._cut(text, name, "text")
-        if len(shown["text"]) <= min(MARKDOWN, self._markdown) and _MARKED.search(shown["text"]):
+        if len(shown["text"]) <= min(MARKDOWN, self._markdown) and _is_markdown(shown["text"]):
             self._markdown -= len(shown["text"])
             shown["form"] = "markdown"
         return shown
@@ -66,3 +68,9 @@ class Showing:
         self._left -= len(shown)
         cut = len(shown) < len(text)
         return {"text": shown, "form": form, "size": len(text), "cut": cut, "name": name}
+
+
+def _is_markdown(text: str) -> bool:
+    """Return whether a text reads better as Markdown; code, whose lines are indented, does not."""
+    rest = _FENCE.sub("", text)
+    return not _INDENTED.search(rest) and (rest != text or _MARKED.search(rest) is not None)
