@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_studio.compare import compared, differing_settings
 from orchestrion_studio.lessons import changed_lines, lessons_of
@@ -151,6 +151,7 @@ def test_metrics_by_agent_are_a_table_and_numbers_are_counted(tmp_path: Path) ->
     assert parts[-1]["rows"] == [{"path": "weights", "arrays": 1, "numbers": 6, "bytes": 24}]
 
 
+@settings(max_examples=30)
 @given(st.lists(st.text("ab\n"), max_size=6), st.lists(st.text("ab\n"), max_size=6))
 def test_a_difference_holds_both_texts(before: list[str], after: list[str]) -> None:
     lines = changed_lines(before, after)
@@ -191,7 +192,7 @@ def test_the_pages_escape_what_agents_wrote(tmp_path: Path) -> None:
     from orchestrion_studio.page import Query, render
 
     habits = {"learned": {"habits": {HOSTILE: {HOSTILE: [{**HABIT, "text": HOSTILE}]}}}}
-    made = {
+    made: dict[str, Any] = {
         "components": {"improver": habits, "gepa": {"pool": POOL}, "trainer": FRONT},
         "overlay": {"agents.solver.habits": [HOSTILE]},
         "metrics": [{f"{HOSTILE.replace('/', '')}/x": 1.0}],

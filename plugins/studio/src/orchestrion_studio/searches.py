@@ -59,9 +59,7 @@ def _member(member: Mapping[str, Any]) -> dict[str, Any]:
     measured = member.get("fresh") or member.get("search") or {}
     reward = held_out["reward"] if held_out else {}
     cost = held_out["cost"]["mean"] if held_out else measured.get("cost")
-    edges = [
-        edge if isinstance(edge, str) else json.dumps(edge) for edge in config.get("edges", [])
-    ]
+    edges = config.get("edges", [])
     return {
         "name": member["name"],
         "chosen": bool(member.get("chosen")),

@@ -7,7 +7,7 @@ import re
 from markupsafe import Markup
 
 from orchestrion import OrchestrionError
-from orchestrion.runs import EpisodeFilter, RunReader
+from orchestrion.runs import EpisodeFilter, EpisodeOrder, RunReader
 from orchestrion_studio.app import PAGES
 from orchestrion_studio.page import HERE, Page, Query, render
 
@@ -42,7 +42,8 @@ def html_of(store: RunReader) -> str:
         },
     ]
     size = sum(len(part["body"]) for part in parts) + len(_styles())
-    episodes, left_out = [], 0
+    episodes: list[dict[str, str]] = []
+    left_out = 0
     for name, why in sample_of(store).items():
         page, wanted = pages["/episode/{run}"], {"id": [name]}
         inner = Query(query.folder, query.run, wanted)
@@ -84,11 +85,12 @@ def sample_of(store: RunReader) -> dict[str, str]:
     sample: dict[str, str] = {}
     for source in dict.fromkeys(name for name in (own, "train") if name):
         title = "training" if source == "train" else f"evaluation of {source}"
-        for why, wanted, order, descending in (
+        kinds: tuple[tuple[str, EpisodeFilter, EpisodeOrder, bool], ...] = (
             ("solved, highest reward", EpisodeFilter(source=source, success=True), "reward", True),
             ("not solved, lowest", EpisodeFilter(source=source, success=False), "reward", False),
             ("last", EpisodeFilter(source=source), "number", True),
-        ):
+        )
+        for why, wanted, order, descending in kinds:
             page = store.episode_page(wanted, order=order, descending=descending, limit=EACH)
             for row in page.rows:
                 sample.setdefault(row.id, f"{title}: {why}")

@@ -110,7 +110,6 @@ class WatchApp(App[None]):
     """
 
     ENABLE_COMMAND_PALETTE = False
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (90, "-wide")]
     CSS = """
     #head { height: auto; padding: 0 1; }
     #upper { height: 1fr; min-height: 10; }
@@ -136,6 +135,7 @@ class WatchApp(App[None]):
 
     def __init__(self, directory: Path, seconds: float = SECONDS) -> None:
         super().__init__()
+        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (90, "-wide")]
         self.title = directory.name
         self.standing: Standing | None = None
         self._follower, self._seconds = Follower(directory), seconds
