@@ -148,7 +148,8 @@ def test_contents_are_shown_in_the_form_they_have() -> None:
     showing = Showing()
     forms = {
         "# A title": "markdown",
-        "plain `text`": "text",
+        "with `code`": "markdown",
+        "plain text": "text",
         "for x in y:\n    # a comment\n    **x": "text",
         '{"a": [1]}': "json",
         "[1": "text",
