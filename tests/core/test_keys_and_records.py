@@ -112,7 +112,8 @@ PUBLIC = {
         read_as read_data read_section text_as to_yaml
     """.split(),
     "orchestrion.runs": """
-        AskedTeam Comparison Estimate Finding Judged Progress Report Route Router RunReader RunStore
+        AskedTeam Comparison EpisodeFilter EpisodeOrder EpisodePage EpisodeRow Estimate
+        Finding Judged Progress Report Route Router RunReader RunStore
         StoredEpisode TeamAnswer Trained as_data compare_outcomes convergence diagnose difference
         estimate fewer_collections find_run load make_folder mean newest_checkpoint newest_states
         open_run router run_directory stored_config stored_report stored_results structure train

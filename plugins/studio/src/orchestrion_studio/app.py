@@ -15,7 +15,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from orchestrion import OrchestrionError, UsageError
-from orchestrion_studio import run, runs
+from orchestrion_studio import episode, episodes, run, runs
+from orchestrion_studio.episode_text import whole_text
 from orchestrion_studio.live import live_news
 from orchestrion_studio.openapi import openapi_document
 from orchestrion_studio.page import HERE, Data, NotFoundError, Page, Query, render
@@ -26,6 +27,8 @@ __all__ = ["PAGES", "create_app"]
 THEMES = (
     runs,
     run,
+    episodes,
+    episode,
 )
 PAGES: tuple[Page, ...] = tuple(page for theme in THEMES for page in theme.PAGES)
 
@@ -44,6 +47,7 @@ def create_app(folder: Path, *, token: str | None) -> Starlette:
         Route("/api", lambda request: RedirectResponse("/api/openapi.json")),
         Route("/api/openapi.json", lambda request: JSONResponse(openapi_document(PAGES))),
         Route("/live/{run:path}", live_news(site)),
+        Route("/text/{run:path}", whole_text(site)),
         Mount("/static", StaticFiles(directory=HERE / "static")),
     ]
     # A name of a run may have slashes, so that the longest path comes first.

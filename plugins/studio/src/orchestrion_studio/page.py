@@ -26,7 +26,7 @@ __all__ = ["Data", "NotFoundError", "Page", "Query", "page_address", "render", "
 HERE = Path(__file__).parent
 Data = dict[str, Any]
 """What `json.dumps(..., allow_nan=False)` takes: None in place of NaN."""
-RUN_PAGES = (("/run/{run}", "Run"),)
+RUN_PAGES = (("/run/{run}", "Run"), ("/episodes/{run}", "Episodes"))
 """The tabs of a run: the path of a page and its text. A page that joins adds its line here."""
 
 
@@ -145,7 +145,7 @@ def _environment() -> Environment:
     """Return the templates, with what all of them may call."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from orchestrion_studio import drawing, wording
+    from orchestrion_studio import contents, drawing, wording
 
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
@@ -161,4 +161,5 @@ def _environment() -> Environment:
         run_pages=RUN_PAGES,
     )
     environment.filters.update({name: getattr(wording, name) for name in wording.__all__})
+    environment.filters.update({name: getattr(contents, name) for name in contents.__all__})
     return environment
