@@ -29,7 +29,20 @@ from tests.plugins.studio.made import CONFIG, episode, make_run, outcomes
 
 ITERATIONS, EPISODES, RUNS = 400, 250, 1000
 AGENTS = ("planner", "searcher", "coder", "tester", "critic")
-PAGES = {"runs": "/runs", "run": "/run/large-1"}
+LIST = "/episodes/large-1"
+PAGES = {
+    "runs": "/runs",
+    "run": "/run/large-1",
+    "episodes": LIST,
+    "next page": f"{LIST}?after=50000,50000",
+    "filtered": f"{LIST}?solved=yes&from=0.3&problem=p&order=reward",
+    "next of it": f"{LIST}?solved=yes&from=0.3&problem=p&order=reward&after=0.9,50000",
+    "by cost": f"{LIST}?order=cost&direction=up",
+    "by agent": f"{LIST}?agent=tester",
+    "text": f"{LIST}?text=sentence",
+    "rare text": f"{LIST}?text=nobody+said+this",
+    "episode": "/episode/large-1?id=0/399/249",
+}
 """By name: the address of a page of the large store."""
 REPEATS = 10
 PROGRAM = str(Path(sys.executable).parent / "orchestrion")

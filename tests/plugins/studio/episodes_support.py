@@ -52,7 +52,9 @@ def hostile_run(folder: Path) -> Path:
             attack = attack.replace("\ud800", "")  # such a request would not be sent
             messages = [{"role": attack, "content": attack, "tool_calls": [{attack: attack}]}]
             asked = {"messages": messages, attack: attack}
-            made = [(f"call-{number}", asked, {"text": attack, "error": attack}, attack)]
+            made: list[tuple[str, Any, Any, str]] = [
+                (f"call-{number}", asked, {"text": attack, "error": attack}, attack)
+            ]
             made.append((f"tool-{number}", [attack, {attack: attack}], attack, f"tool:{attack}"))
             store.journal.put_many(
                 [

@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -19,7 +18,7 @@ if CHROMIUM is None:
 
 import uvicorn  # noqa: E402
 from orchestrion_studio import create_app  # noqa: E402
-from playwright.sync_api import sync_playwright  # noqa: E402
+from playwright.sync_api import Dialog, sync_playwright  # noqa: E402
 
 from orchestrion.runs import RunReader  # noqa: E402
 from tests.plugins.studio.episodes_support import hostile_run  # noqa: E402
@@ -46,14 +45,20 @@ def test_a_browser_shows_hostile_episodes_and_does_nothing_else(
 ) -> None:
     with RunReader(tmp_path / "hostile") as reader:
         names = [row.id for row in reader.episode_page().rows]
-    heard: list[Any] = []
+    heard: list[str] = []
+    requested: set[str] = set()
+
+    def dismiss(dialog: Dialog) -> None:
+        heard.append(dialog.message)
+        dialog.dismiss()
+
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         page = browser.new_page(viewport={"width": 400, "height": 800})
-        page.on("dialog", lambda dialog: (heard.append(dialog.message), dialog.dismiss()))
+        page.on("dialog", dismiss)
         page.on("console", lambda message: heard.append(message.text))
         page.on("pageerror", lambda error: heard.append(str(error)))
-        page.on("request", lambda sent: sent.url.startswith(address) or heard.append(sent.url))
+        page.on("request", lambda request: requested.add(request.url))
         for name in names:
             page.goto(f"{address}/episode/hostile?id={quote(name)}")
             page.keyboard.press("e")
@@ -73,3 +78,4 @@ def test_a_browser_shows_hostile_episodes_and_does_nothing_else(
         assert page.locator(".list tbody a").count() == 1
         browser.close()
     assert heard == []
+    assert [url for url in requested if not url.startswith(address)] == []

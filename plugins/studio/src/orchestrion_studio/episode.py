@@ -166,7 +166,7 @@ class _Team:
             "error": showing.text(turn.error, f"error-{place}"),
             "content": showing.text("" if only else content, f"content-{place}"),
             "program": self._version(own, before, place, max(readable, default=-1), content),
-            "data": showing.json(_without_program(output.data), f"data-{place}"),
+            "data": showing.json(_without_program(output.data) or None, f"data-{place}"),
             "metadata": showing.json(as_data(output.metadata) or None, f"metadata-{place}"),
             "reads": None if turn.reads is None else [f"{above}{i}" for i in turn.reads],
             "earlier": [f"{above}{each.index}" for each in turns if each.index < turn.index],

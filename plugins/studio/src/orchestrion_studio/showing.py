@@ -19,8 +19,9 @@ MARKDOWN, ALL_MARKDOWN = 8_000, 100_000
 CODE = 150_000
 """Characters that are coloured."""
 _FENCE = re.compile(r"(?ms)^(```|~~~).*?^\1\s*$")
-_MARKED = re.compile(r"(?m)^(#{1,6} |\s*[-*+] |\s*\d+[.)] |\|.*\|\s*$)|\*\*\w")
-_INDENTED = re.compile(r"(?m)^(    |\t)")
+_MARKED = re.compile(r"(?m)^(#{1,6} |\s*[-*+] |\s*\d+[.)] |\|.*\|\s*$)|\*\*\w|`\S")
+_INDENTED = re.compile(r"(?m)^(?!\s|[-*+] |\d+[.)] ).*\n(    |\t)")
+"""A line that begins with spaces right after one that does not: Markdown would join the two."""
 
 
 class Showing:
