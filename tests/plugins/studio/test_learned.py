@@ -34,6 +34,8 @@ POOL = [
     {"texts": {"solver": "one\ntwo"}, "scores": [0.0, None], "parents": [], "changed": ""},
     {"texts": {"solver": "one\nthree"}, "scores": [1.0, 0.5], "parents": [0], "changed": "solver"},
 ]
+TRIAL = {"effect": 0.5, "interval": [0.25, 0.75], "pairs": 9, "better_than": 0, "adopted": True}
+JUDGED = [[1, TRIAL]]
 GRAPH = {"nodes": {"a": {}, "b": {}}, "edges": ["a -> b"], "outputs": ["b"]}
 MEMBER = {"name": "front-01", "chosen": True, "graph": "b(a)", "config": GRAPH, "settings": {}}
 FRONT = {
@@ -79,10 +81,9 @@ def test_a_learned_setting_is_shown_beside_the_configured_one(tmp_path: Path) ->
 
 def test_habits_and_texts_come_with_the_trial_that_decided(tmp_path: Path) -> None:
     habits = {"learned": {"habits": {"solver": {"any": [HABIT]}}}}
-    judged = [[1, {"effect": 0.5, "adopted": True}]]
     made = sections(
         tmp_path,
-        components={"improver": habits, "gepa": {"pool": POOL, "judged": judged, "adopted": 1}},
+        components={"improver": habits, "gepa": {"pool": POOL, "judged": JUDGED, "adopted": 1}},
     )
     [habit] = made["habits"]["rows"]
     assert (habit["mean"], habit["low"], habit["trial"]["pairs"]) == (0.25, 0.125, 16)
@@ -193,7 +194,11 @@ def test_the_pages_escape_what_agents_wrote(tmp_path: Path) -> None:
 
     habits = {"learned": {"habits": {HOSTILE: {HOSTILE: [{**HABIT, "text": HOSTILE}]}}}}
     made: dict[str, Any] = {
-        "components": {"improver": habits, "gepa": {"pool": POOL}, "trainer": FRONT},
+        "components": {
+            "improver": habits,
+            "gepa": {"pool": POOL, "judged": JUDGED},
+            "trainer": FRONT,
+        },
         "overlay": {"agents.solver.habits": [HOSTILE]},
         "metrics": [{f"{HOSTILE.replace('/', '')}/x": 1.0}],
         "solved": [1.0],
