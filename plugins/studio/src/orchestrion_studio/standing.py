@@ -27,15 +27,13 @@ class Progress:
     """How far training is.
 
     Args:
-        done: iterations, or training episodes, see `unit`.
-        total: how many there will be; None if the config does not say.
-        unit: "iterations" or "episodes".
+        done: iterations.
+        total: how many there will be; None if that is not known before a stage begins.
         seconds_left: of training, from the last iterations; None if that cannot be told.
     """
 
     done: int
     total: int | None
-    unit: str
     seconds_left: float | None
 
     @property
@@ -100,7 +98,7 @@ def standing_of(store: RunReader) -> Standing:
         store.directory.name,
         store.status,
         store.detail,
-        _progress(config, iterations, store.status),
+        _progress(config, store.planned, iterations, store.status),
         max(store.seconds, sum(iteration.seconds for iteration in iterations)),
         sum(iteration.episodes for iteration in iterations),
         sum(iteration.successes for iteration in iterations),
@@ -133,26 +131,22 @@ def clock(seconds: float | None) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
-def _progress(config: Mapping[str, Any], iterations: Sequence[Any], status: str) -> Progress:
-    """Return the progress by iterations, or by episodes for trainers that cut these themselves."""
+def _progress(
+    config: Mapping[str, Any], planned: Mapping[int, int], iterations: Sequence[Any], status: str
+) -> Progress:
+    """Return the progress: stages that were begun said how many iterations they have."""
     limit = config["run"]["iterations"]
-    trainers = _listed(config.get("trainer"))
-    wanted = [trainer.get("iterations") for trainer in trainers]
-    by_episodes = len(trainers) == 1 and wanted == [None] and limit is None
-    total: int | None
-    if by_episodes and isinstance(trainers[0].get("episodes"), int):
-        unit, total = "episodes", trainers[0]["episodes"]
-        done = sum(iteration.episodes for iteration in iterations)
-    else:
-        unit, done = "iterations", len(iterations)
-        caps = [n if limit is None or n is None else min(n, limit) for n in wanted]
-        total = None if None in caps else sum(n for n in caps if n is not None)
+    totals = []
+    for stage, trainer in enumerate(_listed(config.get("trainer"))):
+        wanted = trainer.get("iterations")
+        capped = wanted if limit is None or wanted is None else min(wanted, limit)
+        totals.append(planned.get(stage, capped))
+    total = None if None in totals else sum(n for n in totals if n is not None)
     recent = iterations[-RECENT:]
     left = None
     if total and recent and status == "running":
-        made = sum(i.episodes for i in recent) if unit == "episodes" else len(recent)
-        left = max(0, total - done) * sum(i.seconds for i in recent) / max(1, made)
-    return Progress(done, total, unit, left)
+        left = max(0, total - len(iterations)) * sum(i.seconds for i in recent) / len(recent)
+    return Progress(len(iterations), total, left)
 
 
 def _listed(trainer: Any) -> list[Mapping[str, Any]]:

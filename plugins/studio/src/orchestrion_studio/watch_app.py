@@ -226,7 +226,7 @@ class WatchApp(App[None]):
             text.append(f"  {_plain(standing.detail)}")
         progress = standing.progress
         of = "" if progress.total is None else f" of {progress.total:,}"
-        text.append(f"\n{_bar(progress.share)}{progress.done:,}{of} {progress.unit}")
+        text.append(f"\n{_bar(progress.share)}{progress.done:,}{of} iterations")
         if progress.seconds_left is not None:
             text.append(f", about {clock(progress.seconds_left)} of training left")
         text.append(f", worked {clock(standing.seconds)}\n")
