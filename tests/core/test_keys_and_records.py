@@ -113,11 +113,14 @@ PUBLIC = {
         load read_as read_data read_section text_as to_yaml
     """.split(),
     "orchestrion.runs": """
-        Allowance AskedTeam Estimate Forecast Progress Report Route Router Run RunLock RunReader
-        RunStore StoredEpisode TeamAnswer Trained aevaluate aresume as_data atrain convergence
-        difference estimate evaluate fewer_collections find_run forecast_of guesses load
-        make_folder manifest mean newest_checkpoint newest_states open_run resume router
-        run_directory seen_before structure train write_atomic
+        Allowance AskedTeam Comparison EpisodeFilter EpisodeOrder EpisodePage EpisodeRow
+        Estimate Finding Forecast Glance Iteration Judged Progress Report Route Router Run
+        RunLock RunReader RunStore StoredEpisode TeamAnswer Trained aevaluate aresume as_data
+        atrain compare_outcomes convergence diagnose difference estimate evaluate
+        fewer_collections find_run forecast_of glance guesses load make_folder manifest mean
+        newest_checkpoint newest_states open_run resume router run_directory run_folders
+        run_identity seen_before stored_config stored_report stored_results structure train
+        write_atomic
     """.split(),
     "orchestrion.cli": """
         Main Options answer block_option emit find_config in_loop json_option listener main note

@@ -49,11 +49,11 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def run_html(run: Run) -> str:
     """Return what a run is, how it stands, how its reward went, and its report."""
-    from orchestrion._report import report_of
     from orchestrion._store import RunReader
+    from orchestrion._stored import stored_report
 
     with RunReader(run.path) as reader:
-        iterations, report = reader.iterations(), report_of(reader)
+        iterations, report = reader.iterations(), stored_report(reader)
         facts = [
             ("status", f"{reader.status} {reader.detail}".strip()),
             ("folder", str(run.path)),

@@ -198,6 +198,8 @@ class Decision(Struct, frozen=True, forbid_unknown_fields=True):
         error: with `stop`, why the policy cannot go on: the episode's status is `failed`.
         arrival: with `wait: each`, that it matters which activation finishes first: the order is
             journaled, and resume and replay repeat it.
+        chances: the probability of each choice ("agent", "agent:option"), for people who read the
+            episode; never read by the engine, and no part of what makes decisions equal.
     """
 
     start: tuple[Activation, ...] = ()
@@ -207,6 +209,11 @@ class Decision(Struct, frozen=True, forbid_unknown_fields=True):
     record: Any = None
     error: str = ""
     arrival: bool = False
+    chances: Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.chances is not None:
+            _keep(self, "chances")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Decision) and _COMPARED_DECISION(self) == _COMPARED_DECISION(other)
@@ -477,5 +484,5 @@ class Saved(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _COMPARED_OUTPUT = _compared(Output, "calls")
-_COMPARED_DECISION = _compared(Decision, "record")
+_COMPARED_DECISION = _compared(Decision, "record", "chances")
 _COMPARED_EPISODE = _compared(Episode, "calls")

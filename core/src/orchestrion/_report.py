@@ -16,7 +16,6 @@ from orchestrion._statistics import Estimate, difference, estimate, mean
 from orchestrion._store.serial import encode
 
 if TYPE_CHECKING:
-    from orchestrion._store import RunReader
     from orchestrion.config import Config
 
 Outcomes = Mapping[str, Mapping[str, float | None]]
@@ -357,24 +356,6 @@ def paired(first: Outcomes, second: Outcomes, field: str, key: Key) -> Estimate:
     return difference([a for a, _ in both], [b for _, b in both], key)
 
 
-def config_of(store: RunReader) -> dict[str, Any]:
-    """Return the resolved config of a run as plain data."""
-    from ruamel.yaml import YAML
-
-    config: dict[str, Any] = YAML(typ="safe", pure=True).load(store.config_text)
-    return config
-
-
-def report_of(store: RunReader) -> Report | None:
-    """Return the report on the evaluations that a run has stored; None if there are none."""
-    evaluations = store.load_evaluations()
-    if not evaluations:
-        return None
-    config = config_of(store)
-    settings = config["evaluation"]
-    return of_evaluations(evaluations, settings["split"], settings["seeds"], config["seed"])
-
-
 def of_evaluations(
     evaluations: Mapping[str, Mapping[str, Any]], split: str, seeds: int, seed: int
 ) -> Report:
@@ -392,6 +373,10 @@ def of_evaluations(
         {name: stored["outcomes"] for name, stored in evaluations.items()},
         {name: stored["trained_on"] for name, stored in evaluations.items()},
         Key(seed).child("report"),
-        # Runs of earlier versions have none.
-        {k: v for stored in evaluations.values() for k, v in stored.get("digests", {}).items()},
+        stored_digests(evaluations),
     )
+
+
+def stored_digests(evaluations: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the digests of all problems that stored evaluations name; older runs have none."""
+    return {k: v for stored in evaluations.values() for k, v in stored.get("digests", {}).items()}

@@ -209,6 +209,7 @@ class Conduct:
     async def _train_stage(self, stage: int, done: int) -> None:
         path = self._part = self.config.stages[stage]
         total = self._iterations(path)
+        self.store.plan(stage, total)
         self.progress.stage(path, total, done)
         event(INFO, "stage", stage=stage, trainer=path, iterations=total, done=done)
         for i in range(done, total):

@@ -72,10 +72,10 @@ class Run:
         Raises:
             UsageError: nothing is evaluated yet.
         """
-        from orchestrion._report import report_of
+        from orchestrion._stored import stored_report
 
         with RunReader(self.path) as reader:
-            report = report_of(reader)
+            report = stored_report(reader)
         if report is None:
             raise UsageError(
                 f"{self.path.name}: is {self.status} and has no report yet; it is made at the end, "

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from orchestrion._asking import AskedTeam as AskedTeam
     from orchestrion._asking import TeamAnswer as TeamAnswer
     from orchestrion._asking import load as load
+    from orchestrion._comparison import Comparison as Comparison
+    from orchestrion._comparison import Judged as Judged
+    from orchestrion._comparison import compare_outcomes as compare_outcomes
     from orchestrion._engine.allowance import Allowance as Allowance
     from orchestrion._forecast import Forecast as Forecast
     from orchestrion._forecast import forecast_of as forecast_of
@@ -40,15 +43,29 @@ if TYPE_CHECKING:
     from orchestrion._statistics import estimate as estimate
     from orchestrion._statistics import mean as mean
     from orchestrion._store.conversations import StoredCall as StoredCall
+    from orchestrion._store.diagnosis import Finding as Finding
+    from orchestrion._store.diagnosis import diagnose as diagnose
     from orchestrion._store.episodes import StoredEpisode as StoredEpisode
     from orchestrion._store.files import make_folder as make_folder
     from orchestrion._store.files import write_atomic as write_atomic
+    from orchestrion._store.glance import Glance as Glance
+    from orchestrion._store.glance import glance as glance
+    from orchestrion._store.glance import run_folders as run_folders
+    from orchestrion._store.glance import run_identity as run_identity
     from orchestrion._store.lock import RunLock as RunLock
     from orchestrion._store.names import find_run as find_run
+    from orchestrion._store.pages import EpisodeFilter as EpisodeFilter
+    from orchestrion._store.pages import EpisodeOrder as EpisodeOrder
+    from orchestrion._store.pages import EpisodePage as EpisodePage
+    from orchestrion._store.pages import EpisodeRow as EpisodeRow
+    from orchestrion._store.reader import Iteration as Iteration
     from orchestrion._store.reader import RunReader as RunReader
     from orchestrion._store.run_store import RunStore as RunStore
     from orchestrion._store.serial import as_data as as_data
     from orchestrion._store.serial import structure as structure
+    from orchestrion._stored import stored_config as stored_config
+    from orchestrion._stored import stored_report as stored_report
+    from orchestrion._stored import stored_results as stored_results
     from orchestrion._stored_run import Run as Run
     from orchestrion._trained import Trained as Trained
     from orchestrion._trained import newest_checkpoint as newest_checkpoint
@@ -68,6 +85,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._asking": "AskedTeam TeamAnswer load",
         "orchestrion._engine.allowance": "Allowance",
         "orchestrion._forecast": "Forecast forecast_of",
+        "orchestrion._comparison": "Comparison Judged compare_outcomes",
         "orchestrion._progress": "Progress",
         "orchestrion._report": "Report of_evaluations",
         "orchestrion._routing": "Route Router router",
@@ -79,11 +97,15 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._store.episodes": "StoredEpisode",
         "orchestrion._store.files": "make_folder write_atomic",
         "orchestrion._store.lock": "RunLock",
+        "orchestrion._store.diagnosis": "Finding diagnose",
+        "orchestrion._store.glance": "Glance glance run_identity run_folders",
         "orchestrion._store.names": "find_run",
-        "orchestrion._store.reader": "RunReader",
+        "orchestrion._store.pages": "EpisodeFilter EpisodeOrder EpisodePage EpisodeRow",
+        "orchestrion._store.reader": "Iteration RunReader",
         "orchestrion._store.run_store": "RunStore",
         "orchestrion._store.serial": "as_data structure",
         "orchestrion._stored_run": "Run",
+        "orchestrion._stored": "stored_config stored_report stored_results",
         "orchestrion._trained": "Trained newest_checkpoint newest_states open_run run_directory",
         "orchestrion._training": "aevaluate aresume atrain evaluate resume train",
     },

@@ -108,6 +108,7 @@ def test_the_log_probability_is_that_of_what_was_chosen() -> None:
     p = runtime.probabilities(seen)
     for i, one in enumerate(runtime.decide(seen, keys(6))):
         assert one.logp == pytest.approx(np.log(p[i, one.record.action]))
+        assert list((one.chances or {}).values()) == pytest.approx(p[i].tolist(), abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -69,24 +69,11 @@ def _judged(name: str, root: Path) -> Judged:
 
 def _contenders(name: str, root: Path) -> dict[str, Judged]:
     """Return the results of a report by contender."""
-    from orchestrion._comparison import Judged
-    from orchestrion._report import config_of, report_of
     from orchestrion._store import RunReader, find_run
-    from orchestrion._store.evaluations import read_evaluation
+    from orchestrion._stored import results_of_file, stored_results
 
     path = next((file for file in (Path(name), root / name) if file.is_file()), None)
     if path is not None:
-        document = read_evaluation(path)
-        report, title, task = document["report"], str(path), document.get("task")
-    else:
-        with RunReader(find_run(name, root)) as store:
-            stored = report_of(store)
-            if stored is None:
-                return {}
-            report = stored.as_json()
-            title, task = store.directory.name, config_of(store)["task"]
-    title, digests = f"{title} ({report['split']})", report.get("digests", {})
-    return {
-        contender: Judged(title, outcomes, report["seeds"], digests, task)
-        for contender, outcomes in report["outcomes"].items()
-    }
+        return results_of_file(path)
+    with RunReader(find_run(name, root)) as store:
+        return stored_results(store)

@@ -102,7 +102,7 @@ def _detail(store: RunReader) -> dict[str, Any]:
 def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> None:
     from orchestrion._cli.display import problem_lines, report_lines
     from orchestrion._cli.driving import training_lines
-    from orchestrion._report import report_of
+    from orchestrion._stored import stored_report
 
     episodes, execution = detail["episodes"], detail["execution"]
     facts = [
@@ -128,8 +128,8 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
             click.echo(line)
     if detail["evaluations"]:
         click.echo("")
-        report = report_of(store)
-        assert report is not None
+        report = stored_report(store, detail["evaluations"])
+        assert report is not None  # there are evaluations
         for line in report_lines(report):
             click.echo(line)
         for line in ["", *problem_lines(report.outcomes)] if problems else ():

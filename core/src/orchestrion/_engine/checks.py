@@ -78,6 +78,7 @@ def check_decision(decision: Any, place: str) -> None:
         and decision.wait in ("all", "each")
         and type(decision.start) is tuple
         and type(decision.error) is str
+        and (decision.chances is None or _are_chances(decision.chances))
     ):
         for start in decision.start:
             if type(start) is not Activation or not _is_timeout(start.timeout):
@@ -86,8 +87,14 @@ def check_decision(decision: Any, place: str) -> None:
             return
     raise RunError(
         f"{place}: decide() must return Decisions: start a tuple of Activations, stop true or "
-        "false, wait 'all' or 'each', error a text; an Activation's timeout None or more than 0 s; "
-        f"it returned {decision!r:.200}"
+        "false, wait 'all' or 'each', error a text, chances None or floats by name; an "
+        f"Activation's timeout None or more than 0 s; it returned {decision!r:.200}"
+    )
+
+
+def _are_chances(chances: Any) -> bool:
+    return isinstance(chances, Mapping) and all(
+        type(name) is str and type(chance) is float for name, chance in chances.items()
     )
 
 

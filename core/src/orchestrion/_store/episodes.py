@@ -6,10 +6,11 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
+import msgspec
 from attrs import frozen
 
 from orchestrion._errors import StoreError
-from orchestrion._records import Episode, Problem, Usage
+from orchestrion._records import TRAINING, Episode, Problem, Usage
 from orchestrion._secrets import hidden
 from orchestrion._store.database import Database, problem_digest
 from orchestrion._store.journal import USAGE, real, usage_columns, usage_of
@@ -198,3 +199,49 @@ def read_rows(
                 checked = digest
             yield {name: v for name, v in zip(names, row, strict=True) if name != "mark"}
         number = page[-1][-1]
+
+
+_LONG = 4_000_000
+"""Characters of records after which no further ones are read for the order of turns."""
+
+
+class _TurnName(msgspec.Struct):
+    agent: str
+    decision: int = 0
+
+
+class _TurnNames(msgspec.Struct):
+    trajectory: list[_TurnName]
+
+
+def read_turn_orders(
+    database: Database, stage: int, iteration: int, limit: int
+) -> list[list[tuple[int, str]]]:
+    """Return the turns of an iteration's first training episodes: (decision, agent) each.
+
+    Args:
+        database: where from.
+        stage: of the iteration.
+        iteration: its number.
+        limit: how many episodes at most; fewer are read where their records are long.
+    """
+    query = (
+        "SELECT e.number, e.record FROM episodes e JOIN iterations i ON i.seq = e.seq"
+        " WHERE i.stage = ? AND i.iteration = ? AND e.source = ? AND e.number > ?"
+        " ORDER BY e.number LIMIT 4"
+    )
+    orders: list[list[tuple[int, str]]] = []
+    number = size = 0
+    while len(orders) < limit and size < _LONG:
+        rows = database.all(query, (stage, iteration, TRAINING, number))
+        if not rows:
+            break
+        number = rows[-1][0]
+        size += sum(len(record) for _, record in rows)
+        for _, record in rows:
+            try:
+                turns = msgspec.json.decode(record, type=_TurnNames).trajectory
+            except msgspec.MsgspecError:
+                continue
+            orders.append([(turn.decision, turn.agent) for turn in turns])
+    return orders[:limit]

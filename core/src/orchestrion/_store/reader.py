@@ -16,14 +16,24 @@ from orchestrion._records import JSON, NO_USAGE, Usage
 from orchestrion._store.checkpoint import Checkpoint, Refusal, newest_checkpoint
 from orchestrion._store.conversations import StoredCall, read_all_calls, read_calls
 from orchestrion._store.database import NAME, Database
-from orchestrion._store.episodes import Retention, StoredEpisode, read_episodes, read_rows
+from orchestrion._store.episodes import (
+    Retention,
+    StoredEpisode,
+    read_episodes,
+    read_rows,
+    read_turn_orders,
+)
 from orchestrion._store.journal import AnswerStore, CallJournal, usage_columns, usage_of
 from orchestrion._store.lock import lock_holder
 from orchestrion._store.names import run_at
+from orchestrion._store.pages import EpisodeFilter, EpisodeOrder, EpisodePage, EpisodePages
 from orchestrion._store.serial import loads, parse
 
 RunStatus = Literal["running", "completed", "failed", "budget", "cancelled", "interrupted"]
 """`interrupted` is shown for a run that says it is running while no process writes to it."""
+
+
+_ALL = EpisodeFilter()
 
 
 @frozen
@@ -112,6 +122,7 @@ class RunReader:
         self._reader = Database(self.directory / NAME, writable=False)
         self.journal = CallJournal(self._reader)
         self.cache = AnswerStore(self._reader)
+        self._pages = EpisodePages(self._reader)
 
     def close(self) -> None:
         """Close the files; a second call does nothing."""
@@ -162,6 +173,15 @@ class RunReader:
         if status == "running" and lock_holder(self.directory) is None:
             return "interrupted"
         return status
+
+    def data_version(self) -> int:
+        """Return a number that differs once another process has written to the run."""
+        return int(self._reader.one("PRAGMA data_version")[0])
+
+    @property
+    def planned(self) -> dict[int, int]:
+        """Return how many iterations each stage has, of the stages that were begun."""
+        return {int(stage): total for stage, total in self._state("planned", {}).items()}
 
     @property
     def created(self) -> float:
@@ -299,6 +319,62 @@ class RunReader:
         `outcome` (JSON: the parts of the scores, and those of the reward).
         """
         return read_rows(self._reader, _filters(where))
+
+    def episode_page(
+        self,
+        wanted: EpisodeFilter = _ALL,
+        *,
+        order: EpisodeOrder = "number",
+        descending: bool = True,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+        look: int = 5000,
+        seconds: float = 0.12,
+    ) -> EpisodePage:
+        """Return some episodes in order, without their turns; made for tables that people read.
+
+        The first call with a filter on columns, or in another order, copies these columns of all
+        episodes into memory; later ones what is new. Nothing is checked against what was written,
+        and no record is read unless the filter needs it.
+
+        Args:
+            wanted: which ones.
+            order: "number" is the order in which they were stored. Episodes without the value
+                come last.
+            descending: from the largest.
+            after: `EpisodePage.after` of the page before.
+            before: `EpisodePage.before` of the page after; `after` wins.
+            limit: how many.
+            look: how many records are read at most, where the filter reads records.
+            seconds: about how long they are read at most.
+
+        Raises:
+            UsageError: `after` or `before` is no place in a list of episodes.
+        """
+        return self._pages.page(
+            wanted,
+            order=order,
+            descending=descending,
+            after=after,
+            before=before,
+            limit=limit,
+            look=look,
+            seconds=seconds,
+        )
+
+    def evaluation_names(self) -> list[str]:
+        """Return the names of all finished evaluations, oldest first."""
+        return [name for (name,) in self._reader.all("SELECT name FROM evaluations ORDER BY rowid")]
+
+    def turn_orders(
+        self, stage: int, iteration: int, limit: int = 32
+    ) -> list[list[tuple[int, str]]]:
+        """Return the turns of an iteration's first training episodes: (decision, agent) each.
+
+        Reads at most so many episodes, and fewer where these are very long.
+        """
+        return read_turn_orders(self._reader, stage, iteration, limit)
 
     def part_names(self, record: Literal["scores", "reward"]) -> list[str]:
         """Return names of all parts that scores or rewards have, sorted."""

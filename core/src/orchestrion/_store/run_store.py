@@ -176,6 +176,12 @@ class RunStore(RunReader):
                     self._writer.change("calls", answer="NULL") + " WHERE answer IS NOT NULL"
                 )
 
+    def plan(self, stage: int, iterations: int) -> None:
+        """Note how many iterations a stage has, for those who watch."""
+        planned = {**self.planned, stage: iterations}
+        with self._writer.transaction("plan", durable=False) as connection:
+            self._set_state(connection, "planned", {str(k): n for k, n in planned.items()})
+
     def note(self, path: str, name: str, text: str) -> None:
         """Put in the manifest what a component noted when it was opened."""
         with self._writer.transaction("manifest") as connection:

@@ -82,6 +82,8 @@ def _decision(decision: Decision) -> dict[str, Any]:
         fields["error"] = decision.error
     if decision.arrival:
         fields["arrival"] = True
+    if decision.chances is not None:
+        fields["chances"] = decision.chances
     return fields
 
 

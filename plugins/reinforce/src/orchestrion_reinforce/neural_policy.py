@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from math import exp
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attrs import field, frozen
@@ -95,6 +96,7 @@ class _Distribution:
     logp: list[float]  # logarithms of their probabilities
     shown: tuple[Row, Mask, Floats]  # see `Recorded`
     decisions: dict[int, Decision] = field(init=False, factory=dict)
+    chances: dict[str, float] = field(init=False, factory=dict)  # of the choices, for people
 
 
 class NeuralPolicy(Reading):
@@ -145,7 +147,12 @@ class NeuralPolicy(Reading):
     def _decision(self, look: _Distribution, place: int) -> Decision:
         choice, record = self.choices[place], Recorded._make((*look.shown, place))
         start = () if choice is None else (choice,)
-        decision = Decision(start, choice is None, "all", look.logp[place], record)
+        if not look.chances:
+            pairs = zip(self._names, look.logp, strict=True)
+            look.chances.update((name, round(exp(logp), 6)) for name, logp in pairs)
+        decision = Decision(
+            start, choice is None, "all", look.logp[place], record, chances=look.chances
+        )
         look.decisions[place] = decision
         return decision
 

@@ -1,0 +1,306 @@
+"""Episodes a page at a time, filtered and sorted, for people who look through many.
+
+Rows are wide, as their records stand in them, so that a scan of all episodes reads the whole file.
+The columns that filters and orders need are therefore copied once into a table in memory, which
+grows with the run. Nothing is added to the run's own file.
+
+What agents said stands in the records alone. A filter on it looks at records in the order of the
+page until the page is full or a limit is reached, and says how far it came.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, Literal
+
+from attrs import asdict, fields, frozen
+
+from orchestrion._errors import UsageError
+from orchestrion._records import JSON
+from orchestrion._store.database import Database
+from orchestrion._store.serial import parse
+
+EpisodeOrder = Literal["number", "reward", "cost", "turns"]
+
+
+@frozen(kw_only=True)
+class EpisodeFilter:
+    """Which episodes a page shows; None, and an empty text, mean all.
+
+    Args:
+        source: "train", or the name of an evaluation.
+        stage: of the iteration.
+        iteration: its number.
+        status: how the episode ended.
+        success: whether it was solved.
+        problem: part of the id or of the category of its problem, in any case of ASCII letters.
+        reward_from: the smallest reward; episodes without one are left out.
+        reward_to: the largest reward, likewise.
+        agent: the name of an agent that has a turn in it, in a nested team too.
+        text: part of the content or of the error of a turn, in any case of ASCII letters.
+    """
+
+    source: str | None = None
+    stage: int | None = None
+    iteration: int | None = None
+    status: str | None = None
+    success: bool | None = None
+    problem: str = ""
+    reward_from: float | None = None
+    reward_to: float | None = None
+    agent: str = ""
+    text: str = ""
+
+    @property
+    def reads(self) -> bool:
+        """Return whether records must be read to decide."""
+        return bool(self.agent or self.text)
+
+
+@frozen
+class EpisodeRow:
+    """An episode without its turns. A missing score, reward or price is None."""
+
+    number: int
+    id: str
+    source: str
+    stage: int | None
+    iteration: int | None
+    problem: str
+    category: str
+    status: str
+    success: bool
+    score: float | None
+    reward: float | None
+    turns: int
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    usd: float | None
+    cost: float | None
+
+
+@frozen
+class EpisodePage:
+    """Some episodes in order.
+
+    Args:
+        rows: the episodes.
+        candidates: how many pass the filters on columns, on all pages together. That is the
+            number of matches, unless the filter reads records.
+        looked: how many records were read for this page.
+        after: gives the next page; None if this is the last one.
+        before: gives the page before this one; None if this is the first one.
+    """
+
+    rows: tuple[EpisodeRow, ...]
+    candidates: int
+    looked: int
+    after: str | None
+    before: str | None
+
+
+_COLUMNS: Final = tuple(field.name for field in fields(EpisodeRow))
+_SELECTED: Final = (
+    f"{', '.join(_COLUMNS)} FROM main.episodes"
+    " LEFT JOIN (SELECT seq, stage, iteration FROM main.iterations) USING (seq)"
+)
+_FILTERED: Final = (
+    *("source", "stage", "iteration", "status", "success", "problem", "category"),
+    *("reward", "cost", "turns"),
+)
+_CONDITIONS: Final = {
+    "source": "source = ?",
+    "stage": "stage = ?",
+    "iteration": "iteration = ?",
+    "status": "status = ?",
+    "success": "success = ?",
+    "reward_from": "reward >= ?",
+    "reward_to": "reward <= ?",
+}
+_PLAIN: Final = re.compile("[A-Za-z0-9 ]{1,200}")
+"""What stands in a record as it is, however the record was encoded."""
+
+
+class EpisodePages:
+    """Reads pages of one run's episodes; safe to use from several threads.
+
+    The first page in the order of storage, without filters on columns, copies nothing.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._last: tuple[Any, ...] | None = None
+        """Number, id and mark of the episode copied last."""
+
+    def _prepare(self) -> None:
+        """Bring the copied columns up to date; the first time reads the whole file."""
+        database, names = self._database, ", ".join(_FILTERED)
+        with database.lock:
+            if self._last is not None and self._last != self._row("number = ?", self._last[0]):
+                self._last = None  # a resume dropped iterations
+            if self._last is None:
+                database.all("DROP TABLE IF EXISTS temp.episode_columns")
+                database.all("PRAGMA temp_store = MEMORY")
+                database.all(
+                    f"CREATE TEMP TABLE episode_columns (number INTEGER PRIMARY KEY, {names})"
+                )
+            # In one statement: what is copied is one state of the run.
+            database.all(
+                f"INSERT INTO temp.episode_columns SELECT number, {names} FROM (SELECT {_SELECTED}"
+                " WHERE number > ?)",
+                (self._last[0] if self._last else 0,),
+            )
+            (newest,) = database.one("SELECT max(number) FROM temp.episode_columns")
+            self._last = None if newest is None else self._row("number = ?", newest)
+
+    def _row(self, where: str, *values: Any) -> tuple[Any, ...] | None:
+        row: tuple[Any, ...] | None = self._database.one(
+            f"SELECT number, id, mark FROM main.episodes WHERE {where}", values
+        )
+        return row
+
+    def page(
+        self,
+        wanted: EpisodeFilter,
+        *,
+        order: EpisodeOrder,
+        descending: bool,
+        after: str | None,
+        before: str | None,
+        limit: int,
+        look: int,
+        seconds: float,
+    ) -> EpisodePage:
+        """Return a page; see `RunReader.episode_page`."""
+        with self._database.lock:
+            where, values = _where(wanted)
+            table = "main.episodes"
+            if where or order != "number":
+                self._prepare()
+                table = "temp.episode_columns"
+            condition = " AND ".join(where) or "TRUE"
+            (total,) = self._database.one(f"SELECT count(*) FROM {table} WHERE {condition}", values)
+            # The page before is the next one in the opposite direction.
+            backwards = before is not None and after is None
+            down = descending != backwards
+            missing = "-9e999" if descending else "9e999"
+            key = order if order in ("number", "turns") else f"ifnull({order}, {missing})"
+            start = before if backwards else after
+            if start is not None:
+                if order == "number":
+                    condition += f" AND number {'<' if down else '>'} ?"
+                    values += _place(start)[1:]
+                else:
+                    condition += f" AND ({key}, number) {'<' if down else '>'} (?, ?)"
+                    values += _place(start)
+            direction = "DESC" if down else "ASC"
+            query = (
+                f"SELECT {key}, number FROM {table} WHERE {condition}"
+                f" ORDER BY {key} {direction}, number {direction} LIMIT ?"
+            )
+            reach = look if wanted.reads else limit
+            found = self._database.all(query, (*values, reach + 1))
+        candidates, more = found[:reach], len(found) > reach
+        looked = 0
+        rows = candidates
+        if wanted.reads:
+            rows, looked = self._reading(candidates, wanted, limit, seconds)
+            more = more or looked < len(candidates)
+        end = (rows if len(rows) == limit or not looked else candidates[:looked])[-1:]
+        further = f"{end[0][0]!r},{end[0][1]}" if more and end else None
+        if backwards:
+            rows = rows[::-1]
+        first = f"{rows[0][0]!r},{rows[0][1]}" if rows else start
+        last = f"{rows[-1][0]!r},{rows[-1][1]}" if rows else start
+        return EpisodePage(
+            tuple(self._rows([number for _, number in rows])),
+            total,
+            looked,
+            last if backwards else further,
+            further if backwards else first if start is not None else None,
+        )
+
+    def _rows(self, numbers: Sequence[int]) -> Iterator[EpisodeRow]:
+        for number in numbers:
+            row = self._database.one(f"SELECT {_SELECTED} WHERE number = ?", (number,))
+            if row is not None:  # a resume may have dropped it meanwhile
+                named = dict(zip(_COLUMNS, row, strict=True))
+                yield EpisodeRow(**{**named, "success": bool(named["success"])})
+
+    def _reading(
+        self, candidates: Sequence[Any], wanted: EpisodeFilter, limit: int, seconds: float
+    ) -> tuple[list[Any], int]:
+        """Return candidates whose records match, at most `limit`, and how many were looked at."""
+        found: list[Any] = []
+        looked, size, deadline = 0, 8, time.monotonic() + seconds
+        while looked < len(candidates) and len(found) < limit:
+            # In pieces that grow, so that long records cannot keep it far beyond its time.
+            piece = candidates[looked : looked + size]
+            matching = self._matching([row[1] for row in piece], wanted)
+            for row in piece:
+                looked += 1
+                found += [row] if row[1] in matching else []
+                if len(found) == limit:
+                    break
+            if time.monotonic() > deadline:
+                break
+            size = min(2 * size, 256)
+        return found, looked
+
+    def _matching(self, numbers: Sequence[int], wanted: EpisodeFilter) -> set[int]:
+        parts = [max(_PLAIN.findall(text), key=len, default="") for text in _texts(wanted)]
+        rows = self._database.all(
+            "SELECT number, record FROM main.episodes WHERE number IN "
+            f"({', '.join(map(str, numbers))}){' AND record LIKE ?' * len(parts)}",
+            [f"%{part}%" for part in parts],
+        )
+        try:
+            return {number for number, record in rows if _matches(parse(record), wanted)}
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise self._database.damage(
+                f"the record of an episode cannot be read ({error})"
+            ) from None
+
+
+def _texts(wanted: EpisodeFilter) -> list[str]:
+    return [text for text in (wanted.agent, wanted.text) if text]
+
+
+def _where(wanted: EpisodeFilter) -> tuple[list[str], list[Any]]:
+    chosen = {k: v for k, v in asdict(wanted).items() if k in _CONDITIONS and v is not None}
+    where, values = [_CONDITIONS[name] for name in chosen], list(chosen.values())
+    if wanted.problem:
+        where.append("(problem LIKE ? ESCAPE '!' OR category LIKE ? ESCAPE '!')")
+        values += [f"%{re.sub('[!%_]', lambda found: '!' + found[0], wanted.problem)}%"] * 2
+    return where, values
+
+
+def _place(text: str) -> list[float]:
+    try:
+        key, number = text.split(",")
+        return [float(key), int(number)]
+    except ValueError:
+        raise UsageError(f"{text!r:.80} is no place in a list of episodes") from None
+
+
+def _lower(text: str) -> str:
+    """Return text with its ASCII letters in lower case: SQLite's LIKE takes no others as equal."""
+    return text.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
+
+
+def _matches(record: JSON, wanted: EpisodeFilter) -> bool:
+    turns = list(_turns(record["trajectory"]))
+    text = _lower(wanted.text)
+    return (not wanted.agent or any(turn["agent"] == wanted.agent for turn in turns)) and (
+        not text
+        or any(text in _lower(turn["output"]["content"] + "\n" + turn["error"]) for turn in turns)
+    )
+
+
+def _turns(trajectory: Iterable[JSON]) -> Iterator[JSON]:
+    for turn in trajectory:
+        yield turn
+        yield from _turns(turn["output"]["inner"] or ())

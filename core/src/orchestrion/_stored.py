@@ -1,0 +1,73 @@
+"""The config and the results of a run as its store has them, for those that show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from orchestrion._comparison import Judged
+from orchestrion._report import Report, of_evaluations, stored_digests
+from orchestrion._store import RunReader
+from orchestrion._store.evaluations import read_evaluation
+
+
+def stored_config(store: RunReader) -> dict[str, Any]:
+    """Return the resolved config of a run as plain data."""
+    return deepcopy(_parsed(store.config_text))
+
+
+@lru_cache(maxsize=32)
+def _parsed(text: str) -> dict[str, Any]:
+    from ruamel.yaml import YAML
+
+    config: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
+    return config
+
+
+def stored_report(
+    store: RunReader, evaluations: Mapping[str, Mapping[str, Any]] | None = None
+) -> Report | None:
+    """Return the report on the evaluations that a run has stored; None if it has none.
+
+    Args:
+        store: the run.
+        evaluations: as `load_evaluations` returns them, for callers that have them already.
+    """
+    evaluations = store.load_evaluations() if evaluations is None else evaluations
+    if not evaluations:
+        return None
+    config = stored_config(store)
+    settings = config["evaluation"]
+    return of_evaluations(evaluations, settings["split"], settings["seeds"], config["seed"])
+
+
+def stored_results(store: RunReader) -> dict[str, Judged]:
+    """Return the results of a run to compare with others, by contender, its own team first."""
+    evaluations, config = store.load_evaluations(), stored_config(store)
+    report = {
+        "outcomes": {name: stored["outcomes"] for name, stored in evaluations.items()},
+        "digests": stored_digests(evaluations),
+        **{name: config["evaluation"][name] for name in ("split", "seeds")},
+    }
+    return _judged(report, store.directory.name, config["task"])
+
+
+def results_of_file(path: Path) -> dict[str, Judged]:
+    """Return the results in a file of an evaluation, by contender.
+
+    Raises:
+        StoreError: it is none, or is not what was written.
+    """
+    document = read_evaluation(path)
+    return _judged(document["report"], str(path), document.get("task"))
+
+
+def _judged(report: Mapping[str, Any], title: str, task: Any) -> dict[str, Judged]:
+    title, digests = f"{title} ({report['split']})", report.get("digests", {})
+    return {
+        contender: Judged(title, outcomes, report["seeds"], digests, task)
+        for contender, outcomes in report["outcomes"].items()
+    }

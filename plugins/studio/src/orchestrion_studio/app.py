@@ -1,0 +1,112 @@
+"""The application: every page as HTML and as JSON, live news, and the studio's own files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from attrs import evolve
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from orchestrion import OrchestrionError, UsageError
+from orchestrion_studio import compare, episode, episodes, learned, run, runs
+from orchestrion_studio.episode_text import whole_text
+from orchestrion_studio.live import live_news
+from orchestrion_studio.openapi import openapi_document
+from orchestrion_studio.page import HERE, Data, NotFoundError, Page, Query, render
+from orchestrion_studio.security import Secured
+
+__all__ = ["PAGES", "create_app"]
+
+THEMES = (
+    runs,
+    run,
+    episodes,
+    episode,
+    learned,
+    compare,
+)
+PAGES: tuple[Page, ...] = tuple(page for theme in THEMES for page in theme.PAGES)
+
+
+def create_app(folder: Path, *, token: str | None) -> Starlette:
+    """Return the application that shows the runs below a folder.
+
+    Args:
+        folder: below which all runs are, or a run; read, never written to.
+        token: who has it is let in; None lets in whoever comes by a loopback address.
+    """
+    folder = folder.absolute()
+    site = Query(folder.parent if (folder / "run.db").is_file() else folder)
+    routes: list[BaseRoute] = [
+        Route("/", lambda request: RedirectResponse("/runs")),
+        Route("/api", lambda request: RedirectResponse("/api/openapi.json")),
+        Route("/api/openapi.json", lambda request: JSONResponse(openapi_document(PAGES))),
+        Route("/live/{run:path}", live_news(site)),
+        Route("/text/{run:path}", whole_text(site)),
+        Mount("/static", StaticFiles(directory=HERE / "static")),
+    ]
+    # A name of a run may have slashes, so that the longest path comes first.
+    for page in sorted(PAGES, key=lambda page: -len(page.path)):
+        path = page.path.replace("{run}", "{run:path}")
+        routes.append(Route(f"/api{path}", _endpoint(page, site, _as_json)))
+        routes.append(Route(path, _endpoint(page, site, _as_html)))
+    layers = [Middleware(Secured, token=token), Middleware(GZipMiddleware, minimum_size=2000)]
+    return Starlette(routes=routes, middleware=layers, exception_handlers={404: _no_such_page})
+
+
+Show = Callable[[Page, Query, Data], Response]
+
+
+def _endpoint(page: Page, site: Query, show: Show) -> Callable[[Request], Response]:
+    def answer(request: Request) -> Response:  # in a thread: reading a run blocks
+        pairs = request.query_params
+        values = {name: pairs.getlist(name) for name in pairs}
+        query = evolve(site, run=request.path_params.get("run", ""), values=values)
+        try:
+            return show(page, query, _data(page, query))
+        except NotFoundError as error:
+            return _error(request, 404, str(error))
+        except UsageError as error:
+            return _error(request, 400, str(error))
+        except OrchestrionError as error:
+            return _error(request, 500, str(error))
+        # What a damaged run holds may break any of the code that reads it.
+        except Exception as error:
+            text = f"the page could not be made: {type(error).__name__}: {error}"
+            return _error(request, 500, text)
+
+    return answer
+
+
+def _data(page: Page, query: Query) -> Data:
+    if "{run}" not in page.path:
+        return page.data(query, None)
+    with query.open(query.run) as reader:
+        return page.data(query, reader)
+
+
+def _as_html(page: Page, query: Query, data: Data) -> Response:
+    return HTMLResponse(render(page, data, query=query, static=False))
+
+
+def _as_json(page: Page, query: Query, data: Data) -> Response:
+    return JSONResponse(data)
+
+
+def _error(request: Request, status: int, text: str) -> Response:
+    if request.url.path.startswith("/api/"):
+        return JSONResponse({"error": text}, status)
+    page = Page("", "error.html", lambda query, reader: {}, "An error")
+    data = {"status": status, "text": text}
+    return HTMLResponse(render(page, data, query=Query(Path()), static=False), status)
+
+
+async def _no_such_page(request: Request, error: Exception) -> Response:
+    return _error(request, 404, f"there is no page {request.url.path}")

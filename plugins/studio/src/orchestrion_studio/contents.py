@@ -1,0 +1,130 @@
+"""Shows what agents wrote, as HTML that cannot do anything: no link, no image, no script.
+
+Characters that are not seen, or that turn text around, are shown by their code, as the command
+line does. Colours come from the style sheet, by class.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+__all__ = ["contents", "highlighted", "pretty", "printable", "unified_diff", "visible"]
+
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_LEXERS = ("python", "diff", "json", "yaml", "bash", "sql", "javascript", "html", "c", "rust")
+
+
+def visible(text: str) -> str:
+    """Return text with its unseen characters shown by their codes; tabs and line ends stay."""
+    return _UNSEEN.sub(_code_of, text.replace("\r\n", "\n"))
+
+
+def _code_of(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def printable(data: Any) -> Any:
+    """Return data that JSON and HTML can carry: no NaN, and no halves of characters."""
+    if isinstance(data, str):
+        return data if data.isascii() else data.encode(errors="backslashreplace").decode()
+    if isinstance(data, float):
+        return data if abs(data) < float("inf") else None
+    if isinstance(data, dict):
+        return {printable(key): printable(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [printable(item) for item in data]
+    return data
+
+
+def pretty(data: Any, most: int | None = None) -> str:
+    """Return data as JSON with indents; without them where it is too deep for that.
+
+    Args:
+        data: plain data, mappings and lists that cannot be changed included.
+        most: stop soon after so many characters.
+    """
+    try:
+        pieces, size = [], 0
+        for piece in json.JSONEncoder(ensure_ascii=False, indent=2, default=_plain).iterencode(
+            data
+        ):
+            pieces.append(piece)
+            size += len(piece)
+            if most is not None and size > most:
+                break
+        return "".join(pieces)
+    except RecursionError:
+        pass
+    try:
+        return json.dumps(data, ensure_ascii=False, default=_plain)
+    except RecursionError:
+        return "(nested too deeply to be shown)"
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if hasattr(value, "keys") else list(value)
+
+
+def unified_diff(old: str, new: str) -> str:
+    """Return the lines that changed, with three unchanged ones around them; "" if none did."""
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=3)
+    return "\n".join(list(lines)[2:])
+
+
+def contents(shown: dict[str, Any]) -> Markup:
+    """Return a shown text (see `episode.Showing`) as HTML, in the form that it names."""
+    text, form = shown["text"], shown["form"]
+    if form == "markdown":
+        return Markup('<div class="md" dir="auto">{}</div>').format(
+            Markup(_markdown().render(visible(text)))
+        )
+    if form in _LEXERS:
+        return highlighted(text, form)
+    return Markup('<pre class="text" dir="auto">{}</pre>').format(visible(text))
+
+
+def highlighted(text: str, language: str) -> Markup:
+    """Return code as HTML, coloured by classes."""
+    return Markup('<pre class="code" tabindex="0" data-language="{}"><code>{}</code></pre>').format(
+        language, Markup(_coloured(visible(text), language))
+    )
+
+
+def _coloured(text: str, language: str, attributes: str = "") -> str:
+    from pygments import highlight
+    from pygments.formatters.html import HtmlFormatter
+    from pygments.lexers import get_lexer_by_name
+
+    if language not in _LEXERS or len(text) > 20_000:
+        return str(Markup.escape(text))
+    # A line that never ends is what patterns are slow on.
+    if max(map(len, text.split("\n"))) > 2000:
+        return str(Markup.escape(text))
+    coloured: str = highlight(
+        text, get_lexer_by_name(language), HtmlFormatter(nowrap=True, classprefix="t-")
+    )
+    return coloured
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    reader = MarkdownIt(
+        "commonmark", {"html": False, "breaks": True, "highlight": _coloured}
+    ).enable("table")
+    # Addresses are shown as they were written: what an agent wrote leads nowhere.
+    return reader.disable(["link", "image", "autolink", "reference", "html_inline", "html_block"])

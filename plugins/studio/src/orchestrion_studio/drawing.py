@@ -1,0 +1,384 @@
+"""Draws plots as SVG, each with the table of its figures, for pages and reports alike.
+
+A plot is plain data, so that the JSON of a page holds it too. Colours come from the style sheet,
+by class; nothing has an inline style. On a page, studio.js replaces the curves of a
+`figure[data-plot]` by ones that can be zoomed and read under the pointer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from orchestrion_studio.wording import figure as figure_text
+
+__all__ = ["bar", "curves", "data_table", "forest", "plot_of", "series_of", "sparkline", "topology"]
+
+WIDTH, HEIGHT = 640, 240
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 38
+POINTS = 240
+"""Points that are drawn of a curve; of a longer one, means of neighbours."""
+ROWS = 80
+"""Rows of a plot's table; of a longer one, rows at equal distances."""
+
+Number = float | None
+Plot = dict[str, Any]
+
+
+def series_of(
+    name: str,
+    x: Sequence[Number],
+    y: Sequence[Number],
+    *,
+    low: Sequence[Number] | None = None,
+    high: Sequence[Number] | None = None,
+    style: str = "line",
+) -> dict[str, Any]:
+    """Return a series of a plot, as plain data.
+
+    Args:
+        name: in the legend and at the head of the table's column.
+        x: positions.
+        y: values; None where there is none.
+        low: lower ends of intervals around the values.
+        high: upper ends.
+        style: "line"; "faint", e.g. raw values behind smoothed ones; "points"; or "rule", a
+            horizontal line at the first value, e.g. a limit.
+    """
+    series = {"name": name, "x": list(x), "y": [_finite(value) for value in y], "style": style}
+    if low is not None and high is not None:
+        series |= {"low": [_finite(v) for v in low], "high": [_finite(v) for v in high]}
+    return series
+
+
+def plot_of(
+    title: str, x: str, y: str, series: Sequence[Mapping[str, Any]], *, id: str = ""
+) -> Plot:
+    """Return a plot, as plain data; `x` and `y` are names of axes with their units."""
+    return {
+        "id": id or title.lower().replace(" ", "-"),
+        "title": title,
+        "x": x,
+        "y": y,
+        "series": list(series),
+    }
+
+
+def _finite(value: Number) -> Number:
+    """Return a number that can be drawn; None for what is infinite or all but that."""
+    if value is None or not abs(value) < 1e100:
+        return None
+    return value if abs(value) > 1e-100 else 0.0
+
+
+def curves(plot: Plot) -> Markup:
+    """Return a plot of curves and points over one axis, with its legend and its table."""
+    drawn = [_thinned(series) for series in plot["series"]]
+    data = json.dumps({**plot, "series": drawn})
+    return Markup(
+        '<figure class="plot" id="plot-{}" data-plot="{}"><figcaption>{}</figcaption>{}'
+        '<div class="canvas">{}</div>{}</figure>'
+    ).format(plot["id"], data, plot["title"], _legend(drawn), _svg(plot, drawn), _table_of(plot))
+
+
+def _thinned(series: Mapping[str, Any]) -> dict[str, Any]:
+    size = len(series["x"])
+    step = math.ceil(size / POINTS)
+    if step <= 1 or series["style"] in ("points", "rule"):
+        return {**series, "y": [_rounded(y) for y in series["y"]]}
+    starts = range(0, size, step)
+    return {
+        **series,
+        "x": [series["x"][start] for start in starts],
+        "y": [_rounded(_mean(series["y"][start : start + step])) for start in starts],
+    }
+
+
+def _rounded(value: Number) -> Number:
+    return None if value is None else float(f"{value:.6g}")
+
+
+def _mean(values: Sequence[Number]) -> Number:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _legend(drawn: Sequence[Mapping[str, Any]]) -> Markup:
+    if len(drawn) < 2:
+        return Markup("")
+    items = (
+        Markup('<li class="c{}"><i class="{}"></i>{}</li>').format(
+            colour(drawn, number), series["style"], series["name"]
+        )
+        for number, series in enumerate(drawn)
+    )
+    return Markup('<ul class="legend">{}</ul>').format(Markup("").join(items))
+
+
+def colour(drawn: Sequence[Mapping[str, Any]], number: int) -> int:
+    """Return the colour of a series; a faint one has that of the line it belongs to."""
+    return len([series for series in drawn[:number] if series["style"] != "faint"]) % 8
+
+
+def _svg(plot: Plot, drawn: Sequence[Mapping[str, Any]]) -> Markup:
+    xs = [x for series in drawn for x in series["x"] if x is not None]
+    names = ("y", "low", "high")
+    ys = [v for series in drawn for name in names for v in series.get(name, ()) if v is not None]
+    if not xs or not ys:
+        return Markup('<p class="empty">nothing to draw yet</p>')
+    across, up = Scale(xs, LEFT, WIDTH - RIGHT), Scale(ys, HEIGHT - BOTTOM, TOP)
+    parts = [_axes(across, up, plot["x"], plot["y"])]
+    for number, series in enumerate(drawn):
+        parts.append(_curve(series, across, up, f"c{colour(drawn, number)}"))
+    label = f"{plot['title']}: {plot['y']} over {plot['x']}; the table below has the figures"
+    return Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        WIDTH, HEIGHT, label, Markup("").join(parts)
+    )
+
+
+class Scale:
+    """Maps values to positions, with room around them, and knows round values between them."""
+
+    def __init__(self, values: Iterable[float], start: float, end: float) -> None:
+        known = list(values)
+        low, high = min(known), max(known)
+        if high - low <= 1e-9 * max(abs(low), abs(high)):
+            low, high = low - (abs(low) / 2 or 0.5), high + (abs(high) / 2 or 0.5)
+        self.low, self.high = low, high
+        self._start, self._factor = start, (end - start) / (high - low)
+
+    def __call__(self, value: float) -> float:
+        """Return the position of a value."""
+        return round(self._start + (value - self.low) * self._factor, 1)
+
+    def ticks(self, about: int) -> list[float]:
+        """Return round values, roughly so many."""
+        step = 10.0 ** math.floor(math.log10((self.high - self.low) / about))
+        for factor in (2.0, 2.5, 2.0):
+            if (self.high - self.low) / step > about * 1.5:
+                step *= factor
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
+        return [round(number * step, 12) for number in range(first, last + 1)]
+
+
+def _axes(across: Scale, up: Scale, x: str, y: str) -> Markup:
+    parts = []
+    for value in up.ticks(4):
+        at = up(value)
+        parts.append(
+            Markup('<path class="grid" d="M{} {}H{}"/><text x="{}" y="{}" class="end">{}</text>')
+            .format(LEFT, at, WIDTH - RIGHT, LEFT - 6, at + 4, figure_text(value))
+        )  # fmt: skip
+    for value in across.ticks(8):
+        parts.append(
+            Markup('<text x="{}" y="{}" class="middle">{}</text>').format(
+                across(value), HEIGHT - BOTTOM + 16, figure_text(value)
+            )
+        )
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    return Markup(
+        '<g class="axes">{}<path class="axis" d="M{} {}H{}"/>'
+        '<text x="{}" y="{}" class="name end">{}</text>'
+        '<text transform="translate(12 {}) rotate(-90)" class="name middle">{}</text></g>'
+    ).format(
+        Markup("").join(parts),
+        *(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT),
+        *(WIDTH - RIGHT, HEIGHT - 6, x),
+        *(middle, y),
+    )
+
+
+def _curve(series: Mapping[str, Any], across: Scale, up: Scale, name: str) -> Markup:
+    if series["style"] == "rule":
+        value = next((v for v in series["y"] if v is not None), None)
+        if value is None:
+            return Markup("")
+        return Markup('<path class="rule {}" d="M{} {}H{}"/>').format(
+            name, LEFT, up(value), WIDTH - RIGHT
+        )
+    points = [
+        (across(x), None if y is None else up(y))
+        for x, y in zip(series["x"], series["y"], strict=True)
+        if x is not None
+    ]
+    known = [(x, y) for x, y in points if y is not None]
+    parts = []
+    for x, low, high in zip(
+        series["x"], series.get("low", ()), series.get("high", ()), strict=False
+    ):
+        if low is not None and high is not None:
+            parts.append(f"M{across(x)} {up(low)}V{up(high)}")
+    whisker = Markup('<path class="whisker {}" d="{}"/>').format(name, "".join(parts))
+    if series["style"] == "points" or len(known) == 1:
+        dots = (
+            Markup('<circle class="{}" cx="{}" cy="{}" r="3"/>').format(name, *p) for p in known
+        )
+        return (whisker if parts else Markup("")) + Markup("").join(dots)
+    path, pen = [], "M"
+    for x, y in points:
+        if y is None:
+            pen = "M"
+            continue
+        path.append(f"{pen}{x} {y}")
+        pen = "L"
+    return (whisker if parts else Markup("")) + Markup('<path class="line {} {}" d="{}"/>').format(
+        name, series["style"], "".join(path)
+    )
+
+
+def _table_of(plot: Plot) -> Markup:
+    """Return the figures of a plot, folded away."""
+    columns: dict[float, list[str]] = {}
+    heads, shown = [plot["x"]], plot["series"]
+    for number, series in enumerate(shown):
+        heads.append(series["name"])
+        lows, highs = series.get("low"), series.get("high")
+        for place, (x, y) in enumerate(zip(series["x"], series["y"], strict=True)):
+            text = figure_text(y, 4)
+            if lows and highs and lows[place] is not None:
+                text += f" [{figure_text(lows[place], 4)}, {figure_text(highs[place], 4)}]"
+            columns.setdefault(x, [""] * len(shown))[number] = text
+    rows = [[figure_text(x), *columns[x]] for x in sorted(columns)]
+    step = math.ceil(len(rows) / ROWS) or 1
+    note = f"every {step}th row of {len(rows)}" if step > 1 else ""
+    return data_table(heads, rows[::step], f"Table: {plot['title']}", note)
+
+
+def data_table(
+    heads: Sequence[str], rows: Sequence[Sequence[Any]], summary: str, note: str = ""
+) -> Markup:
+    """Return a table that is folded away behind its summary."""
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in heads)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
+    )
+    below = f"<p>{escape(note)}</p>" if note else ""
+    return Markup(
+        f'<details class="figures"><summary>{escape(summary)}</summary><div class="scroll" '
+        f'tabindex="0" role="region" aria-label="{escape(summary)}"><table><thead><tr>{head}</tr>'
+        f"</thead><tbody>{body}</tbody></table>{below}</div></details>"
+    )
+
+
+def forest(rows: Sequence[Mapping[str, Any]], axis: str) -> Markup:
+    """Return a forest plot: a row each with its mean and interval, and a line at 0.
+
+    Args:
+        rows: with `name`, `mean`, `low`, `high`; None where nothing is known.
+        axis: name and unit of the values.
+    """
+    known = [row for row in rows if row["mean"] is not None]
+    if not known:
+        return Markup("")
+    values = [row[name] for row in known for name in ("low", "high") if row[name] is not None]
+    across = Scale([0.0, *(row["mean"] for row in known), *values], 170, WIDTH - 110)
+    height = 26 * len(known) + 44
+    parts = [
+        Markup('<path class="zero" d="M{} 4V{}"/>').format(across(0.0), height - 38),
+    ]
+    for value in across.ticks(5):
+        parts.append(
+            Markup('<text class="middle" x="{}" y="{}">{}</text>').format(
+                across(value), height - 22, figure_text(value)
+            )
+        )
+    for number, row in enumerate(known):
+        y = 18 + 26 * number
+        low = row["mean"] if row["low"] is None else row["low"]
+        high = row["mean"] if row["high"] is None else row["high"]
+        kind = "better" if low > 0 else "worse" if high < 0 else "level"
+        parts.append(
+            Markup(
+                '<g class="{}"><text x="0" y="{}">{}</text><path class="whisker" d="M{} {}H{}"/>'
+                '<circle cx="{}" cy="{}" r="4"/><text class="end" x="{}" y="{}">{}</text></g>'
+            ).format(
+                *(kind, y + 4, _short(row["name"], 24)),
+                *(across(low), y, across(high)),
+                *(across(row["mean"]), y),
+                *(WIDTH, y + 4, f"{row['mean']:+.3f}"),
+            )
+        )
+    return Markup(
+        '<div class="scroll" tabindex="0" role="region" aria-label="Forest plot">'
+        '<svg class="forest" viewBox="0 0 {} {}" role="img" aria-label="{}">{}'
+        '<text class="name middle" x="{}" y="{}">{}</text></svg></div>'
+    ).format(
+        *(WIDTH, height, f"Forest plot: {axis}; the table has the figures"),
+        Markup("").join(parts),
+        *(across((across.low + across.high) / 2), height - 4, axis),
+    )
+
+
+def _short(text: str, size: int) -> str:
+    return text if len(text) <= size else f"{text[: size - 1]}…"
+
+
+def sparkline(values: Sequence[Number], name: str) -> Markup:
+    """Return a small curve without axes; the name says what it shows."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return Markup("")
+    across, up = Scale([0, len(known) - 1], 1, 99), Scale(known, 21, 3)
+    path = "L".join(f"{across(number)} {up(value)}" for number, value in enumerate(known))
+    label = f"{name}: from {figure_text(known[0])} to {figure_text(known[-1])}"
+    return Markup(
+        '<svg class="spark" viewBox="0 0 100 24" role="img" aria-label="{}">'
+        '<path class="line" d="M{}"/></svg>'
+    ).format(label, path)
+
+
+def bar(share: Number, name: str) -> Markup:
+    """Return a bar that is filled to a share of its length."""
+    width = round(100 * min(max(share or 0.0, 0.0), 1.0), 1)
+    return Markup(
+        '<svg class="bar" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" '
+        'aria-label="{}"><rect class="rest" width="100" height="6"/>'
+        '<rect class="part" width="{}" height="6"/></svg>'
+    ).format(escape(name), width)
+
+
+def topology(graph: Mapping[str, Any]) -> Markup:
+    """Return who follows whom at the last of its steps; studio.js adds a slider over all steps."""
+    step = graph["steps"][-1]
+    places = {
+        node["name"]: (60 + node["x"] * (WIDTH - 120), 24 + node["y"] * 232)
+        for node in graph["nodes"]
+    }
+    most = max(edge["share"] for edge in step["edges"])
+    parts = [
+        _edge(places[edge["from"]], places[edge["to"]], edge["share"] / most)
+        for edge in reversed(step["edges"])
+    ]
+    for name, (x, y) in places.items():
+        ends = " ends" if name.startswith("(") else ""
+        parts.append(
+            Markup(
+                '<circle class="node{}" cx="{:.1f}" cy="{:.1f}" r="9"/>'
+                '<text class="middle" x="{:.1f}" y="{:.1f}">{}</text>'
+            ).format(ends, x, y, x, y - 14 if y < 150 else y + 22, _short(name, 22))
+        )
+    label = f"Who follows whom in iteration {step['iteration']}; the table has the figures"
+    return Markup('<svg viewBox="0 0 {} 290" role="img" aria-label="{}">{}</svg>').format(
+        WIDTH, label, Markup("").join(parts)
+    )
+
+
+def _edge(start: tuple[float, float], end: tuple[float, float], weight: float) -> Markup:
+    """Return a bent line: there and back are two lines; who follows himself has a loop."""
+    (x, y), (to_x, to_y) = start, end
+    if start == end:
+        path = f"M{x - 5:.1f} {y + 7:.1f}C{x - 26:.1f} {y + 40:.1f} {x + 26:.1f} {y + 40:.1f} "
+        path += f"{x + 5:.1f} {y + 7:.1f}"
+    else:
+        bend = 0.12
+        middle_x = (x + to_x) / 2 - bend * (to_y - y)
+        middle_y = (y + to_y) / 2 + bend * (to_x - x)
+        path = f"M{x:.1f} {y:.1f}Q{middle_x:.1f} {middle_y:.1f} {to_x:.1f} {to_y:.1f}"
+    return Markup('<path class="edge" d="{}" stroke-width="{:.1f}"/>').format(
+        path, 0.4 + 6 * weight
+    )

@@ -1,0 +1,128 @@
+"""The page of a run's episodes: a table with filters, a page at a time from the database."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from attrs import asdict
+
+from orchestrion import Status
+from orchestrion.runs import EpisodeFilter, EpisodeOrder, EpisodePage, EpisodeRow, RunReader
+from orchestrion_studio.contents import printable
+from orchestrion_studio.page import Data, Page, Query
+
+__all__ = ["FILTERS", "PAGES", "filter_of", "link_values", "page_of", "place_in"]
+
+FILTERS = {
+    "source": "`train`, or the name of an evaluation",
+    "status": "how the episode ended",
+    "solved": "`yes` or `no`",
+    "agent": "the name of an agent that has a turn in it",
+    "problem": "part of the problem's id or category",
+    "stage": "number of the stage, from 0",
+    "iteration": "number of the iteration, from 0",
+    "from": "the smallest reward",
+    "to": "the largest reward",
+    "text": "part of the content or of the error of a turn",
+    "order": "`number`, `reward`, `cost` or `turns`",
+    "direction": "`down` (default) or `up`",
+}
+_LIMIT = 50
+_SOLVED = {"yes": True, "no": False}
+
+
+def filter_of(query: Query) -> EpisodeFilter:
+    """Return the filter that an address describes."""
+    return EpisodeFilter(
+        source=query.text("source") or None,
+        stage=_whole(query, "stage"),
+        iteration=_whole(query, "iteration"),
+        status=query.text("status") or None,
+        success=_SOLVED.get(query.text("solved")),
+        problem=query.text("problem"),
+        reward_from=query.real("from"),
+        reward_to=query.real("to"),
+        agent=query.text("agent"),
+        text=query.text("text"),
+    )
+
+
+def _whole(query: Query, name: str) -> int | None:
+    value = query.number(name, -1)
+    return None if value < 0 else value
+
+
+def _order(query: Query) -> tuple[EpisodeOrder, bool]:
+    order: Any = query.text("order", "number")
+    known: EpisodeOrder = order if order in get_args(EpisodeOrder) else "number"
+    return known, query.text("direction") != "up"
+
+
+def page_of(query: Query, reader: RunReader, **arguments: Any) -> EpisodePage:
+    """Return a page of the episodes that an address describes."""
+    order, descending = _order(query)
+    return reader.episode_page(filter_of(query), order=order, descending=descending, **arguments)
+
+
+def place_in(query: Query, row: EpisodeRow) -> str:
+    """Return where a row stands in the list, as `EpisodePage.after` says it."""
+    order, descending = _order(query)
+    value = getattr(row, order)
+    missing = "-inf" if descending else "inf"
+    return f"{missing if value is None else repr(value)},{row.number}"
+
+
+def link_values(query: Query) -> dict[str, str]:
+    """Return the parameters that describe the list, for links that keep it; "" for missing ones."""
+    return {name: query.text(name) for name in FILTERS}
+
+
+def episodes_data(query: Query, reader: RunReader | None) -> Data:
+    """Return a page of a run's episodes, and what its filters offer."""
+    assert reader is not None
+    order, descending = _order(query)
+    page = page_of(
+        query,
+        reader,
+        limit=_LIMIT,
+        after=query.text("after") or None,
+        before=query.text("before") or None,
+    )
+    wanted = filter_of(query)
+    agents = dict.fromkeys(name for i in reader.iterations() for name in i.agents)
+    rows = [{**asdict(row), "at": place_in(query, row)} for row in page.rows]
+    data = {
+        "run": query.run,
+        "filters": link_values(query),
+        "order": order,
+        "descending": descending,
+        "rows": rows,
+        "candidates": page.candidates,
+        "looked": page.looked,
+        "reads": wanted.reads,
+        "after": page.after,
+        "before": page.before,
+        "offers": {
+            "source": ["train", *reader.evaluation_names()],
+            "status": [str(status) for status in Status],
+            "agent": sorted(agents),
+        },
+        "kept": reader.retention,
+    }
+    plain: Data = printable(data)
+    return plain
+
+
+PAGES = [
+    Page(
+        "/episodes/{run}",
+        "episodes.html",
+        episodes_data,
+        "Episodes of a run, a page at a time",
+        {
+            **FILTERS,
+            "after": "`after` of the page before",
+            "before": "`before` of the page after",
+        },
+    )
+]

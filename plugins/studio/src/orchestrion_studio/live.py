@@ -1,0 +1,61 @@
+"""Server-sent events: says that a run has news, as long as somebody looks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from orchestrion import OrchestrionError
+from orchestrion.runs import RunReader
+from orchestrion_studio.page import Query
+
+__all__ = ["live_news"]
+
+SECONDS = 2.0
+"""Between two looks at a run's file."""
+SILENCE = 15.0
+"""After so many seconds without news a comment is sent, so that a client that left is noticed."""
+
+
+def live_news(site: Query) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint that sends an event `changed` whenever a run was written to.
+
+    Its data is the run's status. A run that has ended sends `ended`, and the browser closes.
+    """
+
+    async def answer(request: Request) -> Response:
+        try:
+            directory = site.directory(request.path_params["run"])
+            # Of its own: whether another connection wrote is known to each connection.
+            reader = await run_in_threadpool(RunReader, directory)
+        except OrchestrionError as error:
+            return PlainTextResponse(f"{error}\n", 404)
+        return StreamingResponse(_news(reader), media_type="text/event-stream")
+
+    return answer
+
+
+async def _news(reader: RunReader) -> AsyncIterator[str]:
+    known, silent = await run_in_threadpool(_state, reader), 0.0
+    yield f"retry: 3000\nevent: status\ndata: {known[1]}\n\n"
+    try:
+        while known[1] == "running":
+            await asyncio.sleep(SECONDS)
+            state = await run_in_threadpool(_state, reader)
+            if state != known:
+                known, silent = state, 0.0
+                yield f"event: changed\ndata: {known[1]}\n\n"
+            elif (silent := silent + SECONDS) >= SILENCE:
+                silent = 0.0
+                yield ": still here\n\n"
+        yield f"event: ended\ndata: {known[1]}\n\n"
+    finally:
+        reader.close()
+
+
+def _state(reader: RunReader) -> tuple[int, str]:
+    return reader.data_version(), reader.status

@@ -1,0 +1,169 @@
+"""What a page is: a function that gives plain data, and a template that shows them.
+
+The same data are rendered at the page's path, given as JSON below `/api`, and written into reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from attrs import field, frozen
+
+from orchestrion import OrchestrionError
+from orchestrion.runs import RunReader
+from orchestrion_studio.readers import Readers
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["Data", "NotFoundError", "Page", "Query", "page_address", "render", "warm"]
+
+HERE = Path(__file__).parent
+Data = dict[str, Any]
+"""What `json.dumps(..., allow_nan=False)` takes: None in place of NaN."""
+RUN_PAGES = (
+    ("/run/{run}", "Run"),
+    ("/episodes/{run}", "Episodes"),
+    ("/learned/{run}", "Learned"),
+)
+"""The tabs of a run: the path of a page and its text. A page that joins adds its line here."""
+
+
+class NotFoundError(OrchestrionError):
+    """What a page was asked for does not exist."""
+
+
+@frozen
+class Query:
+    """What a page is asked for.
+
+    Args:
+        folder: below which all runs are.
+        run: the name of the run that the path names: its folder, relative to `folder`.
+        values: the parameters of the address.
+        readers: runs that are open already.
+    """
+
+    folder: Path
+    run: str = ""
+    values: Mapping[str, Sequence[str]] = field(factory=dict)
+    readers: Readers = field(factory=Readers)
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a parameter, or the default if it is not given."""
+        return self.texts(name)[-1] if self.texts(name) else default
+
+    def texts(self, name: str) -> list[str]:
+        """Return all values of a parameter that may be given several times."""
+        return [value for value in self.values.get(name, ()) if value]
+
+    def number(self, name: str, default: int, low: int = 0, high: int = 10**9) -> int:
+        """Return a parameter as a number within limits; the default if it is none."""
+        try:
+            return min(max(int(self.text(name)), low), high)
+        except ValueError:
+            return default
+
+    def real(self, name: str) -> float | None:
+        """Return a parameter as a real number; None if it is none."""
+        try:
+            value = float(self.text(name))
+        except ValueError:
+            return None
+        return value if abs(value) < float("inf") else None
+
+    def directory(self, run: str) -> Path:
+        """Return the folder of a run below the folder.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+        directory = self.folder / run
+        inside = not any(part in ("", ".", "..") for part in run.split("/"))
+        if not inside or "\0" in run or not (directory / "run.db").is_file():
+            raise NotFoundError(f"there is no run {run!r} below {self.folder.name}")
+        return directory
+
+    def open(self, run: str) -> AbstractContextManager[RunReader]:
+        """Lend a run below the folder, open for reading, to a `with` block.
+
+        Raises:
+            NotFoundError: there is none of this name.
+            StoreError: it cannot be read.
+        """
+        return self.readers.lend(self.directory(run))
+
+
+@frozen
+class Page:
+    """A page.
+
+    Args:
+        path: of the address; `{run}` stands for the name of a run, which may contain slashes.
+        template: a file in `templates`; sees the data by their names.
+        data: returns what the page shows. Gets the query, and the run that the path names, open
+            for reading; None where the path names none.
+        title: says what the page shows, in a sentence, for the API's documentation.
+        parameters: of the address, by name, with their meaning.
+    """
+
+    path: str
+    template: str
+    data: Callable[[Query, RunReader | None], Data]
+    title: str
+    parameters: Mapping[str, str] = field(factory=dict)
+
+
+def page_address(path: str, run: str = "", /, **values: Any) -> str:
+    """Return the address of a page: quoted, without parameters that are None or empty."""
+    given = {name: value for name, value in values.items() if value not in (None, "", [])}
+    address = path.replace("{run}", quote(run))
+    return f"{address}?{urlencode(given, doseq=True)}" if given else address
+
+
+def render(page: Page, data: Data, **context: Any) -> str:
+    """Return a page as HTML; whatever data contain is escaped.
+
+    Args:
+        page: whose template is used.
+        data: what `page.data` returned.
+        context: further names for the template; `static` is true in a report, where nothing is
+            loaded and links to other pages lead nowhere.
+    """
+    return _environment().get_template(page.template).render(page=page, **context, **data)
+
+
+def warm() -> None:
+    """Compile all templates, so that the first visitor does not wait for that."""
+    for name in _environment().list_templates():
+        _environment().get_template(name)
+
+
+@cache
+def _environment() -> Environment:
+    """Return the templates, with what all of them may call."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from orchestrion_studio import contents, drawing, pictures, wording
+
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(
+        {name: getattr(source, name) for source in (drawing, pictures) for name in source.__all__},
+        address=page_address,
+        draw_topology=drawing.topology,
+        run_pages=RUN_PAGES,
+    )
+    environment.filters.update({name: getattr(wording, name) for name in wording.__all__})
+    environment.filters.update({name: getattr(contents, name) for name in contents.__all__})
+    return environment

@@ -1,0 +1,74 @@
+"""Runs that are kept open between requests: what a reader has looked up once it need not again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from attrs import define
+
+from orchestrion.runs import RunReader
+
+__all__ = ["Readers"]
+
+IDLE = 4
+"""Runs that stay open while nobody reads them."""
+
+
+@define
+class _Open:
+    reader: RunReader
+    place: tuple[int, int]
+    users: int = 0
+
+
+class Readers:
+    """Lends open runs; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[Path, _Open] = {}
+
+    @contextmanager
+    def lend(self, directory: Path) -> Iterator[RunReader]:
+        """Open a run, or take it as it is open; it may stay open afterwards.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        entry = self._take(directory)
+        try:
+            yield entry.reader
+        finally:
+            with self._lock:
+                entry.users -= 1
+                if self._open.get(directory) is not entry and not entry.users:
+                    entry.reader.close()
+                self._close_idle()
+
+    def _take(self, directory: Path) -> _Open:
+        facts = (directory / "run.db").stat()
+        place = facts.st_dev, facts.st_ino
+        with self._lock:
+            entry = self._open.pop(directory, None)
+            if entry is not None and entry.place != place:  # another run took its name
+                if not entry.users:
+                    entry.reader.close()
+                entry = None
+            entry = entry or _Open(RunReader(directory), place)
+            entry.users += 1
+            self._open[directory] = entry  # as the one that was used last
+            return entry
+
+    def _close_idle(self) -> None:
+        idle = [path for path, entry in self._open.items() if not entry.users]
+        for path in idle[: max(0, len(idle) - IDLE)]:
+            self._open.pop(path).reader.close()
+
+    def close(self) -> None:
+        """Close all runs that nobody reads."""
+        with self._lock:
+            for path in [path for path, entry in self._open.items() if not entry.users]:
+                self._open.pop(path).reader.close()

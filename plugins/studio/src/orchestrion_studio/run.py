@@ -1,0 +1,251 @@
+"""The page of a run: what it learned, how sure that is, what it spent, and who worked."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import unified_diff
+from typing import Any
+
+from orchestrion.runs import Iteration, RunReader
+from orchestrion_studio.catalogue import catalogue_of
+from orchestrion_studio.drawing import plot_of, series_of
+from orchestrion_studio.evaluation import config_of, judged
+from orchestrion_studio.page import Data, Page, Query
+from orchestrion_studio.panels import panels_of
+from orchestrion_studio.runs import progress_of
+from orchestrion_studio.spending import spending_of
+from orchestrion_studio.topology import topology_of
+
+__all__ = ["PAGES"]
+
+FIRST = {
+    "reward": ("Reward", "reward, mean of an episode"),
+    "success": ("Solved", "share of episodes"),
+    "cost": ("Cost", "cost of an episode, own unit"),
+    "entropy": ("Entropy", "entropy of decisions"),
+}
+"""Metrics that every run shows at once, with the names of their plots and axes."""
+COUNTED = ("episodes", "missing")
+"""Metrics that are told in words, and shares of agents, have no curve of their own."""
+SMOOTH = 0.8
+"""Weight of what came before in a smoothed curve, where nothing else is asked for."""
+EVENTS = 200
+SERIES = 12
+"""Agents that are drawn on their own; the others are one curve."""
+
+
+def run_data(query: Query, reader: RunReader | None) -> Data:
+    """Return what the page of a run shows."""
+    assert reader is not None
+    iterations, config = reader.iterations(), config_of(reader)
+    smooth = query.number("smooth", round(100 * SMOOTH), 0, 99) / 100
+    known = judged(reader, wait=bool(query.text("wait")))
+    report = known.report if known else None
+    names = _metric_names(iterations)
+    more = names if query.text("more") else []
+    return {
+        "run": query.run,
+        "facts": _facts(reader, iterations),
+        "smooth": smooth,
+        "curves_first": [_plot(name, iterations, smooth, report) for name in _shown(iterations)],
+        "curves_more": [_plot(name, iterations, smooth, report) for name in more],
+        "more": len(names),
+        "report": report,
+        "report_pending": known is None,
+        "findings": known.findings if known else [],
+        "spending": spending_of(reader, config["budget"]),
+        "agents": _agents(iterations, smooth),
+        "topology": topology_of(reader, iterations),
+        "failures": _failures(iterations),
+        "notes": _notes(reader),
+        "config": reader.config_text,
+        "diff": _diff(query, reader),
+        "panels": panels_of(reader),
+    }
+
+
+def _facts(reader: RunReader, iterations: Sequence[Iteration]) -> Data:
+    last = [iteration.seconds for iteration in iterations[-10:]]
+    planned = sum(reader.planned.values()) or None
+    pace = sum(last) / len(last) if last else None
+    episodes = sum(iteration.episodes for iteration in iterations)
+    newest = iterations[-1] if iterations else None
+    return {
+        "status": reader.status,
+        "detail": reader.detail,
+        "created": reader.created,
+        "finished": reader.finished,
+        "seconds": reader.seconds,
+        **progress_of(reader.status, len(iterations), planned, pace),
+        "stages": len({iteration.stage for iteration in iterations}),
+        "episodes": episodes,
+        "retention": reader.retention,
+        "reward": newest.reward if newest else None,
+        "solved": newest.successes / newest.episodes if newest and newest.episodes else None,
+        "rewards_missing": sum(iteration.unrewarded for iteration in iterations),
+    }
+
+
+# ------------------------------------------------------------------ curves
+
+
+def _shown(iterations: Sequence[Iteration]) -> list[str]:
+    """Return the metrics among the first ones that a run has."""
+    if not iterations:
+        return []
+    metrics = iterations[-1].metrics
+    return [name for name in FIRST if name in ("reward", "success") or name in metrics]
+
+
+def _metric_names(iterations: Sequence[Iteration]) -> list[str]:
+    """Return all other metrics; shares of agents have a plot of their own."""
+    names = {name for iteration in iterations for name in iteration.metrics}
+    return sorted(name for name in names if name not in (*FIRST, *COUNTED) and "/" not in name)
+
+
+def _plot(
+    name: str, iterations: Sequence[Iteration], smooth: float, report: Data | None
+) -> dict[str, Any]:
+    title, axis = FIRST.get(name, (name.replace("_", " "), name.replace("_", " ")))
+    numbers = list(range(1, len(iterations) + 1))
+    raw = [_value(iteration, name) for iteration in iterations]
+    series = [series_of("each iteration", numbers, raw, style="faint" if smooth else "line")]
+    if smooth:
+        series.append(series_of(f"smoothed by {smooth:.0%}", numbers, smoothed(raw, smooth)))
+    held_out = {"reward": "reward", "success": "solved", "cost": "cost"}.get(name)
+    own = report["contenders"][0] if report and held_out else None
+    if own and own[held_out]["mean"] is not None:
+        value = own[held_out]
+        ends = {"low": [value["low"]], "high": [value["high"]]}
+        label = f"held-out ({report['split'] if report else ''})"
+        series.append(series_of(label, [numbers[-1]], [value["mean"]], **ends, style="points"))
+    return plot_of(title, "iteration", axis, series, id=name)
+
+
+def _value(iteration: Iteration, name: str) -> float | None:
+    if name == "reward":  # as the store has it: without episodes whose reward is missing
+        return iteration.reward
+    if name == "success":
+        return iteration.successes / iteration.episodes if iteration.episodes else None
+    return iteration.metrics.get(name)
+
+
+def smoothed(values: Sequence[float | None], weight: float) -> list[float | None]:
+    """Return exponential moving means, without the pull of the first value; gaps stay gaps."""
+    means: list[float | None] = []
+    total = share = 0.0
+    for value in values:
+        if value is None or not math.isfinite(value):
+            means.append(None)
+            continue
+        total, share = total * weight + value * (1 - weight), share * weight + (1 - weight)
+        means.append(total / share)
+    return means
+
+
+# ------------------------------------------------------------------ agents
+
+
+def _agents(iterations: Sequence[Iteration], smooth: float) -> Data:
+    """Return how the turns are shared among agents, in all and over the iterations."""
+    totals: dict[str, int] = {}
+    for iteration in iterations:
+        for agent, turns in iteration.agents.items():
+            totals[agent] = totals.get(agent, 0) + turns
+    order = sorted(totals, key=lambda agent: -totals[agent])
+    shown, others = order[:SERIES], order[SERIES:]
+    if len(others) == 1:
+        shown, others = order, []
+    numbers = list(range(1, len(iterations) + 1))
+    sums = [sum(iteration.agents.values()) for iteration in iterations]
+
+    def shares(names: Sequence[str]) -> list[float | None]:
+        raw = [
+            sum(iteration.agents.get(name, 0) for name in names) / total if total else None
+            for iteration, total in zip(iterations, sums, strict=True)
+        ]
+        return smoothed(raw, smooth)
+
+    series = [series_of(agent, numbers, shares([agent])) for agent in shown]
+    if others:
+        series.append(series_of(f"{len(others)} others", numbers, shares(others)))
+    title = f"Use of agents, smoothed by {smooth:.0%}" if smooth else "Use of agents"
+    plot = plot_of(title, "iteration", "share of turns", series, id="agents")
+    everything = sum(totals.values())
+    rows = [
+        {"name": name, "turns": totals[name], "share": totals[name] / everything} for name in order
+    ]
+    return {"plot": plot if totals else None, "rows": rows}
+
+
+# ------------------------------------------------------------------ what went wrong, notes, config
+
+
+def _failures(iterations: Sequence[Iteration]) -> list[Data]:
+    """Return how training episodes ended, by status."""
+    counts: dict[str, int] = {}
+    for iteration in iterations:
+        for status, number in iteration.statuses.items():
+            counts[status] = counts.get(status, 0) + number
+    total = sum(counts.values())
+    solved = sum(iteration.successes for iteration in iterations)
+    rows = [("completed and solved", solved)]
+    rows += [("completed, not solved", counts.pop("completed", 0) - solved)]
+    rows += sorted(counts.items(), key=lambda row: -row[1])
+    turns = sum(it.metrics.get("failed_turns", 0.0) * it.episodes for it in iterations)
+    shown = [{"kind": kind, "count": n, "share": n / total} for kind, n in rows if total and n]
+    if math.isfinite(turns) and turns:
+        shown.append({"kind": "failed turns, in any of these", "count": turns, "share": None})
+    return shown
+
+
+def _notes(reader: RunReader) -> list[Data]:
+    """Return what was noted about a run, the newest first."""
+    events = reader.events()[-EVENTS:][::-1]
+    opened: Mapping[str, Mapping[str, str]] = (reader.manifest or {}).get("opened", {})
+    return [
+        *({"at": event.at, "kind": event.kind, "text": _plain(event.data)} for event in events),
+        *(
+            {"at": None, "kind": path, "text": f"{name} {text}"}
+            for path, notes in opened.items()
+            for name, text in notes.items()
+        ),
+    ]
+
+
+def _plain(data: Any) -> str:
+    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+
+
+def _diff(query: Query, reader: RunReader) -> Data:
+    """Return the lines in which the config of another run differs, if one is named."""
+    names = [name for name in catalogue_of(query.folder).look() if name != query.run]
+    other, lines = query.text("diff"), list[dict[str, str]]()
+    if other:
+        with query.open(other) as second:
+            lines = list(_diff_lines(second.config_text, reader.config_text))
+    return {"other": other, "lines": lines, "names": names[:500]}
+
+
+def _diff_lines(before: str, after: str) -> Iterator[dict[str, str]]:
+    kinds = {"+": "added", "-": "removed", "@": "place"}
+    for line in list(unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]:
+        yield {"kind": kinds.get(line[0], "same"), "text": line}
+
+
+PAGES = [
+    Page(
+        "/run/{run}",
+        "run.html",
+        run_data,
+        "A run: curves, evaluation against baselines, spend, agents, notes and config",
+        {
+            "smooth": "per cent of a smoothed value that comes from those before it; 0 for none",
+            "more": "1 for the curves of all other metrics",
+            "wait": "1 to wait for the report, where it is not computed yet",
+            "diff": "another run, whose config is compared",
+        },
+    )
+]

@@ -1,0 +1,77 @@
+"""How much of an episode a page shows, and in which form: bounded, whatever agents wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from orchestrion_studio.contents import pretty
+
+__all__ = ["Showing"]
+
+TEXT = 20_000
+"""Characters of one text."""
+PAGE = 400_000
+"""Characters of all texts of a page; of further ones, only the beginning is shown."""
+BEGINNING = 400
+MARKDOWN, ALL_MARKDOWN = 8_000, 100_000
+CODE = 150_000
+"""Characters that are coloured."""
+_FENCE = re.compile(r"(?ms)^(```|~~~).*?^\1\s*$")
+_MARKED = re.compile(r"(?m)^(#{1,6} |\s*[-*+] |\s*\d+[.)] |\|.*\|\s*$)|\*\*\w|`\S")
+_INDENTED = re.compile(r"(?m)^(?!\s|[-*+] |\d+[.)] ).*\n(    |\t)")
+"""A line that begins with spaces right after one that does not: Markdown would join the two."""
+
+
+class Showing:
+    """Cuts the texts of one page, and says in which form each is shown.
+
+    A shown text is `{text, form, size, cut, name}`: `size` in characters, as far as it is known;
+    `name` says where the whole one is.
+    """
+
+    def __init__(self) -> None:
+        self._left, self._markdown, self._code = PAGE, ALL_MARKDOWN, CODE
+
+    def text(self, text: str, name: str) -> dict[str, Any]:
+        """Show what an agent wrote: Markdown, JSON or plain text."""
+        stripped = text.strip()
+        if stripped[:1] in ("{", "[") and stripped[-1:] in ("}", "]") and len(text) <= TEXT:
+            try:
+                return self.json(json.loads(stripped), name)
+            except (ValueError, RecursionError):
+                pass
+        shown = self._cut(text, name, "text")
+        if len(shown["text"]) <= min(MARKDOWN, self._markdown) and _is_markdown(shown["text"]):
+            self._markdown -= len(shown["text"])
+            shown["form"] = "markdown"
+        return shown
+
+    def plain(self, text: str, name: str) -> dict[str, Any]:
+        """Show a text as it is."""
+        return self._cut(text, name, "text")
+
+    def json(self, data: Any, name: str) -> dict[str, Any]:
+        """Show data; an empty text for None."""
+        return self.code("" if data is None else pretty(data, TEXT), name, "json")
+
+    def code(self, text: str, name: str, language: str = "python") -> dict[str, Any]:
+        """Show code in colours, as long as there is not too much of it."""
+        shown = self._cut(text, name, language)
+        self._code -= len(shown["text"])
+        if self._code < 0:
+            shown["form"] = "text"
+        return shown
+
+    def _cut(self, text: str, name: str, form: str) -> dict[str, Any]:
+        shown = text[: max(min(TEXT, self._left), BEGINNING)]
+        self._left -= len(shown)
+        cut = len(shown) < len(text)
+        return {"text": shown, "form": form, "size": len(text), "cut": cut, "name": name}
+
+
+def _is_markdown(text: str) -> bool:
+    """Return whether a text reads better as Markdown; code, whose lines are indented, does not."""
+    rest = _FENCE.sub("", text)
+    return not _INDENTED.search(rest) and (rest != text or _MARKED.search(rest) is not None)

@@ -1,0 +1,115 @@
+// Replaces the curves of each figure[data-plot] by ones that can be read under the pointer and
+// zoomed: drag to zoom, double click to see all again.
+import { colour, library } from "./library.js";
+
+const HEIGHT = 220;
+const drawn = new Map(); // figure -> uPlot
+
+const near = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    if (entry.isIntersecting) draw(entry.target);
+  }
+}, { rootMargin: "300px" });
+const sizes = new ResizeObserver((entries) => {
+  for (const { target, contentRect } of entries) {
+    const plot = drawn.get(target.closest("figure"));
+    if (plot && contentRect.width) plot.setSize({ width: contentRect.width, height: HEIGHT });
+  }
+});
+
+export function drawPlots(within) {
+  for (const figure of drawn.keys()) {
+    if (!figure.isConnected) forget(figure);
+  }
+  for (const figure of within.querySelectorAll("figure[data-plot]")) near.observe(figure);
+}
+
+function forget(figure) {
+  drawn.get(figure)?.destroy();
+  drawn.delete(figure);
+}
+
+document.addEventListener("studio:colours", () => {
+  for (const figure of [...drawn.keys()]) {
+    forget(figure);
+    draw(figure);
+  }
+});
+
+async function draw(figure) {
+  near.unobserve(figure);
+  if (drawn.has(figure)) return;
+  const plot = JSON.parse(figure.dataset.plot);
+  const canvas = figure.querySelector(".canvas");
+  if (!plot.series.some((series) => series.y.some((value) => value !== null))) return;
+  await library("uPlot.min.js");
+  if (!figure.isConnected || drawn.has(figure)) return;
+  const { data, series } = columns(plot);
+  const axis = { stroke: colour("muted"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false } };
+  canvas.replaceChildren();
+  const options = {
+    width: canvas.clientWidth,
+    height: HEIGHT,
+    scales: { x: { time: false } },
+    cursor: { points: { size: 6 } },
+    legend: { live: true },
+    series: [{ label: plot.x, value: (_, value) => text(value) }, ...series],
+    axes: [
+      { ...axis, label: plot.x, labelSize: 18, size: 28, font: "11px sans-serif", labelFont: "11px sans-serif" },
+      { ...axis, label: plot.y, labelSize: 18, size: 48, font: "11px sans-serif", labelFont: "11px sans-serif" },
+    ],
+    hooks: { draw: [(chart) => whiskers(chart, plot)] },
+  };
+  drawn.set(figure, new uPlot(options, data, canvas));
+  figure.querySelector(".legend")?.remove();
+  sizes.observe(canvas);
+}
+
+function text(value) {
+  return value === null || value === undefined ? "–" : String(Number(value.toPrecision(4)));
+}
+
+function columns(plot) {
+  const xs = [...new Set(plot.series.flatMap((series) => series.x))].sort((a, b) => a - b);
+  const place = new Map(xs.map((x, number) => [x, number]));
+  let lines = 0;
+  const series = plot.series.map((one) => {
+    const stroke = colour(`c${(one.style === "faint" ? lines : lines++) % 8}`);
+    return {
+      label: one.name,
+      stroke: one.style === "faint" ? `${stroke}59` : stroke,
+      width: one.style === "faint" ? 1 : 1.8,
+      dash: one.style === "rule" ? [4, 4] : undefined,
+      spanGaps: true,
+      paths: one.style === "points" ? () => null : undefined,
+      points: { show: one.style === "points" || one.x.length === 1, size: 7, fill: stroke },
+      value: (_, value) => text(value),
+    };
+  });
+  const data = plot.series.map((one) => {
+    const ys = new Array(xs.length).fill(one.style === "rule" ? one.y[0] : null);
+    if (one.style !== "rule") one.x.forEach((x, number) => (ys[place.get(x)] = one.y[number]));
+    return ys;
+  });
+  return { data: [xs, ...data], series };
+}
+
+// Intervals around values, as lines.
+function whiskers(chart, plot) {
+  const { ctx } = chart;
+  plot.series.forEach((one, number) => {
+    if (!one.low) return;
+    ctx.save();
+    ctx.strokeStyle = chart.series[number + 1].stroke();
+    ctx.lineWidth = 1.5 * devicePixelRatio;
+    ctx.beginPath();
+    one.x.forEach((x, at) => {
+      if (one.low[at] === null) return;
+      const left = chart.valToPos(x, "x", true);
+      ctx.moveTo(left, chart.valToPos(one.low[at], "y", true));
+      ctx.lineTo(left, chart.valToPos(one.high[at], "y", true));
+    });
+    ctx.stroke();
+    ctx.restore();
+  });
+}

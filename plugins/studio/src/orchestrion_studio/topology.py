@@ -1,0 +1,100 @@
+"""Who follows whom: how often an agent had its turn after another, at places of a training."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+from orchestrion.runs import Iteration, RunReader
+from orchestrion_studio.page import Data
+
+__all__ = ["topology_of"]
+
+PLACES = 24
+"""Iterations that are looked at, at equal distances, the last one among them."""
+EPISODES = 32
+"""Training episodes of each."""
+KEPT = 256
+"""Iterations whose turns are kept in memory."""
+START, END = "(start)", "(end)"
+Order = Sequence[tuple[int, str]]
+_known: dict[tuple[object, ...], list[Order]] = {}
+
+
+def topology_of(reader: RunReader, iterations: Sequence[Iteration]) -> Data | None:
+    """Return nodes with places that never change, and at each iteration looked at the edges.
+
+    An edge leads from each turn of a decision to each turn of the next one, in equal parts; its
+    share is out of all such steps. None if no turns are stored.
+    """
+    places = sorted({round(i * (len(iterations) - 1) / (PLACES - 1)) for i in range(PLACES)})
+    steps, ranks = list[Data](), dict[str, float]()
+    seen = Counter[str]()
+    for place in places if iterations else ():
+        iteration = iterations[place]
+        orders = _orders(reader, iteration)
+        if not orders:
+            continue
+        for order in orders:
+            for number, (_, agent) in enumerate(order):
+                ranks[agent] = ranks.get(agent, 0.0) + (number + 1) / (len(order) + 1)
+                seen[agent] += 1
+        steps.append({"iteration": place + 1, "episodes": len(orders), "edges": _edges(orders)})
+    if not steps:
+        return None
+    names = sorted(seen, key=lambda agent: (ranks[agent] / seen[agent], agent))
+    return {"nodes": _nodes(names), "steps": steps}
+
+
+def _orders(reader: RunReader, iteration: Iteration) -> list[Order]:
+    """Return the turns of an iteration's first episodes; what was read once is kept."""
+    # An iteration that is committed again, after a resume, took another time.
+    key = (reader.directory, iteration.stage, iteration.iteration, iteration.seconds)
+    if key not in _known:
+        orders = reader.turn_orders(iteration.stage, iteration.iteration, EPISODES)
+        if len(_known) >= KEPT:
+            _known.pop(next(iter(_known)), None)
+        _known[key] = [order for order in orders if order]
+    return _known[key]
+
+
+def _edges(orders: Sequence[Order]) -> list[Data]:
+    weights: dict[tuple[str, str], float] = {}
+    for order in orders:
+        groups: dict[int, list[str]] = {}
+        for decision, agent in order:
+            groups.setdefault(decision, []).append(agent)
+        chain = [[START], *(groups[decision] for decision in sorted(groups)), [END]]
+        for before, after in pairwise(chain):
+            for first in before:
+                for second in after:
+                    part = 1 / (len(before) * len(after))
+                    weights[first, second] = weights.get((first, second), 0.0) + part
+    total = sum(weights.values())
+    return [
+        {"from": first, "to": second, "share": weight / total}
+        for (first, second), weight in sorted(weights.items(), key=lambda item: -item[1])
+    ]
+
+
+def _nodes(names: Sequence[str]) -> list[Data]:
+    """Return nodes on an ellipse, from the start at the left to the end at the right.
+
+    Agents that come early stand at the left, above and below in turn, so that they keep their
+    places while edges come and go.
+    """
+    nodes = [{"name": START, "x": 0.0, "y": 0.5}, {"name": END, "x": 1.0, "y": 0.5}]
+    columns = math.ceil(len(names) / 2)
+    for number, name in enumerate(names):
+        angle = math.pi * (number // 2 + 1) / (columns + 1)
+        above = number % 2 == 0
+        nodes.append(
+            {
+                "name": name,
+                "x": round(0.5 - 0.42 * math.cos(angle), 4),
+                "y": round(0.5 - (1 if above else -1) * (0.18 + 0.3 * math.sin(angle)), 4),
+            }
+        )
+    return nodes

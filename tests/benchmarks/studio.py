@@ -1,0 +1,241 @@
+"""How quick the studio is with 100,000 episodes and with 1,000 runs, and what looking on costs.
+
+    python dev.py python -m tests.benchmarks.studio [--keep FOLDER] [--pairs N]
+
+Pages are fetched from the command `orchestrion studio` over HTTP: the first time after it started,
+then the median of ten. Where Playwright and Chromium are installed, the first paint is measured
+too. Training with and without a studio that follows it alternates; the ratio is of the medians.
+`--keep` leaves the generated store in a folder, and takes the one that is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from statistics import median
+
+from orchestrion.runs import RunReader, RunStore
+from tests.benchmarks.support import EXAMPLES
+from tests.plugins.studio.made import CONFIG, episode, make_run, outcomes
+
+ITERATIONS, EPISODES, RUNS = 400, 250, 1000
+AGENTS = ("planner", "searcher", "coder", "tester", "critic")
+LIST = "/episodes/large-1"
+PAGES = {
+    "runs": "/runs",
+    "run": "/run/large-1",
+    "episodes": LIST,
+    "next page": f"{LIST}?after=50000,50000",
+    "filtered": f"{LIST}?solved=yes&from=0.3&problem=p&order=reward",
+    "next of it": f"{LIST}?solved=yes&from=0.3&problem=p&order=reward&after=0.9,50000",
+    "by cost": f"{LIST}?order=cost&direction=up",
+    "by agent": f"{LIST}?agent=tester",
+    "text": f"{LIST}?text=sentence",
+    "rare text": f"{LIST}?text=nobody+said+this",
+    "episode": "/episode/large-1?id=0/399/249",
+}
+"""By name: the address of a page of the large store."""
+REPEATS = 10
+PROGRAM = str(Path(sys.executable).parent / "orchestrion")
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--pairs", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = options.keep or Path(name)
+        large(folder / "large")
+        many(folder / "many")
+        with studio(folder / "large") as server:
+            for page, address in PAGES.items():
+                first, *later = [fetch(server, address) for _ in range(REPEATS + 1)]
+                print(f"{page:<10} first {first:6.0f} ms, then {median(later):6.0f} ms")
+            paint(server)
+            print(f"memory of the server {server.memory():.0f} MB")
+        with studio(folder / "many") as server:
+            first = fetch(server, "/runs")
+            later = [fetch(server, "/runs?q=run") for _ in range(REPEATS)]
+            print(f"{RUNS} runs  first {first:6.0f} ms, then {median(later):6.0f} ms")
+            print(f"memory of the server {server.memory():.0f} MB")
+        if options.pairs:
+            looked_on(Path(name), options.pairs)
+
+
+# ------------------------------------------------------------------ stores
+
+
+def large(folder: Path) -> None:
+    """Write a run of 100,000 episodes, unless it is there."""
+    directory = folder / "large-1"
+    if directory.exists():
+        return
+    folder.mkdir(parents=True)
+    began = time.perf_counter()
+    said = "a sentence of what an agent says in a turn. " * 8
+    with RunStore.create(directory, CONFIG.format(note="x"), {"seed": 1}) as store:
+        store.plan(0, ITERATIONS)
+        for number in range(ITERATIONS):
+            episodes = [
+                episode(
+                    f"0/{number}/{i}",
+                    AGENTS[: 1 + (i + number) % 5],
+                    number / ITERATIONS + i % 7 / 10,
+                    said,
+                )
+                for i in range(EPISODES)
+            ]
+            metrics = {f"metric_{i}": float(number % (i + 2)) for i in range(12)}
+            metrics |= {"entropy": 1 - number / ITERATIONS, "cost": 2.0}
+            store.commit_iteration(0, number, episodes, metrics, seconds=0.5)
+        store.save_evaluation("learned", outcomes(1.0, 0.8))
+        store.save_evaluation("random", outcomes(0.5, 0.2))
+        store.set_status("completed", seconds=200.0)
+    size = (directory / "run.db").stat().st_size / 1e6
+    count = ITERATIONS * EPISODES
+    print(f"{count} episodes in {size:.0f} MB, written in {time.perf_counter() - began:.0f} s")
+
+
+def many(folder: Path) -> None:
+    """Write a thousand small runs in nested folders, unless they are there."""
+    if folder.exists():
+        return
+    first = make_run(folder / "part-0" / "run-0", iterations=40)
+    for number in range(1, RUNS):
+        shutil.copytree(first, folder / f"part-{number % 10}" / f"run-{number}")
+
+
+# ------------------------------------------------------------------ the server
+
+
+class Server:
+    """A studio in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+        self.process, self.port = process, port
+
+    def memory(self) -> float:
+        """Return the most memory it ever held, in MB."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+
+
+@contextlib.contextmanager
+def studio(folder: Path) -> Iterator[Server]:
+    """Run `orchestrion studio` on a free port."""
+    command = [PROGRAM, "studio", str(folder), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            line = process.stderr.readline()
+            yield Server(process, int(line.rstrip("/\n").rpartition(":")[2]))
+        finally:
+            process.terminate()
+
+
+def fetch(server: Server, address: str) -> float:
+    """Return the milliseconds from a request to the last byte of the answer."""
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
+    began = time.perf_counter()
+    connection.request("GET", address, headers={"accept-encoding": "gzip"})
+    answer = connection.getresponse()
+    answer.read()
+    took = 1000 * (time.perf_counter() - began)
+    connection.close()
+    assert answer.status == 200, (address, answer.status)
+    return took
+
+
+def paint(server: Server) -> None:
+    """Print the first contentful paint of each page, if there is a browser."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        print("first paint: Playwright is not installed")
+        return
+    look = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        for name, address in PAGES.items():
+            times = []
+            for _ in range(3):
+                context = browser.new_context()
+                page = context.new_page()
+                page.goto(f"http://127.0.0.1:{server.port}{address}", wait_until="load")
+                page.wait_for_function(f"{look.rpartition('[0]')[0]}.length")
+                times.append(page.evaluate(look))
+                context.close()
+            print(f"{name:<10} first paint {median(times):6.0f} ms in a fresh profile")
+        browser.close()
+
+
+# ------------------------------------------------------------------ what looking on costs
+
+
+def looked_on(folder: Path, pairs: int) -> None:
+    """Print by how much a training is slower while a studio follows it."""
+    alone, watched = [], []
+    train(folder / "warm-up")
+    for number in range(pairs):
+        alone.append(train(folder / f"alone-{number}"))
+        root = folder / f"watched-{number}"
+        root.mkdir()
+        with studio(root) as server, looking(server):
+            watched.append(train(root))
+    ratio = median(watched) / median(alone)
+    print(f"training alone {median(alone):.2f} s, looked on {median(watched):.2f} s: {ratio:.3f}")
+    print("pairs", " ".join(f"{w / a:.3f}" for a, w in zip(alone, watched, strict=True)))
+
+
+def train(root: Path) -> float:
+    """Train the example in a process of its own; return the seconds that its run took."""
+    config = str(EXAMPLES / "quick.yaml")
+    command = [PROGRAM, "train", config, "-o", f"run.directory={root}"]
+    subprocess.run(command, check=True, capture_output=True)
+    with RunReader(root / "quick-1") as reader:
+        return reader.seconds
+
+
+@contextlib.contextmanager
+def looking(server: Server) -> Iterator[None]:
+    """Do what the page of a run does: listen to news, and fetch the page at each."""
+    end = threading.Event()
+
+    def look() -> None:
+        while not end.is_set():
+            connection = HTTPConnection("127.0.0.1", server.port, timeout=5)
+            with contextlib.suppress(OSError):
+                connection.request("GET", "/live/quick-1")
+                answer = connection.getresponse()
+                if answer.status != 200:
+                    end.wait(0.2)
+                    continue
+                while not end.is_set() and (line := answer.readline()):
+                    if line.startswith(b"event: "):
+                        fetch(server, "/run/quick-1")
+            end.wait(0.5)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""The pages of episodes: filters, links that keep them, and contents that can do nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from orchestrion_studio import create_app
+from orchestrion_studio.contents import contents, unified_diff, visible
+from orchestrion_studio.showing import Showing
+from starlette.testclient import TestClient
+
+from orchestrion import Decision, Episode, Output, Problem, Reward, Scores, Trajectory, Turn
+from orchestrion.runs import RunStore
+from tests.plugins.studio.episodes_support import ATTACKS, BIG, Markup, hostile_run
+
+_DRAWN = {"svg", "rect", "path", "text", "g", "circle"}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    folder = tmp_path_factory.mktemp("runs")
+    hostile_run(folder / "hostile")
+    _plain_run(folder / "plain")
+    app = create_app(folder, token=None)
+    with TestClient(app, "http://127.0.0.1") as opened:
+        yield opened
+
+
+def _plain_run(folder: Path) -> None:
+    def episode(number: int) -> Episode:
+        first = Output("```python\nx = 1\n```", {"code": "x = 1"})
+        second = Output("better", {"code": "x = 2"})
+        turns = [Turn(0, "writer", output=first), Turn(1, "mender", output=second, decision=1)]
+        return Episode(
+            f"0/0/{number}",
+            Problem(f"p{number}", "Write x.", category="sums" if number % 2 else "odds"),
+            Trajectory(turns[: 1 + number % 2]),
+            (Decision(logp=-0.25, chances={"writer": 0.75, "(stop)": 0.25}),),
+            scores=Scores(1.0, number % 2 == 0),
+            reward=Reward(number / 10),
+        )
+
+    with RunStore.create(folder, "seed: 7\n", {}) as store:
+        store.commit_iteration(0, 0, [episode(number) for number in range(120)], {}, None)
+
+
+def _all_hostile(client: TestClient) -> list[str]:
+    return [row["id"] for row in client.get("/api/episodes/hostile").json()["rows"]]
+
+
+def test_nothing_that_an_agent_wrote_becomes_markup(client: TestClient) -> None:
+    pages = [client.get("/episodes/hostile")]
+    episodes = _all_hostile(client)
+    assert len(episodes) == len(ATTACKS) + 3
+    pages += [client.get("/episode/hostile", params={"id": name}) for name in episodes]
+    names = ("source", "status", "agent", "problem", "text", "from", "at")
+    for attack in ATTACKS:
+        given = attack.encode(errors="ignore").decode()  # an address has no halves of characters
+        every = dict.fromkeys(names, given)
+        pages.append(client.get("/episodes/hostile", params={**every, "order": given}))
+    for page in pages:
+        assert page.status_code == 200
+        assert "script-src 'self';" in page.headers["content-security-policy"]
+        markup = Markup(page.text)
+        scripts = [values["src"] for tag, values in markup.elements if tag == "script"]
+        assert scripts
+        assert all(source.startswith("/static/") for source in scripts)
+        for tag, values in markup.elements:
+            assert tag not in {"iframe", "img", "style", "object", "base", "b-"}
+            assert not [name for name in values if name.startswith("on") or name == "style"]
+            assert values.get("href", "/").startswith(("/", "#"))
+            assert values.get("action", "/").startswith("/")
+        assert not set("\x00\x07\x1b\u202e\u202c\u200b\u2028\ufeff") & set(markup.text)
+
+
+def test_what_is_hidden_in_text_is_shown_by_its_code(client: TestClient) -> None:
+    name = next(name for name in _all_hostile(client) if "gnp" in name)
+    text = Markup(client.get("/episode/hostile", params={"id": name}).text).text
+    assert r"\u202egnp.exe\u202c\x1b[31m\x00\x07\u200b\u2028\ufeff" in text
+    assert visible("a\tb\r\nc") == "a\tb\nc"
+
+
+def test_a_turn_of_ten_megabytes_is_shown_in_part_and_given_whole(client: TestClient) -> None:
+    page = client.get("/episode/hostile", params={"id": "big"})
+    assert len(page.text) < 150_000
+    links = [values["href"] for tag, values in Markup(page.text).elements if "download" in values]
+    whole = client.get(next(link for link in links if "content-0" in link))
+    assert len(whole.text) > BIG
+    assert whole.headers["content-type"] == "text/plain; charset=utf-8"
+    assert whole.headers["content-disposition"].startswith("attachment")
+    assert whole.headers["x-content-type-options"] == "nosniff"
+    assert "No such" not in client.get("/text/hostile", params={"id": "big"}).text
+
+
+def test_pages_stay_small_whatever_an_episode_holds(client: TestClient) -> None:
+    for name in ("deep", "long"):
+        assert len(client.get("/episode/hostile", params={"id": name}).text) < 200_000
+    assert json.loads(client.get("/text/hostile", params={"id": "deep"}).text)["episode"]
+    showing = Showing()
+    shown = [showing.text("- word\n" * 5000, "content-0") for _ in range(40)]
+    assert sum(len(text["text"]) for text in shown) < 450_000
+    assert sum(len(text["text"]) for text in shown if text["form"] == "markdown") < 120_000
+
+
+def test_filters_stay_in_the_links_and_lead_from_episode_to_episode(client: TestClient) -> None:
+    page = client.get("/episodes/plain?solved=yes&agent=writer&from=0.5&order=reward&direction=up")
+    data = client.get(str(page.url).replace("/episodes/", "/api/episodes/")).json()
+    assert [row["reward"] for row in data["rows"]] == [n / 10 for n in range(6, 106, 2)]
+    links = [values.get("href", "") for tag, values in Markup(page.text).elements if tag == "a"]
+    first = next(link for link in links if link.startswith("/episode/"))
+    assert "solved=yes" in first
+    opened = client.get(first.replace("/episode/", "/api/episode/")).json()
+    assert (opened["id"], opened["previous"], opened["next"]["id"]) == ("0/0/6", None, "0/0/8")
+    second = client.get(next(link for link in links if "after=" in link))
+    assert second.status_code == 200
+    assert "0/0/106" in second.text
+    assert client.get("/episodes/plain?after=x").status_code == 400
+    assert client.get("/episode/plain?id=none").status_code == 404
+    assert client.get("/text/plain?id=0/0/1&name=content-9").status_code == 404
+
+
+def test_a_program_that_changes_is_shown_as_a_diff(client: TestClient) -> None:
+    turns = [
+        turn
+        for step in client.get("/api/episode/plain?id=0/0/1").json()["steps"]
+        for turn in step["turns"]
+    ]
+    assert turns[0]["content"]["text"] == ""  # it is the program alone, which is shown in its place
+    assert turns[0]["program"]["code"]["text"] == "x = 1"
+    assert turns[1]["program"]["diff"]["text"] == "@@ -1 +1 @@\n-x = 1\n+x = 2"
+    assert turns[1]["program"]["since"] == 0
+    html = client.get("/episode/plain?id=0/0/1").text
+    assert '<span class="t-gd">-x = 1</span>' in html
+    assert 'id="turn-1"' in html
+    assert "75.0%" in html  # for the writer, at the first decision
+    chances = client.get("/api/episode/plain?id=0/0/1").json()["steps"][0]["decision"]["chances"]
+    assert [(each["name"], each["chance"]) for each in chances] == [
+        ("writer", 0.75),
+        ("(stop)", 0.25),
+    ]
+    assert unified_diff("a", "a") == ""
+
+
+def test_contents_are_shown_in_the_form_they_have() -> None:
+    showing = Showing()
+    forms = {
+        "# A title": "markdown",
+        "with `code`": "markdown",
+        "plain text": "text",
+        "for x in y:\n    # a comment\n    **x": "text",
+        '{"a": [1]}': "json",
+        "[1": "text",
+    }
+    for text, form in forms.items():
+        shown = showing.text(text, "x")
+        assert shown["form"] == form
+        assert contents(shown)
+    assert '<span class="t-k">def</span>' in contents(
+        showing.text("```python\ndef f(): 1\n```", "")
+    )

@@ -1,0 +1,214 @@
+"""Pages and their JSON, over real runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from orchestrion_studio import create_app, panels
+from orchestrion_studio.app import PAGES
+from orchestrion_studio.security import COOKIE
+from starlette.testclient import TestClient
+
+from tests.plugins.studio.made import HOSTILE, make_run
+
+TOKEN = "a token that is long enough"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    make_run(folder / "plain-1")
+    make_run(folder / "sweep" / "trial-2", iterations=2, status="budget")
+    make_run(folder / "hostile", agents=(HOSTILE, "b"), text=HOSTILE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(folder, token=None), base_url="http://localhost") as client:
+        yield client
+
+
+# ------------------------------------------------------------------ all runs
+
+
+def test_all_runs_are_listed_nested_ones_too(client: TestClient) -> None:
+    data = client.get("/api/runs?sort=name").json()
+    assert [run["name"] for run in data["runs"]] == ["hostile", "plain-1", "sweep/trial-2"]
+    plain = data["runs"][1]
+    assert plain["iterations"] == 4
+    assert plain["planned"] == 8
+    assert plain["reward"] == pytest.approx(0.3)
+    assert plain["rewards"] == pytest.approx([0.0, 0.1, 0.2, 0.3])
+    assert data["statuses"] == {"budget": 1, "completed": 2}
+    assert "sweep/trial-2" in client.get("/runs").text
+
+
+def test_runs_are_searched_filtered_and_sorted(client: TestClient) -> None:
+    def names(query: str) -> list[str]:
+        return [run["name"] for run in client.get(f"/api/runs?{query}").json()["runs"]]
+
+    assert names("q=SWEEP") == ["sweep/trial-2"]
+    assert names("status=budget") == ["sweep/trial-2"]
+    assert names("sort=iterations&order=asc")[0] == "sweep/trial-2"
+    assert names("sort=no-such&page=999999") != []
+
+
+def test_a_run_that_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.db").write_bytes(b"no database at all" * 100)
+    client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
+    (run,) = client.get("/api/runs").json()["runs"]
+    assert run["status"] == "unreadable"
+    assert "database" in run["detail"]
+    assert client.get("/run/broken").status_code == 500
+
+
+# ------------------------------------------------------------------ one run
+
+
+def test_the_page_of_a_run_shows_what_it_learned(client: TestClient) -> None:
+    data = client.get("/api/run/plain-1?wait=1&smooth=0").json()
+    reward = data["curves_first"][0]
+    assert reward["series"][0]["y"] == pytest.approx([0.0, 0.1, 0.2, 0.3])
+    held_out = reward["series"][-1]
+    assert held_out["low"][0] < held_out["y"][0] < held_out["high"][0]
+    assert data["report"]["verdict"] == "by reward, learned is ahead of random plain"
+    assert data["topology"]["steps"][-1]["edges"] == [
+        {"from": a, "to": b, "share": pytest.approx(1 / 3)}
+        for a, b in (("(start)", "writer"), ("writer", "critic"), ("critic", "(end)"))
+    ]
+    assert {row["name"]: row["limit"] for row in data["spending"]}["usd"] == 2.5
+    assert data["notes"][0]["text"] == "plain"
+    text = client.get("/run/plain-1?wait=1").text
+    assert "by reward, learned is ahead of" in text
+    assert 'aria-label="Table: Reward"' in text
+
+
+def test_configs_of_two_runs_are_compared(client: TestClient) -> None:
+    lines = client.get("/api/run/plain-1?diff=hostile").json()["diff"]["lines"]
+    assert {line["kind"] for line in lines} >= {"added", "removed"}
+    assert client.get("/run/plain-1?diff=../plain-1").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["nope", "../plain-1", "plain-1/..", "%2e%2e/x", "a%00b"])
+def test_what_is_no_run_below_the_folder_is_not_found(client: TestClient, name: str) -> None:
+    assert client.get(f"/api/run/{name}").status_code == 404
+    assert client.get(f"/live/{name}").status_code == 404
+
+
+def test_the_api_is_documented(client: TestClient) -> None:
+    document = client.get("/api/openapi.json").json()
+    assert set(document["paths"]) == {f"/api{page.path}" for page in PAGES}
+    named = document["paths"]["/api/run/{run}"]["get"]["parameters"]
+    assert {"run", "smooth", "diff"} <= {parameter["name"] for parameter in named}
+
+
+# ------------------------------------------------------------------ panels of plugins
+
+
+def test_a_plugin_adds_a_panel_and_a_broken_one_takes_nothing_away(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_panel.py").write_text(
+        "from orchestrion_studio import Panel\n"
+        "def turns(run):\n"
+        "    count = sum(iteration.episodes for iteration in run.iterations())\n"
+        "    return Panel('My panel', rows=[['episodes', count]], heads=['<b>what', 'count'])\n"
+        "def broken(run):\n"
+        "    raise ValueError('no luck')\n"
+    )
+    info = tmp_path / "my_panel-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-panel\nVersion: 1\n")
+    points = "[orchestrion.panels]\nturns = my_panel:turns\nworse = my_panel:broken\n"
+    (info / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    panels._makers.cache_clear()
+    client = TestClient(create_app(folder, token=None), base_url="http://localhost")
+    try:
+        shown = client.get("/api/run/plain-1").json()["panels"]
+        text = client.get("/run/plain-1").text
+    finally:
+        panels._makers.cache_clear()
+    assert shown[0]["rows"] == [["episodes", "8"]]
+    assert shown[1]["text"] == "This panel failed: ValueError: no luck"
+    assert "&lt;b&gt;what" in text
+
+
+# ------------------------------------------------------------------ hostile contents
+
+
+class _Tags(HTMLParser):
+    """Collects what could run: scripts without a source, handlers, styles, foreign addresses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.risks: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = dict(attrs)
+        if tag in ("iframe", "object", "embed", "img", "style", "base", "form") and not (
+            tag == "form" and (names.get("action") or "").startswith(("/", "#"))
+        ):
+            self.risks += [tag] if tag != "form" or "action" in names else []
+        if tag == "script" and not (names.get("src") or "").startswith("/static/"):
+            self.risks.append(tag)
+        for name, value in attrs:
+            address = name in ("href", "src", "action") and not (value or "").startswith(("/", "#"))
+            if name.startswith("on") or name == "style" or address:
+                self.risks.append(f"{tag} {name}={value}")
+
+
+@pytest.mark.parametrize("address", ["/runs", "/run/hostile?wait=1&diff=plain-1"])
+def test_what_agents_print_is_text(client: TestClient, address: str) -> None:
+    answer = client.get(address)
+    assert answer.status_code == 200
+    tags = _Tags()
+    tags.feed(answer.text)
+    assert tags.risks == []
+    assert "<script>alert" not in answer.text
+    assert "alert(1)" in answer.text or address == "/runs"
+
+
+# ------------------------------------------------------------------ who is let in
+
+
+def test_nothing_of_another_origin_may_run_or_be_loaded(client: TestClient) -> None:
+    for address in ("/runs", "/api/runs", "/static/studio.js", "/nope"):
+        headers = client.get(address).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+
+
+def test_only_reading_is_allowed_and_only_by_a_loopback_address(client: TestClient) -> None:
+    assert client.post("/runs").status_code == 405
+    assert client.get("/runs", headers={"host": "evil.example"}).status_code == 403
+    assert client.get("/runs", headers={"host": "127.0.0.1:8300"}).status_code == 200
+    assert client.get("/runs", headers={"host": "[::1]:8300"}).status_code == 200
+
+
+def test_a_token_is_asked_for_once_and_kept_in_a_cookie(folder: Path) -> None:
+    client = TestClient(
+        create_app(folder, token=TOKEN), base_url="http://a.example", follow_redirects=False
+    )
+    assert client.get("/runs").status_code == 401
+    assert client.get("/static/studio.css").status_code == 401
+    assert client.get("/runs?token=wrong").status_code == 401
+    bearer = {"authorization": f"Bearer {TOKEN}"}
+    assert client.get("/runs", headers=bearer).status_code == 200
+    welcome = client.get("/runs", params={"q": "plain", "token": TOKEN})
+    assert welcome.status_code == 303
+    assert welcome.headers["location"] == "/runs?q=plain"
+    assert "HttpOnly" in welcome.headers["set-cookie"]
+    assert "samesite=strict" in welcome.headers["set-cookie"].lower()
+    assert client.cookies[COOKIE]
+    assert client.get("/runs").status_code == 200
+    away = client.get("//evil.example/x", params={"token": TOKEN}, headers=bearer)
+    assert not away.headers.get("location", "").startswith("//")
