@@ -113,11 +113,11 @@ PUBLIC = {
     """.split(),
     "orchestrion.runs": """
         AskedTeam Comparison EpisodeFilter EpisodeOrder EpisodePage EpisodeRow Estimate
-        Finding Judged Progress Report Route Router RunReader RunStore
+        Finding Glance Iteration Judged Progress Report Route Router RunReader RunStore
         StoredEpisode TeamAnswer Trained as_data compare_outcomes convergence diagnose difference
-        estimate fewer_collections find_run load make_folder mean newest_checkpoint newest_states
-        open_run router run_directory stored_config stored_report stored_results structure train
-        write_atomic
+        estimate fewer_collections find_run glance load make_folder mean newest_checkpoint
+        newest_states open_run router run_directory run_folders run_identity stored_config
+        stored_report stored_results structure train write_atomic
     """.split(),
     "orchestrion.cli": """
         Main Options answer block_option emit find_config in_loop json_option main note options

@@ -368,6 +368,10 @@ def of_evaluations(
         {name: stored["outcomes"] for name, stored in evaluations.items()},
         {name: stored["trained_on"] for name, stored in evaluations.items()},
         Key(seed).child("report"),
-        # Runs of earlier versions have none.
-        {k: v for stored in evaluations.values() for k, v in stored.get("digests", {}).items()},
+        stored_digests(evaluations),
     )
+
+
+def stored_digests(evaluations: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the digests of all problems that stored evaluations name; older runs have none."""
+    return {k: v for stored in evaluations.values() for k, v in stored.get("digests", {}).items()}

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from orchestrion._comparison import Judged
-from orchestrion._report import Report, of_evaluations
+from orchestrion._report import Report, of_evaluations, stored_digests
 from orchestrion._store import RunReader
 from orchestrion._store.evaluations import read_evaluation
 
 
 def stored_config(store: RunReader) -> dict[str, Any]:
     """Return the resolved config of a run as plain data."""
+    return deepcopy(_parsed(store.config_text))
+
+
+@lru_cache(maxsize=32)
+def _parsed(text: str) -> dict[str, Any]:
     from ruamel.yaml import YAML
 
-    config: dict[str, Any] = YAML(typ="safe", pure=True).load(store.config_text)
+    config: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
     return config
 
 
@@ -39,10 +46,13 @@ def stored_report(
 
 def stored_results(store: RunReader) -> dict[str, Judged]:
     """Return the results of a run to compare with others, by contender, its own team first."""
-    report = stored_report(store)
-    if report is None:
-        return {}
-    return _judged(report.as_json(), store.directory.name, stored_config(store)["task"])
+    evaluations, config = store.load_evaluations(), stored_config(store)
+    report = {
+        "outcomes": {name: stored["outcomes"] for name, stored in evaluations.items()},
+        "digests": stored_digests(evaluations),
+        **{name: config["evaluation"][name] for name in ("split", "seeds")},
+    }
+    return _judged(report, store.directory.name, config["task"])
 
 
 def results_of_file(path: Path) -> dict[str, Judged]:

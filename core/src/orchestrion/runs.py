@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from orchestrion._store.files import write_atomic as write_atomic
     from orchestrion._store.glance import Glance as Glance
     from orchestrion._store.glance import glance as glance
-    from orchestrion._store.glance import identity as identity
     from orchestrion._store.glance import run_folders as run_folders
+    from orchestrion._store.glance import run_identity as run_identity
     from orchestrion._store.names import find_run as find_run
     from orchestrion._store.pages import EpisodeFilter as EpisodeFilter
     from orchestrion._store.pages import EpisodeOrder as EpisodeOrder
@@ -77,7 +77,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._store.diagnosis": "Finding diagnose",
         "orchestrion._store.episodes": "StoredEpisode",
         "orchestrion._store.files": "make_folder write_atomic",
-        "orchestrion._store.glance": "Glance glance identity run_folders",
+        "orchestrion._store.glance": "Glance glance run_identity run_folders",
         "orchestrion._store.names": "find_run",
         "orchestrion._store.pages": "EpisodeFilter EpisodeOrder EpisodePage EpisodeRow",
         "orchestrion._store.reader": "Iteration RunReader",

@@ -64,7 +64,7 @@ def opened(browser: Any, address: str, faults: list[str], **options: Any) -> Any
     page.on("request", lambda r: None if r.url.startswith(address) else faults.append(r.url))
     page.on("console", lambda m: faults.append(m.text) if m.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("dialog", lambda dialog: (faults.append(dialog.message), dialog.dismiss()))
+    page.on("dialog", lambda dialog: faults.append(dialog.message))
     return page
 
 

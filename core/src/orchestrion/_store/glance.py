@@ -88,7 +88,7 @@ def _below(folder: str) -> Iterator[str]:
             yield from _below(path)
 
 
-def identity(directory: Path) -> tuple[Any, ...]:
+def run_identity(directory: Path) -> tuple[Any, ...]:
     """Return what differs once a run was written to, or its writer began or ended."""
     parts: list[Any] = []
     for name in _WRITTEN:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from orchestrion.runs import Glance, glance, identity, run_folders
+from orchestrion.runs import Glance, glance, run_folders, run_identity
 
 __all__ = ["Catalogue", "catalogue_of"]
 
@@ -45,7 +45,7 @@ class Catalogue:
         start = len(str(self._folder)) + 1
         for path in run_folders(self._folder):
             name = str(path)[start:]
-            facts, before = identity(path), self._known.get(name)
+            facts, before = run_identity(path), self._known.get(name)
             if before is not None and before[0] == facts:
                 known[name] = before
             elif time.monotonic() < end or not known:

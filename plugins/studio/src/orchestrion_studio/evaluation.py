@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import define, frozen
 
 from orchestrion.runs import RunReader, diagnose, stored_config, stored_report
 from orchestrion_studio.page import Data
@@ -40,30 +40,50 @@ class Judged:
     findings: list[Data]
 
 
+@define
+class _Entry:
+    version: object
+    evaluated: int
+    future: Future[Judged]
+    before: Judged | None = None
+
+
 _lock = threading.Lock()
-_known: dict[Path, tuple[object, Future[Judged]]] = {}
+_known: dict[Path, _Entry] = {}
 
 
 def judged(reader: RunReader, wait: bool) -> Judged | None:
-    """Return the report and the diagnosis of a run; None while they are computed.
+    """Return the report and the diagnosis of a run; None while a report is computed.
+
+    While a run trains, the diagnosis may be a few iterations old.
 
     Args:
         reader: the run.
-        wait: whether to wait until they are there, however long that takes.
+        wait: whether to wait until both are as the run is, however long that takes.
     """
     evaluations = reader.load_evaluations()
-    last = reader.last_iteration()
-    version = (reader.created, last, hash(str(evaluations)))
+    evaluated = hash(str(evaluations))
+    version = (reader.created, reader.last_iteration(), evaluated)
     with _lock:
-        known = _known.get(reader.directory)
-        if known is None or known[0] != version:
+        entry = _known.get(reader.directory)
+        if entry is None or (entry.version != version and (wait or entry.future.done())):
+            before = _result(entry) if entry and entry.evaluated == evaluated else None
+            entry = _Entry(version, evaluated, Future(), before)
             while len(_known) >= RUNS:
                 _known.pop(next(iter(_known)))
-            known = version, Future[Judged]()
-            _known[reader.directory] = known
-            work = (reader.directory, evaluations, known[1], 0.0 if wait else DELAY)
+            _known[reader.directory] = entry
+            work = (reader.directory, evaluations, entry.future, 0.0 if wait else DELAY)
             threading.Thread(target=_compute, args=work, daemon=True).start()
-    return known[1].result() if wait or known[1].done() else None
+    if wait:
+        return entry.future.result()
+    result = _result(entry) if entry.evaluated == evaluated else None
+    if result is None and not evaluations:
+        return Judged(None, [])
+    return result
+
+
+def _result(entry: _Entry) -> Judged | None:
+    return entry.future.result() if entry.future.done() else entry.before
 
 
 def _compute(

@@ -26,7 +26,11 @@ __all__ = ["Data", "NotFoundError", "Page", "Query", "page_address", "render", "
 HERE = Path(__file__).parent
 Data = dict[str, Any]
 """What `json.dumps(..., allow_nan=False)` takes: None in place of NaN."""
-RUN_PAGES = (("/run/{run}", "Run"), ("/episodes/{run}", "Episodes"))
+RUN_PAGES = (
+    ("/run/{run}", "Run"),
+    ("/episodes/{run}", "Episodes"),
+    ("/learned/{run}", "Learned"),
+)
 """The tabs of a run: the path of a page and its text. A page that joins adds its line here."""
 
 
@@ -145,7 +149,7 @@ def _environment() -> Environment:
     """Return the templates, with what all of them may call."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from orchestrion_studio import contents, drawing, wording
+    from orchestrion_studio import contents, drawing, pictures, wording
 
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
@@ -155,7 +159,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        {name: getattr(drawing, name) for name in drawing.__all__},
+        {name: getattr(source, name) for source in (drawing, pictures) for name in source.__all__},
         address=page_address,
         draw_topology=drawing.topology,
         run_pages=RUN_PAGES,

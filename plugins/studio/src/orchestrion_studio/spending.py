@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrion import Usage
-from orchestrion.runs import RunReader, identity
+from orchestrion.runs import RunReader, run_identity
 from orchestrion_studio.page import Data
 
 __all__ = ["spending_of"]
@@ -17,7 +17,7 @@ PATIENCE = 20.0
 """A sum is used again for so many times the seconds that it took."""
 RUNS = 64
 _sums: dict[Path, tuple[tuple[Any, ...], float, Usage]] = {}
-"""By run: the identity of its file, until when the sum holds, and the sum."""
+"""By run: the identity of its files, until when the sum holds, and the sum."""
 
 
 def spending_of(reader: RunReader, budget: Mapping[str, Any]) -> list[Data]:
@@ -46,7 +46,7 @@ def spending_of(reader: RunReader, budget: Mapping[str, Any]) -> list[Data]:
 
 
 def _spend(reader: RunReader) -> Usage:
-    version, now = identity(reader.directory), time.monotonic()
+    version, now = run_identity(reader.directory), time.monotonic()
     known = _sums.get(reader.directory)
     if known is not None and (known[0] == version or now < known[1]):
         return known[2]

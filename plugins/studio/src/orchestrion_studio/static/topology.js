@@ -47,13 +47,15 @@ async function draw(figure) {
     graph.resize();
     graph.zoom(1);
     graph.pan({ x: 0, y: 0 });
-    const [width, height] = [graph.width() - 60, graph.height() - 50];
+    const [width, height] = [graph.width() - 60, graph.height() - 84];
     for (const node of nodes) {
-      graph.$id(node.name).position({ x: 30 + node.x * width, y: 25 + node.y * height });
+      graph.$id(node.name).position({ x: 30 + node.x * width, y: 46 + node.y * height });
     }
   };
   arrange();
   new ResizeObserver(arrange).observe(canvas);
+
+  graph.on("mouseover mouseout", "edge", (event) => event.target.toggleClass("over", event.type === "mouseover"));
 
   const slider = figure.querySelector("input[type=range]");
   const shown = figure.dataset.step ? Number(figure.dataset.step) : steps.length - 1;
@@ -95,6 +97,6 @@ function style() {
       width: "mapData(share, 0, 0.3, 0.5, 9)", "line-color": colour("c0"), opacity: 0.55,
       "curve-style": "bezier", "target-arrow-shape": "triangle", "target-arrow-color": colour("c0"),
       "arrow-scale": 0.8, "loop-direction": "-45deg", "loop-sweep": "-50deg" } },
-    { selector: "edge:active, edge.over", style: { label: "data(label)", opacity: 1 } },
+    { selector: "edge:active, edge.over", style: { label: "data(label)", opacity: 1, "font-size": 11, color: colour("text"), "text-background-color": colour("surface"), "text-background-opacity": 0.9, "text-background-padding": 2 } },
   ];
 }

@@ -1,0 +1,222 @@
+"""The page that compares runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from orchestrion import Key, UsageError
+from orchestrion.config import to_yaml
+from orchestrion.runs import (
+    Comparison,
+    Judged,
+    RunReader,
+    compare_outcomes,
+    stored_config,
+    stored_results,
+)
+from orchestrion_studio.catalogue import catalogue_of
+from orchestrion_studio.drawing import plot_of, series_of
+from orchestrion_studio.page import Data, Page, Query, page_address
+
+__all__ = ["PAGES", "compared", "differing_settings"]
+
+MOST_RUNS = 8
+CURVES = (
+    ("reward", "Reward", "reward, mean of an episode"),
+    ("success", "Solved", "share of episodes"),
+    ("cost", "Cost", "cost of an episode, the agents' unit"),
+    ("entropy", "Entropy", "entropy of decisions, the trainer's unit"),
+)
+FIGURES = ("solved", "reward", "cost", "turns")
+MOST_PROBLEMS = 200
+"""Problems that are named of each kind; the count is of all."""
+
+
+def compare_data(query: Query, reader: RunReader | None) -> Data:
+    """Return runs beside each other: curves, figures, differences, settings and problems."""
+    names = list(dict.fromkeys(query.texts("run")))
+    known = list(catalogue_of(query.folder).look())
+    chooser = {"folder": query.folder.name, "known": sorted(known)}
+    if len(names) > MOST_RUNS:
+        raise UsageError(f"{len(names)} runs are named; {MOST_RUNS} can be compared at once")
+    if len(names) < 2:
+        return {**chooser, "chosen": names, "result": None}
+    with ExitStack() as stack:
+        readers = {name: stack.enter_context(query.open(name)) for name in names}
+        return {**chooser, "chosen": names, "result": compared(readers)}
+
+
+def compared(readers: Mapping[str, RunReader]) -> dict[str, Any]:
+    """Return the comparison of runs; the first is compared with each of the others."""
+    first, *others = readers
+    results = {name: _own(reader) for name, reader in readers.items()}
+    return {
+        "runs": [_head(name, reader, results[name]) for name, reader in readers.items()],
+        "plots": _plots(readers),
+        "pairs": [_pair(first, name, results[first], results[name]) for name in others],
+        "settings": differing_settings(
+            {name: stored_config(reader) for name, reader in readers.items()}
+        ),
+        "problems": _problems(results),
+    }
+
+
+def _own(reader: RunReader) -> Judged | None:
+    """Return the result of a run's own team; None if it was not evaluated."""
+    return next(iter(stored_results(reader).values()), None)
+
+
+def _head(name: str, reader: RunReader, judged: Judged | None) -> dict[str, Any]:
+    rows = list(judged.outcomes.values()) if judged is not None else []
+    means = {}
+    for field in FIGURES:
+        values = [value for row in rows if (value := row[field]) is not None]
+        means[field] = sum(values) / len(values) if values else None
+    return {
+        "name": name,
+        "address": page_address("/run/{run}", name),
+        "status": reader.status,
+        "iterations": len(reader.iterations()),
+        "problems": len(rows),
+        "usd": reader.spend().usd,
+        "calls": reader.spend().calls,
+        **means,
+    }
+
+
+def _plots(readers: Mapping[str, RunReader]) -> list[dict[str, Any]]:
+    """Return the curves of all runs over training episodes, metric by metric."""
+    curves = {name: reader.iterations() for name, reader in readers.items()}
+    plots = []
+    for metric, title, unit in CURVES:
+        series = []
+        for name, iterations in curves.items():
+            episodes, x, y = 0, [], []
+            for iteration in iterations:
+                episodes += iteration.episodes
+                x.append(episodes)
+                y.append(iteration.metrics.get(metric))
+            if any(value is not None for value in y):
+                series.append(series_of(name, x, y))
+        if series:
+            plots.append(plot_of(title, "training episodes", unit, series, id=f"compare-{metric}"))
+    return plots
+
+
+# ------------------------------------------------------------------ results
+
+
+def _pair(name: str, other: str, first: Judged | None, second: Judged | None) -> dict[str, Any]:
+    """Return the first run minus another on the problems that both were judged on."""
+    pair: dict[str, Any] = {"first": name, "second": other, "why_not": "", "rows": []}
+    if first is None or second is None:
+        missing = name if first is None else other
+        return pair | {"why_not": f"{missing} was not evaluated yet"}
+    try:
+        comparison = compare_outcomes(first, second, Key(0).child("compare"))
+    except UsageError as error:
+        return pair | {"why_not": str(error)}
+    return pair | {
+        "problems": comparison.problems,
+        "unit": comparison.unit,
+        "rows": _rows(comparison),
+        "only_first": _named(comparison.better[0]),
+        "only_second": _named(comparison.better[1]),
+        "alone": list(comparison.alone),
+        "several": comparison.several,
+        "notes": list(comparison.notes),
+    }
+
+
+def _rows(comparison: Comparison) -> list[dict[str, Any]]:
+    plain = comparison.as_json()["means"]
+    titles = {"limit": "ended at a limit", "cost": f"cost ({comparison.unit})"}
+    return [
+        {
+            "name": titles.get(field, field),
+            "is_share": field in ("solved", "limit", "failed"),
+            "first": first,
+            "second": second,
+            **difference,
+        }
+        for field, (first, second, difference) in plain.items()
+    ]
+
+
+def _named(problems: Sequence[str]) -> dict[str, Any]:
+    return {"count": len(problems), "names": list(problems[:MOST_PROBLEMS])}
+
+
+def _problems(results: Mapping[str, Judged | None]) -> dict[str, Any]:
+    """Return the problems that some runs solve and others do not: a row each, a share for each run.
+
+    Only runs that share problems with the first, and only problems with the same content in all.
+    """
+    judged = {name: result for name, result in results.items() if result is not None}
+    first = next(iter(judged.values()), None)
+    together = {name: one for name, one in judged.items() if first and _shared([first, one])}
+    shared = _shared(list(together.values()))
+    rows = [
+        {"problem": id, "solved": [one.outcomes[id]["solved"] for one in together.values()]}
+        for id in shared
+    ]
+    differing = [row for row in rows if len(set(row["solved"])) > 1]
+    return {
+        "runs": list(together),
+        "left_out": [name for name in results if name not in together],
+        "rows": differing[:MOST_PROBLEMS],
+        "count": len(differing),
+        "shared": len(shared),
+    }
+
+
+def _shared(judged: Sequence[Judged]) -> list[str]:
+    """Return the ids of the problems with the same content in all results."""
+    if not judged:
+        return []
+    first, *others = judged
+    return [
+        id
+        for id in first.outcomes
+        if all(id in o.outcomes and o.digests.get(id) == first.digests.get(id) for o in others)
+    ]
+
+
+# ------------------------------------------------------------------ settings
+
+
+def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the settings that are not the same in all configs: a path, and a value for each.
+
+    A value of None means that the config has no such setting.
+    """
+    flat = {name: dict(_flat(config, "")) for name, config in configs.items()}
+    paths = dict.fromkeys(path for values in flat.values() for path in values)
+    rows = [
+        {"path": path, "cells": [values.get(path) for values in flat.values()]} for path in paths
+    ]
+    return [row for row in rows if len(set(row["cells"])) > 1]
+
+
+def _flat(value: Any, path: str) -> list[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        return [
+            pair
+            for name, item in value.items()
+            for pair in _flat(item, f"{path}.{name}" if path else str(name))
+        ]
+    text = to_yaml({"value": value}).removeprefix("value:").strip()
+    return [(path, text if len(text) <= 500 else f"{text[:500]}… ({len(text):,} characters)")]
+
+
+PAGES = [
+    Page(
+        "/compare",
+        "compare.html",
+        compare_data,
+        "Two to eight runs beside each other: curves, results, settings, problems",
+        {"run": "a run, given two to eight times; the first is compared with each of the others"},
+    )
+]

@@ -1,0 +1,390 @@
+"""What a run learned, read from its newest checkpoint, its metrics and its exports.
+
+Plugins are not imported: what they save is recognised by its form. What is saved in another form is
+named with its size, and never guessed at.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from orchestrion.runs import stored_config
+from orchestrion_studio.searches import beam_section, front_section
+
+if TYPE_CHECKING:
+    from orchestrion import Saved
+    from orchestrion.runs import RunReader
+
+__all__ = ["Section", "changed_lines", "lessons_of"]
+
+Section = dict[str, Any]
+"""A part of the page: `kind` names its form, `title` and `about` say what it is."""
+
+MOST_LINES = 400
+"""Lines of a difference that are shown."""
+MOST_CHARACTERS = 20_000
+"""Characters of a text that is compared."""
+LONGEST = 400
+"""Characters of a line that are shown."""
+MOST_ROWS = 200
+
+
+def lessons_of(store: RunReader, *, iteration: int | None = None, problem: str = "") -> Section:
+    """Return what a run learned: `sections`, `missing` (not recorded), and its source.
+
+    Args:
+        store: the run.
+        iteration: of the search tree to show; the newest by default.
+        problem: likewise; the first by default.
+    """
+    restored = store.latest()
+    checkpoint = restored.checkpoint
+    config = stored_config(store)
+    sections: list[Section] = []
+    if checkpoint is not None:
+        sections += _settings(config, checkpoint.overlay)
+        for path, saved in sorted(checkpoint.components.items()):
+            if not path.startswith("evaluation."):  # of baselines: as they are before they learn
+                sections += _state(path, saved.data, _at(config, path))
+    for name, stored in store.load_evaluations().items():
+        if stored.get("state") is not None:
+            configured = _at(config, f"evaluation.baselines.{name}.policy")
+            sections += _state(f"baseline {name}", stored["state"]["data"], configured)
+    sections += beam_section(store, iteration, problem)
+    sections += _by_agent(store, checkpoint.roster if checkpoint is not None else ())
+    if checkpoint is not None:
+        shown = {section["path"] for section in sections if "path" in section}
+        sections += _numbers_saved(checkpoint.components, shown)
+    return {
+        "checkpoint": None if restored.path is None else restored.path.name,
+        "stage": None if checkpoint is None else checkpoint.stage + 1,
+        "iteration": None if checkpoint is None else checkpoint.iteration + 1,
+        "sections": [_with_id(section, number) for number, section in enumerate(sections)],
+        "missing": _missing(store, checkpoint is not None, sections),
+    }
+
+
+def _with_id(section: Section, number: int) -> Section:
+    """Return a section with an id that is unique on the page."""
+    return {"id": f"{section['kind']}-{number}", "path": "", "about": "", **section}
+
+
+# ------------------------------------------------------------------ learned settings
+
+
+def _settings(config: Mapping[str, Any], overlay: Mapping[str, Any]) -> list[Section]:
+    """Return the settings that training changed: as configured, and as learned."""
+    rows = []
+    for path, after in sorted(overlay.items()):
+        before = _at(config, path)
+        bars = _numbers(after)
+        rows.append(
+            {
+                "path": path,
+                "is_set": before is not None,
+                "diff": [] if bars else changed_lines(before, after),
+                "bars": bars,
+                "before": _numbers(before) if bars else [],
+            }
+        )
+    if not rows:
+        return []
+    about = "As configured, and as in the newest checkpoint: what was taken out and what came in."
+    return [{"kind": "settings", "title": "Learned settings", "about": about, "rows": rows}]
+
+
+def _at(config: Any, path: str) -> Any:
+    """Return the value at a config path; None if there is none."""
+    for name in path.replace("[", ".").replace("]", "").split("."):
+        if isinstance(config, Mapping):
+            config = config.get(name)
+        elif isinstance(config, list) and name.isdecimal() and int(name) < len(config):
+            config = config[int(name)]
+        else:
+            return None
+    return config
+
+
+def _numbers(value: Any) -> list[dict[str, Any]]:
+    """Return the numbers of a mapping, or of one in another, by name; empty if it holds others."""
+    rows = []
+    for name, item in value.items() if isinstance(value, Mapping) else ():
+        inner = item.items() if isinstance(item, Mapping) else [("", item)]
+        for second, number in inner:
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                return []
+            label = f"{name}: {second}" if second else str(name)
+            rows.append({"name": label, "value": number if math.isfinite(number) else None})
+    return rows[:MOST_ROWS]
+
+
+def changed_lines(before: Any, after: Any) -> list[dict[str, str]]:
+    """Return the difference of two values line by line: `op` is "+", "-", " " or "…"."""
+    first, second = _lines(before), _lines(after)
+    lines = []
+    matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
+    for op, a, b, c, d in matcher.get_opcodes():
+        if op == "equal":
+            lines += [{"op": " ", "text": text} for text in first[a:b]]
+            continue
+        lines += [{"op": "-", "text": text} for text in first[a:b]]
+        lines += [{"op": "+", "text": text} for text in second[c:d]]
+    if len(lines) > MOST_LINES:
+        left = len(lines) - MOST_LINES
+        lines = [*lines[:MOST_LINES], {"op": "…", "text": f"{left:,} more lines"}]
+    return lines
+
+
+def _lines(value: Any) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, list) and all(isinstance(item, str) for item in value):
+        text = "\n".join(value)
+    else:
+        text = json.dumps(value, indent=1, ensure_ascii=False)
+    if len(text) > LONGEST and not any(c.isspace() for c in text):  # encoded numbers, not prose
+        return [f"{text[:40]}… ({len(text):,} characters)"]
+    if len(text) > MOST_CHARACTERS:
+        text = f"{text[:MOST_CHARACTERS]}\n({len(text) - MOST_CHARACTERS:,} more characters)"
+    return [
+        line if len(line) <= LONGEST else f"{line[:LONGEST]}… ({len(line):,} characters)"
+        for line in text.splitlines()
+    ]
+
+
+# ------------------------------------------------------------------ what components saved
+
+
+def _state(path: str, data: Any, configured: Any) -> Iterator[Section]:
+    """Yield what is known of the state of one component, or of a baseline that was trained."""
+    data = data if isinstance(data, Mapping) else {}
+    learned = data.get("learned")
+    known = [
+        _habits(learned.get("habits") if isinstance(learned, Mapping) else None),
+        _texts(data),
+        front_section(data),
+        _steps(data, configured),
+        _order(data),
+        _values(data),
+    ]
+    for section in known:
+        if section is not None:
+            of = f" of the {path}" if path.startswith("baseline ") else ""
+            yield {**section, "title": f"{section['title']}{of}", "path": path}
+
+
+def _numbers_saved(components: Mapping[str, Saved], shown: set[str]) -> list[Section]:
+    """Return how many numbers the components saved of which nothing else is shown."""
+    rows = [
+        {
+            "path": path,
+            "arrays": len(saved.arrays),
+            "numbers": sum(math.prod(array.shape) for array in saved.arrays.values()),
+            "bytes": sum(len(array.data) for array in saved.arrays.values()),
+        }
+        for path, saved in sorted(components.items())
+        if saved.arrays and path not in shown
+    ]
+    about = "Weights of networks, and what trainers keep beside them."
+    section = {"kind": "weights", "title": "Numbers", "about": about, "rows": rows}
+    return [section] if rows else []
+
+
+def _habits(habits: Any) -> Section | None:
+    """Return the library of habits: role -> category -> habits."""
+    if not isinstance(habits, Mapping):
+        return None
+    rows = [
+        {
+            "agent": role,
+            "category": category,
+            "version": habit.get("version"),
+            "text": str(habit.get("text", "")),
+            "status": habit.get("status", ""),
+            "reason": habit.get("reason", ""),
+            "round": habit.get("round"),
+            "mean": habit.get("effect"),
+            "low": (habit.get("interval") or [None, None])[0],
+            "high": (habit.get("interval") or [None, None])[1],
+            "trial": habit.get("tested_on") or {},
+            "again": habit.get("tested_again") or {},
+        }
+        for role, categories in habits.items()
+        for category, versions in categories.items()
+        for habit in versions
+    ]
+    rows.sort(key=lambda row: (row["agent"], row["category"], row["version"] or 0))
+    for row in rows:
+        row["name"] = f"{row['agent']} v{row['version']}"
+    about = (
+        "Every habit that was proposed, in the order of versions, and the trial that decided: the "
+        "difference in reward between episodes with and without it."
+    )
+    return {"kind": "habits", "title": "Habits", "about": about, "rows": rows[:MOST_ROWS]}
+
+
+def _texts(data: Mapping[str, Any]) -> Section | None:
+    """Return evolved instructions: candidates with parents, what changed, and their trials."""
+    pool = data.get("pool")
+    if not isinstance(pool, list) or not pool or not all("texts" in row for row in pool):
+        return None
+    trials = dict(data.get("judged", []))
+    rows = []
+    for number, candidate in enumerate(pool[:MOST_ROWS]):
+        known = [score for score in candidate["scores"] if score is not None]
+        parents = list(candidate.get("parents", ()))
+        before = pool[parents[0]]["texts"] if parents else {}
+        rows.append(
+            {
+                "version": number,
+                "parents": parents,
+                "agent": candidate.get("changed", ""),
+                "mean": math.fsum(known) / len(known) if known else None,
+                "instances": len(known),
+                "adopted": number == data.get("adopted"),
+                "trial": trials.get(number),
+                "diffs": [
+                    {"agent": agent, "lines": changed_lines(before.get(agent), text)}
+                    for agent, text in candidate["texts"].items()
+                    if text != before.get(agent)
+                ],
+            }
+        )
+    about = (
+        "Each version rewrites a text of its parent. It joined the pool because it did better on a "
+        "few problems; the trial against the texts in use decided which is adopted."
+    )
+    return {"kind": "texts", "title": "Instructions", "about": about, "rows": rows}
+
+
+def _steps(data: Mapping[str, Any], configured: Any) -> Section | None:
+    """Return a learned sequence of agents, or one for each category."""
+    steps = data.get("steps")
+    if isinstance(configured, Mapping) and configured.get("steps") == steps:
+        return None  # nothing learned it
+    if isinstance(steps, list) and all(isinstance(step, str) for step in steps):
+        rows = [{"category": "", "steps": steps}] if steps else []
+    elif isinstance(steps, Mapping) and all(isinstance(row, list) for row in steps.values()):
+        rows = [{"category": name, "steps": list(row)} for name, row in steps.items()]
+    else:
+        return None
+    if not rows:
+        return None
+    about = "Who acts, in this order, whatever the agents answer."
+    return {
+        "kind": "steps",
+        "title": "A learned sequence",
+        "about": about,
+        "rows": rows[:MOST_ROWS],
+    }
+
+
+def _order(data: Mapping[str, Any]) -> Section | None:
+    """Return how often each choice helped and what it cost, by times called before."""
+    helped, cost = data.get("helped"), data.get("cost")
+    if not isinstance(helped, Mapping) or not isinstance(cost, Mapping):
+        return None
+    rows = [
+        {"name": name, "helped": list(shares), "cost": list(cost.get(name, ()))}
+        for name, shares in helped.items()
+    ]
+    if not rows:
+        return None
+    patience = data.get("patience")
+    about = "How often a call helped, and what it cost: the first time, the second, and so on"
+    about += f"; it stops after {patience} turns." if isinstance(patience, int) else "."
+    return {"kind": "order", "title": "A learned order", "about": about, "rows": rows[:MOST_ROWS]}
+
+
+def _values(data: Mapping[str, Any]) -> Section | None:
+    """Return which model of values a policy uses, and which trainer was picked."""
+    model, picked = data.get("model"), data.get("picked")
+    if isinstance(picked, str) and picked:
+        return {
+            "kind": "model",
+            "title": "The trainer that was picked",
+            "about": f"`{picked}`",
+            "rows": [],
+        }
+    if not isinstance(model, str) or not isinstance(data.get("choices"), list):
+        return None
+    about = f"The policy takes the choice whose value the model `{model}` predicts to be highest."
+    rows = [str(choice) for choice in data["choices"]]
+    return {"kind": "model", "title": "Values of choices", "about": about, "rows": rows[:MOST_ROWS]}
+
+
+# ------------------------------------------------------------------ metrics by agent
+
+
+def _by_agent(store: RunReader, roster: Sequence[str]) -> list[Section]:
+    """Return metrics that are named AGENT/METRIC: a row for each agent, a column for each metric.
+
+    Metrics of models and of other parts that are named so have tables of their own.
+    """
+    iterations = store.iterations()
+    if not iterations:
+        return []
+    stage = [row for row in iterations if row.stage == iterations[-1].stage]
+    groups: dict[str, dict[str, list[float | None]]] = {}
+    for name in dict.fromkeys(name for row in stage for name in row.metrics):
+        owner, slash, metric = name.partition("/")
+        if slash and owner != "share":  # shares of agents are drawn on the page of the run
+            groups.setdefault(owner, {})[metric] = [_finite(row.metrics.get(name)) for row in stage]
+    sections = []
+    for title, names in (
+        ("Diagnostics by agent", [name for name in groups if name in roster]),
+        ("Diagnostics by model or part", [name for name in groups if name not in roster]),
+    ):
+        columns = list(dict.fromkeys(metric for name in names for metric in groups[name]))
+        rows = [
+            {"agent": name, "cells": [_cell(groups[name].get(metric, ())) for metric in columns]}
+            for name in names
+        ]
+        about = f"Of stage {stage[-1].stage + 1}: the last of {len(stage)} iterations, and the "
+        about += "curve over all of them."
+        section = {"kind": "agents", "title": title, "about": about}
+        sections += [{**section, "columns": columns, "rows": rows}] if rows else []
+    return sections
+
+
+def _cell(values: Sequence[float | None]) -> dict[str, Any]:
+    step = max(1, len(values) // 100)
+    return {"last": values[-1] if values else None, "curve": list(values[::step])}
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+# ------------------------------------------------------------------ what is not there
+
+
+def _missing(store: RunReader, has_checkpoint: bool, sections: Sequence[Section]) -> list[str]:
+    """Return what a reader might look for, and the run does not record."""
+    kinds = {section["kind"] for section in sections}
+    texts = []
+    if not has_checkpoint:
+        texts.append("There is no checkpoint yet: nothing that was learned is recorded.")
+    elif not sections:
+        texts.append("The newest checkpoint holds no learned setting and no state of a component.")
+    if "settings" in kinds:
+        texts.append(
+            "Settings between the configured ones and those of the newest checkpoint are not "
+            f"recorded, save in the {store.keep} newest checkpoints."
+        )
+    if "habits" in kinds or "texts" in kinds:
+        texts.append("Of a trial its result is recorded; its episodes only if they are kept.")
+    if "weights" in kinds:
+        texts.append(
+            "What single numbers of networks and optimizers mean cannot be read; what the policy "
+            "does with them stands in the episodes, at each decision."
+        )
+    if store.retention == "none":
+        texts.append("Episodes are not kept (`run.retention: none`).")
+    return texts

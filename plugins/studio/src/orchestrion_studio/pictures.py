@@ -1,0 +1,222 @@
+"""Draws what was learned as SVG: points with links, graphs of agents, trees of a search.
+
+As in `drawing`, colours come from the style sheet, and each picture stands beside its table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from orchestrion_studio.drawing import Scale, data_table
+from orchestrion_studio.wording import figure
+
+__all__ = ["beam_table", "diff", "graph", "scatter", "tree"]
+
+WIDTH, HEIGHT = 640, 300
+LEFT, RIGHT, TOP, BOTTOM = 60, 16, 14, 42
+BOX, ROW, COLUMN = 132, 44, 176
+
+
+def scatter(section: Mapping[str, Any]) -> Markup:
+    """Return the front of a search: each member links to its graph, `#front-NAME` on the page."""
+    rivals = [row for row in section["baselines"] if row["cost"] is not None]
+    members = [row for row in section["members"] if row["cost"] is not None]
+    shown = [row for row in (*members, *rivals) if _quality(row) is not None]
+    points = [(cost, quality) for cost, quality in section["others"] if quality is not None]
+    points += [(row["cost"], _quality(row)) for row in shown]
+    if not points:
+        return Markup("")
+    ends = [row[name] for row in shown for name in ("low", "high") if row[name] is not None]
+    across = Scale([cost for cost, _ in points], LEFT, WIDTH - RIGHT)
+    up = Scale([*(quality for _, quality in points), *ends], HEIGHT - BOTTOM, TOP)
+    parts = [_axes(across, up, f"cost of an episode ({section['measure']})", "reward")]
+    for cost, quality in section["others"]:
+        parts.append(
+            Markup('<circle class="tried" cx="{}" cy="{}" r="2"/>').format(
+                across(cost), up(quality)
+            )
+        )
+    for kind, rows in (("rival", rivals), ("member", members)):
+        parts += [_point(row, kind, across, up) for row in rows if _quality(row) is not None]
+    label = "The front: reward over cost; the table has the figures"
+    return Markup(
+        '<svg class="scatter" viewBox="0 0 {} {}" role="group" aria-label="{}">{}</svg>'
+    ).format(WIDTH, HEIGHT, label, Markup("").join(parts))
+
+
+def _quality(row: Mapping[str, Any]) -> float | None:
+    """Return the reward that may be quoted: held out, or else measured again, or in the search."""
+    for name in ("mean", "fresh", "search"):
+        if row[name] is not None:
+            return float(row[name])
+    return None
+
+
+def _axes(across: Scale, up: Scale, x: str, y: str) -> Markup:
+    parts = [
+        Markup(
+            '<path class="grid" d="M{} {}H{}"/><text x="{}" y="{}" class="end">{}</text>'
+        ).format(LEFT, up(value), WIDTH - RIGHT, LEFT - 6, up(value) + 4, figure(value))
+        for value in up.ticks(5)
+    ]
+    parts += [
+        Markup('<text x="{}" y="{}" class="middle">{}</text>').format(
+            across(value), HEIGHT - BOTTOM + 16, figure(value)
+        )
+        for value in across.ticks(8)
+    ]
+    return Markup(
+        '<g class="axes">{}<path class="axis" d="M{} {}H{}"/><text x="{}" y="{}" class="name end">'
+        '{}</text><text transform="translate(12 {}) rotate(-90)" class="name middle">{}</text></g>'
+    ).format(
+        Markup("").join(parts),
+        *(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT),
+        *(WIDTH - RIGHT, HEIGHT - 6, x),
+        *((TOP + HEIGHT - BOTTOM) / 2, y),
+    )
+
+
+def _point(row: Mapping[str, Any], kind: str, across: Scale, up: Scale) -> Markup:
+    quality = _quality(row)
+    assert quality is not None
+    x, y = across(row["cost"]), up(quality)
+    whisker = Markup("")
+    if row["low"] is not None and row["high"] is not None:
+        whisker = Markup('<path class="whisker" d="M{} {}V{}"/>').format(
+            x, up(row["low"]), up(row["high"])
+        )
+    title = f"{row['name']}: reward {figure(quality)} at cost {figure(row['cost'])}: {row['graph']}"
+    dot = Markup('{}<circle cx="{}" cy="{}" r="{}"><title>{}</title></circle>').format(
+        whisker, x, y, 6 if row["chosen"] else 4, title
+    )
+    classes = f"{kind} picked" if row["chosen"] else kind
+    if not row["nodes"]:
+        return Markup('<g class="{}">{}</g>').format(classes, dot)
+    return Markup('<a class="{}" href="#front-{}" aria-label="{}">{}</a>').format(
+        classes, row["name"], title, dot
+    )
+
+
+def graph(nodes: Sequence[str], links: Sequence[Sequence[str]], outputs: Sequence[str]) -> Markup:
+    """Return a graph of agents, from left to right; nodes of `outputs` end it."""
+    names = list(dict.fromkeys([*nodes, *(name for link in links for name in link)]))[:60]
+    depth = dict.fromkeys(names, 0)
+    for _ in names:  # longest paths; as many rounds as there are nodes end a loop
+        for first, second in links:
+            if first in depth and second in depth and first != second:
+                depth[second] = min(max(depth[second], depth[first] + 1), len(names) - 1)
+    columns: dict[int, list[str]] = {}
+    for name in names:
+        columns.setdefault(depth[name], []).append(name)
+    order = {old: new for new, old in enumerate(sorted(columns))}
+    tallest = max(map(len, columns.values()), default=1)
+    place = {
+        name: (8 + order[level] * COLUMN, 8 + (row + (tallest - len(members)) / 2) * ROW)
+        for level, members in columns.items()
+        for row, name in enumerate(members)
+    }
+    parts = []
+    for first, second in links:
+        if first not in place or second not in place:
+            continue
+        (x, y), (to_x, to_y) = place[first], place[second]
+        start, end, middle = (x + BOX, y + 15), (to_x, to_y + 15), (x + BOX + to_x) / 2
+        parts.append(
+            Markup(
+                '<path class="link" d="M{} {}C{} {} {} {} {} {}"/>'
+                '<path class="head" d="M{} {}l-7 -4v8z"/>'
+            ).format(*start, middle, start[1], middle, end[1], end[0] - 6, end[1], *end)
+        )
+    for name, (x, y) in place.items():
+        parts.append(
+            Markup(
+                '<g class="{}"><rect x="{}" y="{}" width="{}" height="30" rx="6"/>'
+                '<text class="middle" x="{}" y="{}">{}</text></g>'
+            ).format(
+                *("node out" if name in outputs else "node", x, y, BOX),
+                *(x + BOX / 2, y + 20, _short(name, 18)),
+            )
+        )
+    width, height = 16 + (len(columns) - 1) * COLUMN + BOX, 16 + tallest * ROW
+    text = "; ".join(f"{first} to {second}" for first, second in links) or ", ".join(names)
+    return Markup(
+        '<svg class="graph" viewBox="0 0 {} {}" width="{}" height="{}" role="img" '
+        'aria-label="{}">{}</svg>'
+    ).format(width, height, width, height, f"Graph: {text}", Markup("").join(parts))
+
+
+def tree(nodes: Sequence[Mapping[str, Any]]) -> Markup:
+    """Return the tree of a beam search, from left to right; `path` "0.1" is below "0"."""
+    paths = {node["path"]: node for node in nodes}
+    ordered = sorted(
+        paths, key=lambda path: [int(n) if n.isdecimal() else 0 for n in path.split(".")]
+    )
+    leaves, place = 0, dict[str, tuple[float, float]]()
+    for path in ordered:
+        children = [other for other in ordered if other.startswith(f"{path}.")]
+        if not children:
+            place[path] = (_level(path) * 62 + 12.0, leaves * 18 + 14.0)
+            leaves += 1
+    for path in reversed(ordered):
+        if path not in place:
+            below = [place[other][1] for other in place if other.rpartition(".")[0] == path]
+            place[path] = (_level(path) * 62 + 12.0, sum(below) / len(below) if below else 14.0)
+    parts = []
+    for path, (x, y) in place.items():
+        parent = place.get(path.rpartition(".")[0])
+        if parent is not None:
+            parts.append(Markup('<path class="link" d="M{} {}C{} {} {} {} {} {}"/>').format(
+                *parent, parent[0] + 30, parent[1], x - 30, y, x, y
+            ))  # fmt: skip
+    for path, (x, y) in place.items():
+        node = paths[path]
+        title = (
+            f"{path}: {' + '.join(node['turns'])}, {node['fate']}, value {figure(node['value'])}"
+        )
+        parts.append(
+            Markup(
+                '<g class="fate {}"><circle cx="{}" cy="{}" r="5"><title>{}</title></circle></g>'
+            ).format("".join(c for c in node["fate"] if c.isalpha()), x, y, title)
+        )
+    width = 24 + 62 * max((_level(path) for path in place), default=0)
+    label = f"Tree of {len(nodes)} trajectories; the table lists them"
+    return Markup(
+        '<svg class="tree" viewBox="0 0 {} {}" width="{}" height="{}" role="img" '
+        'aria-label="{}">{}</svg>'
+    ).format(width, leaves * 18 + 10, width, leaves * 18 + 10, label, Markup("").join(parts))
+
+
+def _numbers(path: str) -> list[int]:
+    return [int(part) if part.isdecimal() else 0 for part in path.split(".")]
+
+
+def _level(path: str) -> int:
+    return path.count(".")
+
+
+def diff(lines: Sequence[Mapping[str, str]]) -> Markup:
+    """Return a difference line by line; the sign stands in the text, so that it can be heard."""
+    names = {"+": "added", "-": "removed", " ": "same", "…": "place"}
+    rows = (
+        Markup('<span class="{}">{} {}\n</span>').format(
+            names[line["op"]], "\N{MINUS SIGN}" if line["op"] == "-" else line["op"], line["text"]
+        )
+        for line in lines
+    )
+    return Markup('<pre class="code diff" tabindex="0">{}</pre>').format(Markup("").join(rows))
+
+
+def _short(text: str, size: int) -> str:
+    return text if len(text) <= size else f"{text[: size - 1]}…"
+
+
+def beam_table(section: Mapping[str, Any]) -> Markup:
+    """Return the trajectories of a tree as a table."""
+    rows = [
+        [node["path"], " + ".join(node["turns"]), figure(node["value"]), node["fate"]]
+        for node in section["nodes"]
+    ]
+    return data_table(["path", "turns", "value", "fate"], rows, "Table: trajectories of the tree")

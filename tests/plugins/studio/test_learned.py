@@ -1,0 +1,272 @@
+"""What was learned, comparisons on common problems, and reports, from what runs store."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_studio.compare import compared, differing_settings
+from orchestrion_studio.lessons import changed_lines, lessons_of
+from orchestrion_studio.markdown import markdown_of
+from orchestrion_studio.report import report
+from orchestrion_studio.searches import links_of
+from orchestrion_studio.self_contained import html_of, sample_of
+
+from tests.plugins.studio.stored import HOSTILE, run_at
+
+HABIT = {
+    "text": "Show your work.",
+    "version": 2,
+    "status": "active",
+    "reason": "",
+    "effect": 0.25,
+    "interval": [0.125, 0.375],
+    "tested_on": {"split": "validation", "problems": 8, "pairs": 16},
+    "round": 0,
+}
+POOL = [
+    {"texts": {"solver": "one\ntwo"}, "scores": [0.0, None], "parents": [], "changed": ""},
+    {"texts": {"solver": "one\nthree"}, "scores": [1.0, 0.5], "parents": [0], "changed": "solver"},
+]
+GRAPH = {"nodes": {"a": {}, "b": {}}, "edges": ["a -> b"], "outputs": ["b"]}
+MEMBER = {"name": "front-01", "chosen": True, "graph": "b(a)", "config": GRAPH, "settings": {}}
+FRONT = {
+    "batches": [[[[[0]], [0.5, 3.0, 8]], [[[1]], [0.25, 1.0, 8]]]],
+    "report": {
+        "strategy": "nsga2",
+        "measure": "cost",
+        "evaluations": 2,
+        "held_out": {"split": "validation", "problems": 4},
+        "front": [
+            {
+                **MEMBER,
+                "search": {"quality": 0.5, "cost": 3.0},
+                "fresh": None,
+                "held_out": {
+                    "reward": {"mean": 0.375, "low": 0.25, "high": 0.5},
+                    "cost": {"mean": 2.5},
+                },
+            }
+        ],
+        "baselines": [],
+    },
+}
+
+
+def sections(path: Path, **made: Any) -> dict[str, dict[str, Any]]:
+    """The sections of a run by kind; the whole of it is JSON."""
+    with run_at(path / "run", **made) as store:
+        lessons = lessons_of(store)
+    json.dumps(lessons, allow_nan=False)
+    return {section["kind"]: section for section in lessons["sections"]}
+
+
+def test_a_learned_setting_is_shown_beside_the_configured_one(tmp_path: Path) -> None:
+    overlay = {"agents.solver.habits": ["Be brief.", "Show your work."], "votes": {"a": 2.0}}
+    lists, votes = sections(tmp_path, overlay=overlay)["settings"]["rows"]
+    assert [(row["op"], row["text"]) for row in lists["diff"]] == [
+        (" ", "Be brief."),
+        ("+", "Show your work."),
+    ]
+    assert (votes["bars"], votes["is_set"]) == ([{"name": "a", "value": 2.0}], False)
+
+
+def test_habits_and_texts_come_with_the_trial_that_decided(tmp_path: Path) -> None:
+    habits = {"learned": {"habits": {"solver": {"any": [HABIT]}}}}
+    judged = [[1, {"effect": 0.5, "adopted": True}]]
+    made = sections(
+        tmp_path,
+        components={"improver": habits, "gepa": {"pool": POOL, "judged": judged, "adopted": 1}},
+    )
+    [habit] = made["habits"]["rows"]
+    assert (habit["mean"], habit["low"], habit["trial"]["pairs"]) == (0.25, 0.125, 16)
+    first, second = made["texts"]["rows"]
+    assert (first["adopted"], second["adopted"], second["parents"]) == (False, True, [0])
+    assert (first["trial"], second["trial"]["effect"], second["mean"]) == (None, 0.5, 0.75)
+    changes = [(row["op"], row["text"]) for row in second["diffs"][0]["lines"]]
+    assert changes == [(" ", "one"), ("-", "two"), ("+", "three")]
+
+
+def test_a_front_has_every_point_with_its_graph(tmp_path: Path) -> None:
+    front = sections(tmp_path, components={"trainer": FRONT})["front"]
+    assert front["others"] == [[1.0, 0.25], [3.0, 0.5]]
+    [member] = front["members"]
+    assert (member["cost"], member["mean"], member["search"]) == (2.5, 0.375, 0.5)
+    assert (member["nodes"], member["links"]) == (["a", "b"], [["a", "b"]])
+
+
+def test_a_search_that_goes_on_has_no_front_yet(tmp_path: Path) -> None:
+    front = sections(tmp_path, components={"trainer": {**FRONT, "report": None}})["front"]
+    assert front["members"] == []
+    assert "goes on" in front["about"]
+
+
+@pytest.mark.parametrize(
+    ("edge", "links"),
+    [
+        ("a, b -> c when data.ok", [["a", "c"], ["b", "c"]]),
+        ("a -> b -> c", [["a", "b"], ["b", "c"]]),
+        ("a.score -> b.limit otherwise", [["a", "b"]]),
+        ({"source": "a", "target": "b"}, [["a", "b"]]),
+    ],
+)
+def test_edges_are_read_as_they_are_written(edge: Any, links: list[list[str]]) -> None:
+    assert links_of([edge]) == links
+
+
+def test_a_tree_is_of_one_problem_and_its_half_written_line_is_left_out(tmp_path: Path) -> None:
+    node = {"path": "0", "agents": ["a"], "options": [None], "value": 0.5, "fate": "grown"}
+    with run_at(tmp_path / "run") as store:
+        folder = store.exports / "beam"
+        folder.mkdir(parents=True)
+        rows = [{**node, "problem": "p"}, {**node, "problem": "q", "path": "1"}]
+        lines = [json.dumps(row) for row in rows]
+        (folder / "tree-0003.jsonl").write_text("\n".join([*lines, lines[0][:30]]))
+        lessons = lessons_of(store, problem="q")
+    [tree] = [part for part in lessons["sections"] if part["kind"] == "beam"]
+    assert (tree["iteration"], tree["problems"], tree["problem"]) == (4, ["p", "q"], "q")
+    assert [row["path"] for row in tree["nodes"]] == ["1"]
+
+
+def test_only_sequences_that_were_learned_are_shown(tmp_path: Path) -> None:
+    """The policy's steps are those of the config; the baseline's were found by its trainer."""
+    made = sections(tmp_path, components={"policy": {"steps": ["solver"]}}, solved=[1.0])
+    assert made["steps"]["rows"] == [{"category": "", "steps": ["critic"]}]
+    assert made["steps"]["title"] == "A learned sequence of the baseline chain"
+
+
+def test_metrics_by_agent_are_a_table_and_numbers_are_counted(tmp_path: Path) -> None:
+    metrics = [{"solver/entropy": 1.0, "gpt/norm": 2.0}, {"solver/entropy": 0.5, "share/a": 0.5}]
+    with run_at(tmp_path / "run", metrics=metrics) as store:
+        parts = lessons_of(store)["sections"]
+    agents, models = (part for part in parts if part["kind"] == "agents")
+    assert agents["rows"][0]["cells"] == [{"last": 0.5, "curve": [1.0, 0.5]}]
+    assert models["rows"][0]["cells"] == [{"last": None, "curve": [2.0, None]}]
+    assert parts[-1]["rows"] == [{"path": "weights", "arrays": 1, "numbers": 6, "bytes": 24}]
+
+
+@given(st.lists(st.text("ab\n"), max_size=6), st.lists(st.text("ab\n"), max_size=6))
+def test_a_difference_holds_both_texts(before: list[str], after: list[str]) -> None:
+    lines = changed_lines(before, after)
+    for ops, text in ((" -", before), (" +", after)):
+        kept = [line["text"] for line in lines if line["op"] in ops]
+        assert kept == "\n".join(text).splitlines()
+
+
+def test_runs_are_compared_on_common_problems(tmp_path: Path) -> None:
+    with (
+        run_at(tmp_path / "a", solved=[1, 1, 0, 1], rate="0.1") as a,
+        run_at(tmp_path / "b", solved=[1, 0, 1], rate="0.2") as b,
+        run_at(tmp_path / "c") as c,
+    ):
+        result = compared({"a": a, "b": b, "c": c})
+    pair, missing = result["pairs"]
+    assert (pair["problems"], pair["alone"]) == (3, [1, 0])
+    assert (pair["only_first"]["names"], pair["only_second"]["names"]) == (["p1"], ["p2"])
+    [solved] = [row for row in pair["rows"] if row["name"] == "solved"]
+    assert solved["mean"] == 0.0
+    assert solved["low"] < 0 < solved["high"]
+    assert missing["why_not"] == "c was not evaluated yet"
+    assert [row["problem"] for row in result["problems"]["rows"]] == ["p1", "p2"]
+    assert result["problems"]["left_out"] == ["c"]
+    assert [(row["path"], row["cells"]) for row in result["settings"]] == [
+        ("trainer.rate", ["0.1", "0.2", "0.1"])
+    ]
+    assert [line["name"] for line in result["plots"][0]["series"]] == ["a", "b", "c"]
+
+
+def test_a_setting_that_a_config_lacks_is_none() -> None:
+    rows = differing_settings({"a": {"x": {"y": 1}}, "b": {"x": {"y": 1}, "z": "no"}})
+    assert rows == [{"path": "z", "cells": [None, "no"]}]
+
+
+def test_the_pages_escape_what_agents_wrote(tmp_path: Path) -> None:
+    from orchestrion_studio import compare, learned
+    from orchestrion_studio.page import Query, render
+
+    habits = {"learned": {"habits": {HOSTILE: {HOSTILE: [{**HABIT, "text": HOSTILE}]}}}}
+    made = {
+        "components": {"improver": habits, "gepa": {"pool": POOL}, "trainer": FRONT},
+        "overlay": {"agents.solver.habits": [HOSTILE]},
+        "metrics": [{f"{HOSTILE.replace('/', '')}/x": 1.0}],
+        "solved": [1.0],
+        "text": HOSTILE,
+    }
+    with run_at(tmp_path / "run", **made) as store, run_at(tmp_path / "other", **made):
+        for page, values in (
+            (learned.PAGES[0], {}),
+            (compare.PAGES[0], {"run": ["run", "other"]}),
+        ):
+            query = Query(tmp_path, "run", values)
+            html = render(page, page.data(query, store), query=query, static=False)
+            assert "alert(1)" not in html.replace("&lt;script&gt;alert(1)", "")
+            assert html.count("<script") == html.count('<script src="/static/')
+
+
+# ------------------------------------------------------------------ reports
+
+METRICS = [{"reward": n / 4, "success": 0.5} for n in range(3)]
+
+
+def test_a_report_is_one_file_that_loads_and_runs_nothing(tmp_path: Path) -> None:
+    run_at(tmp_path / "run", metrics=METRICS, solved=[1, 0] * 8, text=HOSTILE).close()
+    file = tmp_path / "run.html"
+    answer = CliRunner().invoke(report, [str(tmp_path / "run"), "-o", str(file)])
+    assert answer.exit_code == 0, answer.output
+    html = file.read_text()
+    assert "alert(1)" in html
+    assert "<script" not in html
+    assert not re.search(r"<(form|input|select|button|link|iframe|img)\b", html)
+    ids = re.findall(r' id="([^"]+)"', html)
+    assert len(ids) == len(set(ids))
+    links = re.findall(r' href="([^"]*)"', html)
+    assert links
+    assert all(link.removeprefix("#") in ids for link in links)
+    assert "default-src 'none'" in html
+    for part in ("What was learned", "Held-out evaluation", "A sample: 3 of 5 stored episodes"):
+        assert part in html
+
+
+def test_the_sample_says_why_each_episode_is_in_it(tmp_path: Path) -> None:
+    with run_at(tmp_path / "run", metrics=METRICS, solved=[1]) as store:
+        sample = sample_of(store)
+    assert sample == {
+        "evaluate/learned/0": "evaluation of learned: solved, highest reward",
+        "2/0": "training: solved, highest reward",
+        "1/0": "training: solved, highest reward",
+    }
+
+
+def test_a_run_without_evaluation_or_checkpoint_has_a_report(tmp_path: Path) -> None:
+    with run_at(tmp_path / "run", metrics=[]) as store:
+        assert "There is no checkpoint yet" in html_of(store)
+        assert "is not known: the run was not evaluated" in markdown_of(store).splitlines()[0]
+
+
+def test_markdown_says_first_whether_learning_beat_the_rules(tmp_path: Path) -> None:
+    overlay = {"agents.solver.habits": ["Be brief.", "Show `it`."], "votes": {"a": 2.0}}
+    with (
+        run_at(tmp_path / "ahead", metrics=METRICS, solved=[1] * 9, overlay=overlay) as ahead,
+        run_at(tmp_path / "level", metrics=METRICS, solved=[0] * 9) as level,
+    ):
+        text, other = markdown_of(ahead), markdown_of(level)
+    assert text.startswith("**Learning beat the baseline: by reward, learned is ahead of chain.**")
+    assert other.startswith("**Learning did not beat the baseline: by reward, learned is not ahead")
+    assert "| learned | 100.0% [100.0, 100.0] | 0.5 [0.5, 0.5] | 0 [0, 0] |  |" in text
+    assert "```diff\n+ Show `it`.\n```" in text
+    assert "- votes: a 2" in text
+    assert "- A learned sequence of the baseline chain: critic" in text
+
+
+def test_markdown_takes_nothing_from_names_but_letters(tmp_path: Path) -> None:
+    name = "|x|`y`<b>@z"
+    with run_at(tmp_path / name, overlay={name: {name: 1.0}}) as store:
+        lines = [line for line in markdown_of(store).splitlines() if "x" in line and "y" in line]
+    assert lines
+    assert not any(re.search(r"(?<!\\)[|`<@]", line) for line in lines)
