@@ -371,14 +371,17 @@ class Scores(Struct, frozen=True, forbid_unknown_fields=True):
         value: how good the result is, 0 to 1.
         success: whether it counts as solved.
         parts: further numbers, by name.
+        checks: what single checks gave, by name, for people who read the episode: "passed", or in
+            some words why not. They may tell what is hidden; no agent and no policy is shown them.
     """
 
     value: float
     success: bool = False
     parts: Mapping[str, float] = EMPTY
+    checks: Mapping[str, str] = EMPTY
 
     def __post_init__(self) -> None:
-        _keep(self, "parts")
+        _keep(self, "parts", "checks")
 
 
 class Reward(Struct, frozen=True, forbid_unknown_fields=True):

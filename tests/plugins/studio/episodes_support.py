@@ -102,7 +102,7 @@ def _hostile(name: str, attack: str, number: int) -> Episode:
             Decision(stop=True, error=attack),
         ),
         Status.FAILED,
-        Scores(0.5, parts={attack: 1.0}),
+        Scores(0.5, parts={attack: 1.0}, checks={attack: attack}),
         Reward(0.5, (0.1, 0.2, float(number)), {attack: 1.0}, {attack: 1.0}),
         error=attack,
         calls=calls,

@@ -150,7 +150,7 @@ def test_contents_are_shown_in_the_form_they_have() -> None:
         "# A title": "markdown",
         "with `code`": "markdown",
         "plain text": "text",
-        "for x in y:\n    # a comment\n    **x": "text",
+        "for x in y:\n    # a comment\n    **x": "mono",
         '{"a": [1]}': "json",
         "[1": "text",
     }

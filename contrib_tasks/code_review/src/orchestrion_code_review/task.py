@@ -258,7 +258,8 @@ class RunningReview(Task):
         pairs = [(v.agent, verdict.judged) for v, verdict in zip(versions, verdicts, strict=True)]
         what = measured(pairs, tidy, _usage(trajectory), len(trajectory))
         result = scores(what, self.settings.weights, judge.reference)
-        return replace(result, parts={**result.parts, **last.parts()})
+        parts = {**result.parts, **last.parts()}
+        return replace(result, parts=parts, checks=last.checks() if final else {})
 
 
 def _usage(trajectory: Trajectory) -> Any:

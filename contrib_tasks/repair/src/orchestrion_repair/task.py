@@ -248,7 +248,10 @@ class RunningRepair(Task):
         apart = sum(outcome.apart for outcome in outcomes) / len(outcomes) if outcomes else 0.0
         judged = outcomes[len(visible) :]
         parts = {"visible": _share(shown), "hidden": _share(judged), "judged_outside": apart}
-        return Scores(float(success), success, parts)
+        names = [f"visible test {i + 1}" for i in range(len(shown))]
+        names += [f"hidden test {i + 1}" for i in range(len(judged))]
+        told = ("passed" if o.passed else o.error or "wrong value" for o in outcomes)
+        return Scores(float(success), success, parts, dict(zip(names, told, strict=True)))
 
     async def _outcomes(
         self, code: str, data: Mapping[str, Any], cases: Sequence[Mapping[str, JSON]]

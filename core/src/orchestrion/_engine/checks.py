@@ -207,6 +207,10 @@ def _check_scores(scores: Scores) -> None:
     if type(scores.success) is not bool:
         raise TypeError(f"Scores.success is {scores.success!r}, not true or false")
     _check_numbers("Scores.parts", scores.parts.items())
+    if scores.checks and any(
+        type(text) is not str for pair in scores.checks.items() for text in pair
+    ):
+        raise TypeError("Scores.checks has something that is not text")
 
 
 def _check_reward(reward: Reward, turns: int, team: Collection[str]) -> None:

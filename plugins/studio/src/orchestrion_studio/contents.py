@@ -93,7 +93,8 @@ def contents(shown: dict[str, Any]) -> Markup:
         )
     if form in _LEXERS:
         return highlighted(text, form)
-    return Markup('<pre class="text" dir="auto">{}</pre>').format(visible(text))
+    kind = "text mono" if form == "mono" else "text"
+    return Markup('<pre class="{}" dir="auto">{}</pre>').format(kind, visible(text))
 
 
 def highlighted(text: str, language: str) -> Markup:

@@ -100,6 +100,7 @@ def episodes_data(query: Query, reader: RunReader | None) -> Data:
         "candidates": page.candidates,
         "looked": page.looked,
         "reads": wanted.reads,
+        "filtered": wanted != EpisodeFilter(),
         "after": page.after,
         "before": page.before,
         "offers": {

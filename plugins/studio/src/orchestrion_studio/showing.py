@@ -46,6 +46,8 @@ class Showing:
         if len(shown["text"]) <= min(MARKDOWN, self._markdown) and _is_markdown(shown["text"]):
             self._markdown -= len(shown["text"])
             shown["form"] = "markdown"
+        elif _INDENTED.search(shown["text"]):
+            shown["form"] = "mono"
         return shown
 
     def plain(self, text: str, name: str) -> dict[str, Any]:
