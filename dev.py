@@ -282,7 +282,8 @@ class Setup:
             for wheel, member in zip(wheels, self.workspace.members, strict=True)
         }
         for record, entry in self.direct_urls():
-            if folder := folders.get(entry.get("url", "")):
+            folder = folders.get(entry.get("url", ""))
+            if folder:
                 editable = {"url": folder.as_uri(), "dir_info": {"editable": True}}
                 record.write_text(json.dumps(editable), encoding="utf-8")
 
