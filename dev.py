@@ -31,6 +31,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -40,6 +41,17 @@ from typing import IO, Any, NamedTuple, NoReturn
 ROOT = Path(__file__).resolve().parent
 WINDOWS = os.name == "nt"
 LOG_TAIL = 30
+
+# Builds editable wheels: arguments are pairs of a member's folder and where its wheel goes. All in
+# one process, and without pip, which would start two for each member.
+BUILD = """
+import importlib, os, sys, tomllib
+for folder, to in zip(sys.argv[1::2], sys.argv[2::2]):
+    os.chdir(folder)
+    with open("pyproject.toml", "rb") as file:
+        backend = tomllib.load(file)["build-system"]["build-backend"]
+    print(importlib.import_module(backend).build_editable(to), flush=True)
+"""
 
 
 class Member(NamedTuple):
@@ -55,17 +67,12 @@ class Member(NamedTuple):
     def path(self) -> str:
         return self.folder.relative_to(ROOT).as_posix()
 
-    @property
-    def requirement(self) -> str:
-        # "./" matters: pip takes a bare `core` for the name of a project on an index.
-        return f"./{self.path}[testing]" if self.testing else f"./{self.path}"
-
 
 class Workspace(NamedTuple):
     """What the environment should hold."""
 
     members: tuple[Member, ...]
-    backend: str
+    installer: tuple[str, ...]
     tools: tuple[str, ...]
     constraints: Path
 
@@ -75,7 +82,7 @@ class Workspace(NamedTuple):
         for member in self.members:
             content.update(f"{member.folder.relative_to(ROOT).as_posix()}\0".encode())
             content.update(hashlib.sha256(member.text).digest())
-        content.update("\0".join((self.backend, *self.tools)).encode())
+        content.update("\0".join((*self.installer, *self.tools)).encode())
         content.update(self.constraints.read_bytes())
         base = f"{sys.version}\n{sys.base_prefix}\n{ROOT}"
         return {"base": base, "content": content.hexdigest()}
@@ -128,7 +135,7 @@ def read_workspace() -> Workspace:
         fail(f"no member has a pyproject.toml under {ROOT}; is the checkout complete?")
     return Workspace(
         members=tuple(members.values()),
-        backend=settings["backend"],
+        installer=tuple(settings["installer"]),
         tools=tuple(settings["tools"]),
         constraints=ROOT / settings["constraints"],
     )
@@ -219,11 +226,14 @@ class Setup:
         if rebuild:
             self.create()
         self.uninstall_strays()
-        # Members are built without isolation, so what builds them must be there before; they all
-        # stand in one call, so that pip finds those that need each other here and not on an index.
-        self.pip("install", self.workspace.backend)
-        editable = [part for m in self.workspace.members for part in ("-e", m.requirement)]
-        self.pip("install", "--no-build-isolation", *self.workspace.tools, *editable)
+        self.pip("install", *self.workspace.installer)
+        with tempfile.TemporaryDirectory(prefix="orchestrion-wheels-") as folder:
+            wheels = self.build(Path(folder))
+            # They all stand in one call, so that pip finds those that need each other here and not
+            # on an index.
+            extras = ["[testing]" if member.testing else "" for member in self.workspace.members]
+            self.pip("install", *self.workspace.tools, *map("{}{}".format, wheels, extras))
+        self.mark_editable(wheels)
         temporary = stamp_of(self.venv).with_suffix(".new")
         temporary.write_text(json.dumps(wanted), encoding="utf-8")
         os.replace(temporary, stamp_of(self.venv))
@@ -253,6 +263,30 @@ class Setup:
         base = getattr(sys, "_base_executable", sys.executable)
         self.check(self.call([base, "-m", "venv", str(self.venv)]))
 
+    def build(self, folder: Path) -> list[Path]:
+        """Returns the editable wheels of all members, each in a folder of its own."""
+        places = [(m.folder, folder / str(n)) for n, m in enumerate(self.workspace.members)]
+        for _, place in places:
+            place.mkdir()
+        pairs = [str(path) for pair in places for path in pair]
+        self.change([str(python_in(self.venv)), "-c", BUILD, *pairs])
+        return [next(place.glob("*.whl")) for _, place in places]
+
+    def mark_editable(self, wheels: Sequence[Path]) -> None:
+        """Records of each member that it was installed from its folder, as `pip install -e` does.
+
+        Without that, pip would not install a member again that kept its version.
+        """
+        folders = {
+            wheel.as_uri(): member.folder
+            for wheel, member in zip(wheels, self.workspace.members, strict=True)
+        }
+        for record, entry in self.direct_urls():
+            folder = folders.get(entry.get("url", ""))
+            if folder:
+                editable = {"url": folder.as_uri(), "dir_info": {"editable": True}}
+                record.write_text(json.dumps(editable), encoding="utf-8")
+
     def uninstall_strays(self) -> None:
         """Uninstalls members of this checkout whose folder or name is gone."""
         known = {(m.folder, normalised(m.name)) for m in self.workspace.members}
@@ -265,9 +299,7 @@ class Setup:
         from urllib.parse import urlsplit
         from urllib.request import url2pathname
 
-        packages = "Lib/site-packages" if WINDOWS else "lib/python*/site-packages"
-        for record in self.venv.glob(f"{packages}/*.dist-info/direct_url.json"):
-            entry = json.loads(record.read_text(encoding="utf-8"))
+        for record, entry in self.direct_urls():
             url = urlsplit(entry.get("url", ""))
             folder = Path(url2pathname(url.path))
             if (
@@ -277,14 +309,24 @@ class Setup:
             ):
                 yield folder, normalised(Distribution.at(record.parent).metadata["Name"])
 
+    def direct_urls(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Yields, of what came from no index, the files that say from where, and what they say."""
+        packages = "Lib/site-packages" if WINDOWS else "lib/python*/site-packages"
+        for record in self.venv.glob(f"{packages}/*.dist-info/direct_url.json"):
+            yield record, json.loads(record.read_text(encoding="utf-8"))
+
     def pip(self, command: str, *arguments: str) -> None:
         options = ["--disable-pip-version-check", "--no-input"]
         if command == "install":
             # Byte code is written by the first import of a module: most are never imported.
-            options += ["--no-compile", "--constraint", str(self.workspace.constraints)]
-        code = self.call([str(python_in(self.venv)), "-m", "pip", command, *options, *arguments])
+            options += ["--no-compile", "--progress-bar", "off"]
+            options += ["--constraint", str(self.workspace.constraints)]
+        self.change([str(python_in(self.venv)), "-m", "pip", command, *options, *arguments])
+
+    def change(self, command: list[str]) -> None:
+        code = self.call(command)
         if code > 0:
-            # A pip that reported its failure cleaned up after itself: the next run starts here.
+            # What reported its failure left nothing half done: the next run starts here.
             self.unfinished.unlink(missing_ok=True)
         self.check(code)
 

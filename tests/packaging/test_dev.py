@@ -23,7 +23,7 @@ SETTINGS = """
 [tool.orchestrion.workspace]
 members = ["core", "plugins/*"]
 constraints = "constraints.txt"
-backend = "pip"
+installer = ["pip"]
 tools = []
 """
 MEMBER = """
@@ -182,9 +182,11 @@ def test_the_command_finds_the_environment_first_and_may_write_byte_code(
 
 def test_a_new_and_a_changed_member_are_noticed(workspace: Workspace) -> None:
     workspace.member("plugins/extra", "pocket-extra")
-    workspace.member("core", "pocket-core", version="1.1")
+    core = workspace.root / "core/pyproject.toml"  # keeps its version
+    core.write_text(core.read_text() + "[project.scripts]\npocket = 'pocket_core:main'\n")
     assert "the workspace changed" in workspace.dev().stderr
-    assert workspace.installed() == {"pocket-core": "1.1", "pocket-extra": "1.0"}
+    assert workspace.installed() == {"pocket-core": "1.0", "pocket-extra": "1.0"}
+    assert list(workspace.venv.glob("*/pocket*"))
 
 
 def test_a_failing_pip_is_shown_and_the_next_run_recovers_and_uninstalls_what_is_gone(
