@@ -99,7 +99,7 @@ def _train(trackers: Any, iterations: int) -> tuple[float, float]:
     config = from_data(data | ({"trackers": trackers} if trackers else {}))
     with tempfile.TemporaryDirectory() as folder:
         began, cpu = time.perf_counter(), time.process_time()
-        asyncio.run(train(config, Path(folder) / "run"))
+        train(config, Path(folder) / "run")
         spent = time.perf_counter() - began, time.process_time() - cpu
         with RunReader(Path(folder) / "run") as reader:
             notes = [event.data for event in reader.events() if event.kind == "observer"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -97,7 +96,7 @@ def config(trackers: Mapping[str, Mapping[str, Any]], iterations: int = 3) -> Co
 
 def run(directory: Path, trackers: Mapping[str, Mapping[str, Any]]) -> Path:
     """Train in a folder, and return it."""
-    asyncio.run(train(config(trackers), directory))
+    train(config(trackers), directory)
     return directory
 
 
@@ -154,4 +153,4 @@ class Killer(Progress):
 
 if __name__ == "__main__":
     place, wanted = json.loads(sys.argv[1])
-    asyncio.run(train(config(wanted), place, Killer(Path(place))))
+    train(config(wanted), place, Killer(Path(place)))

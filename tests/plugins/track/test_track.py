@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from pathlib import Path
 from typing import Any
@@ -66,7 +65,7 @@ def test_a_run_that_is_sent_later_gives_what_was_sent_live(live: Path, tmp_path:
 
 
 def test_trackers_change_nothing_in_a_run(live: Path, tmp_path: Path) -> None:
-    asyncio.run(train(config({}), tmp_path / "plain"))
+    train(config({}), tmp_path / "plain")
     assert stored(tmp_path / "plain") == stored(live)
     with RunReader(tmp_path / "plain") as plain, RunReader(live) as other:
         assert plain.load_evaluations() == other.load_evaluations()
@@ -122,7 +121,7 @@ def test_a_missing_library_is_named_with_its_extra_before_there_is_a_run(
 ) -> None:
     monkeypatch.setattr("orchestrion_track.interfaces.find_spec", lambda module: None)
     with pytest.raises(UsageError, match=rf'pip install "orchestrion-track\[{name}\]"'):
-        asyncio.run(train(config({"it": {"use": name}}), tmp_path / "run"))
+        train(config({"it": {"use": name}}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
