@@ -178,6 +178,7 @@ def test_v_prints_events_and_vv_episodes_and_information_too(site: Site) -> None
     assert "episode=0/0/1 agent=a error=" in said
     assert "POST 200" not in said
     level = logging.getLogger().level
+    logging.getLogger("httpx").setLevel(logging.NOTSET)  # tests before this one may have set it
     said = invoke("-vv", "train", "c.yaml").stderr
     assert "POST 200" in said
     assert "status=completed success=True" in said
@@ -231,10 +232,10 @@ def test_the_file_is_bounded_and_begins_behind_its_last_whole_line(
     (tmp_path / "run.log").write_bytes(whole + b'{"time": "2026')
     monkeypatch.setattr(_runlog, "LIMIT", 10**6)
     with run_log(tmp_path, said.append, verbose=2):
-        event(DEBUG, "a \ud800 text", long="x" * 9_000, thing=Path("/a"), deep=[{1: float("inf")}])
+        event(DEBUG, "a \x00 text", long="x" * 9_000, thing=Path("/a"), deep=[{1: float("inf")}])
     assert (tmp_path / "run.log").read_bytes().startswith(whole)
     last = lines(tmp_path / "run.log")[-1]
-    assert last["event"] == "a \ud800 text"
+    assert last["event"] == "a \x00 text"
     assert len(last["long"]) < 4_100
     assert (last["thing"], last["deep"]) == ("/a", [{"1": None}])
 
