@@ -29,6 +29,8 @@ __all__ = [
     "tree_of",
 ]
 
+_NOT_INSTALLED = {"mlflow": ("mlflow-skinny",)}
+"""Distributions of extras whose modules have other names."""
 _SKIPPED = {"__pycache__", "build", "dist"}
 
 
@@ -149,11 +151,11 @@ def _is_for_types(test: ast.expr) -> bool:
 
 @cache
 def distributions_of(module: str) -> tuple[str, ...]:
-    """The installed distributions that supply a top-level module."""
+    """The distributions that supply a top-level module; those of extras need not be installed."""
     own = {member.package: member.name for member in members()}
     if module in own:
         return (own[module],)
-    return tuple(_third_party().get(module, ()))
+    return tuple(_third_party().get(module) or _NOT_INSTALLED.get(module, (module,)))
 
 
 @cache
