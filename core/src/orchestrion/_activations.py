@@ -93,21 +93,21 @@ def waves(turns: Iterable[Turn]) -> Waves:
 
 def fold(episodes: Iterable[Waves]) -> Activations:
     """All episodes as one graph."""
-    times = Counter(one for one in episodes if one)
+    times = Counter(episode for episode in episodes if episode)
     count = sum(times.values())
     turns: Counter[str] = Counter()
     edges: Counter[Pair] = Counter()
     ends: Counter[Pair] = Counter()
     dense, cycles = 0.0, [0.0] * LONGEST
-    for one, n in times.items():
-        names, steps = [name for wave in one for name in wave], [*_steps(one)]
+    for episode, n in times.items():
+        names, steps = [name for wave in episode for name in wave], [*_steps(episode)]
         for name in names:
             turns[name] += n
         for step in steps:
             edges[step] += n
-        for name in dict.fromkeys(one[0]):
+        for name in dict.fromkeys(episode[0]):
             ends[START, name] += n
-        for name in dict.fromkeys(one[-1]):
+        for name in dict.fromkeys(episode[-1]):
             ends[name, END] += n
         distinct = frozenset(steps)
         dense += n * len(distinct) / len(set(names))

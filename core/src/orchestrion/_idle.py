@@ -23,11 +23,11 @@ def refuse_idle(settings: Any, names: Collection[str], beside: str) -> None:
     Raises:
         ValueError: names the first such setting.
     """
-    for one in fields(type(settings)):
-        if one.name not in names:
+    for field in fields(type(settings)):
+        if field.name not in names:
             continue
-        default: Any = one.default
+        default: Any = field.default
         if isinstance(default, Factory):  # type: ignore[arg-type]  # a class where it runs
             default = NOTHING if default.takes_self else default.factory()
-        if getattr(settings, one.name) != default:
-            raise ValueError(f"{one.name}: does nothing {beside}")
+        if getattr(settings, field.name) != default:
+            raise ValueError(f"{field.name}: does nothing {beside}")

@@ -34,7 +34,7 @@ def check_ready(opened: Opened) -> None:
     config = opened.config
     baselines = config.evaluation.baselines.values()
     used: list[Split] = [config.evaluation.split]
-    if config.stages or any(one.trainer for one in baselines):
+    if config.stages or any(baseline.trainer for baseline in baselines):
         used.append("train")
     check_problems(opened.runtimes["task"], used, place_of(config, "task"))
     _check_agents(opened, used[0])
@@ -45,10 +45,10 @@ def check_ready(opened: Opened) -> None:
     for path in config.stages:
         _check_plan(opened, path, sizes)
         check_trainer(opened, path)
-    for one in baselines:
-        if one.trainer is not None:
-            _check_plan(opened, one.trainer, sizes)
-            check_trainer(opened, one.trainer, one.policy, one.agents)
+    for baseline in baselines:
+        if baseline.trainer is not None:
+            _check_plan(opened, baseline.trainer, sizes)
+            check_trainer(opened, baseline.trainer, baseline.policy, baseline.agents)
 
 
 def _check_agents(opened: Opened, split: Split) -> None:

@@ -175,7 +175,9 @@ class Router:
         return step.observation, step.done
 
     def _route(self, decision: Decision, situation: Situation) -> Route:
-        if len(decision.start) > 1 or any(one.index is not None for one in decision.start):
+        if len(decision.start) > 1 or any(
+            activation.index is not None for activation in decision.start
+        ):
             raise UsageError(
                 f"{self._place}: starts agents side by side, and a router names one after the "
                 "other; use `orchestrion.load`"

@@ -53,7 +53,9 @@ class Approval:
 
         The first pattern that fits decides; without one the call is made.
         """
-        rule = next((rule for one, rule in self.rules.items() if fnmatchcase(tool, one)), "allow")
+        rule = next(
+            (rule for pattern, rule in self.rules.items() if fnmatchcase(tool, pattern)), "allow"
+        )
         if ":" in rule:
             rule = await self._ruled(rule, tool, arguments, calls)
         if rule == "ask":

@@ -65,7 +65,7 @@ def _value(node: ast.expr) -> Any:
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _BINARY:
             return _combined(type(sign), _value(left), _value(right))
         case ast.Call(func=ast.Name(id=name), args=given, keywords=[]) if name in _CALLS:
-            return _CALLS[name](*(_value(one) for one in given))
+            return _CALLS[name](*(_value(argument) for argument in given))
     raise ValueError(f"not arithmetic: {ast.unparse(node)}")
 
 

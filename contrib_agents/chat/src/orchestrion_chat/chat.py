@@ -284,17 +284,17 @@ class _Chatting(Agent):
         variants = [Variant(), *settings.variants.values()]
         bounds = [tool.bounds() for tool in settings.tools]
         schema = len(self.form.wish.encode()) if self.form is not None else 0
-        fixed = max(len(self._system(one).encode()) for one in variants)
-        fixed += schema + sum(one.definitions for one in bounds)
+        fixed = max(len(self._system(variant).encode()) for variant in variants)
+        fixed += schema + sum(bound.definitions for bound in bounds)
         may_mend = self.form is not None or self.code == "require"
         rounds = settings.tool_rounds if settings.tools else 0
-        result = max((one.result for one in bounds), default=0) + 2 * LABEL_TOKENS
-        limits = [one.max_tokens for one in variants] + [settings.max_tokens]
+        result = max((bound.result for bound in bounds), default=0) + 2 * LABEL_TOKENS
+        limits = [variant.max_tokens for variant in variants] + [settings.max_tokens]
         return activation(
             settings.model,
             settings.sees.ceiling(tokens) + fixed,
             1 + rounds + may_mend,
-            max((one for one in limits if one is not None), default=None),
+            max((limit for limit in limits if limit is not None), default=None),
             max(MOST_CALLS * result if rounds else 0, _REPAIR_BYTES + schema if may_mend else 0),
             rounds * MOST_CALLS,
         )

@@ -30,9 +30,9 @@ def code_in(text: str) -> str | None:
     This is its last fenced block of Python; else the last block without a language; else the whole
     text, if it is a program that defines something. An unclosed block reaches to the end.
     """
-    blocks = [one for one in _blocks(text.splitlines()) if any(map(str.strip, one.lines))]
+    blocks = [block for block in _blocks(text.splitlines()) if any(map(str.strip, block.lines))]
     for languages in (_PYTHON, ("",)):
-        found = [one for one in blocks if one.language in languages]
+        found = [block for block in blocks if block.language in languages]
         if found:
             return "\n".join(found[-1].lines) + "\n"
     return text.strip() + "\n" if not blocks and _is_program(text) else None

@@ -57,7 +57,7 @@ class Form:
             except msgspec.ValidationError as error:
                 wrong = [str(error)]
         if wrong:
-            listed = "\n".join(f"- {one}" for one in wrong)
+            listed = "\n".join(f"- {problem}" for problem in wrong)
             raise Unfit(f"it does not fit the schema:\n{listed}", self.wish)
         fitting: dict[str, JSON] = value
         return fitting

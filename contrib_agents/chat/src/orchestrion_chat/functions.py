@@ -54,7 +54,7 @@ class FunctionTool(Tool):
         raise NotImplementedError
 
     def __attrs_post_init__(self) -> None:
-        known = {one.function.name for one in self._all() if one.function.writes}
+        known = {tool.function.name for tool in self._all() if tool.function.writes}
         for name in self.allow_writes:
             if name not in known:
                 raise ValueError(f"allow_writes: there is no function {name!r} that writes")
@@ -64,27 +64,27 @@ class FunctionTool(Tool):
 
     def _offered(self) -> list[_Described]:
         return [
-            one
-            for one in self._all()
-            if not one.function.writes or one.function.name in self.allow_writes
+            tool
+            for tool in self._all()
+            if not tool.function.writes or tool.function.name in self.allow_writes
         ]
 
     async def functions(self, calls: Calls) -> Sequence[Function]:
         """See `Tool.functions`."""
-        return [one.function for one in self._offered()]
+        return [tool.function for tool in self._offered()]
 
     def bounds(self) -> Bounds:
         """See `Tool.bounds`."""
         offered = self._offered()
-        images = MOST_IMAGES * IMAGE_TOKENS if any(one.shows for one in offered) else 0
+        images = MOST_IMAGES * IMAGE_TOKENS if any(tool.shows for tool in offered) else 0
         return Bounds(
-            sum(definition_bytes(one.function) for one in offered), self.max_result + images
+            sum(definition_bytes(tool.function) for tool in offered), self.max_result + images
         )
 
     async def call(self, function: Function, arguments: Mapping[str, JSON], calls: Calls) -> Result:
         """See `Tool.call`."""
         name = function.name
-        one = next(one for one in self._offered() if one.function.name == name)
+        one = next(tool for tool in self._offered() if tool.function.name == name)
         try:
             given = msgspec.convert(arguments, one.arguments)
         except (msgspec.ValidationError, RecursionError) as error:

@@ -109,10 +109,10 @@ class _Server(Tool):
         content: JSON = ["tools", self.settings.allowed, self.settings.prefix]
 
         async def do() -> Answer:
-            return Answer([asdict(one) for one in self._running().functions.values()])
+            return Answer([asdict(function) for function in self._running().functions.values()])
 
         answer = await calls.run(Request(f"mcp:{self.name}", content), do)
-        return [Function(**one) for one in answer.data]
+        return [Function(**entry) for entry in answer.data]
 
     def bounds(self) -> Bounds:
         settings = self.settings

@@ -20,7 +20,7 @@ _LONGEST = 300
 def schema_of(cls: type) -> dict[str, Any]:
     """Return the self-contained schema of a class; its objects take no other keys."""
     [root], definitions = msgspec.json.schema_components([cls], ref_template="#/$defs/{name}")
-    definitions = {name: _closed(one) for name, one in definitions.items()}
+    definitions = {name: _closed(definition) for name, definition in definitions.items()}
     name = root.get("$ref", "").removeprefix("#/$defs/")
     if name:
         root = definitions[name] if _refers(definitions, name) else definitions.pop(name)
@@ -37,8 +37,8 @@ def _refers(schema: Any, name: str) -> bool:
     """Whether the schema refers to a definition."""
     if isinstance(schema, dict):
         here = schema.get("$ref") == f"#/$defs/{name}"
-        return here or any(_refers(one, name) for one in schema.values())
-    return isinstance(schema, list) and any(_refers(one, name) for one in schema)
+        return here or any(_refers(part, name) for part in schema.values())
+    return isinstance(schema, list) and any(_refers(part, name) for part in schema)
 
 
 def check_schema(schema: Mapping[str, JSON]) -> None:

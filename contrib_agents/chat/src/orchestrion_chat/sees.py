@@ -134,9 +134,11 @@ class Sees:
                     f"sees.agents names {unknown[0]!r}, who is not in the team "
                     f"({', '.join(sorted(known))})"
                 )
-            turns = [one for one in turns if one.agent in self.agents or one.agent == view.agent]
+            turns = [
+                turn for turn in turns if turn.agent in self.agents or turn.agent == view.agent
+            ]
         if not self.own:
-            turns = [one for one in turns if one.agent != view.agent]
+            turns = [turn for turn in turns if turn.agent != view.agent]
         return turns if self.last is None else turns[max(0, len(turns) - self.last) :]
 
     def _attached(self, data: JSON) -> tuple[Mapping[str, JSON], ...]:

@@ -147,7 +147,7 @@ class Talk:
             raise TurnError(f"no answer after {self.rounds} rounds of tools (tool_rounds)")
         self._used += 1
         done = await self.tools.answer(asked, self.calls)
-        names = [str(one["name"])[:64] for one in asked]
+        names = [str(call["name"])[:64] for call in asked]
         self.notes["tools"] = [*self.notes.get("tools", []), *names]
         if done.refused:
             self.notes["not_approved"] = [*self.notes.get("not_approved", []), *done.refused]

@@ -68,8 +68,8 @@ class Toolbox:
     def definitions(self) -> list[dict[str, JSON]]:
         """The field `tools` of a request."""
         return [
-            {"name": name, "description": one.description, "schema": dict(one.schema)}
-            for name, (_, one) in self.functions.items()
+            {"name": name, "description": function.description, "schema": dict(function.schema)}
+            for name, (_, function) in self.functions.items()
         ]
 
     async def answer(self, asked: Sequence[Mapping[str, Any]], calls: Calls) -> Answered:

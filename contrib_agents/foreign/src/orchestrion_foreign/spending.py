@@ -72,17 +72,17 @@ def used(asked: Iterable[Asked], price: Price | None, reserve: Usage) -> tuple[U
     a request took, all of them together count as at least the reservation.
     """
     total, estimated = Usage(), False
-    for one in asked:
+    for request in asked:
         usd = 0.0
-        if one.tokens is None:
+        if request.tokens is None:
             estimated = True
-        elif (rate := _usd(one, one.tokens, price)) is None:
+        elif (rate := _usd(request, request.tokens, price)) is None:
             usd = math.nan
         else:
             usd = rate
-        tokens = one.tokens or Tokens(0, 0)
+        tokens = request.tokens or Tokens(0, 0)
         cost = 0.0 if math.isnan(usd) else usd
-        total = total + Usage(one.calls, tokens.input, tokens.output, usd, cost)
+        total = total + Usage(request.calls, tokens.input, tokens.output, usd, cost)
     if not estimated:
         return total, False
     usd = math.nan if math.isnan(total.usd + reserve.usd) else max(total.usd, reserve.usd)
@@ -95,9 +95,9 @@ def used(asked: Iterable[Asked], price: Price | None, reserve: Usage) -> tuple[U
     ), True
 
 
-def _usd(one: Asked, tokens: Tokens, price: Price | None) -> float | None:
-    if price is None and one.usd is not None:
-        return one.usd
-    if price is None and one.vendor and one.model:
-        price = known_price(one.vendor, one.model)
+def _usd(request: Asked, tokens: Tokens, price: Price | None) -> float | None:
+    if price is None and request.usd is not None:
+        return request.usd
+    if price is None and request.vendor and request.model:
+        price = known_price(request.vendor, request.model)
     return None if price is None else price.usd(tokens)

@@ -38,7 +38,7 @@ class Graphs:
         return ""
 
     def arguments(self, shown: Sequence[Message]) -> dict[str, Any]:
-        return {"input": {"messages": [_message(one) for one in shown]}}
+        return {"input": {"messages": [_message(message) for message in shown]}}
 
     async def run(self, target: Any, arguments: dict[str, Any], asked: list[Asked]) -> Any:
         config: dict[str, Any] = {"callbacks": [_Watch(asked)]}
@@ -50,7 +50,7 @@ class Graphs:
         if isinstance(state, Mapping) and state.get("__interrupt__"):
             raise RuntimeError(f"the graph waits for a person: {state['__interrupt__'][0].value}")
         if not asked:  # a model that is none of LangChain's, or runs elsewhere
-            asked += [_asked(one) for one in _messages_of(state) if _usage_of(one)]
+            asked += [_asked(message) for message in _messages_of(state) if _usage_of(message)]
         return state
 
     def read(self, result: Any) -> Any:
@@ -66,10 +66,10 @@ class Graphs:
         return str(last.text) if data is None else Output(str(last.text), data)
 
 
-def _message(one: Message) -> BaseMessage:
-    if one.role == "assistant":
-        return AIMessage(one.text, name=one.name)
-    return HumanMessage(one.text, name=one.name or None)
+def _message(message: Message) -> BaseMessage:
+    if message.role == "assistant":
+        return AIMessage(message.text, name=message.name)
+    return HumanMessage(message.text, name=message.name or None)
 
 
 class _Watch(BaseCallbackHandler):  # type: ignore[misc]  # its types are not read

@@ -96,7 +96,8 @@ class BatchService:
         if method == "POST":
             listed = msgspec.json.decode(body)["requests"]
             batch = self._add(
-                "anthropic", {one["custom_id"]: ("/v1/messages", one["params"]) for one in listed}
+                "anthropic",
+                {entry["custom_id"]: ("/v1/messages", entry["params"]) for entry in listed},
             )
             return self._anthropic_batch(batch, False)
         batch = self._find(name)
@@ -130,17 +131,19 @@ class BatchService:
             given = msgspec.json.decode(body)
             lines = self._content(given["input_file_id"]).splitlines()
             asked = [msgspec.json.decode(line) for line in lines if line.strip()]
-            if any(one["url"] != given["endpoint"] for one in asked):
+            if any(request["url"] != given["endpoint"] for request in asked):
                 raise ValueError("the requests of a batch have its endpoint")
-            requests = {one["custom_id"]: (one["url"], one["body"]) for one in asked}
+            requests = {
+                request["custom_id"]: (request["url"], request["body"]) for request in asked
+            }
             return self._openai_batch(self._add("openai", requests), {})
         batch = self._find(name)
         if not self._ended(batch):
             return self._openai_batch(batch, {})
         files: dict[str, list[bytes]] = {}
-        for one, (status, answer) in self._answers(batch, headers).items():
-            response = {"status_code": status, "request_id": one, "body": answer}
-            line = {"id": one, "custom_id": one, "response": response, "error": None}
+        for custom_id, (status, answer) in self._answers(batch, headers).items():
+            response = {"status_code": status, "request_id": custom_id, "body": answer}
+            line = {"id": custom_id, "custom_id": custom_id, "response": response, "error": None}
             kind = "output" if status == 200 else "error"
             files.setdefault(kind, []).append(msgspec.json.encode(line))
         stored = {f"{kind}_file_id": self._store(b"\n".join(x)) for kind, x in files.items()}

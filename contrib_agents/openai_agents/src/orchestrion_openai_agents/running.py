@@ -31,7 +31,7 @@ class Agents:
         return ""
 
     def arguments(self, shown: Sequence[Message]) -> dict[str, Any]:
-        return {"input": [{"role": one.role, "content": one.labelled} for one in shown]}
+        return {"input": [{"role": message.role, "content": message.labelled} for message in shown]}
 
     async def run(self, target: Any, arguments: dict[str, Any], asked: list[Asked]) -> Any:
         watch = _Watch()
@@ -79,17 +79,17 @@ class _Watch(RunHooks):  # type: ignore[misc]  # its types are not read
         own, total = self._own, self._total
         if total is None:
             return own
-        known = [one.tokens for one in own if one.tokens is not None]
+        known = [tool.tokens for tool in own if tool.tokens is not None]
         rest = _tokens(total)
         rest = Tokens(
-            rest.input - sum(one.input for one in known),
-            rest.output - sum(one.output for one in known),
-            rest.cached - sum(one.cached for one in known),
-            rest.written - sum(one.written for one in known),
+            rest.input - sum(tokens.input for tokens in known),
+            rest.output - sum(tokens.output for tokens in known),
+            rest.cached - sum(tokens.cached for tokens in known),
+            rest.written - sum(tokens.written for tokens in known),
         )
         if rest == Tokens(0, 0):
             return own
-        return [*own, Asked(rest, max(1, total.requests - sum(one.calls for one in own)))]
+        return [*own, Asked(rest, max(1, total.requests - sum(tool.calls for tool in own)))]
 
 
 def _tokens(usage: Usage) -> Tokens:

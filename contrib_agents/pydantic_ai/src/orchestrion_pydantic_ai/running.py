@@ -32,7 +32,7 @@ class Agents:
         *earlier, last = shown
         arguments: dict[str, Any] = {"user_prompt": last.labelled}
         if earlier:
-            arguments["message_history"] = [_message(one) for one in earlier]
+            arguments["message_history"] = [_message(message) for message in earlier]
             # With a history, an agent leaves its system prompt out, which should be in there.
             arguments["capabilities"] = [ReinjectSystemPrompt()]
         return arguments
@@ -53,10 +53,10 @@ class Agents:
         return result.output
 
 
-def _message(one: Message) -> ModelRequest | ModelResponse:
-    if one.role == "assistant":
-        return ModelResponse(parts=[TextPart(one.text)])
-    return ModelRequest(parts=[UserPromptPart(one.labelled)])
+def _message(message: Message) -> ModelRequest | ModelResponse:
+    if message.role == "assistant":
+        return ModelResponse(parts=[TextPart(message.text)])
+    return ModelRequest(parts=[UserPromptPart(message.labelled)])
 
 
 def _asked(usage: RunUsage) -> list[Asked]:

@@ -208,7 +208,7 @@ def _arguments(node: ast.expr, names: frozenset[str]) -> tuple[tuple[Any, ...], 
         if keyword.arg is None:
             raise ValueError("keywords are unpacked")
         named[keyword.arg] = ast.literal_eval(keyword.value)
-    return tuple(ast.literal_eval(one) for one in node.args), named
+    return tuple(ast.literal_eval(argument) for argument in node.args), named
 
 
 def _is_comparison(text: str) -> bool:

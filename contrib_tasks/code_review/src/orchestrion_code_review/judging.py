@@ -130,22 +130,28 @@ async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> Lo
     """
     # All of them run at once, so that wall time says more of the machine than of a solution.
     limits = evolve(limits, wall_seconds=_PATIENCE * limits.wall_seconds)
-    known = [one for one in challenges if one.solution]
-    judgements = await asyncio.gather(*(judged(box, one, one.solution, limits) for one in known))
-    verdicts = dict(zip((one.id for one in known), judgements, strict=True))
+    known = [challenge for challenge in challenges if challenge.solution]
+    judgements = await asyncio.gather(
+        *(judged(box, challenge, challenge.solution, limits) for challenge in known)
+    )
+    verdicts = dict(zip((challenge.id for challenge in known), judgements, strict=True))
     kept, left_out = [], []
-    for one in challenges:
-        verdict = verdicts.get(one.id)
+    for challenge in challenges:
+        verdict = verdicts.get(challenge.id)
         if verdict is None:
-            kept.append(one)
+            kept.append(challenge)
         elif verdict.forgeries or not all(outcome.passed for outcome in verdict.outcomes):
-            left_out.append(f"{one.id}: its solution does not pass: {reason(one, verdict)}")
+            left_out.append(
+                f"{challenge.id}: its solution does not pass: {reason(challenge, verdict)}"
+            )
         else:
-            pairs = zip(_only_shown(one), verdict.examples, strict=True)
+            pairs = zip(_only_shown(challenge), verdict.examples, strict=True)
             wrong = {test: outcome for test, outcome in pairs if not outcome.passed}
-            kept.append(evolve(one, examples=tuple(e for e in one.examples if e not in wrong)))
+            kept.append(
+                evolve(challenge, examples=tuple(e for e in challenge.examples if e not in wrong))
+            )
             left_out += [
-                f"{one.id}: its solution does not give the example {_failed(test, outcome)}"
+                f"{challenge.id}: its solution does not give the example {_failed(test, outcome)}"
                 for test, outcome in wrong.items()
             ]
     return Loaded(tuple(kept), tuple(left_out))

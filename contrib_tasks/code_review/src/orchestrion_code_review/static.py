@@ -149,9 +149,9 @@ def _typed(function: ast.FunctionDef | ast.AsyncFunctionDef, method: bool) -> bo
     )
     if method and not static:
         taken = taken[1:]
-    taken += [*a.kwonlyargs, *(one for one in (a.vararg, a.kwarg) if one is not None)]
+    taken += [*a.kwonlyargs, *(extra for extra in (a.vararg, a.kwarg) if extra is not None)]
     returns = function.returns is not None or (method and function.name == "__init__")
-    return returns and all(one.annotation is not None for one in taken)
+    return returns and all(argument.annotation is not None for argument in taken)
 
 
 def _complains(output: str) -> bool:

@@ -79,7 +79,7 @@ def target_data(challenge: Challenge, limits: Limits) -> dict[str, JSON]:
         "entry_point": challenge.entry_point,
         "level": challenge.level,
         "examples": [example.to_json() for example in challenge.examples],
-        "visible": [_visible(one, challenge.entry_point) for one in challenge.examples],
+        "visible": [_visible(example, challenge.entry_point) for example in challenge.examples],
         "limits": asdict(limits),
     }
 

@@ -34,7 +34,7 @@ __all__ = ["Asked", "SearchTeacher", "World", "asked", "facts_in", "generate", "
 
 Count = Annotated[int, Meta(ge=0)]
 RELATIONS = ("mother", "boss", "teacher", "doctor", "friend", "neighbour")
-SIGNS = {one[0]: one for one in RELATIONS}
+SIGNS = {relation[0]: relation for relation in RELATIONS}
 """A relation's letter in codes."""
 
 _ONSETS, _VOWELS = "b d f g k l m n p r s t v z br dr kl st tr".split(), "a e i o u".split()

@@ -114,7 +114,7 @@ def _numbers(billed: str | None) -> Mapping[str, float]:
     found = json.loads(billed) if billed else None
     if not isinstance(found, dict):
         return {}
-    return {name: one for name, one in found.items() if type(one) in (int, float)}
+    return {name: amount for name, amount in found.items() if type(amount) in (int, float)}
 
 
 def spent_by(rows: Sequence[Row], name: Callable[[Row], Any]) -> dict[Any, Spent]:

@@ -54,7 +54,7 @@ class Measured:
     def as_json(self) -> JSON:
         """Return the numbers for reports; null for unknown ones."""
         numbers = {"value": self.value, "low": self.low, "high": self.high}
-        plain = {name: None if math.isnan(one) else one for name, one in numbers.items()}
+        plain = {name: None if math.isnan(number) else number for name, number in numbers.items()}
         return {**plain, "episodes": self.count, "over": self.over}
 
 
@@ -130,13 +130,13 @@ def _auc_variance(
         own = sums.setdefault(name, [0.0, 0.0, 0, 0])
         own[0 if side else 1] += beat - value
         own[2 if side else 3] += 1
-    with_good = sum(1 for one in sums.values() if one[2])
-    with_bad = sum(1 for one in sums.values() if one[3])
+    with_good = sum(1 for pair in sums.values() if pair[2])
+    with_bad = sum(1 for pair in sums.values() if pair[3])
     if with_good < 2 or with_bad < 2:
         return math.nan
-    first = with_good / (with_good - 1) * sum(one[0] ** 2 for one in sums.values()) / goods**2
-    second = with_bad / (with_bad - 1) * sum(one[1] ** 2 for one in sums.values()) / bads**2
-    both = sum(one[0] * one[1] for one in sums.values()) * len(sums) / (len(sums) - 1)
+    first = with_good / (with_good - 1) * sum(pair[0] ** 2 for pair in sums.values()) / goods**2
+    second = with_bad / (with_bad - 1) * sum(pair[1] ** 2 for pair in sums.values()) / bads**2
+    both = sum(pair[0] * pair[1] for pair in sums.values()) * len(sums) / (len(sums) - 1)
     return max(first + second + 2 * both / (goods * bads), 0.0)
 
 

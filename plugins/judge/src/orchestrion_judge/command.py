@@ -31,11 +31,11 @@ def judge(target: str, only_list: bool, as_json: bool) -> None:
     questions = _questions(target)
     waiting = questions.waiting()
     if as_json:
-        emit({"folder": str(questions.folder), "waiting": [one.data for one in waiting]})
+        emit({"folder": str(questions.folder), "waiting": [question.data for question in waiting]})
         return
     if only_list:
-        for one in waiting:
-            answer("\n".join([*one.lines, ""]))
+        for question in waiting:
+            answer("\n".join([*question.lines, ""]))
     else:
         answered = _ask(questions, waiting)
         waiting = waiting[answered:]
@@ -56,12 +56,12 @@ def _questions(target: str) -> Questions:
 
 def _ask(questions: Questions, waiting: list[Question]) -> int:
     """Ask in order; return how many were answered or skipped."""
-    for number, one in enumerate(waiting):
-        answer("\n".join(one.lines))
-        found = _answer(one)
+    for number, question in enumerate(waiting):
+        answer("\n".join(question.lines))
+        found = _answer(question)
         if found is None:
             return number
-        questions.answer(one, found)
+        questions.answer(question, found)
     return len(waiting)
 
 
@@ -97,7 +97,7 @@ def judge_report(run: str, source: str | None, as_json: bool) -> None:
     with RunReader(directory) as store:
         reports = report_of_run(store, source)
     if as_json:
-        emit({"run": str(directory), "judges": [one.as_json() for one in reports]})
+        emit({"run": str(directory), "judges": [report.as_json() for report in reports]})
         return
     if not reports:
         raise UsageError(f"{directory}: the run has no judgements")
@@ -123,14 +123,14 @@ def _text(report: JudgeReport) -> str:
     lines = [f"{report.judge}: {', '.join(counts)}"]
     if report.mean is not None:
         lines.append(f"mean value {report.mean:.3f}")
-    lines.append(table([(f"  {name}", _number(one)) for name, one in rows]))
+    lines.append(table([(f"  {name}", _number(row)) for name, row in rows]))
     lines += [f"  {count} x missing: {why[:200]}" for why, count in report.missing.items()]
     return "\n".join([*lines, *report.findings])
 
 
-def _number(one: Measured) -> str:
-    if not one.count or one.value != one.value:
+def _number(measured: Measured) -> str:
+    if not measured.count or measured.value != measured.value:
         return "-"
-    if not one.known:
-        return f"{one.value:.3f}"
-    return f"{one.value:.3f} [{one.low:.3f}, {one.high:.3f}] over {one.over}"
+    if not measured.known:
+        return f"{measured.value:.3f}"
+    return f"{measured.value:.3f} [{measured.low:.3f}, {measured.high:.3f}] over {measured.over}"

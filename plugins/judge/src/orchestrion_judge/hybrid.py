@@ -62,18 +62,18 @@ class Hybrid(RewardFunction):
 
 def _mixed(rewards: list[tuple[float, Reward]], cheap: Reward, asked: float) -> Reward:
     """Return the weighted sum of totals, turns and agents."""
-    parts = {name: value for _, one in rewards for name, value in one.parts.items()}
+    parts = {name: value for _, reward in rewards for name, value in reward.parts.items()}
     turns = [
-        [weight * number for number in one.turns]
-        for weight, one in rewards
-        if one.turns is not None
+        [weight * number for number in reward.turns]
+        for weight, reward in rewards
+        if reward.turns is not None
     ]
     agents: dict[str, float] = {}
-    for weight, one in rewards:
-        for name, number in (one.agents or {}).items():
+    for weight, reward in rewards:
+        for name, number in (reward.agents or {}).items():
             agents[name] = agents.get(name, 0.0) + weight * number
     return Reward(
-        sum(weight * one.total for weight, one in rewards),
+        sum(weight * reward.total for weight, reward in rewards),
         tuple(map(sum, zip(*turns, strict=True))) if turns else None,
         agents or None,
         {**parts, "hybrid.cheap": cheap.total, "hybrid.judged": asked},

@@ -119,9 +119,12 @@ def instructions(rubric: Rubric, unfinished: bool = False) -> str:
             "carried on as well as it was begun."
         )
     criteria = "\n".join(
-        f"- {one.name} ({one.scale.in_words}): {one.description}" for one in rubric.criteria
+        f"- {criterion.name} ({criterion.scale.in_words}): {criterion.description}"
+        for criterion in rubric.criteria
     )
-    example = ", ".join(f'"{one.name}": {_example(one)}' for one in rubric.criteria)
+    example = ", ".join(
+        f'"{criterion.name}": {_example(criterion)}' for criterion in rubric.criteria
+    )
     return f"""You are a judge. You score a piece of work by the rubric below, and do nothing else.
 
 {what}
@@ -151,7 +154,7 @@ def _example(criterion: Criterion) -> str:
 
 def schema(rubric: Rubric) -> Mapping[str, JSON]:
     """Return the JSON Schema of an answer; it is the same for all work."""
-    scores = {one.name: _score_schema(one) for one in rubric.criteria}
+    scores = {criterion.name: _score_schema(criterion) for criterion in rubric.criteria}
     return _object(
         {
             "mark": {"type": "string", "description": "the mark in the user's first line"},
@@ -218,7 +221,7 @@ class Showing:
         self, problem: Problem, trajectory: Trajectory, observation: Observation | None
     ) -> Shown:
         """Return the public part of the problem and the work, without failed and empty turns."""
-        turns = [one for one in trajectory.turns if _says_something(one)]
+        turns = [turn for turn in trajectory.turns if _says_something(turn)]
         if self.show == "transcript":
             parts = _parts(turns, self.names)[-self.last_turns :]
             work = Block(_title(len(turns) - self.last_turns), parts=parts)

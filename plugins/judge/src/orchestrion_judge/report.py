@@ -117,13 +117,13 @@ def report_of(episodes: Iterable[Episode], judge: str = "judge") -> JudgeReport:
     """Return the report on a judge from the parts of these episodes' rewards."""
     judged, unjudged = [], 0
     missing: dict[str, int] = {}
-    for one in episodes:
-        if one.reward is None:
-            if one.scores is not None:
-                reason = one.error or "no judgement that could be used"
+    for episode in episodes:
+        if episode.reward is None:
+            if episode.scores is not None:
+                reason = episode.error or "no judgement that could be used"
                 missing[reason] = missing.get(reason, 0) + 1
-        elif judge in one.reward.parts:
-            judged.append(one)
+        elif judge in episode.reward.parts:
+            judged.append(episode)
         else:
             unjudged += 1
     return _Columns(judge, judged).report(unjudged, missing)
@@ -139,14 +139,14 @@ class _Columns:
     def part(self, name: str = "") -> list[float]:
         """Return a part of the rewards of the episodes that have it."""
         name = f"{self.judge}.{name}" if name else self.judge
-        parts = [one.reward.parts for one in self.episodes if one.reward is not None]
+        parts = [episode.reward.parts for episode in self.episodes if episode.reward is not None]
         return [found[name] for found in parts if name in found]
 
     def report(self, unjudged: int, missing: dict[str, int]) -> JudgeReport:
         value, length, spread = self.part(), self.part("length"), self.part("spread")
-        problems = [one.problem.id for one in self.episodes]
-        scored = [one.scores for one in self.episodes if one.scores is not None]
-        score = [one.value for one in scored]
+        problems = [episode.problem.id for episode in self.episodes]
+        scored = [episode.scores for episode in self.episodes if episode.scores is not None]
+        score = [scores.value for scores in scored]
         verifier = len(score) == len(value) and len(set(score)) > 1
         nothing = Measured(count=len(value))
         return JudgeReport(
@@ -160,7 +160,7 @@ class _Columns:
             sum(spread) / len(spread) if any(spread) else None,
             verifier,
             rank_correlation(value, score, problems, KEY) if verifier else nothing,
-            auc(value, [one.success for one in scored], problems) if verifier else nothing,
+            auc(value, [scores.success for scores in scored], problems) if verifier else nothing,
             rank_correlation(value, length, problems, KEY),
             partial(value, length, score, problems, KEY) if verifier else nothing,
             *self._position(),
@@ -170,12 +170,14 @@ class _Columns:
         given, flipped = self.part("given"), self.part("reversed")
         name = f"{self.judge}.given"
         problems = [
-            one.problem.id for one in self.episodes if one.reward and name in one.reward.parts
+            episode.problem.id
+            for episode in self.episodes
+            if episode.reward and name in episode.reward.parts
         ]
         moved = [a - b for a, b in zip(given, flipped, strict=True)]
         if not moved:
             return Measured(), Measured()
-        sizes = [abs(one) for one in moved]
+        sizes = [abs(change) for change in moved]
         return average(moved, problems, KEY), average(sizes, problems, KEY)
 
 
@@ -184,9 +186,9 @@ def report_of_run(store: RunReader, source: str | None = None) -> list[JudgeRepo
     names = store.part_names("reward")
     # If every reward is missing, no part names the judge.
     judges = [name for name in ("judge", "human") if name in names] or ["judge"]
-    episodes = [one.episode for one in store.episodes(source=source)]
+    episodes = [stored.episode for stored in store.episodes(source=source)]
     reports = [report_of(episodes, judge) for judge in judges]
-    return [one for one in reports if one.judged or one.missing]
+    return [report for report in reports if report.judged or report.missing]
 
 
 def write_report(directory: Path) -> None:
@@ -199,6 +201,6 @@ def write_report(directory: Path) -> None:
         reports = report_of_run(store)
         folder = store.exports
     if reports:
-        data = {"schema": 1, "judges": [one.as_json() for one in reports]}
+        data = {"schema": 1, "judges": [report.as_json() for report in reports]}
         text = json.dumps(data, indent=2) + "\n"
         write_atomic(make_folder(folder) / "judge.json", [text.encode()], "export")

@@ -116,15 +116,18 @@ class Rubric:
 
     @criteria.validator
     def _check_criteria(self, attribute: Attribute[Any], value: tuple[Criterion, ...]) -> None:
-        names = [one.name for one in value]
+        names = [criterion.name for criterion in value]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"criteria must have different names; twice: {', '.join(twice)}")
 
     def value(self, scores: dict[str, float]) -> float:
         """Return the weighted mean of the scores as shares of their scales, 0 to 1."""
-        total = sum(one.weight for one in self.criteria)
-        weighted = (one.weight * one.scale.share(scores[one.name]) for one in self.criteria)
+        total = sum(criterion.weight for criterion in self.criteria)
+        weighted = (
+            criterion.weight * criterion.scale.share(scores[criterion.name])
+            for criterion in self.criteria
+        )
         return min(sum(weighted) / total, 1.0)  # rounding may carry full marks past 1
 
 

@@ -36,8 +36,10 @@ def parse_verdict(text: str, rubric: Rubric, mark: str) -> dict[str, float]:
     scores = answer["scores"]
     if type(scores) is not dict:
         raise UnusableError("scores is not an object")
-    _has_exactly(scores, [one.name for one in rubric.criteria], "scores")
-    return {one.name: _score(one, scores[one.name]) for one in rubric.criteria}
+    _has_exactly(scores, [criterion.name for criterion in rubric.criteria], "scores")
+    return {
+        criterion.name: _score(criterion, scores[criterion.name]) for criterion in rubric.criteria
+    }
 
 
 def _read(text: str) -> dict[str, Any]:

@@ -134,7 +134,7 @@ class Batches:
     async def _watch(self, batch: str) -> None:
         """Wait for a batch, and give its results to those who wait."""
         while True:
-            names = [name for name, one in self._batch_of.items() if one == batch]
+            names = [name for name, batch_id in self._batch_of.items() if batch_id == batch]
             results: Results | None = None
             try:
                 results = await self._api.results(batch)

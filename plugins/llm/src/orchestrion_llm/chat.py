@@ -66,7 +66,7 @@ class _Message(msgspec.Struct):
         """Its text; None without content. Pieces of other types are thinking."""
         if self.content is None or isinstance(self.content, str):
             return self.content
-        return "".join(one.text or "" for one in self.content if one.type == "text")
+        return "".join(part.text or "" for part in self.content if part.type == "text")
 
 
 class _Choice(msgspec.Struct):
@@ -87,32 +87,32 @@ def _turns(said: Sequence[Said]) -> list[JSON]:
     """Messages; images of tools follow their results, which must be texts here."""
     turns: list[JSON] = []
     shown: list[JSON] = []
-    for one in said:
-        if one.role != "tool" and shown:
+    for message in said:
+        if message.role != "tool" and shown:
             turns.append({"role": "user", "content": shown})
             shown = []
-        turns.append(_turn(one))
-        if one.role == "tool" and one.media:
-            shown += [{"type": "text", "text": f"Shown by the tool call {one.tool_call_id}:"}]
-            shown += map(_part, one.media)
+        turns.append(_turn(message))
+        if message.role == "tool" and message.media:
+            shown += [{"type": "text", "text": f"Shown by the tool call {message.tool_call_id}:"}]
+            shown += map(_part, message.media)
     return [*turns, {"role": "user", "content": shown}] if shown else turns
 
 
-def _turn(one: Said) -> JSON:
-    if one.role == "tool":
-        return {"role": "tool", "tool_call_id": one.tool_call_id, "content": one.text}
-    if one.raw is not None:
-        return one.raw
-    content = list(map(_part, one.parts)) if one.media else one.text
-    turn: dict[str, JSON] = {"role": one.role, "content": content}
-    if one.tool_calls:
+def _turn(message: Said) -> JSON:
+    if message.role == "tool":
+        return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.text}
+    if message.raw is not None:
+        return message.raw
+    content = list(map(_part, message.parts)) if message.media else message.text
+    turn: dict[str, JSON] = {"role": message.role, "content": content}
+    if message.tool_calls:
         turn["tool_calls"] = [
             {
                 "id": call.id,
                 "type": "function",
                 "function": {"name": call.name, "arguments": call.arguments},
             }
-            for call in one.tool_calls
+            for call in message.tool_calls
         ]
     return turn
 
@@ -150,9 +150,9 @@ def _result(
     if reason is None:
         raise wire.missing("finish reason")
     calls = [
-        ToolCall(one.id or "", one.function.name or "", one.function.arguments or "{}")
-        for one in message.tool_calls or ()
-        if one.function is not None
+        ToolCall(call.id or "", call.function.name or "", call.function.arguments or "{}")
+        for call in message.tool_calls or ()
+        if call.function is not None
     ]
     stop, unknown = wire.stop_of(reason, _STOPS)
     text = message.text
@@ -296,12 +296,14 @@ class ChatWire:
         whole = wire.decoded(raw, _Completion)
         if whole.error is not None:
             raise whole.error.raised()
-        choice = next((one for one in whole.choices if one.index == 0), None)
+        choice = next((choice for choice in whole.choices if choice.index == 0), None)
         if choice is None:
             raise wire.missing("choices")
         if choice.message is None:
             raise wire.missing("message")
-        written = next(one for one in wire.decoded(raw, dict)["choices"] if not one.get("index"))
+        written = next(
+            choice for choice in wire.decoded(raw, dict)["choices"] if not choice.get("index")
+        )
         return _result(
             choice.message,
             choice.finish_reason,

@@ -382,7 +382,7 @@ async def check(
 
 def _names(body: bytes) -> list[str] | None:
     try:
-        return [one.id for one in msgspec.json.decode(body, type=_List).data]
+        return [entry.id for entry in msgspec.json.decode(body, type=_List).data]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

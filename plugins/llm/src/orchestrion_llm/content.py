@@ -86,8 +86,8 @@ def messages(request: Mapping[str, JSON]) -> tuple[str, list[Said]]:
             system = Said(role, parts).text
         elif role in ("user", "assistant", "tool"):
             calls = [
-                ToolCall(one["id"], one["name"], one["arguments"])
-                for one in message.get("tool_calls") or ()
+                ToolCall(call["id"], call["name"], call["arguments"])
+                for call in message.get("tool_calls") or ()
             ]
             name = message.get("tool_call_id") or ""
             said.append(Said(role, parts, calls, name, message.get("raw")))
@@ -130,7 +130,7 @@ def _parts(content: JSON, where: str) -> list[Part]:
         return [Part("text", content)] if content else []
     if not isinstance(content, (list, tuple)):
         raise CallError(f"{where}: content must be a text or a list of parts", "permanent")
-    return [_part(one, f"{where}, part {i}") for i, one in enumerate(content)]
+    return [_part(part, f"{where}, part {i}") for i, part in enumerate(content)]
 
 
 def _part(given: JSON, where: str) -> Part:

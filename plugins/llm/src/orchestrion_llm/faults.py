@@ -240,13 +240,13 @@ def _date(text: str) -> datetime | None:
 def described(error: BaseException) -> str:
     """Return a short description of a connection's error, by its innermost cause."""
     causes = list(_causes(error))
-    text = next((str(one) for one in reversed(causes) if str(one)), "")
+    text = next((str(cause) for cause in reversed(causes) if str(cause)), "")
     return _clean(f"{type(causes[-1]).__name__}: {text}" if text else type(causes[-1]).__name__)
 
 
 def is_certificate(error: BaseException) -> bool:
     """Return whether the connection failed because of the server's certificate."""
-    return any(isinstance(one, ssl.SSLCertVerificationError) for one in _causes(error))
+    return any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -85,28 +85,28 @@ def _turns(said: Sequence[Said]) -> list[JSON]:
     """Messages as blocks; the results of one turn's tools are one message."""
     turns: list[dict[str, Any]] = []
     results: list[JSON] = []
-    for one in said:
-        content = list(map(_block, one.parts)) if one.media else one.text
-        if one.role == "tool":
+    for message in said:
+        content = list(map(_block, message.parts)) if message.media else message.text
+        if message.role == "tool":
             if not results:
                 turns.append({"role": "user", "content": results})
             results.append(
-                {"type": "tool_result", "tool_use_id": one.tool_call_id, "content": content}
+                {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": content}
             )
             continue
         results = []
-        if one.raw is not None:
-            turns.append({"role": one.role, "content": one.raw})
+        if message.raw is not None:
+            turns.append({"role": message.role, "content": message.raw})
             continue
-        if not one.tool_calls:
-            turns.append({"role": one.role, "content": content})
+        if not message.tool_calls:
+            turns.append({"role": message.role, "content": content})
             continue
-        blocks: list[JSON] = [{"type": "text", "text": one.text}] if one.text else []
+        blocks: list[JSON] = [{"type": "text", "text": message.text}] if message.text else []
         blocks += [
             {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call.arguments)}
-            for call in one.tool_calls
+            for call in message.tool_calls
         ]
-        turns.append({"role": one.role, "content": blocks})
+        turns.append({"role": message.role, "content": blocks})
     return turns
 
 
@@ -155,7 +155,7 @@ def _result(message: _Message, written: list[Any]) -> wire.Result:
 
 def _used(message: _Message) -> list[str]:
     """The names of the server tools in a message."""
-    return [one.name for one in message.content or () if one.type == "server_tool_use"]
+    return [block.name for block in message.content or () if block.type == "server_tool_use"]
 
 
 def _tool(name: str) -> str:

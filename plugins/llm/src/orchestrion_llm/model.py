@@ -219,12 +219,12 @@ class ApiModel(Model):
 
     def _own(self, request: Mapping[str, JSON]) -> Mapping[str, JSON]:
         """The request with raw messages of this service, and without those of others."""
-        if not any("raw" in one for one in request.get("messages") or ()):
+        if not any("raw" in message for message in request.get("messages") or ()):
             return request
         messages = []
-        for one in request["messages"]:
-            raw = one.get("raw")
-            plain = {name: value for name, value in one.items() if name != "raw"}
+        for message in request["messages"]:
+            raw = message.get("raw")
+            plain = {name: value for name, value in message.items() if name != "raw"}
             if raw is not None and raw == self._tag(raw["content"]):
                 plain["raw"] = raw["content"]
             messages.append(plain)
@@ -245,6 +245,6 @@ def _explained(request: Mapping[str, JSON]) -> bool:
     return bool(request.get("tools")) or request.get("schema") is not None
 
 
-def _larger(one: float, other: float) -> float:
+def _larger(first: float, other: float) -> float:
     """The larger of two; NaN if either is."""
-    return math.nan if math.isnan(one) or math.isnan(other) else max(one, other)
+    return math.nan if math.isnan(first) or math.isnan(other) else max(first, other)

@@ -98,8 +98,8 @@ class Price:
         """
         long = self.long if self.long is not None and input_tokens > self.long.over else None
         return (
-            max(_dearest(one, hour) for one in (self, long) if one is not None) * input_tokens
-            + max(one.output for one in (self, long) if one is not None) * output_tokens
+            max(_dearest(rates, hour) for rates in (self, long) if rates is not None) * input_tokens
+            + max(rates.output for rates in (self, long) if rates is not None) * output_tokens
         ) / _MILLION
 
     @property
@@ -203,7 +203,7 @@ def known_price(
     now = datetime.now(UTC)
     # Some prices change with the hour; the highest of today is a bound.
     hours = [known.get_prices(now.replace(hour=hour), context) for hour in range(24)]
-    prices = [price for one in hours if (price := _price(one)) is not None]
+    prices = [price for hour in hours if (price := _price(hour)) is not None]
     price = max(prices, key=lambda one: (one.output, one.input), default=None)
     return price if price is None or base_url else evolve(price, tools=_TOOLS[vendor])
 

@@ -67,15 +67,17 @@ class _Event(msgspec.Struct):
     message: str | None = None
 
 
-def _items(one: Said) -> list[JSON]:
-    if one.raw is not None:
-        return list(one.raw)
-    content = list(map(_part, one.parts)) if one.media else one.text
-    if one.role == "tool":
-        return [{"type": "function_call_output", "call_id": one.tool_call_id, "output": content}]
+def _items(message: Said) -> list[JSON]:
+    if message.raw is not None:
+        return list(message.raw)
+    content = list(map(_part, message.parts)) if message.media else message.text
+    if message.role == "tool":
+        return [
+            {"type": "function_call_output", "call_id": message.tool_call_id, "output": content}
+        ]
     items: list[JSON] = []
-    if content or not one.tool_calls:
-        items.append({"role": one.role, "content": content})
+    if content or not message.tool_calls:
+        items.append({"role": message.role, "content": content})
     items += [
         {
             "type": "function_call",
@@ -83,7 +85,7 @@ def _items(one: Said) -> list[JSON]:
             "name": call.name,
             "arguments": call.arguments,
         }
-        for call in one.tool_calls
+        for call in message.tool_calls
     ]
     return items
 
@@ -205,7 +207,7 @@ class ResponsesWire:
         system, said = messages(request)
         body: dict[str, JSON] = {
             "model": settings.model,
-            "input": [item for one in said for item in _items(one)],
+            "input": [item for message in said for item in _items(message)],
             "max_output_tokens": chosen.pop("max_tokens"),
             # The service must not store the conversation.
             "store": False,

@@ -104,7 +104,9 @@ class _Lanes(httpx2.AsyncBaseTransport):
             if response.status_code < 300:
                 raise EncodedError(f"content-encoding {encoding}")
             # The status is enough; the compressed body is not read.
-            headers = [one for one in response.headers.raw if one[0].lower() not in _OF_BODY]
+            headers = [
+                header for header in response.headers.raw if header[0].lower() not in _OF_BODY
+            ]
             return httpx2.Response(response.status_code, headers=headers)
         response.stream = _Body(response.stream, lane, self._free)
         return response

@@ -163,7 +163,7 @@ def stated(usage: Any, shape: type[T]) -> T | None:
 def credible(tokens: Tokens) -> Tokens | None:
     """Return counts that can be true; else None."""
     counts = (tokens.input, tokens.output, tokens.cached, tokens.written, tokens.written_hour)
-    inside = all(0 <= one <= _MOST for one in counts)
+    inside = all(0 <= count <= _MOST for count in counts)
     parts = tokens.cached + tokens.written <= tokens.input and tokens.written_hour <= tokens.written
     return tokens if inside and parts else None
 
@@ -284,7 +284,7 @@ def closed(schema: JSON) -> JSON:
         if schema.get("type") == "object" and isinstance(schema.get("properties"), Mapping):
             copy.setdefault("additionalProperties", False)
         return copy
-    return [closed(one) for one in schema] if isinstance(schema, (list, tuple)) else schema
+    return [closed(part) for part in schema] if isinstance(schema, (list, tuple)) else schema
 
 
 def is_strict(schema: JSON) -> bool:

@@ -220,13 +220,13 @@ def ope(
     judged += [evaluator.logging(), *evaluator.single()]
     asked = judged[:1] if target is not None else judged[1:]
     if as_json:
-        emit({"log": str(log), "notes": notes, "policies": [one.as_json() for one in judged]})
+        emit({"log": str(log), "notes": notes, "policies": [policy.as_json() for policy in judged]})
     else:
         for line in notes:
             note(line)
         for line in _lines(judged):
             answer(line)
-    return REFUSED if asked and all(one.refusal for one in asked) else 0
+    return REFUSED if asked and all(question.refusal for question in asked) else 0
 
 
 # ----------------------------------------------------------------------------------- learn
@@ -269,9 +269,9 @@ def learn(
         emit({"run": str(folder), "report": summary.as_json()})
         return 0
     note(f"run: {folder}")
-    for one in summary.contenders:
-        reward = "" if isnan(one.reward.mean) else f", reward {one.reward.mean:.3f}"
-        answer(f"{one.name}: solved {one.solved.mean:.1%}{reward}")
+    for contender in summary.contenders:
+        reward = "" if isnan(contender.reward.mean) else f", reward {contender.reward.mean:.3f}"
+        answer(f"{contender.name}: solved {contender.solved.mean:.1%}{reward}")
     return 0
 
 
@@ -350,22 +350,22 @@ async def _target(
 def _lines(judged: Sequence[Judged]) -> list[str]:
     rows = [["policy", "estimate", "value", "95 % interval", "effective", "weights"]]
     refused = []
-    for one in judged:
-        if one.refusal:
-            refused.append(f"refused: {one.name}: {one.refusal}")
+    for policy in judged:
+        if policy.refusal:
+            refused.append(f"refused: {policy.name}: {policy.refusal}")
             continue
-        seen = one.overlap
+        seen = policy.overlap
         cover = ["", ""]
         if seen is not None:
             weights = f"max {seen.largest:.1f}, top 1 % has {seen.top_share:.0%}"
             cover = [f"{seen.effective:.0f}", weights]
-        label = one.name
-        for name, estimate in one.estimates.items():
+        label = policy.name
+        for name, estimate in policy.estimates.items():
             interval = f"{estimate.low:.4f} to {estimate.high:.4f}"
             rows.append([label, name, f"{estimate.mean:.4f}", interval, *cover])
             label, cover = "", ["", ""]
-        if one.gain is not None:
-            gain = one.gain
+        if policy.gain is not None:
+            gain = policy.gain
             interval = f"{gain.low:+.4f} to {gain.high:+.4f}"
             rows.append(["", "over logged", f"{gain.mean:+.4f}", interval, "", ""])
     return [table(rows), *refused]

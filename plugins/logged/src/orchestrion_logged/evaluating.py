@@ -157,7 +157,7 @@ def encode_by(names: Sequence[str]) -> Callable[[Sequence[Situation]], Encoded]:
     """Return the default encoding of situations: `counts` and `hints`."""
     made = [None if name == STOP else activation(name) for name in names]
     encoders = (Counts(), Hints())
-    return lambda situations: join([one.encode(situations, made) for one in encoders])
+    return lambda situations: join([encoder.encode(situations, made) for encoder in encoders])
 
 
 def target_of(policy: Policy, names: Sequence[str], situations: Sequence[Situation]) -> Floats:

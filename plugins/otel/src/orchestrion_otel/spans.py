@@ -256,7 +256,7 @@ class _Episode:
             yield self._span(
                 path, parent, f"invoke_agent {turn.agent}", times[turn.index],
                 self._turn(turn, senders),
-                links=tuple(f"{before}turn {one.index}" for one in senders[-MOST_LINKS:]),
+                links=tuple(f"{before}turn {sender.index}" for sender in senders[-MOST_LINKS:]),
                 error=(turn.error or turn.status) if turn.status != "completed" else "",
             )  # fmt: skip
             yield from self._call_spans(self.calls(turn.output.calls), path, f"{path}/")
@@ -278,7 +278,7 @@ class _Episode:
             attributes["orchestrion.option"] = turn.option
         if senders:
             attributes[c.NODE_PARENT] = senders[-1].agent
-            attributes["orchestrion.edge.from"] = tuple(one.agent for one in senders)
+            attributes["orchestrion.edge.from"] = tuple(sender.agent for sender in senders)
             attributes["orchestrion.edge.to"] = turn.agent
         if turn.status != "completed":
             attributes[c.ERROR_TYPE] = turn.status
@@ -326,9 +326,9 @@ def _placed(
             continue
         end = ends.get(turn.index)
         earlier = [
-            placed[one.index][1]
-            for one in turns
-            if one.decision < turn.decision and one.index in placed
+            placed[other.index][1]
+            for other in turns
+            if other.decision < turn.decision and other.index in placed
         ]
         start = max((time for time in earlier if end is None or time <= end), default=first)
         placed[turn.index] = start, start if end is None else end
@@ -338,10 +338,14 @@ def _placed(
 def _senders(turn: Turn, turns: Sequence[Turn]) -> list[Turn]:
     """Return the turns whose work reached this one: those it read, or those of the last step."""
     if turn.reads is not None:
-        return [one for one in turns if one.index in turn.reads and one.status == "completed"]
-    before = [one for one in turns if one.decision < turn.decision and one.status == "completed"]
-    last = max((one.decision for one in before), default=0)
-    return [one for one in before if one.decision == last]
+        return [
+            other for other in turns if other.index in turn.reads and other.status == "completed"
+        ]
+    before = [
+        other for other in turns if other.decision < turn.decision and other.status == "completed"
+    ]
+    last = max((other.decision for other in before), default=0)
+    return [other for other in before if other.decision == last]
 
 
 def _iteration(episode: str) -> dict[str, Value]:

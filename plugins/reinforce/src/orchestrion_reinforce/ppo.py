@@ -169,7 +169,7 @@ class Learner(Planned):
             return result, torch.from_numpy(result + values)
         returns = to_go[steps.starts]
         if s.baseline == "leave-one-out":
-            compared = leave_one_out(returns, np.array([one.id for one in steps.problems]))
+            compared = leave_one_out(returns, np.array([problem.id for problem in steps.problems]))
         else:
             compared = self._against_running(returns, steps)
         return np.repeat(compared, lengths), None
@@ -252,11 +252,19 @@ class Steps(NamedTuple):
     def of(cls, experiences: Sequence[Experience[object]]) -> Steps:
         """Return the decisions of episodes in order."""
         return cls(
-            tuple(record for one in experiences for record in one.taken),
-            np.array([reward for one in experiences for reward in one.rewards], np.float64),
-            np.array([len(one.taken) for one in experiences], np.int64),
-            np.array([one.episode.reward.total for one in experiences if one.episode.reward]),
-            tuple(one.episode.problem for one in experiences),
+            tuple(record for experience in experiences for record in experience.taken),
+            np.array(
+                [reward for experience in experiences for reward in experience.rewards], np.float64
+            ),
+            np.array([len(experience.taken) for experience in experiences], np.int64),
+            np.array(
+                [
+                    experience.episode.reward.total
+                    for experience in experiences
+                    if experience.episode.reward
+                ]
+            ),
+            tuple(experience.episode.problem for experience in experiences),
         )
 
     @property

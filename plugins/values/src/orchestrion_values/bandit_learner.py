@@ -140,10 +140,10 @@ class BanditLearner(ValueLearner):
         s = self.settings
         texts = None
         if s.text:
-            known = [one.category if s.category != "hidden" else None for one in problems]
+            known = [problem.category if s.category != "hidden" else None for problem in problems]
             seed = self.key.child("texts").integer()
-            texts = fit_texts([one.text for one in problems], known, seed)
-        names = sorted({one.category for one in problems if one.category})
+            texts = fit_texts([problem.text for problem in problems], known, seed)
+        names = sorted({problem.category for problem in problems if problem.category})
         categories = tuple(names) if s.category != "hidden" and len(names) > 1 else ()
         return View(policy, categories, s.category == "guessed", texts)
 
@@ -166,18 +166,18 @@ class BanditLearner(ValueLearner):
         returns += [self._lowest or 0.0] * len(lost)
         if not taken:
             return 0
-        numbers, columns = view.numbers([one.situation for one in taken])
-        places = [one.choice for one in taken]
+        numbers, columns = view.numbers([step.situation for step in taken])
+        places = [step.choice for step in taken]
         if self.tries is None:
             self.tries = self._begin(view.policy, columns)
         self.tries = self.tries.tried(numbers[np.arange(len(places)), places], places, returns)
         k = len(view.policy.choices)
-        for one, reward in zip(taken, returns, strict=True):
+        for step, reward in zip(taken, returns, strict=True):
             sums, counts = self._played.setdefault(
-                one.situation.problem.id, (np.zeros(k), np.zeros(k))
+                step.situation.problem.id, (np.zeros(k), np.zeros(k))
             )
-            sums[one.choice] += reward
-            counts[one.choice] += 1
+            sums[step.choice] += reward
+            counts[step.choice] += 1
         return len(lost)
 
     def _begin(self, policy: ValuePolicy, columns: Sequence[str]) -> Tries:
@@ -195,8 +195,8 @@ class BanditLearner(ValueLearner):
             return None
         near = None
         if view.texts is not None and self._single and self.settings.neighbours:
-            played = [one for one in problems if one.id in self._played]
-            sums, counts = zip(*(self._played[one.id] for one in played), strict=True)
+            played = [problem for problem in problems if problem.id in self._played]
+            sums, counts = zip(*(self._played[problem.id] for problem in played), strict=True)
             tables = view.words(played), np.array(sums), np.array(counts)
             near = Neighbours(*tables, self.settings.neighbours)
         return BanditModel(view, posterior, near)

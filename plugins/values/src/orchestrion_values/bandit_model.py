@@ -59,15 +59,15 @@ class View:
         """Return the texts of problems as numbers [n, w]."""
         if self.texts is None:
             return np.zeros((len(problems), 0))
-        new = sorted({one.text for one in problems} - self._rows.keys())
+        new = sorted({problem.text for problem in problems} - self._rows.keys())
         if new:
             if len(self._rows) + len(new) > KEPT:
                 self._rows.clear()
-                new = sorted({one.text for one in problems})
+                new = sorted({problem.text for problem in problems})
             for begin in range(0, len(new), BLOCK):
                 part = new[begin : begin + BLOCK]
                 self._rows.update(zip(part, self.texts.numbers(part), strict=True))
-        return np.array([self._rows[one.text] for one in problems])
+        return np.array([self._rows[problem.text] for problem in problems])
 
     def _category(self, problems: Sequence[Problem]) -> Floats:
         if self.guess and self.texts is not None:
@@ -135,7 +135,7 @@ class BanditModel:
         numbers, _ = self.view.numbers(situations)
         means = self.posterior.means(numbers)
         if self.neighbours is not None:
-            words = self.view.words([one.problem for one in situations])
+            words = self.view.words([situation.problem for situation in situations])
             means = (means + self.neighbours.values(words, means)) / 2
         return means, self.posterior.deviations(numbers)
 

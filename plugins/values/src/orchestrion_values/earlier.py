@@ -129,5 +129,5 @@ def _recorded(
 def _place(policy: ValuePolicy, started: Sequence[Activation]) -> int | None:
     """The index of a decision's choice; of stopping if it started nothing."""
     wanted = (started[0].agent, started[0].option) if started else None
-    known = [None if one is None else (one.agent, one.option) for one in policy.choices]
+    known = [None if choice is None else (choice.agent, choice.option) for choice in policy.choices]
     return known.index(wanted) if wanted in known else None

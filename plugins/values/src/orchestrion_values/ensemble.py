@@ -118,7 +118,7 @@ class Trees:
     @classmethod
     def of(cls, grown: Sequence[Any], weight: float) -> Trees:
         """Convert fitted trees of scikit-learn."""
-        trees = [one.tree_ for one in grown]
+        trees = [tree.tree_ for tree in grown]
         size = max(tree.node_count for tree in trees)
 
         def table(of: Any, kind: Any) -> Any:

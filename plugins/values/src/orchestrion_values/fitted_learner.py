@@ -67,7 +67,7 @@ class FittedModel:
         """Return the values by each member of the ensemble [m, n, k]; the first is the mean."""
         encoded = self.policy.encode(situations)
         places = {name: i for i, name in enumerate(self.fitted.categories)}
-        category = [places.get(one.problem.category, -1) for one in situations]
+        category = [places.get(situation.problem.category, -1) for situation in situations]
         return self.fitted.values(encoded.context, encoded.choices, np.array(category, np.int64))
 
     def scores(self, situations: Sequence[Situation], allowed: Mask) -> Floats:
@@ -171,7 +171,7 @@ class FittedLearner(ValueLearner):
         s, seed = self.settings, self.key.child("fit", len(self._data)).integer()
         fitted = fit(self._data, seed, members=s.members, trees=s.trees)
         plan = None
-        if any(one.arm == LEARNED for one in self._tried):
+        if any(attempt.arm == LEARNED for attempt in self._tried):
             best = of_those_tried(self._tried, _agents(policy)).best
             plan = None if best == LEARNED else best
         return FittedModel(fitted, policy, s.caution, plan)
@@ -205,12 +205,12 @@ class FittedLearner(ValueLearner):
         if not self.settings.plans:
             return
         followed = dict(zip(map(id, episodes), arms, strict=True)) if arms is not None else {}
-        for one in experiences:
+        for experience in experiences:
             stop = policy.choices.index(None) if None in policy.choices else -1
-            did = tuple(taken.choice for taken in one.taken if taken.choice != stop)
-            arm = followed.get(id(one.episode), did)
+            did = tuple(taken.choice for taken in experience.taken if taken.choice != stop)
+            arm = followed.get(id(experience.episode), did)
             if arm is not None:
-                self._tried.append(Tried(arm, one.episode.problem.id, one.returns[0]))
+                self._tried.append(Tried(arm, experience.episode.problem.id, experience.returns[0]))
 
     def _finishing(self, i: int) -> bool:
         """Whether the final comparison with the best sequences has begun."""
@@ -241,7 +241,7 @@ class FittedLearner(ValueLearner):
 
     def save(self) -> Saved:
         """Return every decision and every tried sequence."""
-        tried = [[list(one.arm), one.problem, one.reward] for one in self._tried]
+        tried = [[list(attempt.arm), attempt.problem, attempt.reward] for attempt in self._tried]
         rest = {"seen": self._seen, "tried": tried}
         if self._data is None:
             return Saved(data=rest)
@@ -274,7 +274,7 @@ def _by(model: FittedModel, way: Arm | int) -> Exploring:
         best = values.argmax(axis=2)  # [m, n]
         mine = best[0 if isinstance(way, tuple) else way]
         if isinstance(way, tuple):
-            planned = [next_of(way, model.policy, one) for one in situations]
+            planned = [next_of(way, model.policy, situation) for situation in situations]
             mine = np.array([m if p is None else p for m, p in zip(mine, planned, strict=True)])
             return [(int(place), 1.0) for place in mine]
         agree = (best[1:] == mine).mean(axis=0) if way else np.ones(len(mine))

@@ -95,7 +95,7 @@ def chances(
                 row[place] = 0.2 + 1.6 * hints[name][0]
     end, go = np.where(allowed & ending, weights, 0), np.where(allowed & ~ending, weights, 0)
     some_end, some_go = end.sum(axis=1, keepdims=True), go.sum(axis=1, keepdims=True)
-    done = np.array([[len(one.trajectory)] for one in situations])
+    done = np.array([[len(situation.trajectory)] for situation in situations])
     stop = np.where(done, 1 / np.maximum(most + 1 - done, 1), 0.25 / (most + 0.25))
     stop = np.where(some_go == 0, 1.0, np.where(some_end == 0, 0.0, stop))
     result: Floats = stop * end / np.where(some_end == 0, 1, some_end)

@@ -79,14 +79,14 @@ def look(
     experiences: Sequence[Experience[Taken]], policy: ValuePolicy, problems: Sequence[Problem] = ()
 ) -> Look:
     """Return the statistics of some episodes and of the training problems."""
-    taken = [one for experience in experiences for one in experience.taken]
-    counts = Counter(_shown(one.situation) for one in taken)
+    taken = [step for experience in experiences for step in experience.taken]
+    counts = Counter(_shown(step.situation) for step in taken)
     single = sum(count == 1 for count in counts.values())
     return Look(
         len(experiences),
-        max((len(one.episode.trajectory) for one in experiences), default=0),
+        max((len(experience.episode.trajectory) for experience in experiences), default=0),
         len(policy.choices),
-        any(one.situation.observation and one.situation.observation.features for one in taken),
+        any(step.situation.observation and step.situation.observation.features for step in taken),
         len(counts),
         1 - single / max(1, len(taken)),
         _hidden(experiences),
@@ -110,12 +110,12 @@ def _log(experiences: Sequence[Experience[Taken]], policy: ValuePolicy) -> bool:
 def _hidden(experiences: Sequence[Experience[Taken]]) -> float | None:
     """See `Look.hidden`: analysis of variance over ends that occurred at least twice."""
     groups: dict[Any, list[float]] = {}
-    for one in experiences:
-        seen = one.episode.observation
-        groups.setdefault(_numbers(one.episode.problem, seen), []).append(one.outcome)
+    for experience in experiences:
+        seen = experience.episode.observation
+        groups.setdefault(_numbers(experience.episode.problem, seen), []).append(experience.outcome)
     again = [outcomes for outcomes in groups.values() if len(outcomes) > 1]
     free = sum(len(outcomes) - 1 for outcomes in again)
-    every = [one.outcome for one in experiences]
+    every = [experience.outcome for experience in experiences]
     if free < 3 or len(set(every)) < 2:
         return None
     within = sum((len(outcomes) - 1) * variance(outcomes) for outcomes in again) / free

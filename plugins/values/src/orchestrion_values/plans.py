@@ -131,11 +131,11 @@ class _Process:
     """A Gaussian process with the likeliest kernel, given the tried arms."""
 
     def __init__(self, tried: Sequence[Tried], choices: int) -> None:
-        self.choices, self.tried = choices, [one.arm for one in tried]
-        rewards = np.array([one.reward for one in tried])
+        self.choices, self.tried = choices, [attempt.arm for attempt in tried]
+        rewards = np.array([attempt.reward for attempt in tried])
         self.spread = float(rewards.std()) or 1.0
         y, n = rewards / self.spread, len(rewards)
-        names = np.unique([one.problem for one in tried], return_inverse=True)[1]
+        names = np.unique([attempt.problem for attempt in tried], return_inverse=True)[1]
         same = names[:, None] == names
         likeliest = -np.inf
         for kind in (ENDS, ORDER):

@@ -58,23 +58,23 @@ class Transitions:
         cls, policy: ValuePolicy, experiences: Sequence[Experience[Taken]]
     ) -> Transitions | None:
         """Return the decisions of episodes in order; None if there are none."""
-        taken = [one for experience in experiences for one in experience.taken]
+        taken = [step for experience in experiences for step in experience.taken]
         if not taken:
             return None
-        situations = [one.situation for one in taken]
+        situations = [step.situation for step in taken]
         encoded = policy.encode(situations)
-        blocks = [one.encode(situations[:1], policy.choices) for one in policy.encoders]
+        blocks = [encoder.encode(situations[:1], policy.choices) for encoder in policy.encoders]
         after: list[int] = []
         for experience in experiences:
             first, count = len(after), len(experience.taken)
             after += [*range(first + 1, first + count), -1]
-        problem, problems = _numbered([one.situation.problem.id for one in taken])
-        category, categories = _numbered([one.situation.problem.category for one in taken])
+        problem, problems = _numbered([step.situation.problem.id for step in taken])
+        category, categories = _numbered([step.situation.problem.category for step in taken])
         return cls(
             encoded.context,
             encoded.choices,
-            np.array([one.allowed for one in taken]),
-            np.array([one.choice for one in taken], np.int64),
+            np.array([step.allowed for step in taken]),
+            np.array([step.choice for step in taken], np.int64),
             np.array([reward for experience in experiences for reward in experience.rewards]),
             np.array(after, np.int64),
             problem,

@@ -132,8 +132,10 @@ class Tries:
             raise UsageError(f"these are not statistics of a bandit: {error!r}") from None
         result = cls(names, columns, *sums)
         k, d = len(names), len(columns) + 1
-        shapes = [one.shape for one in sums]
-        if shapes != [(k, d, d), (k, d), (k,)] or not all(np.isfinite(one).all() for one in sums):
+        shapes = [array.shape for array in sums]
+        if shapes != [(k, d, d), (k, d), (k,)] or not all(
+            np.isfinite(array).all() for array in sums
+        ):
             raise UsageError("the statistics are damaged: sums are missing or not finite")
         # Cauchy and Schwarz: (sum r)^2 <= n sum r^2 holds for any rewards.
         excess = result.rewards[:, 0] ** 2 - result.counts * result.spread

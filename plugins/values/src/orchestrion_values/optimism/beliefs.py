@@ -284,7 +284,7 @@ class _Heard:
         masks = np.array([shown.allowed for shown in seen.shown], np.bool_)
         modes, mode_of = np.unique(masks, axis=0, return_inverse=True)
         self.categories = {
-            name: i for i, name in enumerate(sorted({one.category for one in seen.shown}))
+            name: i for i, name in enumerate(sorted({state.category for state in seen.shown}))
         }
         self._read: dict[tuple[int, int], tuple[int, ...]] = {}
         rows: Counter[tuple[Any, ...]] = Counter()

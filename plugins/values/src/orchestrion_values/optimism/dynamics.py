@@ -279,8 +279,8 @@ def _effects(
     target = core[row // k] + effects[effect_of]
     ends = effects[effect_of, 0] == END
     possible = ends | ((target >= core.min(axis=0)) & (target <= core.max(axis=0))).all(axis=1)
-    find = {tuple(one): i for i, one in enumerate(core.tolist())}
-    to = np.array([find.get(tuple(one), s) for one in target.tolist()], np.int64)
+    find = {tuple(row): i for i, row in enumerate(core.tolist())}
+    to = np.array([find.get(tuple(row), s) for row in target.tolist()], np.int64)
     to[ends] = s + 1
     weight = predicted[place, effect_of] * possible
     total = np.bincount(row, weights=weight, minlength=s * k)

@@ -49,8 +49,8 @@ def show(situations: Sequence[Situation], allowed: Mask, choices: Sequence[Choic
         RunError: a number is not finite.
     """
     shown = [
-        Shown(one.problem.category, _features(one, choices), tuple(row))
-        for one, row in zip(situations, allowed.tolist(), strict=True)
+        Shown(situation.problem.category, _features(situation, choices), tuple(row))
+        for situation, row in zip(situations, allowed.tolist(), strict=True)
     ]
     if not all(math.isfinite(number) for row in shown for number in row.features):
         raise RunError("trainer optimistic: the task shows numbers that are not finite")
@@ -62,7 +62,9 @@ def _features(situation: Situation, choices: Sequence[Choice]) -> tuple[float, .
     if shown is not None and (shown.features or shown.progress is not None):
         return (*shown.features, 0.0 if shown.progress is None else shown.progress)
     made = [(turn.agent, turn.option) for turn in situation.trajectory.turns]
-    return tuple(float(made.count((one.agent, one.option))) for one in choices if one is not None)
+    return tuple(
+        float(made.count((choice.agent, choice.option))) for choice in choices if choice is not None
+    )
 
 
 class Planned:
@@ -83,7 +85,7 @@ class Planned:
     def scores(self, situations: Sequence[Situation], allowed: Mask) -> Floats:
         """Return the values; after the last decision number of the plan, the values of that one."""
         states = self.lookup.find(show(situations, allowed, self.choices))
-        when = [min(len(one.trajectory), len(self.values) - 1) for one in situations]
+        when = [min(len(situation.trajectory), len(self.values) - 1) for situation in situations]
         result: Floats = self.values[when, states]
         return result
 
@@ -123,7 +125,9 @@ class Believed:
     def __init__(self, beliefs: Beliefs, choices: Sequence[Choice]) -> None:
         self.beliefs, self.choices = beliefs, choices
         self._places = {
-            (one.agent, one.option): i for i, one in enumerate(choices) if one is not None
+            (choice.agent, choice.option): i
+            for i, choice in enumerate(choices)
+            if choice is not None
         }
         modes = beliefs.plan.game.modes.tolist()
         self._modes = {tuple(mode): i for i, mode in enumerate(modes)}
@@ -275,7 +279,7 @@ class Learner(ValueLearner):
         if self._seen is None:
             return Saved()
         seen, hidden = self._seen.save(), self._believer.save()
-        arrays = {**seen.arrays, **{HIDDEN + name: one for name, one in hidden.arrays.items()}}
+        arrays = {**seen.arrays, **{HIDDEN + name: array for name, array in hidden.arrays.items()}}
         return Saved(arrays, {"seen": seen.data, "hidden": hidden.data})
 
     def load(self, saved: Saved) -> None:
@@ -307,11 +311,11 @@ def _metrics(
 def add(seen: Seen, policy: ValuePolicy, experience: Experience[Taken]) -> None:
     """Add an episode to what was seen."""
     taken = experience.taken
-    allowed = np.array([one.allowed for one in taken])
-    situations = [one.situation for one in taken]
+    allowed = np.array([step.allowed for step in taken])
+    situations = [step.situation for step in taken]
     shown = show(situations, allowed, policy.choices)
     episode = experience.episode
     end = Situation(taken[-1].situation.problem, episode.trajectory, episode.observation)
     last = show([end], policy.allowed([end]), policy.choices)[0]
     rewards = [*experience.rewards[:-1], experience.rewards[-1] - experience.outcome]
-    seen.add(shown, [one.choice for one in taken], rewards, last, experience.outcome)
+    seen.add(shown, [step.choice for step in taken], rewards, last, experience.outcome)

@@ -87,7 +87,7 @@ class Seen:
             last: the situation at the end; None stands for the last of `shown`.
             outcome: reward of the end.
         """
-        places = [self.place(one) for one in shown]
+        places = [self.place(state) for state in shown]
         places.append(places[-1] if last is None else self.place(last))
         count = len(shown)
         for t, (choice, reward) in enumerate(zip(chosen, rewards, strict=True)):
@@ -173,8 +173,8 @@ class Lookup:
 
     def encode(self, shown: Sequence[Shown]) -> Ints:
         """Return category and intervals of each [m, 1 + f]; an unknown category is -1."""
-        raw = np.array([one.features for one in shown], np.float64)[:, self.kept]
-        columns = [np.array([self._places.get(one.category, -1) for one in shown], np.int64)]
+        raw = np.array([state.features for state in shown], np.float64)[:, self.kept]
+        columns = [np.array([self._places.get(state.category, -1) for state in shown], np.int64)]
         columns += [np.searchsorted(cuts, raw[:, j], "right") for j, cuts in enumerate(self.cuts)]
         return np.stack(columns, axis=1).astype(np.int64)
 
