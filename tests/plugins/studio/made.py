@@ -34,7 +34,13 @@ trainer: {{use: reinforce, note: {note}}}
 """
 
 
-def episode(name: str, agents: Sequence[str], reward: float, said: str = "done") -> Episode:
+def episode(
+    name: str,
+    agents: Sequence[str],
+    reward: float,
+    said: str = "done",
+    problem: Problem | None = None,
+) -> Episode:
     """Return a solved episode in which the agents have their turns one after another."""
     turns = [
         Turn(place, agent, output=Output(said, usage=Usage(1, 10, 5, 0.001, 2.0)), decision=place)
@@ -42,7 +48,7 @@ def episode(name: str, agents: Sequence[str], reward: float, said: str = "done")
     ]
     return Episode(
         name,
-        Problem(f"problem of {name}", "do it"),
+        problem or Problem(f"problem of {name}", "do it"),
         Trajectory(turns),
         tuple(Decision((Activation(agent),), logp=-0.5) for agent in agents),
         scores=Scores(1.0, True, {"tests": 1.0}),

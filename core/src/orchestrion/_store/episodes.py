@@ -59,14 +59,10 @@ def insert_episodes(
     seq: int,
     source: str,
     retention: Retention,
-    known: frozenset[str],
-) -> frozenset[str]:
-    """Write episodes; returns the digests of the problems known afterwards.
-
-    A problem is written once, however many episodes are run on it.
-    """
+) -> None:
+    """Write episodes; a problem is written once, however many episodes are run on it."""
     if retention == "none":
-        return known
+        return
     problems: dict[str, tuple[str, str, str]] = {}
     digests: dict[int, tuple[Problem, str]] = {}
 
@@ -95,9 +91,8 @@ def insert_episodes(
     )
     connection.executemany(
         "INSERT OR IGNORE INTO problems (digest, id, record) VALUES (?, ?, ?)",
-        [row for digest, row in problems.items() if digest not in known],
+        problems.values(),
     )
-    return known | problems.keys()
 
 
 def _row(episode: Episode) -> dict[str, str | float | None]:

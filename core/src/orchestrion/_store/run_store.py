@@ -59,7 +59,6 @@ class RunStore(RunReader):
             raise
         self._next = self._last_seq() + 1
         """The number of the iteration in progress."""
-        self._problems: frozenset[str] = frozenset()
         self._seconds, self._retention, self._keep = self.seconds, self.retention, self.keep
         self._stated = self._stated_unrecorded()
         self.journal = CallJournal(self._reader, self._writer, lambda: self._next)
@@ -260,7 +259,7 @@ class RunStore(RunReader):
                 if again is not None:
                     seq = again[0]
                     _drop_from(connection, seq)
-                known = self._insert(connection, episodes, seq, TRAINING)
+                self._insert(connection, episodes, seq, TRAINING)
                 row = {
                     "seq": seq,
                     "stage": stage,
@@ -275,7 +274,7 @@ class RunStore(RunReader):
                 names = self._forget_old_checkpoints(connection, self._keep)
                 if self._retention != "all":
                     self._drop_answers(connection)
-            self._next, self._problems = seq + 1, known
+            self._next = seq + 1
             prune_checkpoints(self.checkpoints, names)
             return path
 
@@ -294,15 +293,14 @@ class RunStore(RunReader):
 
     def _insert(
         self, connection: sqlite3.Connection, episodes: Sequence[Episode], seq: int, source: str
-    ) -> frozenset[str]:
-        return rows.insert_episodes(
+    ) -> None:
+        rows.insert_episodes(
             self._writer,
             connection,
             episodes,
             seq=seq,
             source=source,
             retention=self._retention,
-            known=self._problems,
         )
 
     def restore(self) -> Restored:
@@ -346,14 +344,12 @@ class RunStore(RunReader):
         """
         if name == TRAINING:
             raise UsageError(f"an evaluation cannot be called {name!r}: episodes of training are")
-        with self._writer.lock:
-            with self._transaction("evaluation", seconds, stated) as connection:
-                connection.execute("DELETE FROM episodes WHERE source = ?", (name,))
-                connection.execute("DELETE FROM evaluations WHERE name = ?", (name,))
-                known = self._insert(connection, episodes, self._next - 1, name)
-                row = {"name": name, "seq": self._next - 1, "results": dumps(results)}
-                self._writer.insert(connection, "evaluations", [row])
-            self._problems = known
+        with self._transaction("evaluation", seconds, stated) as connection:
+            connection.execute("DELETE FROM episodes WHERE source = ?", (name,))
+            connection.execute("DELETE FROM evaluations WHERE name = ?", (name,))
+            self._insert(connection, episodes, self._next - 1, name)
+            row = {"name": name, "seq": self._next - 1, "results": dumps(results)}
+            self._writer.insert(connection, "evaluations", [row])
 
     def shrink(self, retention: Retention | None = None, keep: int | None = None) -> None:
         """Drop what a lower retention or fewer checkpoints do without, and free the room."""
@@ -374,7 +370,7 @@ class RunStore(RunReader):
                 if retention != "all":
                     self._drop_answers(connection)
                     drop_texts(self._writer, connection)
-            self._retention, self._keep, self._problems = retention, keep, frozenset()
+            self._retention, self._keep = retention, keep
             self.journal.keeps_requests = retention == "all"
             prune_checkpoints(self.checkpoints, names)
             self._writer.compact()
