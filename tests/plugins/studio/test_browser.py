@@ -147,7 +147,9 @@ def test_a_training_is_followed_then_its_episodes_are_read_and_compared(
     (tmp_path / "live.yaml").write_text(TRAINING)
     command = [PROGRAM, "train", str(tmp_path / "live.yaml"), "-o", f"run.directory={folder}/now"]
     page = opened()
-    page.add_init_script("window.loads = Number(sessionStorage.loads = 1 + +(sessionStorage.loads ?? 0))")
+    page.add_init_script(
+        "window.loads = Number(sessionStorage.loads = 1 + +(sessionStorage.loads ?? 0))"
+    )
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as training:
         wait_for_iteration(folder / "now", training)
         training.send_signal(signal.SIGSTOP)  # until somebody looks

@@ -239,6 +239,19 @@ def test_a_report_is_one_file_that_loads_and_runs_nothing(tmp_path: Path) -> Non
         assert part in html
 
 
+def test_a_report_has_all_other_metrics_unless_they_are_too_many(tmp_path: Path) -> None:
+    few = [{"reward": 0.5, "margin": n / 4} for n in range(3)]
+    many = [{f"metric_{i}": n / 4 for i in range(900)} for n in range(9)]
+    with (
+        run_at(tmp_path / "few", metrics=few) as first,
+        run_at(tmp_path / "many", metrics=many) as other,
+    ):
+        html, shorter = html_of(first), html_of(other)
+    assert "<figcaption>margin</figcaption>" in html
+    assert "<figcaption>metric" not in shorter
+    assert len(shorter) < 200_000
+
+
 def test_the_sample_says_why_each_episode_is_in_it(tmp_path: Path) -> None:
     with run_at(tmp_path / "run", metrics=METRICS, solved=[1]) as store:
         sample = sample_of(store)
