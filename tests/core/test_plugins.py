@@ -425,6 +425,7 @@ def test_every_lifecycle_hook_of_the_specs_has_a_method_with_its_arguments() -> 
 
     suppliers = {kind.hook for kind in Plugins(path=[], env={}).kinds().values()}
     suppliers |= {"orchestrion_kinds", "orchestrion_components", "orchestrion_doctor"}
+    suppliers |= {"orchestrion_sections"}
     assert suppliers | set(LIFECYCLE) == set(SPECS)
     for hook in LIFECYCLE:
         spec = inspect.signature(getattr(hookspecs, hook))

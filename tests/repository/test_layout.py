@@ -150,7 +150,7 @@ def test_component_names_and_summaries_read_well(member: Member) -> None:
         assert getattr(importlib.import_module(module), name).__doc__, component
 
 
-NO_COMPONENTS = {"orchestrion_kinds", "orchestrion_doctor"}
+NO_COMPONENTS = {"orchestrion_kinds", "orchestrion_doctor", "orchestrion_sections"}
 """Hooks that name no component; a doctor's findings also take seconds."""
 
 

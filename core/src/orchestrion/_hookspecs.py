@@ -93,6 +93,16 @@ def orchestrion_components() -> Iterable[tuple[str, Component]]:
 
 
 @hookspec
+def orchestrion_sections() -> Iterable[str]:
+    """Sections that commands of this plugin take out of a config, see `Draft.take`.
+
+    Each is "package.module:Class", an attrs class whose fields are the sections; the schema of
+    configs has them. Since 0.2.
+    """
+    return ()
+
+
+@hookspec
 def orchestrion_doctor() -> Iterable[tuple[str, str, str]]:
     """What `orchestrion doctor` reports of this plugin: (topic, state, text), a line each.
 

@@ -18,6 +18,7 @@ from orchestrion._config.plain import Dumper
 from orchestrion._config.sections import PLAIN
 from orchestrion._config.shapes import Setting, Shape, Shaper, UnsupportedError, pointer
 from orchestrion._errors import PluginError
+from orchestrion._importing import resolve
 
 if TYPE_CHECKING:
     from orchestrion._components import Kind
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Schema", "json_schema"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_PARTIAL = {"type": "object", "not": {"required": ["use"]}}
+"""A component of which an included file has the rest."""
 _BOUNDS = {
     "ge": "minimum",
     "gt": "exclusiveMinimum",
@@ -73,17 +76,23 @@ class Schema:
             },
         }
         for kind in kinds:
-            properties[kind.section] = self._section(kind)
+            properties[kind.section] = self._section(kind, _PARTIAL)
         for name, cls in PLAIN.items():
             skip = ("baselines",) if name == "evaluation" else ()
             properties[name] = self._object(cls, skip=skip)
         properties["evaluation"]["properties"]["baselines"] = self._baselines()
+        properties |= self._sections_of_commands()
         return {
             "$schema": _DIALECT,
             "title": "Orchestrion config",
             "type": "object",
             "properties": properties,
-            "required": ["task", "agents", "policy"],
+            # A file that includes another one may hold parts of components alone.
+            "if": {"not": {"required": ["include"]}},
+            "then": {
+                "required": ["task", "agents", "policy"],
+                "properties": {kind.section: self._section(kind) for kind in kinds},
+            },
             "additionalProperties": False,
             "$defs": dict(sorted(self.definitions.items())),
         }
@@ -130,8 +139,22 @@ class Schema:
         schema["description"] = f"{found.component.summary} ({found.plugin.origin})"
         return schema
 
-    def _section(self, kind: Kind) -> dict[str, Any]:
-        component = {"$ref": pointer(kind.name)}
+    def _sections_of_commands(self) -> dict[str, Any]:
+        sections: dict[str, Any] = {}
+        for loaded in self.plugins.load_all():
+            try:
+                for path in getattr(loaded.namespace, "orchestrion_sections", tuple)():
+                    settings = self.shaper.settings(resolve(path), False)
+                    sections |= {setting.key: self._property(setting) for setting in settings}
+            # A plugin's own code: one that fails must not take the schema away.
+            except Exception as exc:
+                self.problems.append(f"sections of plugin {loaded.plugin}: {exc}")
+        return sections
+
+    def _section(self, kind: Kind, also: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        component: dict[str, Any] = {"$ref": pointer(kind.name)}
+        if also is not None:
+            component = {"anyOf": [component, also]}
         if kind.name == "trainer":
             return {"anyOf": [component, {"type": "array", "items": component, "minItems": 1}]}
         return _by_name(component) if kind.many else component

@@ -66,7 +66,7 @@ def outcomes(solved: float, reward: float) -> dict[str, Any]:
         },
         "kinds": {},
         "trained_on": 8,
-        "state": {},
+        "state": None,
     }
 
 

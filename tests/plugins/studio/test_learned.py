@@ -11,13 +11,16 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from orchestrion_studio import create_app
 from orchestrion_studio.compare import compared, differing_settings
 from orchestrion_studio.lessons import changed_lines, lessons_of
 from orchestrion_studio.markdown import markdown_of
 from orchestrion_studio.report import report
 from orchestrion_studio.searches import links_of
 from orchestrion_studio.self_contained import html_of, sample_of
+from starlette.testclient import TestClient
 
+from orchestrion.runs import RunReader
 from tests.plugins.studio.stored import HOSTILE, run_at
 
 HABIT = {
@@ -30,7 +33,7 @@ HABIT = {
     "tested_on": {"split": "validation", "problems": 8, "pairs": 16},
     "round": 0,
 }
-POOL = [
+POOL: list[dict[str, Any]] = [
     {"texts": {"solver": "one\ntwo"}, "scores": [0.0, None], "parents": [], "changed": ""},
     {"texts": {"solver": "one\nthree"}, "scores": [1.0, 0.5], "parents": [0], "changed": "solver"},
 ]
@@ -215,6 +218,29 @@ def test_the_pages_escape_what_agents_wrote(tmp_path: Path) -> None:
             assert html.count("<script") == html.count('<script src="/static/')
 
 
+def test_pages_stay_short_whatever_was_learned_and_set(tmp_path: Path) -> None:
+    long = f"{HOSTILE}\ud800" + "word " * 2_000_000
+    pool = [{**POOL[0], "texts": {"solver": "one"}}, {**POOL[1], "texts": {"solver": long}}]
+    made: dict[str, Any] = {
+        "components": {
+            "improver": {"learned": {"habits": {"solver": {"any": [{**HABIT, "text": long}]}}}},
+            "gepa": {"pool": pool, "judged": JUDGED},
+        },
+        "overlay": {"agents.solver.habits": [long]},
+        "solved": [1.0],
+    }
+    run_at(tmp_path / "one", **made).close()
+    run_at(tmp_path / "two", solved=[1.0], rate=f"'{'x' * 1_000_000}'").close()
+    client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
+    for page in ("/learned/one", "/compare?run=one&run=two", "/run/one?diff=two", "/run/two"):
+        for address in (page, f"/api{page}"):
+            answer = client.get(address)
+            assert (answer.status_code, len(answer.content) < 500_000) == (200, True), address
+    assert "\\ud800word" in client.get("/learned/one").text
+    with RunReader(tmp_path / "one") as one, RunReader(tmp_path / "two") as two:
+        assert max(len(html_of(one)), len(html_of(two))) < 500_000
+
+
 # ------------------------------------------------------------------ reports
 
 METRICS = [{"reward": n / 4, "success": 0.5} for n in range(3)]
@@ -237,6 +263,19 @@ def test_a_report_is_one_file_that_loads_and_runs_nothing(tmp_path: Path) -> Non
     assert "default-src 'none'" in html
     for part in ("What was learned", "Held-out evaluation", "A sample: 3 of 5 stored episodes"):
         assert part in html
+
+
+def test_a_report_has_all_other_metrics_unless_they_are_too_many(tmp_path: Path) -> None:
+    few = [{"reward": 0.5, "margin": n / 4} for n in range(3)]
+    many = [{f"metric_{i}": n / 4 for i in range(900)} for n in range(9)]
+    with (
+        run_at(tmp_path / "few", metrics=few) as first,
+        run_at(tmp_path / "many", metrics=many) as other,
+    ):
+        html, shorter = html_of(first), html_of(other)
+    assert "<figcaption>margin</figcaption>" in html
+    assert "<figcaption>metric" not in shorter
+    assert len(shorter) < 200_000
 
 
 def test_the_sample_says_why_each_episode_is_in_it(tmp_path: Path) -> None:

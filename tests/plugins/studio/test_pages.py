@@ -12,7 +12,10 @@ from orchestrion_studio.app import PAGES
 from orchestrion_studio.security import COOKIE
 from starlette.testclient import TestClient
 
-from tests.plugins.studio.made import HOSTILE, make_run
+from orchestrion import Usage
+from orchestrion._engine.recording import Recorded
+from orchestrion.runs import RunStore
+from tests.plugins.studio.made import CONFIG, HOSTILE, episode, make_run
 
 TOKEN = "a token that is long enough"
 
@@ -81,11 +84,41 @@ def test_the_page_of_a_run_shows_what_it_learned(client: TestClient) -> None:
         {"from": a, "to": b, "share": pytest.approx(1 / 3)}
         for a, b in (("(start)", "writer"), ("writer", "critic"), ("critic", "(end)"))
     ]
-    assert {row["name"]: row["limit"] for row in data["spending"]}["usd"] == 2.5
+    assert {row["name"]: row["limit"] for row in data["spending"]["rows"]}["usd"] == 2.5
     assert data["notes"][0]["text"] == "plain"
     text = client.get("/run/plain-1?wait=1").text
     assert "by reward, learned is ahead of" in text
     assert 'aria-label="Table: Reward"' in text
+
+
+def test_what_was_paid_is_shown_over_iterations_and_calls_that_failed_by_kind(
+    tmp_path: Path,
+) -> None:
+    store = RunStore.create(tmp_path / "run", CONFIG.format(note="x"))
+    prices = (0.25, 0.5, 1.0)  # of two iterations, and of what came after them
+    for number, usd in enumerate(prices):
+        calls = [
+            Recorded(f"answer-{number}", "x", "yes", Usage(1, 10, 5, usd), "answer"),
+            Recorded(f"limit-{number}", "x", ["busy", "rate_limit", 1.0], Usage(), "failed"),
+            Recorded(f"late-{number}", "x", None, Usage(1, 10, 5), "timeout"),
+        ]
+        store.journal.put_many(calls)
+        if number < 2:
+            metrics = {"validation_success": number / 4}
+            store.commit_iteration(0, number, [episode(f"0/{number}/0", ["a"], 0.5)], metrics)
+    store.close()
+    client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
+    data = client.get("/api/run/run").json()
+    assert data["spending"]["rows"][0]["spent"] == 1.75
+    spent, budget = data["spending"]["plot"]["series"]
+    assert (spent["x"], spent["y"]) == ([1, 2, 3], [0.25, 0.75, 1.75])
+    assert budget["y"][0] == 2.5
+    assert data["spending"]["failed"] == [
+        {"kind": "failed for good: rate limit of the service", "count": 3},
+        {"kind": "attempts that timed out", "count": 3},
+    ]
+    solved = data["curves_first"][1]["series"]
+    assert [series["y"] for series in solved if series["name"] == "validation"] == [[0.0, 0.25]]
 
 
 def test_configs_of_two_runs_are_compared(client: TestClient) -> None:

@@ -7,13 +7,18 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from orchestrion_sweep.plan import read_plan
 from orchestrion_sweep.settings import Dimension
 from orchestrion_sweep.space import Space
+from orchestrion_sweep.sweeping import check_unchanged, create
 
 from orchestrion import Key
+from orchestrion._plugins import Plugins
+from orchestrion._schema import json_schema
 from orchestrion.config import read_data
 from orchestrion.runs import RunReader
 from tests.end_to_end.support import EXAMPLES, command, environment, here
@@ -120,6 +125,44 @@ def test_what_is_wrong_is_said_with_its_line_before_anything_is_run(
     done = here("sweep", config, cwd=tmp_path, code=2)
     assert problem in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_task_without_a_validation_split_is_refused_before_anything_is_made(
+    tmp_path: Path,
+) -> None:
+    config = written(tmp_path, QUESTIONS.replace("0.2, validation: 0.4", "0.6, validation: 0.0"))
+    done = here("sweep", config, cwd=tmp_path, code=2)
+    assert "its split 'validation' has no problems" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_sweep_goes_on_with_paths_that_its_choices_name_by_their_place_beside_the_config(
+    tmp_path: Path,
+) -> None:
+    choice = "agents.planner: {choice: [{use: recorded, table: answers.csv}, {use: bench-agent}]}"
+    runs = f"run: {{directory: {tmp_path / 'runs'}}}\n"
+    config = written(tmp_path, f"{RELAY}{runs}search:\n  {choice}\nsweep: {{trials: 2}}\n")
+    plan = read_plan(tmp_path / config)
+    first = {"use": "recorded", "table": str(tmp_path / "answers.csv")}
+    assert plan.space.dimensions["agents.planner"].choice == (first, {"use": "bench-agent"})
+    folder = create(plan, "team")
+    assert read_plan(folder / "sweep.yaml").space == plan.space
+    check_unchanged(read_plan(folder / "sweep.yaml"), folder)
+
+
+def test_editors_know_the_sections_of_a_sweep() -> None:
+    validator = jsonschema.Draft202012Validator(json_schema(Plugins()))
+    good = {
+        "include": ["quick.yaml"],
+        "trainer": {"iterations": 20},
+        "search": {"policy.hidden": {"choice": [[16], [64]]}},
+        "sweep": {"method": "random", "trials": 8},
+    }
+    validator.validate(good)
+    for name, value in (("search", {"a": {"choise": [1]}}), ("sweep", {"trials": 1})):
+        assert not validator.is_valid({**good, name: value})
+    del good["include"]
+    assert not validator.is_valid(good)
 
 
 def test_train_does_not_take_the_sections_of_a_sweep(tmp_path: Path) -> None:

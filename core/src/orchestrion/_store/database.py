@@ -29,7 +29,7 @@ from orchestrion._store.faults import fault_point
 from orchestrion._store.files import explain
 
 NAME: Final = "run.db"
-SCHEMA: Final = 5
+SCHEMA: Final = 6
 _APPLICATION: Final = 0x4F524348  # "ORCH"
 
 _TABLES: Final = """
@@ -76,7 +76,9 @@ CREATE TABLE episodes (
     record TEXT NOT NULL,           -- JSON, without the problem
     mark INTEGER
 ) STRICT;
-CREATE INDEX episodes_seq ON episodes (seq);
+-- All that lists of episodes filter and sort by, see `pages`.
+CREATE INDEX episodes_columns ON episodes
+    (seq, source, status, success, problem, category, reward, cost, turns);
 
 CREATE VIEW turns AS
     SELECT e.id AS episode,

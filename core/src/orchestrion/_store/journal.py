@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrion._errors import StoreError
 from orchestrion._records import NO_USAGE, Usage
@@ -45,6 +45,27 @@ def usage_of(row: Sequence[float | None]) -> Usage:
         math.nan if usd is None else usd,
         math.nan if cost is None else cost,
     )
+
+
+class CallSum(NamedTuple):
+    """Sums over calls, or over attempts without an answer, of one kind in one iteration.
+
+    Args:
+        seq: of the iteration in progress, over all stages and from 1; after training, of the one
+            that would come next.
+        kind: see `engine.recording.Kind`.
+        fault: of calls that failed; "" where it was dropped with their answers.
+        number: how many.
+        retried: attempts that came on top of the first.
+        usage: what they took; an unknown price counts as 0.
+    """
+
+    seq: int
+    kind: str
+    fault: str
+    number: int
+    retried: int
+    usage: Usage
 
 
 def recorded(row: Mapping[str, Any]) -> Recorded:
@@ -161,6 +182,20 @@ class CallJournal:
             (kind, kind),
         )
         return usage_of(row)
+
+    def sums(self) -> list[CallSum]:
+        """Return what was done in each iteration, in order; its usage adds up to `spend`."""
+        rows = self._reader.all(
+            "SELECT seq, kind,"
+            " CASE WHEN kind = 'failed' THEN coalesce(json_extract(answer, '$[1]'), '') ELSE '' END"
+            " AS fault, count(*), sum(max(attempts - 1, 0)), sum(calls), sum(input_tokens),"
+            " sum(output_tokens), coalesce(sum(usd), 0.0), coalesce(sum(cost), 0.0)"
+            " FROM calls WHERE kind NOT IN ('arrival', 'late') GROUP BY seq, kind, fault"
+        )
+        return [
+            CallSum(seq, kind, fault, number, retried, usage_of(usage))
+            for seq, kind, fault, number, retried, *usage in rows
+        ]
 
     def __len__(self) -> int:
         (count,) = self._reader.one("SELECT count(*) FROM calls")

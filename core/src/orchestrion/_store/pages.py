@@ -1,8 +1,7 @@
 """Episodes a page at a time, filtered and sorted, for people who look through many.
 
-Rows are wide, as their records stand in them, so that a scan of all episodes reads the whole file.
-The columns that filters and orders need are therefore copied once into a table in memory, which
-grows with the run. Nothing is added to the run's own file.
+Rows are wide, as their records stand in them. The columns that filters and orders need are in an
+index as well, so that a scan of all episodes reads the index alone.
 
 What agents said stands in the records alone. A filter on it looks at records in the order of the
 page until the page is full or a limit is reached, and says how far it came.
@@ -107,14 +106,10 @@ _SELECTED: Final = (
     f"{', '.join(_COLUMNS)} FROM main.episodes"
     " LEFT JOIN (SELECT seq, stage, iteration FROM main.iterations) USING (seq)"
 )
-_FILTERED: Final = (
-    *("source", "stage", "iteration", "status", "success", "problem", "category"),
-    *("reward", "cost", "turns"),
-)
 _CONDITIONS: Final = {
     "source": "source = ?",
-    "stage": "stage = ?",
-    "iteration": "iteration = ?",
+    "stage": "seq IN (SELECT seq FROM main.iterations WHERE stage = ?)",
+    "iteration": "seq IN (SELECT seq FROM main.iterations WHERE iteration = ?)",
     "status": "status = ?",
     "success": "success = ?",
     "reward_from": "reward >= ?",
@@ -125,42 +120,10 @@ _PLAIN: Final = re.compile("[A-Za-z0-9 ]{1,200}")
 
 
 class EpisodePages:
-    """Reads pages of one run's episodes; safe to use from several threads.
-
-    The first page in the order of storage, without filters on columns, copies nothing.
-    """
+    """Reads pages of one run's episodes; safe to use from several threads."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._last: tuple[Any, ...] | None = None
-        """Number, id and mark of the episode copied last."""
-
-    def _prepare(self) -> None:
-        """Bring the copied columns up to date; the first time reads the whole file."""
-        database, names = self._database, ", ".join(_FILTERED)
-        with database.lock:
-            if self._last is not None and self._last != self._row("number = ?", self._last[0]):
-                self._last = None  # a resume dropped iterations
-            if self._last is None:
-                database.all("DROP TABLE IF EXISTS temp.episode_columns")
-                database.all("PRAGMA temp_store = MEMORY")
-                database.all(
-                    f"CREATE TEMP TABLE episode_columns (number INTEGER PRIMARY KEY, {names})"
-                )
-            # In one statement: what is copied is one state of the run.
-            database.all(
-                f"INSERT INTO temp.episode_columns SELECT number, {names} FROM (SELECT {_SELECTED}"
-                " WHERE number > ?)",
-                (self._last[0] if self._last else 0,),
-            )
-            (newest,) = database.one("SELECT max(number) FROM temp.episode_columns")
-            self._last = None if newest is None else self._row("number = ?", newest)
-
-    def _row(self, where: str, *values: Any) -> tuple[Any, ...] | None:
-        row: tuple[Any, ...] | None = self._database.one(
-            f"SELECT number, id, mark FROM main.episodes WHERE {where}", values
-        )
-        return row
 
     def page(
         self,
@@ -177,10 +140,9 @@ class EpisodePages:
         """Return a page; see `RunReader.episode_page`."""
         with self._database.lock:
             where, values = _where(wanted)
-            table = "main.episodes"
-            if where or order != "number":
-                self._prepare()
-                table = "temp.episode_columns"
+            # Not left to SQLite, which would follow the order of wide rows to save sorting.
+            scans = bool(where) or order != "number"
+            table = "main.episodes" + " INDEXED BY episodes_columns" * scans
             condition = " AND ".join(where) or "TRUE"
             (total,) = self._database.one(f"SELECT count(*) FROM {table} WHERE {condition}", values)
             # The page before is the next one in the opposite direction.

@@ -334,9 +334,8 @@ class RunReader:
     ) -> EpisodePage:
         """Return some episodes in order, without their turns; made for tables that people read.
 
-        The first call with a filter on columns, or in another order, copies these columns of all
-        episodes into memory; later ones what is new. Nothing is checked against what was written,
-        and no record is read unless the filter needs it.
+        Nothing is checked against what was written, and no record is read unless the filter needs
+        it.
 
         Args:
             wanted: which ones.

@@ -17,7 +17,16 @@ from markupsafe import Markup
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-__all__ = ["contents", "highlighted", "pretty", "printable", "unified_diff", "visible"]
+__all__ = [
+    "clipped",
+    "coded",
+    "contents",
+    "highlighted",
+    "pretty",
+    "printable",
+    "unified_diff",
+    "visible",
+]
 
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -76,6 +85,16 @@ def pretty(data: Any, most: int | None = None) -> str:
 
 def _plain(value: Any) -> Any:
     return dict(value) if hasattr(value, "keys") else list(value)
+
+
+def clipped(text: str, most: int) -> str:
+    """Return the beginning of a text, with its length, if it has more characters than that."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+
+
+def coded(text: str) -> Markup:
+    """Return a sentence as HTML: what stands between backticks is code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(Markup.escape(text))))
 
 
 def unified_diff(old: str, new: str) -> str:

@@ -19,7 +19,7 @@ from orchestrion_studio.wording import figure as figure_text
 __all__ = ["bar", "curves", "data_table", "forest", "plot_of", "series_of", "sparkline", "topology"]
 
 WIDTH, HEIGHT = 640, 240
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 38
+LEFT, RIGHT, TOP, BOTTOM = 66, 12, 10, 38
 POINTS = 240
 """Points that are drawn of a curve; of a longer one, means of neighbours."""
 ROWS = 80
@@ -146,6 +146,7 @@ class Scale:
     def __init__(self, values: Iterable[float], start: float, end: float) -> None:
         known = list(values)
         low, high = min(known), max(known)
+        self._whole = high - low >= 1 and all(value == round(value) for value in known)
         if high - low <= 1e-9 * max(abs(low), abs(high)):
             low, high = low - (abs(low) / 2 or 0.5), high + (abs(high) / 2 or 0.5)
         self.low, self.high = low, high
@@ -161,6 +162,8 @@ class Scale:
         for factor in (2.0, 2.5, 2.0):
             if (self.high - self.low) / step > about * 1.5:
                 step *= factor
+        if self._whole:
+            step = max(1.0, math.ceil(step))
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
         return [round(number * step, 12) for number in range(first, last + 1)]

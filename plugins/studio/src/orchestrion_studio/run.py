@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrion.runs import Iteration, RunReader
 from orchestrion_studio.catalogue import catalogue_of
+from orchestrion_studio.contents import clipped
 from orchestrion_studio.drawing import plot_of, series_of
 from orchestrion_studio.evaluation import config_of, judged
 from orchestrion_studio.page import Data, Page, Query
@@ -27,11 +28,15 @@ FIRST = {
     "entropy": ("Entropy", "entropy of decisions"),
 }
 """Metrics that every run shows at once, with the names of their plots and axes."""
+WHILE_TRAINING = {"validation": "validation", "held_out": "held out"}
+"""Prefixes of metrics on problems that training does not see, as some trainers report them."""
 COUNTED = ("episodes", "missing")
 """Metrics that are told in words, and shares of agents, have no curve of their own."""
 SMOOTH = 0.8
 """Weight of what came before in a smoothed curve, where nothing else is asked for."""
 EVENTS = 200
+LONGEST = 2000
+"""Characters of a note, and of a line of a config's difference, that are shown."""
 SERIES = 12
 """Agents that are drawn on their own; the others are one curve."""
 
@@ -47,7 +52,8 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
     more = names if query.text("more") else []
     return {
         "run": query.run,
-        "facts": _facts(reader, iterations),
+        "facts": _facts(reader, iterations)
+        | {"rewards": smoothed([iteration.reward for iteration in iterations], smooth)},
         "smooth": smooth,
         "curves_first": [_plot(name, iterations, smooth, report) for name in _shown(iterations)],
         "curves_more": [_plot(name, iterations, smooth, report) for name in more],
@@ -55,12 +61,12 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
         "report": report,
         "report_pending": known is None,
         "findings": known.findings if known else [],
-        "spending": spending_of(reader, config["budget"]),
+        "spending": spending_of(reader, config["budget"], iterations),
         "agents": _agents(iterations, smooth),
         "topology": topology_of(reader, iterations),
         "failures": _failures(iterations),
         "notes": _notes(reader),
-        "config": reader.config_text,
+        "config": clipped(reader.config_text, 100_000),
         "diff": _diff(query, reader),
         "panels": panels_of(reader),
     }
@@ -109,11 +115,17 @@ def _plot(
     name: str, iterations: Sequence[Iteration], smooth: float, report: Data | None
 ) -> dict[str, Any]:
     title, axis = FIRST.get(name, (name.replace("_", " "), name.replace("_", " ")))
+    if name == "cost" and report:
+        axis = f"cost of an episode, {report['unit']}"
     numbers = list(range(1, len(iterations) + 1))
     raw = [_value(iteration, name) for iteration in iterations]
     series = [series_of("each iteration", numbers, raw, style="faint" if smooth else "line")]
     if smooth:
         series.append(series_of(f"smoothed by {smooth:.0%}", numbers, smoothed(raw, smooth)))
+    for prefix, label in WHILE_TRAINING.items():
+        values = [iteration.metrics.get(f"{prefix}_{name}") for iteration in iterations]
+        if any(value is not None for value in values):
+            series.append(series_of(label, numbers, values, style="points"))
     held_out = {"reward": "reward", "success": "solved", "cost": "cost"}.get(name)
     own = report["contenders"][0] if report and held_out else None
     if own and own[held_out]["mean"] is not None:
@@ -216,7 +228,7 @@ def _notes(reader: RunReader) -> list[Data]:
 
 
 def _plain(data: Any) -> str:
-    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    return clipped(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False), LONGEST)
 
 
 def _diff(query: Query, reader: RunReader) -> Data:
@@ -232,7 +244,7 @@ def _diff(query: Query, reader: RunReader) -> Data:
 def _diff_lines(before: str, after: str) -> Iterator[dict[str, str]]:
     kinds = {"+": "added", "-": "removed", "@": "place"}
     for line in list(unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]:
-        yield {"kind": kinds.get(line[0], "same"), "text": line}
+        yield {"kind": kinds.get(line[0], "same"), "text": clipped(line, LONGEST)}
 
 
 PAGES = [

@@ -31,10 +31,14 @@ _CONTROLS = re.compile(
 
 def html_of(store: RunReader) -> str:
     """Return a run as one HTML document: its page, what it learned, and a sample of episodes."""
-    query = Query(store.directory.parent, store.directory.name, {"wait": ["1"]})
     pages = {page.path: page for page in PAGES}
+    for more in ("1", ""):  # all other metrics, where they are not too many
+        query = Query(store.directory.parent, store.directory.name, {"wait": ["1"], "more": [more]})
+        page = _part(pages["/run/{run}"], query, store, "run")
+        if len(page) < MOST_BYTES / 2:
+            break
     parts = [
-        {"id": "run", "title": "Run", "body": _part(pages["/run/{run}"], query, store, "run")},
+        {"id": "run", "title": "Run", "body": page},
         {
             "id": "learned",
             "title": "What was learned",
@@ -45,9 +49,8 @@ def html_of(store: RunReader) -> str:
     episodes: list[dict[str, str]] = []
     left_out = 0
     for name, why in sample_of(store).items():
-        page, wanted = pages["/episode/{run}"], {"id": [name]}
-        inner = Query(query.folder, query.run, wanted)
-        body = _part(page, inner, store, f"episode-{len(episodes) + 1}")
+        inner = Query(query.folder, query.run, {"id": [name]})
+        body = _part(pages["/episode/{run}"], inner, store, f"episode-{len(episodes) + 1}")
         if size + len(body.encode(errors="replace")) > MOST_BYTES:
             left_out += 1
             continue
@@ -100,7 +103,7 @@ def sample_of(store: RunReader) -> dict[str, str]:
 def _part(page: Page, query: Query, store: RunReader, prefix: str) -> Markup:
     """Return what a page shows, without scripts and forms, with ids and links of its own."""
     try:
-        html = render(page, page.data(query, store), query=query, static=True)
+        html = render(page, page.plain(query, store), query=query, static=True)
     except OrchestrionError as error:
         return Markup("<p>This part cannot be shown: {}</p>").format(str(error))
     html = html.partition("<main")[2].partition(">")[2].rpartition("</main>")[0]

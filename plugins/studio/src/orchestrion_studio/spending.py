@@ -1,58 +1,124 @@
-"""What a run paid, against its budget; summed again only as often as the sum is cheap."""
+"""What a run paid against its budget, in all and over the iterations, and which calls failed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from orchestrion import Usage
-from orchestrion.runs import RunReader, run_identity
+from orchestrion.runs import Iteration, RunReader, run_identity
+from orchestrion_studio.drawing import plot_of, series_of
 from orchestrion_studio.page import Data
 
 __all__ = ["spending_of"]
 
 PATIENCE = 20.0
-"""A sum is used again for so many times the seconds that it took."""
+"""Sums are used again for so many times the seconds that they took."""
 RUNS = 64
-_sums: dict[Path, tuple[tuple[Any, ...], float, Usage]] = {}
-"""By run: the identity of its files, until when the sum holds, and the sum."""
+_Sums = tuple[Usage, Sequence[Any]]
+_sums: dict[Path, tuple[tuple[Any, ...], float, _Sums]] = {}
+"""By run: the identity of its files, until when the sums hold, and the sums."""
+
+FAULTS = {
+    "rate_limit": "rate limit of the service",
+    "overload": "service overloaded",
+    "transient": "no answer, or none in time",
+    "malformed": "answer that could not be used",
+    "permanent": "refused by the service",
+    "quota": "account empty",
+    "": "reason not kept",
+}
+"""Calls that failed for good, by the fault of their last attempt."""
+ATTEMPTS = {
+    "timeout": "attempts that timed out",
+    "cut": "attempts cut off by the run",
+    "lost": "attempts cut off by a crash",
+    "billed": "attempts that failed and were paid for",
+}
 
 
-def spending_of(reader: RunReader, budget: Mapping[str, Any]) -> list[Data]:
-    """Return what was spent of each thing that a budget may limit, and the limit if there is one.
+def spending_of(
+    reader: RunReader, budget: Mapping[str, Any], iterations: Sequence[Iteration]
+) -> Data:
+    """Return what was spent of each thing that a budget may limit.
 
     Args:
         reader: the run.
         budget: the section of its config.
+        iterations: of the run.
+
+    Returns:
+        `rows` with the limit of each thing, if there is one; `plot`, the course of what is limited
+        (or of what is paid), None if nothing was spent; `failed`, calls by what went wrong.
     """
-    usage = _spend(reader)
-    minutes = reader.seconds / 60
+    total, sums = _sums_of(reader)
     spent = {
-        "usd": ("US dollars", usage.usd),
-        "calls": ("calls", float(usage.calls)),
-        "tokens": ("tokens", float(usage.input_tokens + usage.output_tokens)),
-        "minutes": ("minutes", minutes),
+        "usd": ("US dollars", total.usd),
+        "calls": ("calls", float(total.calls)),
+        "tokens": ("tokens", float(total.tokens)),
+        "minutes": ("minutes", reader.seconds / 60),
+        "cost": ("cost, own unit", total.cost),
     }
     rows: list[Data] = [
         {"name": name, "text": text, "spent": value, "limit": budget.get(name)}
         for name, (text, value) in spent.items()
+        if value or name != "cost"
     ]
-    if usage.cost:
-        row = {"name": "cost", "text": "cost, in the agents' own unit", "spent": usage.cost}
-        rows.append({**row, "limit": None})
-    return rows
+    return {"rows": rows, "plot": _course(rows, sums, iterations), "failed": _failed(sums)}
 
 
-def _spend(reader: RunReader) -> Usage:
+def _course(
+    rows: Sequence[Data], sums: Sequence[Any], iterations: Sequence[Iteration]
+) -> Data | None:
+    """Return the plot of what is limited, else of what was paid; None if that is nothing."""
+    limited = [row for row in rows if row["limit"] is not None]
+    paid = [row for row in rows if row["spent"] and row["name"] in ("usd", "calls", "tokens")]
+    chosen = next(iter([*limited, *paid]), None)
+    if chosen is None or not iterations:
+        return None
+    name, last = chosen["name"], len(iterations)
+    if name == "minutes":
+        steps = [iteration.seconds / 60 for iteration in iterations]
+    else:
+        steps = [0.0] * (last + 1)
+        for each in sums:
+            steps[min(each.seq - 1, last)] += getattr(each.usage, name)
+        if not steps[last]:
+            del steps[last]
+    numbers = list(range(1, len(steps) + 1))
+    series = [series_of("spent", numbers, list(accumulate(steps)))]
+    if chosen["limit"] is not None:
+        series.append(series_of("budget", numbers, [chosen["limit"]] * len(steps), style="rule"))
+    axis = "iteration" if len(steps) == last else f"iteration; {last + 1}: since then"
+    return plot_of(f"Spent: {chosen['text']}", axis, chosen["text"], series, id="spent")
+
+
+def _failed(sums: Sequence[Any]) -> list[Data]:
+    """Return what went wrong with calls, the most frequent first."""
+    counts = Counter[str]()
+    for one in sums:
+        if one.kind == "failed":
+            counts[f"failed for good: {FAULTS.get(one.fault, one.fault)}"] += one.number
+        elif one.kind in ATTEMPTS:
+            counts[ATTEMPTS[one.kind]] += one.number
+        if one.kind in ("answer", "failed"):
+            counts["attempts that were repeated"] += one.retried
+    return [{"kind": kind, "count": count} for kind, count in counts.most_common() if count]
+
+
+def _sums_of(reader: RunReader) -> _Sums:
+    """Return what all of the run took, and its parts."""
     version, now = run_identity(reader.directory), time.monotonic()
     known = _sums.get(reader.directory)
     if known is not None and (known[0] == version or now < known[1]):
         return known[2]
-    usage = reader.spend()
+    sums = reader.spend(), reader.journal.sums()
     while len(_sums) >= RUNS:
         _sums.pop(next(iter(_sums)), None)
     end = time.monotonic()
-    _sums[reader.directory] = version, end + PATIENCE * (end - now), usage
-    return usage
+    _sums[reader.directory] = version, end + PATIENCE * (end - now), sums
+    return sums

@@ -68,7 +68,7 @@ def sweep(
         plan = read_plan(path, overrides, blocked)
         _forecast(plan, Path(plan.base.run.directory).expanduser(), as_json)
         return 0
-    result = begin(path, overrides, blocked)
+    result = in_loop(begin(path, overrides, blocked))
     _carry_out(result)
     _show(result, as_json)
     return 0 if result.best is not None else 1

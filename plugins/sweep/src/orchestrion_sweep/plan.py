@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from orchestrion import ConfigError, Key
+from orchestrion import JSON, ConfigError, Key
 from orchestrion.config import Config, Draft, draft
 from orchestrion_sweep.settings import Sections, Sweep
 from orchestrion_sweep.space import Space, Values, listed, shown
@@ -139,11 +141,12 @@ def read_plan(path: Path, overrides: Sequence[str] = (), block: Sequence[str] = 
         problems += error.problems
     if sections is not None:
         problems += _misplaced(written, sections)
-        if base is not None and not problems:
-            problems += _misfits(written, Space(sections.search))
-    if problems or sections is None or base is None:
+    space = None
+    if sections is not None and base is not None and not problems:
+        space, problems = _checked(written, sections)
+    if problems or sections is None or base is None or space is None:
         raise ConfigError(list(dict.fromkeys(problems)), str(path))
-    return Plan(written, base, Space(sections.search), sections.sweep)
+    return Plan(written, base, space, sections.sweep)
 
 
 def _misplaced(written: Draft, sections: Sections) -> list[str]:
@@ -166,12 +169,47 @@ def _misplaced(written: Draft, sections: Sections) -> list[str]:
     return problems
 
 
-def _misfits(written: Draft, space: Space) -> list[str]:
-    """Return what is wrong with single values, each with its line."""
+def _checked(written: Draft, sections: Sections) -> tuple[Space, list[str]]:
+    """Return which values are tried, and what is wrong with single ones, each with its line.
+
+    Paths among them are absolute: the folder of the sweep holds them, too.
+    """
     problems: list[str] = []
-    for values in space.probes():
-        try:
-            written.config(values, "search")
-        except ConfigError as error:
-            problems += error.problems
-    return problems
+    dimensions = {}
+    for path, dimension in sections.search.items():
+        values: list[JSON] = []
+        for value in dimension.choice or dimension.range or ():
+            try:
+                tried = written.config({path: value}, "search")
+            except ConfigError as error:
+                problems += error.problems
+            else:
+                values.append(_absolute(value, _at(tried.resolved(), path)))
+        chosen = dimension.choice is not None and len(values) == len(dimension.choice)
+        dimensions[path] = evolve(dimension, choice=tuple(values)) if chosen else dimension
+    return Space(dimensions), problems
+
+
+def _at(data: Any, path: str) -> Any:
+    """Return what stands at a path of a resolved config; None if that is not there."""
+    for part in re.findall(r"[^.\[\]]+", path):
+        if isinstance(data, Mapping):
+            data = data.get(part)
+        else:
+            data = data[int(part)] if isinstance(data, list) and part.isdigit() else None
+    return data
+
+
+def _absolute(value: JSON, resolved: JSON) -> JSON:
+    """Return a value with its paths as the config has them once it is resolved."""
+    if isinstance(value, str) and isinstance(resolved, str):
+        return resolved if Path(resolved).is_absolute() else value
+    if isinstance(value, Mapping) and isinstance(resolved, Mapping):
+        return {name: _absolute(item, resolved.get(name)) for name, item in value.items()}
+    if (
+        isinstance(value, Sequence)
+        and isinstance(resolved, Sequence)
+        and len(value) == len(resolved)
+    ):
+        return [_absolute(item, other) for item, other in zip(value, resolved, strict=True)]
+    return value

@@ -22,12 +22,6 @@ class Space:
 
     dimensions: Mapping[str, Dimension]
 
-    def probes(self) -> Iterator[dict[str, JSON]]:
-        """Yield every choice and both ends of every range, each alone."""
-        for path, dimension in self.dimensions.items():
-            for value in dimension.choice or dimension.range or ():
-                yield {path: value}
-
     def grid(self) -> Iterator[dict[str, JSON]]:
         """Yield all combinations, the last setting changing fastest."""
         columns = [listed(dimension) for dimension in self.dimensions.values()]

@@ -11,15 +11,15 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from attrs import Factory, define, frozen
 
-from orchestrion import BudgetError, Key, Metrics, OrchestrionError, Usage, UsageError
+from orchestrion import BudgetError, Key, Metrics, OrchestrionError, RunError, Usage, UsageError
 from orchestrion.config import to_yaml
-from orchestrion.runs import Allowance, Estimate, RunLock, make_folder, write_atomic
+from orchestrion.runs import Allowance, Estimate, RunLock, forecast_of, make_folder, write_atomic
 from orchestrion_sweep.plan import Plan, read_plan
 from orchestrion_sweep.settings import Objective, rises
 from orchestrion_sweep.space import Values
@@ -93,32 +93,45 @@ async def sweep(config: str | Path, overrides: Sequence[str] = (), say: Say = pr
         ConfigError: everything that is wrong, before anything is run.
         OrchestrionError: as `go_on`; call it again with the folder.
     """
-    result = begin(Path(config), overrides)
+    result = await begin(Path(config), overrides)
     await go_on(result, say)
     return result
 
 
-def begin(config: Path, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> Result:
+async def begin(config: Path, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> Result:
     """Return a new sweep of a config in a folder of its own, or the sweep that a folder holds.
+
+    The components of the config as it is are opened once, without network access.
 
     Raises:
         UsageError: something is wrong; then nothing was made.
     """
-    if config.is_dir():
-        folder = config.absolute()
-        _state(folder)
-        plan = read_plan(folder / CONFIG, overrides, block)
-        check_unchanged(plan, folder)
-        return Result(plan, folder)
+    known = _known(config, overrides, block)
+    if known is not None:
+        return known
     plan = read_plan(config, overrides, block)
     if plan.settings.method != "optuna":
         plan.draws()  # values that do not fit together are said before anything is made
+    for judged in (plan.trial({}), plan.test({}, plan.base.seed)):
+        with suppress(RunError):  # what needs the network is opened by the first trial
+            await forecast_of(judged)
+    return Result(plan, create(plan, plan.base.run.name or config.stem))
+
+
+def _known(config: Path, overrides: Sequence[str], block: Sequence[str]) -> Result | None:
+    """Return the sweep that a folder holds; None for a file."""
+    if not config.is_dir():
+        return None
+    folder = config.absolute()
+    _state(folder)
+    plan = read_plan(folder / CONFIG, overrides, block)
+    check_unchanged(plan, folder)
+    return Result(plan, folder)
+
+
+def create(plan: Plan, name: str) -> Path:
+    """Make the folder of a new sweep below that of runs, `NAME-sweep-NUMBER`, and return it."""
     root = Path(plan.base.run.directory).expanduser()
-    return Result(plan, create(plan, root, plan.base.run.name or config.stem))
-
-
-def create(plan: Plan, root: Path, name: str) -> Path:
-    """Make the folder of a new sweep, `NAME-sweep-NUMBER`, and return it."""
     make_folder(root.absolute())
     name = name if name.endswith("sweep") else f"{name}-sweep"
     number = 1

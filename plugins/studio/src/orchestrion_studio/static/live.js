@@ -1,7 +1,7 @@
 // Follows a run: the server says that there is news, and the parts that changed are replaced.
 // A part in which somebody is typing or moving a slider waits.
 export function follow(element) {
-  if (document.querySelector("[data-soon]")) soon();
+  soon();
   if (!element) return;
   const news = new EventSource(element.dataset.follow);
   let busy = false;
@@ -26,10 +26,13 @@ export function follow(element) {
 }
 
 // Looks again for what the server is still computing.
+let waiting = false;
 function soon() {
+  if (waiting || !document.querySelector("[data-soon]")) return;
+  waiting = true;
   setTimeout(async () => {
-    if (!document.hidden) await load();
-    if (document.querySelector("[data-soon]")) soon();
+    waiting = false;
+    if (document.hidden || !(await load())) soon();
   }, 1000);
 }
 
@@ -37,6 +40,7 @@ async function load() {
   try {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     if (answer.ok) replace(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    soon();
     return answer.ok;
   } catch {
     return false; // the server is away; the next event tries again

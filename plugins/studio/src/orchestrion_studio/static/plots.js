@@ -45,18 +45,26 @@ async function draw(figure) {
   await library("uPlot.min.js");
   if (!figure.isConnected || drawn.has(figure)) return;
   const { data, series } = columns(plot);
-  const axis = { stroke: colour("muted"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false } };
+  const axis = {
+    stroke: colour("muted"),
+    grid: { stroke: colour("line"), width: 1 },
+    ticks: { show: false },
+    values: (_, values) => values.map(text),
+    labelSize: 18,
+    font: "11px sans-serif",
+    labelFont: "11px sans-serif",
+  };
   canvas.replaceChildren();
   const options = {
     width: canvas.clientWidth,
     height: HEIGHT,
-    scales: { x: { time: false } },
+    scales: { x: { time: false }, y: { range: (_, low, high) => range(plot, low, high) } },
     cursor: { points: { size: 6 } },
     legend: { live: true },
     series: [{ label: plot.x, value: (_, value) => text(value) }, ...series],
     axes: [
-      { ...axis, label: plot.x, labelSize: 18, size: 28, font: "11px sans-serif", labelFont: "11px sans-serif" },
-      { ...axis, label: plot.y, labelSize: 18, size: 48, font: "11px sans-serif", labelFont: "11px sans-serif" },
+      { ...axis, label: plot.x, size: 28 },
+      { ...axis, label: plot.y, size: 48 },
     ],
     hooks: { draw: [(chart) => whiskers(chart, plot)] },
   };
@@ -66,7 +74,17 @@ async function draw(figure) {
 }
 
 function text(value) {
-  return value === null || value === undefined ? "–" : String(Number(value.toPrecision(4)));
+  if (value === null || value === undefined) return "–";
+  return Math.abs(value) < 1000 ? String(Number(value.toPrecision(4))) : Math.round(value).toLocaleString("en");
+}
+
+// Room for intervals too; a curve that never changes is in the middle.
+function range(plot, low, high) {
+  const known = (name) => plot.series.flatMap((one) => one[name] ?? []).filter((value) => value !== null);
+  low = Math.min(...[low, ...known("low")].filter((value) => value !== null));
+  high = Math.max(...[high, ...known("high")].filter((value) => value !== null));
+  const half = Math.abs(low) / 2 || 0.5;
+  return low < high ? uPlot.rangeNum(low, high, 0.1, true) : low > high ? [0, 1] : [low - half, low + half];
 }
 
 function columns(plot) {
@@ -82,7 +100,7 @@ function columns(plot) {
       dash: one.style === "rule" ? [4, 4] : undefined,
       spanGaps: true,
       paths: one.style === "points" ? () => null : undefined,
-      points: { show: one.style === "points" || one.x.length === 1, size: 7, fill: stroke },
+      points: { show: one.style === "points" || one.y.filter((y) => y !== null).length === 1, size: 7, fill: stroke },
       value: (_, value) => text(value),
     };
   });

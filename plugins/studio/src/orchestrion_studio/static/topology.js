@@ -90,6 +90,7 @@ function style() {
     { selector: "node", style: {
       label: "data(id)", width: 16, height: 16, "font-size": 11, color: colour("text"),
       "background-color": colour("surface"), "border-color": colour("text"), "border-width": 1.5,
+      "text-background-color": colour("surface"), "text-background-opacity": 0.8,
       "text-valign": "top", "text-margin-y": -4, "text-wrap": "ellipsis", "text-max-width": 90 } },
     { selector: "node.ends", style: { "border-color": colour("muted"), "border-style": "dashed", color: colour("muted") } },
     { selector: "node.low", style: { "text-valign": "bottom", "text-margin-y": 4 } },
