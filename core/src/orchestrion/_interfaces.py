@@ -563,6 +563,15 @@ class Policy(Protocol):
         """The most turns of an episode; None if only the limits of the run end it."""
         return None
 
+    @property
+    def portable(self) -> bool:
+        """Whether a pickled copy decides alike in another process, and nobody asks this one later.
+
+        Matters for the policy of a `Job` alone: with `run.executor`, jobs whose policy is not
+        portable run in the process that leads the run.
+        """
+        return False
+
 
 class RewardFunction(Protocol):
     """Turns a verified episode into numbers."""

@@ -18,6 +18,7 @@ from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged, check_turns, iterations_of, merged_metrics
 from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, save_states
+from orchestrion._engine.pool import Pool, open_pool
 from orchestrion._engine.replaying import ReplayPath
 from orchestrion._errors import BudgetError, UsageError
 from orchestrion._events import INFO, WARNING, event, within
@@ -97,6 +98,7 @@ class Conduct:
         """How often which turn or verification failed, as "who: message"."""
         self.begun = False
         """Whether the components were opened: from then on the run has a status of its own."""
+        self._pool: Pool | None = None
         self._stack = AsyncExitStack()
         self.components = LearnedComponents(
             config, self._stack, store.directory, not self.replays, self._note
@@ -123,7 +125,16 @@ class Conduct:
         """
         # Not on the stack, which is closed when the components are opened again.
         with self._shared or nullcontext():
-            async with self._stack:
+            async with (
+                # A replay runs here: what it shows is answers, not where they were used.
+                open_pool(
+                    None if self.replays else self.config,
+                    self.calls,
+                    self.store.directory,
+                    self._note,
+                ) as self._pool,
+                self._stack,
+            ):
                 return await self._train()
 
     async def _train(self) -> Report:
@@ -268,6 +279,8 @@ class Conduct:
         observers = self.observers.of_episodes()
         engine = opened.engine(self.calls, team.policy, team.agents, observers)
         engine.stage = self._part
+        if self._pool is not None:
+            self._pool.take(engine, opened, team)
         return engine
 
     def _close(self, engine: Engine) -> None:
