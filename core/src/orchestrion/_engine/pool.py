@@ -26,7 +26,7 @@ from orchestrion._engine.calls import CallPath
 from orchestrion._engine.episode import Engine, RunEpisode
 from orchestrion._engine.opening import Opened, save_states, team_paths
 from orchestrion._engine.peers import Peer
-from orchestrion._engine.worker import Outcome, TeamSpec, digest_of
+from orchestrion._engine.worker import Fields, Outcome, TeamSpec, digest_of, fields_of
 from orchestrion._errors import RunError
 from orchestrion._events import LOGGER, within
 from orchestrion._executors import Executor, Link, LinkLost
@@ -163,10 +163,11 @@ class Pool:
         packed = known[policy, agents]
         number = self._numbers.setdefault(_digest(packed), len(self._numbers))
         states = save_states(opened, team_paths(opened.config, policy, agents))
-        total = blake2b(digest_size=16)
+        fields = fields_of(opened, states)
+        total = blake2b(repr(fields).encode(), digest_size=16)
         for path, saved in states.items():
             total.update(path.encode() + digest_of(saved))
-        return _Team(number, packed, states, total.digest())
+        return _Team(number, packed, states, fields, total.digest())
 
     def _portable(self, way: Policy) -> _Packed | None:
         """Return a policy that a job brings along, pickled; None if it is to run here."""
@@ -222,7 +223,8 @@ class _Team(NamedTuple):
     number: int
     spec: bytes
     states: Mapping[str, Saved]
-    digest: bytes  # of the states
+    fields: Fields
+    digest: bytes  # of states and fields
 
 
 class _Packed(NamedTuple):
@@ -357,7 +359,11 @@ class _Seat:
                 del self._teams[oldest]
                 await peer.ask("close", oldest)
             await peer.ask("open", team.number, team.spec, LOGGER.getEffectiveLevel())
-        await peer.ask("load", team.number, team.states)
+        for difference in await peer.ask("load", team.number, team.states, team.fields):
+            raise RunError(
+                f"{difference} in a worker of {self._place}: what trainers change must be in what "
+                "save() returns, or in the policy of a `Job`"
+            )
         self._teams[team.number] = team.digest
 
     # ------------------------------------------------------------------ what workers ask

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from contextvars import Context, ContextVar, copy_context
 from pathlib import Path
@@ -31,7 +31,7 @@ from orchestrion._records import Episode, Problem, Saved, Usage, replace
 from orchestrion._session import fewer_collections
 from orchestrion.config import Config
 
-__all__ = ["Outcome", "TeamSpec", "Worker", "digest_of"]
+__all__ = ["Fields", "Outcome", "TeamSpec", "Worker", "digest_of", "fields_of"]
 
 NOWHERE = Problem("")
 """Stands for an episode's problem on its way back: the leading process has it."""
@@ -64,6 +64,24 @@ class _Item(NamedTuple):
 
 
 _ITEM: ContextVar[_Item] = ContextVar("orchestrion_item")
+
+
+Fields = dict[str, dict[str, Any]]
+
+
+def fields_of(opened: Opened, paths: Iterable[str]) -> Fields:
+    """Return the public attributes of these runtimes that are plain values, by path.
+
+    What a trainer sets there and `save` leaves out would be missing in a worker.
+    """
+    return {
+        path: {
+            name: value
+            for name, value in getattr(opened.runtimes[path], "__dict__", {}).items()
+            if type(value) in (bool, int, float, str) and not name.startswith("_")
+        }
+        for path in paths
+    }
 
 
 def digest_of(saved: Saved) -> bytes:
@@ -143,11 +161,21 @@ class Worker:
         self._calls.caps = spec.caps
         self._teams[number] = _OpenTeam(opened, engine, stack)
 
-    async def _load(self, number: int, states: Mapping[str, Saved]) -> None:
-        """Give a team learned states; none of its episodes runs now."""
+    async def _load(self, number: int, states: Mapping[str, Saved], fields: Fields) -> list[str]:
+        """Give a team learned states; none of its episodes runs now.
+
+        Returns the attributes that are not as in the leading process then.
+        """
         team = self._teams[number]
         load_states(team.opened, states)
+        here = fields_of(team.opened, fields)
         team.loaded = {path: digest_of(saved) for path, saved in save_states(team.opened).items()}
+        return [
+            f"{path}: {name} is {value!r:.50}, and {here[path].get(name)!r:.50} after load(save())"
+            for path, values in fields.items()
+            for name, value in values.items()
+            if here[path].get(name) != value
+        ]
 
     async def _close(self, number: int) -> None:
         """Close a team; none of its episodes runs now."""
