@@ -38,7 +38,7 @@ class Peer:
         self,
         link: Link,
         do: Callable[..., tuple[Coroutine[Any, Any, Any], Context | None]],
-        told: Callable[..., None],
+        told: Callable[..., None] = lambda *message: None,
     ) -> None:
         self._link, self._do, self._told = link, do, told
         self._asked: dict[int, asyncio.Future[Any]] = {}

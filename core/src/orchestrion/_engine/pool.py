@@ -346,7 +346,7 @@ class _Seat:
             await self._serving  # it is over
         link = await self._executor.start()
         self._teams, self._policies = {}, set()
-        self._peer = peer = Peer(link, self._do, self._told)
+        self._peer = peer = Peer(link, self._do, self._log)
         self._serving = asyncio.create_task(_serve(peer, link))
         return peer
 
@@ -403,7 +403,7 @@ class _Seat:
         inside.set(nested)
         return await self._calls.run(scope, request, attempt, reserve, who, stage)
 
-    def _told(self, item: int | None, name: str, level: int, text: str, fields: Any) -> None:
+    def _log(self, item: int | None, name: str, level: int, text: str, fields: Any) -> None:
         """Log what a worker logged, as if it had happened here."""
 
         def log() -> None:

@@ -106,7 +106,7 @@ class Worker:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self.peer = Peer(link, self._do, self._told)
+        self.peer = Peer(link, self._do)
         self._stack = AsyncExitStack()
         self._teams: dict[int, _OpenTeam] = {}
         self._policies: dict[bytes, Any] = {}
@@ -137,9 +137,6 @@ class Worker:
             "close": self._close,
         }
         return methods[name](*arguments), None
-
-    def _told(self, name: str, *arguments: Any) -> None:
-        """Nothing is told to a worker."""
 
     # ------------------------------------------------------------------ teams
 
@@ -375,7 +372,7 @@ class _Forwarding(logging.Handler):
         except Exception:
             self.handleError(record)
             return
-        self.peer.tell("log", item and item.number, record.name, record.levelno, text, plain)
+        self.peer.tell(item and item.number, record.name, record.levelno, text, plain)
 
 
 def _forward_logs(peer: Peer, level: int) -> None:
