@@ -460,6 +460,15 @@ class Model(Protocol):
         """
         raise CallError(f"{type(self).__name__} cannot embed texts", "permanent")
 
+    @property
+    def together(self) -> bool:
+        """Whether an answer's last bits depend on what else is computed in one batch with it.
+
+        Then all of a run must be computed in one process: with `run.executor`, too, a team with
+        such a model stays in the process that leads the run.
+        """
+        return False
+
     def ceiling(self, tokens: int) -> Usage | None:
         """Return the most that one completion takes; see `Agent.ceiling`.
 
@@ -686,6 +695,16 @@ class Trainer(Protocol):
     def iterations(self) -> int:
         """How many iterations this stage has."""
         ...
+
+    @property
+    def portable(self) -> bool:
+        """Whether what it changes of the components wired into it is in what these save.
+
+        Matters only if such a component learns and is part of the team, e.g. a model whose weights
+        are trained: with `run.executor`, the episodes of a trainer that is not portable run in the
+        process that leads the run.
+        """
+        return False
 
     def check(self, session: Session) -> None:
         """Refuse, with a `UsageError`, a policy, team or task it cannot train; run nothing.

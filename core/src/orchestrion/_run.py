@@ -109,6 +109,8 @@ class Conduct:
         """Whether an iteration was run in this process."""
         self._trained_on = 0
         """Training episodes in all committed iterations."""
+        self._trainer: str | None = None
+        """Path of the trainer at work."""
         self._part = ""
         """What the run is doing, as cost reports name it."""
         self._booked_at = time.monotonic()
@@ -218,7 +220,7 @@ class Conduct:
             )
 
     async def _train_stage(self, stage: int, done: int) -> None:
-        path = self._part = self.config.stages[stage]
+        path = self._part = self._trainer = self.config.stages[stage]
         total = self._iterations(path)
         self.store.plan(stage, total)
         self.progress.stage(path, total, done)
@@ -280,7 +282,7 @@ class Conduct:
         engine = opened.engine(self.calls, team.policy, team.agents, observers)
         engine.stage = self._part
         if self._pool is not None:
-            self._pool.take(engine, opened, team)
+            self._pool.take(engine, opened, team, self._trainer)
         return engine
 
     def _close(self, engine: Engine) -> None:
@@ -336,7 +338,7 @@ class Conduct:
     async def _evaluate(self, name: str, team: Baseline) -> dict[str, Any]:
         """Train a baseline if it has a trainer, evaluate a contender, and store the results."""
         evaluation = self.config.evaluation
-        self._part = f"evaluation of {name}"
+        self._part, self._trainer = f"evaluation of {name}", team.trainer
         trained_on = self._trained_on if team is OWN_TEAM else 0
         if team.untrained:
             await self._stack.aclose()  # model weights may not fit into memory twice

@@ -161,9 +161,7 @@ class Preferring(Policy):
     def load(self, saved: Saved) -> None:
         import struct
 
-        self.weights = list(
-            struct.unpack(f"<{len(self.weights)}d", saved.arrays["weights"].data)
-        )
+        self.weights = list(struct.unpack(f"<{len(self.weights)}d", saved.arrays["weights"].data))
 
 
 @frozen

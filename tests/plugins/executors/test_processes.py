@@ -18,6 +18,7 @@ from orchestrion import RunError, evaluate, resume, train
 from orchestrion.runs import RunReader
 from tests.end_to_end.support import result, start, wait_for_iterations
 from tests.service import ModelService, Seen, reply
+from tests.workspace import ROOT
 
 PARTS = "tests.plugins.executors.parts"
 TWO = "run.executor={use: processes, workers: 2}"
@@ -65,9 +66,8 @@ def test_the_same_bytes_as_in_one_process(tmp_path: Path) -> None:
     failures, odd = ([text.count(word) for text in lines] for word in ("cannot do", "odd: p"))
     assert failures[0] == failures[1] > 0, "failed turns are counted and logged as they are here"
     assert odd[0] == odd[1] > 0, "what components log in a worker stands in the run's log"
-    assert evaluate(tmp_path / "two").as_dict() == evaluate(
-        tmp_path / "one", overrides=[TWO]
-    ).as_dict()
+    here = evaluate(tmp_path / "two", overrides=["run.executor=null"])
+    assert here.as_json() == evaluate(tmp_path / "one", overrides=[TWO]).as_json()
 
 
 class Service:
@@ -150,7 +150,8 @@ def children(parent: int) -> list[Path]:
 def test_the_leading_process_may_be_killed_and_the_executor_changed(tmp_path: Path) -> None:
     train(config(trainer={"iterations": 12}), tmp_path / "whole")
     (tmp_path / "run.yaml").write_text(json.dumps(config(trainer={"iterations": 12})))
-    process = start(tmp_path, "train", "run.yaml", "-o", TWO, "-o", "run.name=cut")
+    words = ("train", "run.yaml", "-o", TWO, "-o", "run.name=cut")
+    process = start(tmp_path, *words, PYTHONPATH=str(ROOT))
     directory = tmp_path / "runs" / "cut"
     wait_for_iterations(directory, 3, process)
     workers = children(process.pid)

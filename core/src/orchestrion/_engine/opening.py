@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ __all__ = [
     "open_components",
     "open_routing",
     "open_team",
+    "reached_from",
     "save_states",
     "team_paths",
 ]
@@ -181,7 +182,12 @@ async def open_team(
 
 def team_paths(config: Config, policy: str, agents: Sequence[str] | None) -> set[str]:
     """Return the paths of what episodes of a team depend on: no trainer, no other policy."""
-    waiting = [policy, "task", "reward", *config.roster, *(agents or ())]
+    return reached_from(config, [policy, "task", "reward", *config.roster, *(agents or ())])
+
+
+def reached_from(config: Config, paths: Iterable[str]) -> set[str]:
+    """Return these paths, as far as there is something, and those of what is wired into them."""
+    waiting = list(paths)
     reached: set[str] = set()
     while waiting:
         path = waiting.pop()

@@ -24,14 +24,14 @@ from orchestrion._config.sections import EXECUTOR
 from orchestrion._engine.budget import inside
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.episode import Engine, RunEpisode
-from orchestrion._engine.opening import Opened, save_states, team_paths
+from orchestrion._engine.opening import Opened, reached_from, save_states, team_paths
 from orchestrion._engine.peers import Peer
 from orchestrion._engine.worker import Fields, Outcome, TeamSpec, digest_of, fields_of
 from orchestrion._errors import RunError
 from orchestrion._events import LOGGER, within
 from orchestrion._executors import Executor, Link, LinkLost
 from orchestrion._guards import place_of
-from orchestrion._interfaces import Answer, OpenContext, Policy, Request
+from orchestrion._interfaces import Answer, OpenContext, Policy, Request, Stateful
 from orchestrion._keys import Key
 from orchestrion._records import Episode, Problem, Saved, Usage, replace
 from orchestrion.config import Baseline, Config
@@ -94,6 +94,7 @@ class Pool:
     ) -> None:
         self.calls, self.place = calls, place
         self._directory, self._note = directory, note
+        self._told: set[str] = set()
         self._seats = [_Seat(executor, calls, place) for _ in range(executor.workers)]
         self._numbers: dict[bytes, int] = {}
         """Of teams, by digests of their specs."""
@@ -104,8 +105,21 @@ class Pool:
         """End the workers."""
         await asyncio.gather(*(seat.close() for seat in self._seats))
 
-    def take(self, engine: Engine, opened: Opened, team: Baseline) -> None:
-        """Run the episodes of an engine in the workers from now on."""
+    def take(
+        self, engine: Engine, opened: Opened, team: Baseline, trainer: str | None = None
+    ) -> None:
+        """Run the episodes of an engine in the workers from now on.
+
+        Args:
+            engine: of the team.
+            opened: its components.
+            team: what is trained or evaluated.
+            trainer: path of the trainer that runs them, if one does.
+        """
+        name, reason = _why_here(opened, team, trainer)
+        if reason:
+            self._tell(name, f"{reason}: these episodes run in the process that leads the run")
+            return
         engine.elsewhere = partial(self._rollout, engine, opened, team)
 
     @asynccontextmanager
@@ -174,14 +188,19 @@ class Pool:
         if getattr(way, "portable", False) is True:
             data = pickle.dumps(way, pickle.HIGHEST_PROTOCOL)
             return _Packed(_digest(data), data)
-        if self._note is not None:
-            kind = type(way).__name__
-            text = (
-                f"episodes that a trainer runs with a policy of its own ({kind}) run in the "
-                "process that leads the run: that policy is not portable"
-            )
-            self._note(EXECUTOR, kind, text)
+        kind = type(way).__name__
+        text = (
+            f"episodes that a trainer runs with a policy of its own ({kind}) run in the process "
+            "that leads the run: that policy is not portable"
+        )
+        self._tell(kind, text)
         return None
+
+    def _tell(self, name: str, text: str) -> None:
+        """Tell people something, once."""
+        if self._note is not None and name not in self._told:
+            self._told.add(name)
+            self._note(EXECUTOR, name, text)
 
     async def _run(self, team: _Team, packed: _Packed | None, *arguments: Any) -> Outcome:
         """Return the outcome of an episode, from whichever worker; try again if that is lost."""
@@ -202,6 +221,23 @@ class Pool:
     async def _changed(self, team: _Team) -> set[str]:
         found = await asyncio.gather(*(seat.changed(team) for seat in self._seats))
         return {path for paths in found for path in paths}
+
+
+def _why_here(opened: Opened, team: Baseline, trainer: str | None) -> tuple[str, str]:
+    """Return why the episodes of a team cannot run in workers, after whose fault it is; or ""."""
+    config, runtimes = opened.config, opened.runtimes
+    ours = sorted(team_paths(config, team.policy, team.agents))
+    for path in ours:
+        if getattr(runtimes[path], "together", False) is True:
+            place = place_of(config, path)
+            return path, f"answers of {place} depend on what is computed together with them"
+    if trainer is not None and getattr(runtimes[trainer], "portable", False) is not True:
+        wired = reached_from(config, [trainer])
+        for path in ours:
+            if path in wired and isinstance(runtimes[path], Stateful):
+                place = place_of(config, trainer)
+                return trainer, f"{place} may change {path} in ways that workers do not see"
+    return "", ""
 
 
 def _digest(data: bytes) -> bytes:
