@@ -24,7 +24,7 @@ from orchestrion._config.sections import EXECUTOR
 from orchestrion._engine.budget import inside
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.episode import Engine, RunEpisode
-from orchestrion._engine.opening import Opened, reached_from, save_states, team_paths
+from orchestrion._engine.opening import Opened, load_states, reached_from, save_states, team_paths
 from orchestrion._engine.peers import Peer
 from orchestrion._engine.worker import Fields, Outcome, TeamSpec, digest_of, fields_of
 from orchestrion._errors import RunError
@@ -162,11 +162,7 @@ class Pool:
         for name in sorted(stated):
             for usage in stated[name]:
                 self.calls.budget.charge(usage)
-        for path in await self._changed(team):
-            raise RunError(
-                f"{place_of(opened.config, path)}: its state changed while episodes ran, which "
-                "only trainers may do; it cannot be used with `run.executor`"
-            )
+        await self._take_over(team, opened)
 
     def _team(self, opened: Opened, policy: str, agents: tuple[str, ...] | None) -> _Team:
         known = self._packed.setdefault(opened, {})
@@ -218,9 +214,22 @@ class Pool:
                         f"the last of which ran nothing else ({error})"
                     ) from None
 
-    async def _changed(self, team: _Team) -> set[str]:
+    async def _take_over(self, team: _Team, opened: Opened) -> None:
+        """Give components the state they got while episodes ran, such as a network's first weights.
+
+        Raises:
+            RunError: not all workers have the same.
+        """
         found = await asyncio.gather(*(seat.changed(team) for seat in self._seats))
-        return {path for paths in found for path in paths}
+        states: dict[str, Saved] = {}
+        for path, saved in (pair for changed in found for pair in changed.items()):
+            if digest_of(states.setdefault(path, saved)) != digest_of(saved):
+                raise RunError(
+                    f"{place_of(opened.config, path)}: what it keeps of episodes differs from one "
+                    f"worker of {self.place} to the next; state is for trainers to change, "
+                    "or this component cannot be used with `run.executor`"
+                )
+        load_states(opened, states)
 
 
 def _why_here(opened: Opened, team: Baseline, trainer: str | None) -> tuple[str, str]:
@@ -336,14 +345,14 @@ class _Seat:
             if not self._running:
                 self._idle.set()
 
-    async def changed(self, team: _Team) -> list[str]:
-        """Return the paths whose state in this worker is not what was loaded."""
+    async def changed(self, team: _Team) -> dict[str, Saved]:
+        """Return the states that changed in this worker while episodes ran, by path."""
         if self._peer is None or self._teams.get(team.number) != team.digest:
-            return []
+            return {}
         try:
-            found: list[str] = await self._peer.ask("changed", team.number)
+            found: dict[str, Saved] = await self._peer.ask("changed", team.number)
         except LinkLost:
-            return []
+            return {}
         return found
 
     # ------------------------------------------------------------------ the worker

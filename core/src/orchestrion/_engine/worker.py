@@ -178,11 +178,17 @@ class Worker:
         """Close a team; none of its episodes runs now."""
         await self._teams.pop(number).close()
 
-    async def _changed(self, number: int) -> list[str]:
-        """Return the paths of components whose state changed since it was loaded."""
+    async def _changed(self, number: int) -> dict[str, Saved]:
+        """Return the states that changed since they were loaded, by path."""
         team = self._teams[number]
-        now = {path: digest_of(saved) for path, saved in save_states(team.opened).items()}
-        return [path for path, digest in now.items() if team.loaded.get(path) != digest]
+        states = save_states(team.opened)
+        changed = {
+            path: saved
+            for path, saved in states.items()
+            if team.loaded.get(path) != digest_of(saved)
+        }
+        team.loaded |= {path: digest_of(saved) for path, saved in changed.items()}
+        return changed
 
     async def _policy(self, digest: bytes, data: bytes) -> None:
         """Keep a policy that jobs bring along."""

@@ -15,3 +15,9 @@ def orchestrion_executors() -> Iterator[Component]:
         "runs episodes in processes of this machine",
         example={"workers": 2},
     )
+    yield Component(
+        "ray",
+        "orchestrion_executors.ray:Ray",
+        "runs episodes in actors of a Ray cluster",
+        example={"workers": 2},
+    )
