@@ -64,6 +64,10 @@ KINDS = (
     Kind("policy", "policy", "orchestrion._interfaces:Policy", "orchestrion_policies", many=False),
     Kind("trainer", "trainer", "orchestrion._interfaces:Trainer", "orchestrion_trainers", False),
     Kind(
-        "executor", "run.executor", "orchestrion._executors:Executor", "orchestrion_executors", False
+        "executor",
+        "run.executor",
+        "orchestrion._executors:Executor",
+        "orchestrion_executors",
+        False,
     ),
 )

@@ -7,10 +7,13 @@ import json
 import logging
 import os
 import signal
+import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import accumulate
+from math import log
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from urllib.request import Request as WebRequest
 from urllib.request import urlopen
 
@@ -119,7 +122,7 @@ class Deadly(Agent):
     problem: str
     alive: str = ""
 
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+    def act(self, view: View, key: Key, calls: Calls) -> Output:
         if view.problem.id == self.problem and not (self.alive and Path(self.alive).exists()):
             if self.alive:
                 Path(self.alive).touch()
@@ -145,22 +148,17 @@ class Preferring(Policy):
     def _decide(self, situation: Situation, key: Key) -> Decision:
         if len(situation.trajectory) == 2:
             return Decision(stop=True)
-        draw = key.uniform() * sum(self.weights)
-        for place, weight in enumerate(self.weights):
-            draw -= weight
-            if draw < 0:
-                break
-        return Decision((self.choices[place],), record=place, logp=weight)
+        wanted = key.uniform() * sum(self.weights)
+        sums = list(accumulate(self.weights))
+        place = next((i for i, total in enumerate(sums) if wanted < total), len(sums) - 1)
+        logp = log(self.weights[place] / sums[-1])
+        return Decision((self.choices[place],), record=place, logp=logp)
 
     def save(self) -> Saved:
-        import struct
-
         data = struct.pack(f"<{len(self.weights)}d", *self.weights)
         return Saved({"weights": Array("F64", (len(self.weights),), data)})
 
     def load(self, saved: Saved) -> None:
-        import struct
-
         self.weights = list(struct.unpack(f"<{len(self.weights)}d", saved.arrays["weights"].data))
 
 
@@ -177,7 +175,6 @@ class Strengthen(Trainer):
 
     iterations: int = 3
     forgets: bool = False
-    own: ClassVar[int] = 0
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         policy: Preferring = session.policy

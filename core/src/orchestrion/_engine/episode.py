@@ -16,8 +16,8 @@ from orchestrion._engine.deadline import exited
 from orchestrion._engine.loop import EpisodeLimits, Loop
 from orchestrion._engine.recording import Facts, Failure
 from orchestrion._engine.team import Team, member_of
-from orchestrion._events import WHERE
 from orchestrion._errors import RunError
+from orchestrion._events import WHERE
 from orchestrion._guards import FATAL, describe, raise_named
 from orchestrion._interfaces import Agent, Branch, Policy, View
 from orchestrion._interrupts import from_outside

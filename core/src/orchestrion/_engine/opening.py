@@ -326,7 +326,8 @@ class _Closing:
 def save_states(opened: Opened, paths: Container[str] | None = None) -> dict[str, Saved]:
     """Return the learned state of every component that has one, by config path.
 
-    `paths` leaves out others; None for all. A runtime that several paths share is saved once, by the first path.
+    `paths` leaves out others; None for all. A runtime that several paths share is saved once, by
+    the first path.
 
     Raises:
         RunError: a component's `save` raised an error, or did not return a `Saved`.
