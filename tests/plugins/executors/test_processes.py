@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from orchestrion import RunError, evaluate, resume, train
+from orchestrion import RunError, UsageError, evaluate, resume, train
 from orchestrion.runs import RunReader
 from tests.end_to_end.support import result, start, wait_for_iterations
 from tests.service import ModelService, Seen, reply
@@ -162,3 +162,11 @@ def test_the_leading_process_may_be_killed_and_the_executor_changed(tmp_path: Pa
         time.sleep(0.02)  # between two looks; a worker ends when the leading process has
     resume(directory, overrides=["run.executor=null"])
     assert result(directory) == result(tmp_path / "whole")
+
+
+def test_ray_that_is_not_installed_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrion_executors.ray.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'orchestrion-executors\[ray\]'"):
+        train(config(), tmp_path / "run", overrides=["run.executor={use: ray}"])

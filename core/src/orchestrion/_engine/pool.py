@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context, copy_context
 from functools import partial
@@ -419,7 +419,7 @@ class _Seat:
         context = self._running.get(item)
         if context is None:
             return _over(), None
-        methods = {
+        methods: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
             "call": self._call,
             "state": self._calls.state,
             "find": self._calls.journal.find,

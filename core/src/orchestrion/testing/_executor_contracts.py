@@ -6,9 +6,10 @@ import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 from attrs import frozen
 
@@ -93,7 +94,7 @@ async def _episodes(config: Config, elsewhere: bool) -> tuple[list[Episode], Usa
         return await session.rollout(jobs), calls.budget.spent
 
 
-def _here(check: Callable[[Subject], Awaitable[None]]) -> Callable[[Subject], int]:
+def _here(check: Callable[[Subject], Coroutine[Any, Any, None]]) -> Callable[[Subject], int]:
     """Return a check that passes over an executor that cannot be opened on this machine."""
 
     def run(subject: Subject) -> int:

@@ -29,7 +29,7 @@ class Processes(Executor):
     """Runs episodes in processes of this machine.
 
     Args:
-        workers: how many processes; by default as many as there are processors.
+        workers: how many processes.
     """
 
     workers: Annotated[int, Meta(ge=1)] = 2

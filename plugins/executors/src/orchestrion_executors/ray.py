@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
+from logging import ERROR
 from typing import Annotated, Any
 
 from attrs import frozen
@@ -58,7 +59,7 @@ class Ray(Executor):
             address = self.address or ctx.environment.get("RAY_ADDRESS") or "local"
             own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
             try:
-                ray.init(address, log_to_driver=False, logging_level="error", **own)
+                ray.init(address, log_to_driver=False, logging_level=ERROR, **own)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise UsageError(f"{ctx.path}.address: {address}: {error}") from error
         try:
@@ -71,10 +72,15 @@ class Ray(Executor):
         """See `Executor.start`."""
         import ray
 
-        options = {"num_cpus": self.cpus, "num_gpus": self.gpus, "scheduling_strategy": "SPREAD"}
+        options: dict[str, Any] = {
+            "num_cpus": self.cpus,
+            "num_gpus": self.gpus,
+            "scheduling_strategy": "SPREAD",
+        }
         # One call waits for messages at all times, and others bring some.
-        actor = ray.remote(Actor).options(**options, max_concurrency=100, max_restarts=0)
-        handle = actor.remote(list(sys.path))
+        options |= {"max_concurrency": 100, "max_restarts": 0}
+        actor: Any = ray.remote(Actor)
+        handle = actor.options(**options).remote(list(sys.path))
         link = ActorLink(handle)
         try:
             async with asyncio.timeout(START):
