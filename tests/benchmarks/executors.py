@@ -34,9 +34,9 @@ ITEMS = 2000
 STAGE = "orchestrion.testing._stage"
 RUNS: dict[str, tuple[str, ...]] = {
     "repair": (
-        "task.max_problems=32",
-        "task.train_problems=160",
-        "trainer.episodes=160",
+        "task.max_problems=16",
+        "task.train_problems=64",
+        "trainer.episodes=64",
         "evaluation.baselines={}",
     ),
     "evolution": ("evaluation.baselines={}",),

@@ -689,22 +689,16 @@ class Trainer(Protocol):
 
     A class attribute `smoke` may name settings, with the values they have in a trial run of a few
     problems (`orchestrion train --smoke`).
+
+    If what is wired into it learns and is part of the team, such as a model whose weights it
+    trains, `run.executor` leaves its episodes in the process that leads the run, unless its runtime
+    has a true attribute `portable`: then what it changes of others is in what these save.
     """
 
     @property
     def iterations(self) -> int:
         """How many iterations this stage has."""
         ...
-
-    @property
-    def portable(self) -> bool:
-        """Whether what it changes of the components wired into it is in what these save.
-
-        Matters only if such a component learns and is part of the team, e.g. a model whose weights
-        are trained: with `run.executor`, the episodes of a trainer that is not portable run in the
-        process that leads the run.
-        """
-        return False
 
     def check(self, session: Session) -> None:
         """Refuse, with a `UsageError`, a policy, team or task it cannot train; run nothing.

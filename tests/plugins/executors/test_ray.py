@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,17 +25,20 @@ if find_spec("ray") is None:
 THREE = "run.executor={use: ray, workers: 3, cpus: 1}"
 
 
+def node(cluster: Any, cpus: int = 1) -> Any:
+    """Add a node, with memory as small as Ray takes it."""
+    return cluster.add_node(num_cpus=cpus, object_store_memory=80_000_000)
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A head without processors, and three nodes with one each."""
+    """A head without processors, and three nodes with one each; the first of these may go."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    import ray
-    from ray.cluster_utils import Cluster
-
-    memory = {"object_store_memory": 80_000_000}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **memory})
-    cluster.rented = [cluster.add_node(num_cpus=1, **memory) for _ in range(3)]
-    ray.init(cluster.address, log_to_driver=False, logging_level="error")
+    ray: Any = import_module("ray")
+    cluster = import_module("ray.cluster_utils").Cluster()
+    node(cluster, 0)
+    cluster.first, *_ = [node(cluster) for _ in range(3)]
+    ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
     yield cluster
     ray.shutdown()
     cluster.shutdown()
@@ -63,8 +68,8 @@ def test_the_same_bytes_and_exact_spend_though_a_node_goes(cluster: Any, tmp_pat
             training = beside.submit(train, data, tmp_path / name, overrides=overrides)
             if service is three:
                 three.reached.wait()
-                cluster.add_node(num_cpus=1, object_store_memory=80_000_000)
-                cluster.remove_node(cluster.rented[0], allow_graceful=False)
+                node(cluster)
+                cluster.remove_node(cluster.first, allow_graceful=False)
                 three.go_on.set()
             training.result()
     first, second = (everything(tmp_path / name) for name in ("one", "three"))

@@ -14,7 +14,7 @@ from orchestrion._errors import CallError, OrchestrionError, RunError
 from orchestrion._executors import Link, LinkLost
 from orchestrion._guards import describe, in_one_line
 
-__all__ = ["Peer", "RaisedError"]
+__all__ = ["Peer", "RaisedError", "pack", "unpack"]
 
 
 class RaisedError(Exception):
@@ -86,7 +86,7 @@ class Peer:
         """
         try:
             while True:
-                for message in pickle.loads(await self._link.receive()):  # noqa: S301  our own
+                for message in unpack(await self._link.receive()):
                     self._take(*message)
         except LinkLost as error:
             self._lost = error
@@ -143,16 +143,16 @@ class Peer:
     def _flush(self) -> None:
         messages, self._outgoing = self._outgoing, []
         try:
-            data = _dumps(messages)
+            data = pack(messages)
         except Exception:
             # One of them: it alone fails.
-            data = _dumps([message for each in messages for message in self._sendable(each)])
+            data = pack([message for each in messages for message in self._sendable(each)])
         self._link.send(data)
 
     def _sendable(self, message: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Return the message; if it cannot be sent, what is to be sent in its place."""
         try:
-            _dumps(message)
+            pack(message)
         except Exception as error:
             kind, number = message[:2]
             text = f"cannot be sent to another process: {in_one_line(error)}"
@@ -164,7 +164,10 @@ class Peer:
         return [message]
 
 
-_dumps = partial(pickle.dumps, protocol=pickle.HIGHEST_PROTOCOL)
+pack = partial(pickle.dumps, protocol=pickle.HIGHEST_PROTOCOL)
+"""Returns a value as bytes for another process of this run; they are never stored."""
+unpack = pickle.loads
+"""Returns the value again."""
 
 
 def _packed(error: BaseException) -> tuple[Any, ...]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import pickle
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context, copy_context
@@ -25,7 +24,7 @@ from orchestrion._engine.budget import inside
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.episode import Engine, RunEpisode
 from orchestrion._engine.opening import Opened, load_states, reached_from, save_states, team_paths
-from orchestrion._engine.peers import Peer
+from orchestrion._engine.peers import Peer, pack
 from orchestrion._engine.worker import Fields, Outcome, TeamSpec, digest_of, fields_of
 from orchestrion._errors import RunError
 from orchestrion._events import LOGGER, within
@@ -169,7 +168,7 @@ class Pool:
         if (policy, agents) not in known:
             caps = self.calls.budget.counts_stated
             spec = TeamSpec(opened.config, policy, agents, self._directory, caps)
-            known[policy, agents] = pickle.dumps(spec, pickle.HIGHEST_PROTOCOL)
+            known[policy, agents] = pack(spec)
         packed = known[policy, agents]
         number = self._numbers.setdefault(_digest(packed), len(self._numbers))
         states = save_states(opened, team_paths(opened.config, policy, agents))
@@ -182,7 +181,7 @@ class Pool:
     def _portable(self, way: Policy) -> _Packed | None:
         """Return a policy that a job brings along, pickled; None if it is to run here."""
         if getattr(way, "portable", False) is True:
-            data = pickle.dumps(way, pickle.HIGHEST_PROTOCOL)
+            data = pack(way)
             return _Packed(_digest(data), data)
         kind = type(way).__name__
         text = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import pickle
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from contextvars import Context, ContextVar, copy_context
@@ -18,7 +17,7 @@ from orchestrion._engine.budget import inside
 from orchestrion._engine.callpath import CallPath, named
 from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, load_states, open_team, save_states
-from orchestrion._engine.peers import Peer, RaisedError
+from orchestrion._engine.peers import Peer, RaisedError, unpack
 from orchestrion._engine.recording import JournalWriter, Recorded
 from orchestrion._errors import CallError, RunError
 from orchestrion._events import LOGGER
@@ -142,7 +141,7 @@ class Worker:
 
     async def _open(self, number: int, data: bytes, log_level: int) -> None:
         """Open a team, from its pickled spec, under a number."""
-        spec: TeamSpec = pickle.loads(data)  # noqa: S301  from our own process
+        spec: TeamSpec = unpack(data)
         _forward_logs(self.peer, log_level)
         stack = AsyncExitStack()
         base = next(iter(self._teams.values())).opened if self._teams else None
@@ -192,7 +191,7 @@ class Worker:
 
     async def _policy(self, digest: bytes, data: bytes) -> None:
         """Keep a policy that jobs bring along."""
-        self._policies[digest] = pickle.loads(data)  # noqa: S301  from our own process
+        self._policies[digest] = unpack(data)
 
     # ------------------------------------------------------------------ episodes
 
