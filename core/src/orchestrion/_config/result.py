@@ -249,9 +249,10 @@ def _built(
     environment: Mapping[str, str],
 ) -> Config:
     """Return the config of a tree of nodes in another process."""
+    from orchestrion._config.environment import variables
     from orchestrion._config.loading import build
     from orchestrion._plugins import Plugins
     from orchestrion._secrets import register_named
 
-    register_named(environment, strictly=True)
+    register_named({name: environment.get(name, "") for name in variables(root)}, strictly=True)
     return build(root, source, Plugins(block, path=path), environment)

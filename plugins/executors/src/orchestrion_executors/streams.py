@@ -24,8 +24,7 @@ class StreamLink(Link):
     def send(self, message: bytes) -> None:
         """See `Link.send`."""
         if not self._writer.is_closing():
-            self._writer.write(len(message).to_bytes(_LENGTH, "little"))
-            self._writer.write(message)
+            self._writer.writelines((len(message).to_bytes(_LENGTH, "little"), message))
 
     async def receive(self) -> bytes:
         """See `Link.receive`."""
