@@ -39,6 +39,7 @@ from orchestrion._config.shapes import (
     Variants,
 )
 from orchestrion._plugins import Found, Plugins
+from orchestrion._suggest import article
 from orchestrion.config import Budget, Evaluation, Limits, RunSettings
 
 HERE = Path(__file__).parent / "reference"
@@ -69,7 +70,7 @@ def hooks() -> str:
 
 def sections() -> str:
     """The plain sections of a config."""
-    shaper = Shaper()
+    shaper = Shaper(kind_of(Plugins()))
     lines = [
         "# Config: the plain sections",
         "",
@@ -83,7 +84,7 @@ def sections() -> str:
         ("run", RunSettings),
         ("evaluation", Evaluation),
     ):
-        lines += ["", f"## {name}", "", _first_sentence(cls), "", *_table(shaper, cls, False)]
+        lines += ["", f"## {name}", "", _first_sentence(cls), "", *_table(shaper, cls, True)]
     return "\n".join(lines) + "\n"
 
 
@@ -322,7 +323,7 @@ def _base(shape: Shape) -> str:
         case Record(cls=cls):
             return f"mapping ({', '.join(one.key for one in Shaper().settings(cls))})"
         case Ref(kind=kind):
-            return f"a {kind}"
+            return article(kind)
         case Variants(members=members):
             return " or ".join(map(_said, members))
         case Anything():

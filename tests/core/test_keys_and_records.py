@@ -98,15 +98,15 @@ def test_the_record_behind_a_decision_is_no_part_of_its_value() -> None:
 PUBLIC = {
     "orchestrion": """
         Activation Activations Agent Answer Array Branch BudgetError CallError CallLimits Calls
-        CheckpointError Component ConfigError Decision END Episode Experience Fault JSON Job Key
-        Kind Member Meta Metrics Model Observation OpenContext OrchestrionError Output Plan
-        PluginError Policy Problem ReplayError Request Reward RewardFunction Run RunError START
-        Saved Scores Secret Session Situation Split SplitShares Stateful Status Step StoreError
-        Task Trainer Trajectory Turn TurnStatus Usage UsageError View aevaluate aresume atrain
-        ceiling_of choice_name choices did_you_mean evaluate fold gather hidden hidden_bytes
-        hookimpl is_blocked is_local is_loopback laps learnable load load_function load_object
-        names_on_first_use no_calls parse_choice refuse_idle register register_named replace
-        resume router split_of supports team_ceiling times train waves
+        CheckpointError Component ConfigError Decision END Episode Executor Experience Fault JSON
+        Job Key Kind Link LinkLost Member Meta Metrics Model Observation OpenContext
+        OrchestrionError Output Plan PluginError Policy Problem ReplayError Request Reward
+        RewardFunction Run RunError START Saved Scores Secret Session Situation Split SplitShares
+        Stateful Status Step StoreError Task Trainer Trajectory Turn TurnStatus Usage UsageError
+        View aevaluate aresume atrain ceiling_of choice_name choices did_you_mean evaluate fold
+        gather hidden hidden_bytes hookimpl is_blocked is_local is_loopback laps learnable load
+        load_function load_object names_on_first_use no_calls parse_choice refuse_idle register
+        register_named replace resume router split_of supports team_ceiling times train waves work
     """.split(),
     "orchestrion.config": """
         Baseline Budget Config Draft Entry Evaluation Limits Problem RunSettings draft from_data

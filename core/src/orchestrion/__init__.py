@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from orchestrion._errors import RunError as RunError
     from orchestrion._errors import StoreError as StoreError
     from orchestrion._errors import UsageError as UsageError
+    from orchestrion._executors import Executor as Executor
+    from orchestrion._executors import Link as Link
+    from orchestrion._executors import LinkLost as LinkLost
+    from orchestrion._executors import work as work
     from orchestrion._experience import Experience as Experience
     from orchestrion._experience import gather as gather
     from orchestrion._experience import laps as laps
@@ -126,6 +130,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
             "BudgetError CallError CheckpointError ConfigError Fault OrchestrionError "
             "PluginError ReplayError RunError StoreError UsageError"
         ),
+        "orchestrion._executors": "Executor Link LinkLost work",
         "orchestrion._experience": "Experience gather laps",
         "orchestrion._hookspecs": "hookimpl",
         "orchestrion._idle": "refuse_idle",

@@ -35,7 +35,8 @@ class Kind(NamedTuple):
 
     Args:
         name: singular, as in messages.
-        section: the config section that defines components of it.
+        section: the config section that defines components of it; that of executors is a setting
+            of `run`.
         interface: "module:Protocol", the type that annotates fields to be wired.
         hook: the hook that lists components of it; kinds of plugins' own use
             `orchestrion_components`, which gives (kind name, component) pairs.
@@ -62,4 +63,11 @@ KINDS = (
     ),
     Kind("policy", "policy", "orchestrion._interfaces:Policy", "orchestrion_policies", many=False),
     Kind("trainer", "trainer", "orchestrion._interfaces:Trainer", "orchestrion_trainers", False),
+    Kind(
+        "executor",
+        "run.executor",
+        "orchestrion._executors:Executor",
+        "orchestrion_executors",
+        False,
+    ),
 )

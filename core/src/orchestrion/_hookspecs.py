@@ -81,8 +81,14 @@ def orchestrion_trainers() -> Iterable[Component]:
 
 
 @hookspec
+def orchestrion_executors() -> Iterable[Component]:
+    """Executors this plugin supplies: where the episodes of a run are executed. Since 0.3."""
+    return ()
+
+
+@hookspec
 def orchestrion_kinds() -> Iterable[Kind]:
-    """Kinds of components that this plugin adds to the six of core. Since 0.1."""
+    """Kinds of components that this plugin adds to those of core. Since 0.1."""
     return ()
 
 

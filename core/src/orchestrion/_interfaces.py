@@ -460,6 +460,15 @@ class Model(Protocol):
         """
         raise CallError(f"{type(self).__name__} cannot embed texts", "permanent")
 
+    @property
+    def together(self) -> bool:
+        """Whether an answer's last bits depend on what else is computed in one batch with it.
+
+        Then all of a run must be computed in one process: with `run.executor`, too, a team with
+        such a model stays in the process that leads the run.
+        """
+        return False
+
     def ceiling(self, tokens: int) -> Usage | None:
         """Return the most that one completion takes; see `Agent.ceiling`.
 
@@ -562,6 +571,15 @@ class Policy(Protocol):
     def longest(self) -> int | None:
         """The most turns of an episode; None if only the limits of the run end it."""
         return None
+
+    @property
+    def portable(self) -> bool:
+        """Whether a pickled copy decides alike in another process, and nobody asks this one later.
+
+        Matters for the policy of a `Job` alone: with `run.executor`, jobs whose policy is not
+        portable run in the process that leads the run.
+        """
+        return False
 
 
 class RewardFunction(Protocol):
@@ -671,6 +689,10 @@ class Trainer(Protocol):
 
     A class attribute `smoke` may name settings, with the values they have in a trial run of a few
     problems (`orchestrion train --smoke`).
+
+    If what is wired into it learns and is part of the team, such as a model whose weights it
+    trains, `run.executor` leaves its episodes in the process that leads the run, unless its runtime
+    has a true attribute `portable`: then what it changes of others is in what these save.
     """
 
     @property

@@ -84,9 +84,9 @@ class Plugins:
         env: Mapping[str, str] | None = None,
         path: Sequence[str] | None = None,
     ) -> None:
-        self._block = tuple(block)
-        self.selection = Selection.of(self._block, os.environ if env is None else env)
-        self._path = path
+        self.block = tuple(block)
+        self.selection = Selection.of(self.block, os.environ if env is None else env)
+        self.path = None if path is None else tuple(path)
         self._added: dict[Plugin, Any] = {}
         self._results: dict[Plugin, Loaded | Failure] = {}
         self._all_kinds: dict[str, Kind] | None = None
@@ -95,7 +95,7 @@ class Plugins:
 
     @cached_property
     def _indexed(self) -> list[Plugin]:
-        return installed(path=self._path)
+        return installed(path=self.path)
 
     @property
     def installed(self) -> tuple[Plugin, ...]:
@@ -108,7 +108,7 @@ class Plugins:
         return [
             f"warning: --block or run.block names {name!r}, and no such plugin is installed"
             f"{did_you_mean(name, known)}"
-            for name in dict.fromkeys(self._block)
+            for name in dict.fromkeys(self.block)
             if normal(name) not in known
         ]
 
@@ -255,7 +255,7 @@ class Plugins:
     # ------------------------------------------------------------------ kinds and components
 
     def kinds(self) -> Mapping[str, Kind]:
-        """Return all kinds by name: the six of core, then those of plugins, which it loads."""
+        """Return all kinds by name: those of core, then those of plugins, which it loads."""
         if self._all_kinds is None:
             kinds = {kind.name: kind for kind in KINDS}
             taken = {kind.section: "core" for kind in KINDS} | dict.fromkeys(_CORE_SECTIONS, "core")

@@ -17,6 +17,7 @@ from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged, check_turns, iterations_of, merged_metrics
 from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, save_states
+from orchestrion._engine.pool import Pool, open_pool
 from orchestrion._engine.replaying import ReplayPath
 from orchestrion._errors import BudgetError, UsageError
 from orchestrion._events import INFO, WARNING, event, within
@@ -97,6 +98,7 @@ class Conduct:
         """How often which turn or verification failed, as "who: message"."""
         self.begun = False
         """Whether the components were opened: from then on the run has a status of its own."""
+        self._pool: Pool | None = None
         self._stack = AsyncExitStack()
         self.components = LearnedComponents(
             config, self._stack, store.directory, not self.replays, self._note
@@ -107,6 +109,8 @@ class Conduct:
         """Whether an iteration was run in this process."""
         self._trained_on = 0
         """Training episodes in all committed iterations."""
+        self._trainer: str | None = None
+        """Path of the trainer at work."""
         self._part = ""
         """What the run is doing, as cost reports name it."""
         self._booked_at = time.monotonic()
@@ -123,7 +127,16 @@ class Conduct:
         """
         # Not on the stack, which is closed when the components are opened again.
         with self._shared or nullcontext():
-            async with self._stack:
+            async with (
+                # A replay runs here: what it shows is answers, not where they were used.
+                open_pool(
+                    None if self.replays else self.config,
+                    self.calls,
+                    self.store.directory,
+                    self._note,
+                ) as self._pool,
+                self._stack,
+            ):
                 return await self._train()
 
     async def _train(self) -> Report:
@@ -207,7 +220,7 @@ class Conduct:
             )
 
     async def _train_stage(self, stage: int, done: int) -> None:
-        path = self._part = self.config.stages[stage]
+        path = self._part = self._trainer = self.config.stages[stage]
         total = self._iterations(path)
         self.store.plan(stage, total)
         self.progress.stage(path, total, done)
@@ -268,6 +281,8 @@ class Conduct:
         observers = self.observers.of_episodes()
         engine = opened.engine(self.calls, team.policy, team.agents, observers)
         engine.stage = self._part
+        if self._pool is not None:
+            self._pool.take(engine, opened, team, self._trainer)
         return engine
 
     def _close(self, engine: Engine) -> None:
@@ -323,7 +338,7 @@ class Conduct:
     async def _evaluate(self, name: str, team: Baseline) -> dict[str, Any]:
         """Train a baseline if it has a trainer, evaluate a contender, and store the results."""
         evaluation = self.config.evaluation
-        self._part = f"evaluation of {name}"
+        self._part, self._trainer = f"evaluation of {name}", team.trainer
         trained_on = self._trained_on if team is OWN_TEAM else 0
         if team.untrained:
             await self._stack.aclose()  # model weights may not fit into memory twice

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrion._config.components import NAME, kind_of
 from orchestrion._config.nodes import OMIT
 from orchestrion._config.plain import Dumper
-from orchestrion._config.sections import PLAIN
+from orchestrion._config.sections import EXECUTOR, PLAIN
 from orchestrion._config.shapes import Setting, Shape, Shaper, UnsupportedError, pointer
 from orchestrion._errors import PluginError
 from orchestrion._importing import resolve
@@ -76,10 +76,11 @@ class Schema:
             },
         }
         for kind in kinds:
-            properties[kind.section] = self._section(kind, _PARTIAL)
+            if kind.section != EXECUTOR:
+                properties[kind.section] = self._section(kind, _PARTIAL)
         for name, cls in PLAIN.items():
             skip = ("baselines",) if name == "evaluation" else ()
-            properties[name] = self._object(cls, skip=skip)
+            properties[name] = self._object(cls, wired=True, skip=skip)
         properties["evaluation"]["properties"]["baselines"] = self._baselines()
         properties |= self._sections_of_commands()
         return {

@@ -12,8 +12,8 @@ from typing import Any
 
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion._engine.checks import why_empty
-from orchestrion._engine.episode import Engine
-from orchestrion._errors import RunError, UsageError
+from orchestrion._engine.episode import Engine, RunEpisode
+from orchestrion._errors import UsageError
 from orchestrion._interfaces import Branch, Calls, Job, Member, Policy
 from orchestrion._interfaces import Session as SessionProtocol
 from orchestrion._keys import Key
@@ -130,13 +130,11 @@ class EngineSession:
         results: list[Episode | None] = [None] * len(jobs)
         waiting = iter(range(len(jobs)))
 
-        async def work() -> None:
+        async def work(run: RunEpisode) -> None:
             for i in waiting:
                 job = jobs[i]
                 self.engine.calls.budget.check()
-                results[i] = await self.engine.run(
-                    names[i], job.problem, job.key, job.policy, job.training
-                )
+                results[i] = await run(names[i], job.problem, job.key, job.policy, job.training)
 
         if not jobs:
             return []
@@ -146,20 +144,16 @@ class EngineSession:
         self.engine.active += workers - 1
         try:
             with fewer_collections():
-                async with asyncio.TaskGroup() as group:
+                async with self.engine.runner() as run, asyncio.TaskGroup() as group:
                     for _ in range(workers):
-                        group.create_task(work())
+                        group.create_task(work(run))
         except BaseExceptionGroup as errors:
             raise first_cause(errors) from None
         finally:
             self.engine.active -= workers - 1
         missing = [name for name, done in zip(names, results, strict=True) if done is None]
         if missing:
-            agents = self.engine.cut_off.get(missing[0]) or "no agent"
-            raise RunError(
-                f"episode {missing[0]} was cancelled from within, in or after a turn of "
-                f"{agents}: an agent must not cancel the task it runs in"
-            )
+            raise self.engine.cancelled_within(missing[0])
         return [episode for episode in results if episode is not None]
 
     def begin(self, problem: Problem, key: Key) -> Branch:

@@ -16,6 +16,7 @@ from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import problems_of
 from orchestrion._engine.opening import load_states
+from orchestrion._engine.pool import open_pool
 from orchestrion._errors import StoreError, UsageError
 from orchestrion._guards import place_of
 from orchestrion._keys import Key
@@ -107,18 +108,21 @@ class Trained:
                 if name not in left_out and not (team.untrained and self.directory is None)
             }
         results: dict[str, Outcomes] = {}
-        for name, team in teams.items():
-            async with AsyncExitStack() as stack:
-                opened = await self.components.of_contender(team, stack)
-                engine = opened.engine(self.calls, team.policy, team.agents)
-                stack.callback(engine.close)
-                try:
-                    session = await evaluate_contender(
-                        engine, name, self.config, split, seeds, limit
-                    )
-                finally:
-                    self.failures.update(engine.failed_turns)
-            results[name] = outcomes(session.evaluations)
+        async with open_pool(self.config, self.calls, self.directory) as pool:
+            for name, team in teams.items():
+                async with AsyncExitStack() as stack:
+                    opened = await self.components.of_contender(team, stack)
+                    engine = opened.engine(self.calls, team.policy, team.agents)
+                    stack.callback(engine.close)
+                    if pool is not None:
+                        pool.take(engine, opened, team)
+                    try:
+                        session = await evaluate_contender(
+                            engine, name, self.config, split, seeds, limit
+                        )
+                    finally:
+                        self.failures.update(engine.failed_turns)
+                results[name] = outcomes(session.evaluations)
         digests = problem_digests(session.judged)
         key = Key(self.config.seed).child("report")
         return compare(split, seeds, results, self.trained_on, key, digests)

@@ -168,6 +168,14 @@ class Builder:
                 text = f"{name!r} reads like a setting of {before[0]!r}; rename one of them"
             self.problems.add(child, path, text)
 
+    def plain(self, cls: type, node: Node, path: str, skip: Collection[str] = ()) -> Any:
+        """Return a plain section, with the components that its settings name; or `FAILED`."""
+        self._open.append((path, {}))
+        try:
+            return self.structurer.record(cls, node, path, skip, wired=True)
+        finally:
+            self._open.pop()
+
     def define(self, kind: str, path: str, node: Node) -> Entry | None:
         """Build the component at a path, once; return None if it has problems."""
         if path in self._done:

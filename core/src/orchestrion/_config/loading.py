@@ -17,7 +17,7 @@ from orchestrion._config.documents import from_plain
 from orchestrion._config.environment import expand, read_dotenv, variables
 from orchestrion._config.nodes import BROKEN, FAILED, Node, Problems, Source, walk
 from orchestrion._config.result import Config
-from orchestrion._config.sections import AS_UNTRAINED, PLAIN, RESERVED, Baseline
+from orchestrion._config.sections import AS_UNTRAINED, EXECUTOR, PLAIN, RESERVED, Baseline
 from orchestrion._config.shapes import Scalar, Shaper
 from orchestrion._config.sources import override, read_tree
 from orchestrion._config.structure import Structurer, got, named
@@ -236,11 +236,11 @@ class _Assembly:
 
     def _kinds(self) -> list[Kind]:
         """Return the kinds with a section here; those of plugins only if a section needs them."""
-        known = {"seed", *PLAIN, *(kind.section for kind in KINDS)}
+        known = {"seed", *PLAIN, *(kind.section for kind in KINDS)} - {EXECUTOR}
         kinds = list(KINDS)
         if any(section not in known for section in self.root.value):
             kinds = list(self.plugins.kinds().values())
-            known |= {kind.section for kind in kinds}
+            known |= {kind.section for kind in kinds} - {EXECUTOR}
         for section, node in self.root.value.items():
             if section not in known:
                 names = (*known, "include")
@@ -297,8 +297,8 @@ class _Assembly:
                 self.problems.add(node, section, f"expected a mapping, got {got(node)}")
             return FAILED
         if section != "evaluation":
-            return self.structurer.record(cls, node, section)
-        result = self.structurer.record(cls, node, section, ("baselines",))
+            return self.builder.plain(cls, node, section)
+        result = self.builder.plain(cls, node, section, ("baselines",))
         baselines = self._baselines(node.child("baselines"))
         return result if result is FAILED else evolve(result, baselines=baselines)
 
@@ -437,6 +437,7 @@ class _Assembly:
 
     def _roots(self, roster: Iterable[str], stages: Iterable[str]) -> list[str]:
         single = [kind.section for kind in self.kinds if not kind.many and not kind.observes]
+        single.remove(EXECUTOR)  # it is no part of what a run opens, but of how it is run
         baselines = [p for p in self.builder.entries if p.startswith("evaluation.baselines.")]
         teams = [self.builder.entries[path].agents or () for path in baselines]
         agents = [f"agents.{name}" for team in teams for name in team]

@@ -74,6 +74,11 @@ class Config:
     _raw: Mapping[str, str] = field(repr=False, eq=False)
     _shaper: Shaper = field(repr=False, eq=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Built again from what was written: values from the environment and secrets go along.
+        plugins = self.plugins.block, self.plugins.path
+        return _built, (self._tree, self.source, *plugins, dict(self.environment))
+
     @property
     def plugins_used(self) -> tuple[Plugin, ...]:
         """Return the plugins that supply its components, in the order of their names.
@@ -116,8 +121,9 @@ class Config:
         for section in dict.fromkeys([*(kind.section for kind in KINDS), *extra]):
             if section in defined:
                 data[section] = self._section(section, dumper)
+        inline = dumper._replace(refer=lambda path: self._component(path, dumper))
         for name, cls in PLAIN.items():
-            data[name] = dumper.settings(cls, getattr(self, name), name)
+            data[name] = inline.settings(cls, getattr(self, name), name, wired=True)
         data["evaluation"]["baselines"] = self._baselines(dumper)
         return data
 
@@ -233,3 +239,20 @@ class Config:
             raise ValueError(f"{entry.use!r} has no setting {key!r}{did_you_mean(key, settings)}")
         if not settings[key].learnable:
             raise ValueError("this setting is not learnable, so an overlay cannot change it")
+
+
+def _built(
+    root: Node,
+    source: str,
+    block: tuple[str, ...],
+    path: tuple[str, ...] | None,
+    environment: Mapping[str, str],
+) -> Config:
+    """Return the config of a tree of nodes in another process."""
+    from orchestrion._config.environment import variables
+    from orchestrion._config.loading import build
+    from orchestrion._plugins import Plugins
+    from orchestrion._secrets import register_named
+
+    register_named({name: environment.get(name, "") for name in variables(root)}, strictly=True)
+    return build(root, source, Plugins(block, path=path), environment)

@@ -8,11 +8,13 @@ from typing import Annotated, Literal
 from attrs import Factory, field, frozen
 from msgspec import Meta
 
+from orchestrion._executors import Executor
 from orchestrion._records import TRAINING, Split
 
 __all__ = [
     "AS_UNTRAINED",
     "DECISIVE",
+    "EXECUTOR",
     "PLAIN",
     "RESERVED",
     "Baseline",
@@ -79,6 +81,7 @@ class RunSettings:
         cache: a folder of answers that runs share: what an earlier run with the same seed asked a
             model, word for word, is not asked again. "shared" is the platform's folder for caches;
             another is taken from where the command is run; null means none.
+        executor: runs episodes in other processes: {use: processes, workers: 2}; null means none.
     """
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)] | None = (
@@ -95,6 +98,7 @@ class RunSettings:
     block: tuple[str, ...] = ()
     observers: tuple[str, ...] = ()
     cache: Annotated[str, Meta(min_length=1)] | None = None
+    executor: Executor | None = None
 
 
 RESERVED = {
@@ -159,6 +163,9 @@ PLAIN: dict[str, type] = {
     "evaluation": Evaluation,
 }
 """The plain sections with settings; `seed` is a number."""
+
+EXECUTOR = "run.executor"
+"""The path of the component that runs a run's episodes in other processes."""
 
 DECISIVE = ("timeout", "problems", "iterations")
 """Settings of `run` that are part of a config's digest."""

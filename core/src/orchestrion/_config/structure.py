@@ -127,9 +127,16 @@ class Structurer(NamedTuple):
 
     # ------------------------------------------------------------------ attrs classes
 
-    def record(self, cls: type, node: Node, path: str, skip: Collection[str] = ()) -> Any:
+    def record(
+        self,
+        cls: type,
+        node: Node,
+        path: str,
+        skip: Collection[str] = (),
+        wired: bool = False,
+    ) -> Any:
         """Return an instance of an attrs class, or `FAILED`; keys in `skip` are ignored."""
-        values = self.settings(cls, node, path, skip)
+        values = self.settings(cls, node, path, skip, wired)
         return FAILED if values is FAILED else self.build(cls, values, node, path)
 
     def settings(

@@ -131,6 +131,14 @@ class Budget:
         self._stated = self._stated + usage
         return False
 
+    @property
+    def counts_stated(self) -> tuple[bool, bool]:
+        """Whether calls and tokens that turns state count against a cap."""
+        caps = self._caps
+        return caps is not None and caps.calls is not None, (
+            caps is not None and caps.tokens is not None
+        )
+
     def take_stated(self) -> Usage:
         """Return, and forget, the reported usage that is in no journal."""
         stated, self._stated = self._stated, NO_USAGE

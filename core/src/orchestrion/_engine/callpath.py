@@ -67,10 +67,10 @@ class CallPath:
     ) -> None:
         self.budget = budget or Budget()
         self.reuse = Reuse()
-        self._journal = JournalWriter(journal)
+        self.journal = JournalWriter(journal)
         self._attempts = Attempts(
             self.budget,
-            self._journal,
+            self.journal,
             retry or RetrySettings(),
             {} if limiters is None else limiters,
         )
@@ -91,7 +91,7 @@ class CallPath:
 
     async def drain(self) -> None:
         """Return when all rows are durable or have failed, however the run ended."""
-        await self._journal.drain()
+        await self.journal.drain()
         if self._to_share is not None:
             await self._to_share.drain()
 
@@ -122,7 +122,7 @@ class CallPath:
         request_digest, name = named(scope, request)
         if made is not None:
             made.append(name)
-        recorded = self._journal.get(name)
+        recorded = self.journal.get(name)
         if recorded is not None:
             return answer_of(recorded)
         facts = Facts(request.service, who, stage)
@@ -140,7 +140,7 @@ class CallPath:
             answer = [str(error), error.fault, error.retry_after]
             facts = call.facts._replace(attempts=call.failures, at=time.time())
             row = Recorded(f"{call.name}/failed", call.digest, answer, NO_USAGE, "failed", facts)
-            await self._journal.add(row._replace(pieces=self._journal.pieces(call.request)))
+            await self.journal.add(row._replace(pieces=self.journal.pieces(call.request)))
             raise
 
     async def _from_run(self, call: Call) -> Answer:
@@ -181,7 +181,7 @@ class CallPath:
     async def _record_cached(self, call: Call, answer: Answer) -> None:
         facts = call.facts._replace(estimated=answer.estimated, attempts=0, at=time.time())
         row = Recorded(call.name, call.digest, answer.data, answer.usage, "cached", facts)
-        await self._journal.add(row._replace(pieces=self._journal.pieces(call.request)))
+        await self.journal.add(row._replace(pieces=self.journal.pieces(call.request)))
 
     def time_limit(self, seconds: float | None) -> float | None:
         """Return the limit to enforce where `seconds` is configured; a replay returns None."""
@@ -198,11 +198,11 @@ class CallPath:
         """
         answer = [failure.message, list(msgspec.structs.astuple(failure.usage)), list(failure.made)]
         place = f"{place_of(episode, key)}/late"
-        await self._journal.add(Recorded(place, "late", answer, NO_USAGE, "late", facts))
+        await self.journal.add(Recorded(place, "late", answer, NO_USAGE, "late", facts))
 
     def completion_order(self, episode: str, key: Key) -> CompletionOrder:
         """Return what decides the completion order of a loop."""
-        return LiveOrder(self._journal, episode, key)
+        return LiveOrder(self.journal, episode, key)
 
     async def state(self, usage: Usage, who: str, stage: str) -> None:
         """Book the usage that a turn reports beside its calls; durable when this returns.
@@ -214,5 +214,5 @@ class CallPath:
             # One row for all turns of an agent in a stage: what is recorded again adds up.
             place = f"stated:{stage}:{who}"
             facts = Facts(who=who, stage=stage)
-            await self._journal.add(Recorded(place, "stated", None, usage, "stated", facts))
+            await self.journal.add(Recorded(place, "stated", None, usage, "stated", facts))
         self.budget.check()

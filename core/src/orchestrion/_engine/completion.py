@@ -176,7 +176,7 @@ class LiveOrder:
 
     async def _journaled(self, running: Running, decision: int) -> list[Ended]:
         place = place_of(self._episode, self._key.child("arrival", decision))
-        recorded = self._journal.get(place)
+        recorded = await self._journal.find(place)
         if recorded is not None:  # this run is resumed, and has decided by it before
             return await running.these(recorded.answer, self._episode)
         ended = await running.first()
@@ -190,7 +190,7 @@ class LiveOrder:
             return
         place = order_place(self._episode, self._key)
         # A run that was cut off may have left an order that does not hold any more.
-        if self._by_decision or self._journal.get(place) is not None:
+        if self._by_decision or await self._journal.find(place) is not None:
             answer = [[decision, indices] for decision, indices in self._by_decision.items()]
             await self._journal.add(Recorded(place, "order", answer, NO_USAGE, "arrival"))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from attrs import evolve
@@ -15,6 +16,7 @@ from orchestrion._engine.deadline import exited
 from orchestrion._engine.loop import EpisodeLimits, Loop
 from orchestrion._engine.recording import Facts, Failure
 from orchestrion._engine.team import Team, member_of
+from orchestrion._errors import RunError
 from orchestrion._events import WHERE
 from orchestrion._guards import FATAL, describe, raise_named
 from orchestrion._interfaces import Agent, Branch, Policy, View
@@ -34,7 +36,12 @@ from orchestrion._records import (
     replace,
 )
 
-__all__ = ["Engine", "EpisodeLimits", "Observers"]
+__all__ = ["Elsewhere", "Engine", "EpisodeLimits", "Observers", "RunEpisode"]
+
+RunEpisode = Callable[[str, Problem, Key, Policy | None, bool], Awaitable[Episode]]
+"""Runs one episode from start to reward; see `Engine.run`."""
+
+Elsewhere = Callable[[], AbstractAsyncContextManager[RunEpisode]]
 
 
 class Engine(Host):
@@ -59,6 +66,8 @@ class Engine(Host):
         super().__init__(team, calls, timeout, observers)
         self.limits = limits or EpisodeLimits()
         self._batchers: dict[int, DecisionBatcher] = {}
+        self.elsewhere: Elsewhere | None = None
+        """Opens a function like `run` that runs episodes in other processes; None for nowhere."""
 
     def batcher(self, policy: Policy) -> DecisionBatcher:
         """Return the batcher of a policy; all its episodes share it."""
@@ -99,6 +108,18 @@ class Engine(Host):
         if self.observers.episode_finished is not None:
             self.observers.episode_finished(episode)
         return episode
+
+    def runner(self) -> AbstractAsyncContextManager[RunEpisode]:
+        """Open the function to run episodes with: `run`, or one like it in other processes."""
+        return nullcontext(self.run) if self.elsewhere is None else self.elsewhere()
+
+    def cancelled_within(self, name: str) -> RunError:
+        """Return the error of an episode that was cancelled, and not from outside."""
+        agents = self.cut_off.get(name) or "no agent"
+        return RunError(
+            f"episode {name} was cancelled from within, in or after a turn of {agents}: an agent "
+            "must not cancel the task it runs in"
+        )
 
     async def act(self, agent: str, view: View, key: Key, label: str | None = None) -> Turn:
         """Return the turn of one agent of the team on a view that comes from elsewhere.

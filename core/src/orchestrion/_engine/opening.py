@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,16 @@ from orchestrion._records import Saved
 if TYPE_CHECKING:
     from orchestrion.config import Config, Entry
 
-__all__ = ["Opened", "load_states", "open_components", "open_routing", "save_states"]
+__all__ = [
+    "Opened",
+    "load_states",
+    "open_components",
+    "open_routing",
+    "open_team",
+    "reached_from",
+    "save_states",
+    "team_paths",
+]
 
 
 class Opened:
@@ -59,6 +68,7 @@ class Opened:
         policy: str = "policy",
         agents: Sequence[str] | None = None,
         observers: Observers | None = None,
+        cls: type[Engine] = Engine,
     ) -> Engine:
         """Return an engine for a team (by default the config's) with this policy."""
         config = self.config
@@ -71,7 +81,7 @@ class Opened:
             self.runtimes["task"],
             self.runtimes.get("reward"),
         )
-        engine = Engine(
+        engine = cls(
             team,
             calls,
             EpisodeLimits(limits.turns, limits.calls, limits.tokens),
@@ -147,6 +157,44 @@ async def open_components(
         if path not in wired:
             await opener.ensure(path, roster)
     return Opened(config, opener.runtimes)
+
+
+async def open_team(
+    config: Config,
+    stack: AsyncExitStack,
+    policy: str,
+    agents: Sequence[str] | None,
+    directory: Path | None,
+    previous: Opened | None = None,
+) -> Opened:
+    """Open what episodes of one team need, see `team_paths`; as `open_components` does."""
+    key = Key(config.seed)
+    opener = _Opener(config, stack, key, directory, previous, None, live=True, trial=False)
+    for path in (*config.roster, *(agents or ())):
+        await opener.ensure(path, ())
+    opened = Opened(config, opener.runtimes)
+    await opener.ensure(policy, opened.roster(agents))
+    for path in ("task", "reward"):
+        if path in config.components:
+            await opener.ensure(path, opened.roster())
+    return Opened(config, opener.runtimes)
+
+
+def team_paths(config: Config, policy: str, agents: Sequence[str] | None) -> set[str]:
+    """Return the paths of what episodes of a team depend on: no trainer, no other policy."""
+    return reached_from(config, [policy, "task", "reward", *config.roster, *(agents or ())])
+
+
+def reached_from(config: Config, paths: Iterable[str]) -> set[str]:
+    """Return these paths, as far as there is something, and those of what is wired into them."""
+    waiting = list(paths)
+    reached: set[str] = set()
+    while waiting:
+        path = waiting.pop()
+        if path in config.components and path not in reached:
+            reached.add(path)
+            waiting += [ref for refs in config.components[path].refs.values() for ref in refs]
+    return reached
 
 
 async def open_routing(config: Config, stack: AsyncExitStack, key: Key) -> Opened:
@@ -275,10 +323,11 @@ class _Closing:
 # ------------------------------------------------------------------------------- learned state
 
 
-def save_states(opened: Opened) -> dict[str, Saved]:
+def save_states(opened: Opened, paths: Container[str] | None = None) -> dict[str, Saved]:
     """Return the learned state of every component that has one, by config path.
 
-    A runtime that several paths share is saved once, by the first path.
+    `paths` leaves out others; None for all. A runtime that several paths share is saved once, by
+    the first path.
 
     Raises:
         RunError: a component's `save` raised an error, or did not return a `Saved`.
@@ -286,6 +335,8 @@ def save_states(opened: Opened) -> dict[str, Saved]:
     states: dict[str, Saved] = {}
     saved: set[int] = set()
     for path, runtime in opened.runtimes.items():
+        if paths is not None and path not in paths:
+            continue
         if isinstance(runtime, Stateful) and id(runtime) not in saved:
             saved.add(id(runtime))
             states[path] = _saved(runtime, place_of(opened.config, path))

@@ -16,6 +16,11 @@ from orchestrion._errors import CallError, OrchestrionError
 from orchestrion._interfaces import Member, View
 from orchestrion._keys import Key
 from orchestrion._records import Output, Step, Trajectory, Turn, replace
+from orchestrion.testing._executor_contracts import (
+    executor_gives_the_same,
+    executor_names_the_culprit,
+    executor_replaces,
+)
 from orchestrion.testing._learning_contracts import (
     keeps_state,
     policy_keeps_what_it_learned,
@@ -49,6 +54,7 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "reward": ("score",),
     "policy": ("decide",),
     "trainer": ("iterate",),
+    "executor": ("start",),
 }
 """The methods that a component of each kind must have."""
 
@@ -320,5 +326,10 @@ _KINDS: Mapping[str, Mapping[str, Callable[[Subject], int]]] = {
         "draws from the session's key": trainer_draws,
         "loads what it saved": keeps_state,
         "goes on as before after a reload": trainer_goes_on,
+    },
+    "executor": {
+        "gives the same episodes": executor_gives_the_same,
+        "replaces a lost worker": executor_replaces,
+        "names an episode that kills workers": executor_names_the_culprit,
     },
 }

@@ -216,6 +216,8 @@ def config_for(
     elif kind.name == "model":
         data["models"] = {"tested": component}
         data["agents"] = {**data["agents"], "user": {"use": "kit-agent", "model": "tested"}}
+    elif kind.name == "executor":
+        data["run"] = {**data.get("run", {}), "executor": component}
     elif kind.many:
         data[kind.section] = {**data.get(kind.section, {}), "tested": component}
     else:

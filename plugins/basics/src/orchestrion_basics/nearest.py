@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from functools import lru_cache
 from hashlib import blake2b
 from math import sqrt
@@ -80,6 +81,8 @@ class Nearest:
 
 class Neighbours(OneByOne):
     """The table at work: `seen` [n, d], `made` [n] places in `choices`, `rewards` [n]."""
+
+    portable = True
 
     def __init__(self, known: Sequence[Activation | None], neighbours: int) -> None:
         import numpy as np
@@ -195,14 +198,15 @@ class NearestTrainer(OneIteration):
         """Play round by round, each with what the ones before have shown."""
         self.check(session)
         policy: Neighbours = session.policy
-        jobs = [Job(problem, key) for problem, key in draw_problems(session, "play", self.episodes)]
+        draws = list(draw_problems(session, "play", self.episodes))
         episodes: list[Episode] = []
         for number, exploring in enumerate(ROUNDS):
-            first, last = (n * len(jobs) // len(ROUNDS) for n in (number, number + 1))
-            policy.exploring = exploring
-            episodes += await session.rollout(jobs[first:last])
+            first, last = (n * len(draws) // len(ROUNDS) for n in (number, number + 1))
+            playing = copy(policy)
+            playing.exploring = exploring
+            jobs = [Job(problem, key, playing) for problem, key in draws[first:last]]
+            episodes += await session.rollout(jobs)
             policy.set_table(*_table(episodes))
-        policy.exploring = 0.0
         rewards = [
             episode.reward.total for episode in episodes[first:] if episode.reward is not None
         ]

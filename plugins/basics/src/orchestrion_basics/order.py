@@ -188,6 +188,7 @@ class _Exploring(OneByOne):
     The record of its decisions is the progress they were taken at.
     """
 
+    portable = True
     tools: Sequence[Activation]
 
     def decide_one(self, situation: Situation, key: Key) -> Decision:

@@ -117,12 +117,17 @@ def _agents(plan: Plan) -> set[str]:
 class DagPolicy(Policy):
     """Runs a plan in any number of episodes at once."""
 
+    portable = True
+
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         # By the identity of the trajectory that it was fed, which is kept alive with it.
         self._machines: dict[int, tuple[Trajectory, Machine]] = {}
         # What was observed at each trajectory, for conditions on observations.
         self._observed: dict[int, tuple[Trajectory, Observation | None]] = {}
+
+    def __reduce__(self) -> tuple[type[DagPolicy], tuple[Plan]]:
+        return DagPolicy, (self.plan,)  # what it keeps of episodes is theirs alone
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
         """Return in each situation all activations that may start."""

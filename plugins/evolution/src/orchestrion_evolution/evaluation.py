@@ -224,6 +224,8 @@ class Aligned(Policy):
     and they differ only by what else they do. The order of the turns stays that of `dag`.
     """
 
+    portable = True
+
     def __init__(self, inner: DagPolicy) -> None:
         self.inner = inner
 

@@ -63,6 +63,7 @@ class LocalModel(Model):
     """
 
     unsupported = UNSUPPORTED
+    together = True
 
     def __init__(
         self,

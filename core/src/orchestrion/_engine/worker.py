@@ -1,0 +1,392 @@
+"""Run episodes in a process beside the one that leads the run; see `pool` for the other end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
+from contextvars import Context, ContextVar, copy_context
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import msgspec
+
+from orchestrion._engine.budget import inside
+from orchestrion._engine.callpath import CallPath, named
+from orchestrion._engine.episode import Engine
+from orchestrion._engine.opening import Opened, load_states, open_team, save_states
+from orchestrion._engine.peers import Peer, RaisedError, unpack
+from orchestrion._engine.recording import JournalWriter, Recorded
+from orchestrion._errors import CallError, RunError
+from orchestrion._events import LOGGER
+from orchestrion._executors import Link, LinkLost
+from orchestrion._guards import describe
+from orchestrion._interfaces import Answer, Request, Stateful
+from orchestrion._interrupts import from_outside
+from orchestrion._keys import Key
+from orchestrion._records import Episode, Problem, Saved, Usage, replace
+from orchestrion._session import fewer_collections
+from orchestrion.config import Config
+
+__all__ = ["Fields", "Outcome", "TeamSpec", "Worker", "digest_of", "fields_of"]
+
+NOWHERE = Problem("")
+"""Stands for an episode's problem on its way back: the leading process has it."""
+
+
+class TeamSpec(NamedTuple):
+    """What a worker opens to run episodes of a team."""
+
+    config: Config
+    policy: str  # path
+    agents: tuple[str, ...] | None
+    directory: Path | None
+    caps: tuple[bool, bool]  # whether calls and tokens that turns state count against a cap
+
+
+class Outcome(NamedTuple):
+    """What a worker returns for an episode."""
+
+    episode: Episode
+    failures: list[tuple[str, str]]  # who failed, and how
+    stated: list[Usage]  # that turns reported, and that no cap and no price counts
+
+
+class _Item(NamedTuple):
+    """The episode that the code of this task belongs to."""
+
+    number: int
+    failures: list[tuple[str, str]]
+    stated: list[Usage]
+
+
+_ITEM: ContextVar[_Item] = ContextVar("orchestrion_item")
+
+
+Fields = dict[str, dict[str, Any]]
+
+
+def fields_of(opened: Opened, paths: Iterable[str]) -> Fields:
+    """Return the public attributes of these runtimes that are plain values, by path.
+
+    What a trainer sets there and `save` leaves out would be missing in a worker.
+    """
+    return {
+        path: {
+            name: value
+            for name, value in getattr(opened.runtimes[path], "__dict__", {}).items()
+            if type(value) in (bool, int, float, str) and not name.startswith("_")
+        }
+        for path in paths
+    }
+
+
+def digest_of(saved: Saved) -> bytes:
+    """Return a digest of a learned state; equal states have equal digests."""
+    from hashlib import blake2b
+
+    from orchestrion._store.serial import dumps
+
+    total = blake2b(dumps(saved.data).encode(), digest_size=16)
+    for name, array in saved.arrays.items():
+        total.update(f"{name} {array.dtype} {array.shape} ".encode())
+        total.update(array.data)
+    return total.digest()
+
+
+class Worker:
+    """Answers what the leading process asks, until that is gone.
+
+    Args:
+        link: to it.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.peer = Peer(link, self._do)
+        self._stack = AsyncExitStack()
+        self._teams: dict[int, _OpenTeam] = {}
+        self._policies: dict[bytes, Any] = {}
+        self._calls = DistantPath(self.peer)
+
+    async def serve(self) -> None:
+        """Answer until the leading process closes the link, or is gone."""
+        with fewer_collections():
+            try:
+                await self.peer.serve()
+            except LinkLost:
+                pass
+            finally:
+                for team in self._teams.values():
+                    await team.close()
+                await self._link.close()
+
+    def _do(self, name: str, *arguments: Any) -> tuple[Coroutine[Any, Any, Any], Context | None]:
+        if name == "attempt":
+            return self._calls.attempt(*arguments)
+        if name == "run":
+            return self._run(*arguments), None
+        methods: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
+            "open": self._open,
+            "load": self._load,
+            "changed": self._changed,
+            "policy": self._policy,
+            "close": self._close,
+        }
+        return methods[name](*arguments), None
+
+    # ------------------------------------------------------------------ teams
+
+    async def _open(self, number: int, data: bytes, log_level: int) -> None:
+        """Open a team, from its pickled spec, under a number."""
+        spec: TeamSpec = unpack(data)
+        _forward_logs(self.peer, log_level)
+        stack = AsyncExitStack()
+        base = next(iter(self._teams.values())).opened if self._teams else None
+        try:
+            opened = await open_team(
+                spec.config, stack, spec.policy, spec.agents, spec.directory, _stateless(base)
+            )
+        except BaseException:
+            await stack.aclose()
+            raise
+        engine = opened.engine(self._calls, spec.policy, spec.agents, cls=_WorkerEngine)
+        stack.callback(engine.close)
+        self._calls.caps = spec.caps
+        self._teams[number] = _OpenTeam(opened, engine, stack)
+
+    async def _load(self, number: int, states: Mapping[str, Saved], fields: Fields) -> list[str]:
+        """Give a team learned states; none of its episodes runs now.
+
+        Returns the attributes that are not as in the leading process then.
+        """
+        team = self._teams[number]
+        load_states(team.opened, states)
+        here = fields_of(team.opened, fields)
+        team.loaded = {path: digest_of(saved) for path, saved in save_states(team.opened).items()}
+        return [
+            f"{path}: {name} is {value!r:.50}, and {here[path].get(name)!r:.50} after load(save())"
+            for path, values in fields.items()
+            for name, value in values.items()
+            if here[path].get(name) != value
+        ]
+
+    async def _close(self, number: int) -> None:
+        """Close a team; none of its episodes runs now."""
+        await self._teams.pop(number).close()
+
+    async def _changed(self, number: int) -> dict[str, Saved]:
+        """Return the states that changed since they were loaded, by path."""
+        team = self._teams[number]
+        states = save_states(team.opened)
+        changed = {
+            path: saved
+            for path, saved in states.items()
+            if team.loaded.get(path) != digest_of(saved)
+        }
+        team.loaded |= {path: digest_of(saved) for path, saved in changed.items()}
+        return changed
+
+    async def _policy(self, digest: bytes, data: bytes) -> None:
+        """Keep a policy that jobs bring along."""
+        self._policies[digest] = unpack(data)
+
+    # ------------------------------------------------------------------ episodes
+
+    def _run(
+        self,
+        item: int,
+        number: int,
+        policy: bytes | None,
+        name: str,
+        problem: Problem,
+        key: bytes,
+        training: bool,
+        stage: str,
+    ) -> Coroutine[Any, Any, Outcome]:
+        """Return the work of an episode.
+
+        It counts as active from now on, before the first of those that came with it starts, so that
+        their decisions are taken in one batch.
+        """
+        engine = self._teams[number].engine
+        engine.stage = stage
+        engine.active += 1
+
+        async def run() -> Outcome:
+            engine.active -= 1
+            report = _Item(item, [], [])
+            _ITEM.set(report)
+            way = None if policy is None else self._policies[policy]
+            try:
+                episode = await engine.run(name, problem, Key(key), way, training)
+            except asyncio.CancelledError as error:
+                if from_outside(error):
+                    raise
+                raise engine.cancelled_within(name) from None
+            return Outcome(replace(episode, problem=NOWHERE), report.failures, report.stated)
+
+        return run()
+
+
+class _OpenTeam:
+    """A team that is open in this worker."""
+
+    def __init__(self, opened: Opened, engine: Engine, stack: AsyncExitStack) -> None:
+        self.opened, self.engine, self.stack = opened, engine, stack
+        self.loaded: dict[str, bytes] = {}
+        """Digests of the states that were loaded, by path."""
+
+    async def close(self) -> None:
+        """Close its components."""
+        with suppress(Exception):
+            await self.stack.aclose()
+
+
+class _WorkerEngine(Engine):
+    """Notes failures with the episode they happened in."""
+
+    def count_failure(self, who: str, message: str) -> None:
+        """See `Host.count_failure`."""
+        _ITEM.get().failures.append((who, message))
+
+
+def _stateless(base: Opened | None) -> Any:
+    """Return what another team may share with an open one: what has no state of its own."""
+    if base is None:
+        return None
+    paths = [path for path, runtime in base.runtimes.items() if not isinstance(runtime, Stateful)]
+    return SimpleNamespace(
+        config=SimpleNamespace(components={path: base.config.components[path] for path in paths}),
+        runtimes={path: base.runtimes[path] for path in paths},
+    )
+
+
+# ---------------------------------------------------------------------------------- calls
+
+
+class DistantPath(CallPath):
+    """The call path of a worker: that of the leading process, which asks back for each attempt.
+
+    Journal, budget, limits, caches and retries are there.
+    """
+
+    def __init__(self, peer: Peer) -> None:
+        super().__init__()
+        self._peer = peer
+        self.journal = _DistantJournal(peer)
+        self._number = 0
+        self._open: dict[int, tuple[Callable[[], Awaitable[Answer]], Context]] = {}
+        self._raised: dict[int, BaseException] = {}
+        self.caps = (False, False)
+
+    async def run(
+        self,
+        scope: str,
+        request: Request,
+        do: Callable[[], Awaitable[Answer]],
+        reserve: Usage,
+        who: str = "",
+        stage: str = "",
+        made: list[str] | None = None,
+    ) -> Answer:
+        """See `CallPath.run`."""
+        if made is not None:
+            made.append(named(scope, request)[1])
+        self._number = number = self._number + 1
+        self._open[number] = do, copy_context()
+        item = _ITEM.get().number
+        try:
+            answer: Answer = await self._peer.ask(
+                "call", item, number, scope, request, reserve, who, stage, inside.get()
+            )
+            return answer
+        except RaisedError as error:
+            mine = self._raised.pop(number, None)
+            if mine is None:  # an equal call of another worker
+                raise RunError(str(error)) from None
+            raise mine from None
+        finally:
+            del self._open[number]
+            self._raised.pop(number, None)
+
+    def attempt(self, number: int) -> tuple[Coroutine[Any, Any, Answer], Context | None]:
+        """Return the work of one attempt at a call, and its context."""
+        do, context = self._open.get(number, (None, None))
+        return self._attempt(number, do), context and context.copy()
+
+    async def _attempt(self, number: int, do: Callable[[], Awaitable[Answer]] | None) -> Answer:
+        if do is None:
+            raise RunError("the call was cancelled")
+        inside.set(True)
+        try:
+            return await do()
+        except CallError:
+            raise
+        except BaseException as error:
+            if from_outside(error):
+                raise
+            self._raised[number] = error
+            raise RaisedError(describe(error)) from None
+
+    async def state(self, usage: Usage, who: str, stage: str) -> None:
+        """See `CallPath.state`."""
+        item = _ITEM.get()
+        calls, tokens = self.caps
+        if usage.usd > 0 or (calls and usage.calls) or (tokens and usage.tokens):
+            await self._peer.ask("state", item.number, usage, who, stage)
+        else:
+            item.stated.append(usage)
+
+
+class _DistantJournal(JournalWriter):
+    """The journal of the leading process, for what workers record themselves: orders, lateness."""
+
+    def __init__(self, peer: Peer) -> None:
+        super().__init__(None)
+        self._peer = peer
+
+    async def find(self, key: str) -> Recorded | None:
+        """See `JournalWriter.find`."""
+        found: Recorded | None = await self._peer.ask("find", _ITEM.get().number, key)
+        return found
+
+    async def add(self, row: Recorded) -> None:
+        """See `JournalWriter.add`."""
+        await self._peer.ask("add", _ITEM.get().number, row)
+
+
+# ---------------------------------------------------------------------------------- logs
+
+
+class _Forwarding(logging.Handler):
+    """Sends what is logged in this process to the leading one."""
+
+    def __init__(self, peer: Peer) -> None:
+        super().__init__()
+        self.peer = peer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        item = _ITEM.get(None)
+        fields = getattr(record, "fields", None)
+        try:
+            text = record.getMessage()
+            plain = msgspec.to_builtins(fields, enc_hook=str)
+        except Exception:
+            self.handleError(record)
+            return
+        self.peer.tell(item and item.number, record.name, record.levelno, text, plain)
+
+
+def _forward_logs(peer: Peer, level: int) -> None:
+    root = logging.getLogger()
+    if any(isinstance(handler, _Forwarding) for handler in root.handlers):
+        return
+    handler = _Forwarding(peer)
+    handler.setLevel(logging.WARNING)
+    root.addHandler(handler)
+    LOGGER.setLevel(level)
+    events = _Forwarding(peer)
+    LOGGER.addHandler(events)

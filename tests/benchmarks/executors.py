@@ -1,0 +1,122 @@
+"""What two worker processes save on work that computes, and what an episode costs on its way.
+
+    python dev.py python -m tests.benchmarks.executors              # item, repair, evolution
+    python dev.py python -m tests.benchmarks.executors item ray     # only these, on this executor
+
+It prints, for a run in one process and with two workers: wall-clock seconds, processor seconds of
+the leading process and of its workers, and whether metrics, episodes and checkpoint are the same.
+Wall-clock times mean something on a machine that does nothing else; processor seconds do on any.
+`item` is what an episode of one turn that does nothing costs beside the same in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from orchestrion import Job, Key
+from orchestrion._engine.calls import CallPath
+from orchestrion._engine.pool import open_pool
+from orchestrion._learned import OWN_TEAM, LearnedComponents
+from orchestrion._session import EngineSession
+from orchestrion.config import from_data, load
+from orchestrion.runs import train
+from tests.benchmarks.support import EXAMPLES
+from tests.end_to_end.support import result
+
+ITEMS = 2000
+STAGE = "orchestrion.testing._stage"
+RUNS: dict[str, tuple[str, ...]] = {
+    "repair": (
+        "task.max_problems=16",
+        "task.train_problems=64",
+        "trainer.episodes=64",
+        "evaluation.baselines={}",
+    ),
+    "evolution": ("evaluation.baselines={}",),
+}
+
+
+def processor() -> tuple[float, float]:
+    """Return the processor seconds of this process, and of those it started that have ended."""
+    own, others = (resource.getrusage(who) for who in (0, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime, others.ru_utime + others.ru_stime
+
+
+def run(name: str, executor: dict[str, Any]) -> None:
+    """Train an example in this process, and with the executor."""
+    results, walls = [], []
+    for use in (None, executor):
+        with tempfile.TemporaryDirectory() as folder:
+            before, began = processor(), time.perf_counter()
+            config = load(EXAMPLES / f"{name}.yaml", RUNS[name])
+            data = config.resolved()
+            data["run"] = {**data["run"], "executor": use, "retention": "none"}
+            train(from_data(data), Path(folder, "run"))
+            walls.append(time.perf_counter() - began)
+            own, others = (b - a for a, b in zip(before, processor(), strict=True))
+            found = result(Path(folder, "run"))
+            results.append(found)
+        where = "one process" if use is None else f"{use['workers']} workers ({use['use']})"
+        print(f"{name}, {where}: {walls[-1]:.1f} s; processor: {own:.1f} s here, {others:.1f} s")
+    same = "the same" if results[0] == results[1] else "DIFFERENT"
+    print(f"{name}: wall {walls[0] / walls[1]:.2f} times as fast; results: {same}", flush=True)
+
+
+async def items(executor: dict[str, Any]) -> None:
+    """Print what an episode costs on its way to a worker and back."""
+    config = from_data(
+        {
+            "seed": 1,
+            "task": {"use": f"{STAGE}:KitTask"},
+            "agents": {"a": {"use": f"{STAGE}:KitAgent"}},
+            "policy": {"use": f"{STAGE}:KitPolicy"},
+            "reward": {"use": f"{STAGE}:KitReward"},
+            "run": {"executor": executor},
+        }
+    )
+    walls, busy = [], []
+    for used in (None, config):
+        async with AsyncExitStack() as stack:
+            components = LearnedComponents(config, stack)
+            await components.restore(None)
+            calls = CallPath()
+            pool = await stack.enter_async_context(open_pool(used, calls, None))
+            engine = components.opened.engine(calls)
+            stack.callback(engine.close)
+            if pool is not None:
+                pool.take(engine, components.opened, OWN_TEAM)
+            session = EngineSession(engine, "item", Key(1), Key(2))
+            problem = session.problems()[0]
+            await session.rollout([Job(problem, Key(n)) for n in range(64)])  # workers start
+            began, before = time.perf_counter(), time.process_time()
+            await session.rollout([Job(problem, Key(n)) for n in range(ITEMS)])
+            walls.append((time.perf_counter() - began) / ITEMS * 1e3)
+            busy.append((time.process_time() - before) / ITEMS * 1e3)
+    print(
+        f"item, {executor['use']}: {walls[1]:.3f} ms wall, {busy[1]:.3f} ms of the processor here; "
+        f"in one process {walls[0]:.3f} ms",
+        flush=True,
+    )
+
+
+def main(*words: str) -> None:
+    """Run what is named; by default everything."""
+    use = "ray" if "ray" in words else "processes"
+    executor = {"use": use, "workers": 2}
+    names = [word for word in words if word != "ray"] or ["item", *RUNS]
+    for name in names:
+        if name == "item":
+            asyncio.run(items(executor))
+        else:
+            run(name, executor)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,33 @@
+"""The conformance kit finds executors that do not keep their contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrion import RunError
+from orchestrion._plugins import Plugins
+from orchestrion.testing import _executor_contracts as contracts
+from orchestrion.testing._stage import Subject
+
+
+def subject(name: str) -> Subject:
+    plugins = Plugins()
+    return Subject(plugins, plugins.find("executor", f"tests.plugins.executors.planted:{name}"))
+
+
+def test_workers_in_the_same_process_give_the_same_and_cannot_be_lost() -> None:
+    assert contracts.executor_gives_the_same(subject("InThisProcess")) > 0
+    with pytest.raises(AssertionError, match="after the loss of a worker, episodes differ"):
+        contracts.executor_replaces(subject("InThisProcess"))
+    with pytest.raises(AssertionError, match="came to an end"):
+        contracts.executor_names_the_culprit(subject("InThisProcess"))
+
+
+def test_a_link_that_changes_messages_is_found() -> None:
+    with pytest.raises(AssertionError, match="whole, once and in order"):
+        contracts.executor_gives_the_same(subject("Tampering"))
+
+
+def test_an_executor_that_starts_nothing_is_an_error() -> None:
+    with pytest.raises(RunError, match=r"3 workers in a row ended before they were ready"):
+        contracts.executor_gives_the_same(subject("Unable"))

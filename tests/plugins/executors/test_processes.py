@@ -1,0 +1,177 @@
+"""Episodes in other processes: the same bytes as in this one, whatever becomes of a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrion import RunError, UsageError, evaluate, resume, train
+from orchestrion.runs import RunReader
+from tests.end_to_end.support import result, start, wait_for_iterations
+from tests.service import ModelService, Seen, reply
+from tests.workspace import ROOT
+
+PARTS = "tests.plugins.executors.parts"
+TWO = "run.executor={use: processes, workers: 2}"
+
+
+def config(*agents: str, **more: Any) -> dict[str, Any]:
+    """A small run with these agents beside a talker."""
+    own = {name: {"use": f"{PARTS}:{name.capitalize()}"} for name in ("talker", *agents)}
+    for name in agents:
+        own[name] |= more.pop(name)
+    return {
+        "seed": 3,
+        "task": {"use": f"{PARTS}:Numbers"},
+        "agents": own,
+        "policy": {"use": f"{PARTS}:Prefer"},
+        "reward": {"use": "exact-outcome"},
+        "trainer": {"use": f"{PARTS}:Strengthen", **more.pop("trainer", {})},
+        "evaluation": {"baselines": {"untrained": "untrained", "random": "random"}},
+        **more,
+    }
+
+
+def everything(directory: Path) -> dict[str, Any]:
+    """Metrics, checkpoint, evaluations, and each episode to the last bit."""
+    with RunReader(directory) as run:
+        episodes = [(kept.source, kept.iteration, kept.episode) for kept in run.episodes()]
+    return {**result(directory), "episodes": episodes}
+
+
+def calls_of(directory: Path) -> list[tuple[Any, ...]]:
+    """What the run has on record: what each call was answered, and what it spent."""
+    query = "SELECT kind, usd, calls, answer FROM calls WHERE kind != 'stated' ORDER BY key"
+    with sqlite3.connect(f"file:{directory / 'run.db'}?mode=ro", uri=True) as connection:
+        return list(connection.execute(query))
+
+
+def test_the_same_bytes_as_in_one_process(tmp_path: Path) -> None:
+    for name, overrides in (("one", []), ("two", [TWO])):
+        train(config(), tmp_path / name, overrides=overrides)
+    one, two = everything(tmp_path / "one"), everything(tmp_path / "two")
+    assert len(one["episodes"]) == 3 * 12 + 36
+    assert one == two
+    lines = [(tmp_path / name / "run.log").read_text() for name in ("one", "two")]
+    failures, odd = ([text.count(word) for text in lines] for word in ("cannot do", "odd: p"))
+    assert failures[0] == failures[1] > 0, "failed turns are counted and logged as they are here"
+    assert odd[0] == odd[1] > 0, "what components log in a worker stands in the run's log"
+    here = evaluate(tmp_path / "two", overrides=["run.executor=null"])
+    assert here.as_json() == evaluate(tmp_path / "one", overrides=[TWO]).as_json()
+
+
+class Service:
+    """Answers what it is asked; kills who asks the n-th question in place of an answer."""
+
+    def __init__(self, kill: int = 0) -> None:
+        self.kill, self.asked = kill, list[str]()
+        self.pids = set[int]()
+
+    async def __call__(self, seen: Seen, writer: asyncio.StreamWriter) -> None:
+        """One request, as a `Reply`."""
+        draw = seen.data["draw"]
+        self.asked.append(draw)
+        self.pids.add(seen.data["pid"])
+        if len(self.asked) == self.kill:
+            os.kill(seen.data["pid"], signal.SIGKILL)
+            return
+        await reply(200, {"text": draw[: 1 + int(draw[0], 16) % 3]})(seen, writer)
+
+
+def test_a_killed_worker_costs_what_was_under_way_and_nothing_else(tmp_path: Path) -> None:
+    services = {"one": Service(), "two": Service(kill=15)}
+    for name, service in services.items():
+        with ModelService(service) as serving:
+            data = config("asker", asker={"url": serving.url}, run={"concurrency": 4})
+            budget = {"usd": 1, "calls": 1000}
+            overrides = [TWO] if name == "two" else []
+            train({**data, "budget": budget}, tmp_path / name, overrides=overrides)
+    one, two = (everything(tmp_path / name) for name in services)
+    # The addresses of the services differ, and stand in the digest that a checkpoint has.
+    one["checkpoint"] = two["checkpoint"]
+    assert one == two
+    assert len(services["two"].pids) >= 3, "two workers, and one in the place of the killed one"
+    first, second = (calls_of(tmp_path / name) for name in services)
+    kinds = [row[0] for row in second]
+    assert [row for row in second if row[0] == "answer"] == first
+    lost = kinds.count("cut")
+    assert 1 <= lost <= 4, "what the killed worker had asked counts as spent, at its worst"
+    assert sum(row[1] for row in second if row[0] == "cut") == pytest.approx(lost * 0.002)
+    asked = services["two"].asked
+    assert len(asked) - len(set(asked)) <= lost, "what was on record is not asked again"
+    with RunReader(tmp_path / "two") as run:
+        assert run.spend().calls == len(first) + lost
+
+
+def test_a_worker_that_dies_once_changes_nothing(tmp_path: Path) -> None:
+    for name, alive in (("one", __file__), ("two", str(tmp_path / "alive"))):
+        data = config("deadly", deadly={"problem": "p5", "alive": alive}, run={"concurrency": 6})
+        train(data, tmp_path / name, overrides=[TWO] if name == "two" else [])
+    assert (tmp_path / "alive").exists()
+    one, two = (everything(tmp_path / name) for name in ("one", "two"))
+    assert one["episodes"] == two["episodes"]
+    assert one["iterations"] == two["iterations"]
+
+
+def test_an_episode_that_kills_every_worker_is_named(tmp_path: Path) -> None:
+    data = config("deadly", deadly={"problem": "p5"}, run={"concurrency": 6})
+    text = r"run\.executor \(processes of .*\): episode 0/\d+/?.*\(problem p5\) lost 3 workers"
+    with pytest.raises(RunError, match=text):
+        train(data, tmp_path / "run", overrides=[TWO])
+
+
+def test_what_a_trainer_sets_and_save_leaves_out_is_refused(tmp_path: Path) -> None:
+    data = config(trainer={"forgets": True})
+    with pytest.raises(RunError, match=r"policy: drift is 0\.5, and 0\.0 after load\(save\(\)\)"):
+        train(data, tmp_path / "run", overrides=[TWO])
+
+
+def children(parent: int) -> list[Path]:
+    """What /proc says of each process that another one started, as long as it lives."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(stat)
+    return found
+
+
+def alive(stat: Path) -> bool:
+    """Whether that process has not ended."""
+    with suppress(OSError):
+        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_the_leading_process_may_be_killed_and_the_executor_changed(tmp_path: Path) -> None:
+    train(config(trainer={"iterations": 12}), tmp_path / "whole")
+    (tmp_path / "run.yaml").write_text(json.dumps(config(trainer={"iterations": 12})))
+    words = ("train", "run.yaml", "-o", TWO, "-o", "run.name=cut")
+    process = start(tmp_path, *words, PYTHONPATH=str(ROOT))
+    directory = tmp_path / "runs" / "cut"
+    wait_for_iterations(directory, 3, process)
+    workers = children(process.pid)
+    assert len(workers) == 2
+    process.kill()
+    process.wait()
+    while any(map(alive, workers)):
+        time.sleep(0.02)  # between two looks; a worker ends when the leading process has
+    resume(directory, overrides=["run.executor=null"])
+    assert result(directory) == result(tmp_path / "whole")
+
+
+def test_ray_that_is_not_installed_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrion_executors.ray.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'orchestrion-executors\[ray\]'"):
+        train(config(), tmp_path / "run", overrides=["run.executor={use: ray}"])
