@@ -340,6 +340,7 @@ def _main() -> None:
     plain = list(sys.path)
     _import_all()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 100)  # see tests/conftest.py
     if order := _serve(sys.argv[1]):
         try:
             order.carry_out(plain)
