@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sysconfig
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from orchestrion import _discovery
 from tests import warm
 
 # As many tests run at once as there are processors: libraries that start threads of their own for
@@ -36,6 +39,22 @@ LONG = (
     *("plugins/evolution", "plugins/improve", "plugins/marl", "plugins/sandbox"),
 )
 """Whose files take long; none of them must be what one processor is left with at the end."""
+
+
+HOME = sysconfig.get_path("purelib")
+_read = _discovery._read
+_read_once = cache(_read)
+
+
+def read_once_at_home(folder: str, group: str) -> list[_discovery.Plugin]:
+    """Return the entry points of a distribution; those of this environment stay as they are.
+
+    Every config that is loaded asks for all, and there are hundreds.
+    """
+    return (_read_once if folder.startswith(HOME) else _read)(folder, group)
+
+
+mock.patch.object(_discovery, "_read", read_once_at_home).start()
 
 
 def pytest_xdist_auto_num_workers() -> int:
