@@ -181,11 +181,17 @@ def git(*arguments: str) -> list[str]:
 
 
 def changed_tests(members: Sequence[Member], files: Sequence[str]) -> list[str]:
-    """Where the tests of changed members stand, of members that need them, and changed tests."""
+    """Where the tests of changed members stand, of members that need them, and changed tests.
+
+    Every member needs core; in its place they are held to the contracts of core.
+    """
     hit = {m.name for m in members if any(file.startswith(f"{m.path}/") for file in files)}
+    core = {m.name for m in members if m.path == "core"}
     for _ in members:  # what needs those that need them, as far as it goes
-        hit |= {m.name for m in members if m.needs & set(map(normalised, hit))}
+        hit |= {m.name for m in members if m.needs & set(map(normalised, hit - core))}
     paths = {f"tests/{m.path}" for m in members if m.name in hit}
+    if hit & core:
+        paths.add("tests/test_conformance.py")
     for file in files:
         own = [f"tests/{m.path}" for m in members if file.startswith(f"tests/{m.path}/")]
         if file.startswith("tests/") and not own and Path(file).name.startswith("test_"):

@@ -5,11 +5,15 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sysconfig
+from functools import cache
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from orchestrion import _discovery
 from tests import warm
 
 # As many tests run at once as there are processors: libraries that start threads of their own for
@@ -37,6 +41,22 @@ LONG = (
 """Whose files take long; none of them must be what one processor is left with at the end."""
 
 
+HOME = sysconfig.get_path("purelib")
+_read = _discovery._read
+_read_once = cache(_read)
+
+
+def read_once_at_home(folder: str, group: str) -> list[_discovery.Plugin]:
+    """Return the entry points of a distribution; those of this environment stay as they are.
+
+    Every config that is loaded asks for all, and there are hundreds.
+    """
+    return (_read_once if folder.startswith(HOME) else _read)(folder, group)
+
+
+mock.patch.object(_discovery, "_read", read_once_at_home).start()
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """Return one more than there are processors: many tests wait for processes of theirs."""
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else 2
@@ -44,6 +64,9 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin to import what commands need, once for all workers, while they collect the tests."""
+    # The modules of all tests are a million objects that stay. At least what a run sets itself: to
+    # a run that finds less, it is a reason to count all that is frozen, again in each iteration.
+    gc.set_threshold(50_000, 20, 100)
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if whole and getattr(config.option, "tx", None):  # this process hands out tests to workers
         os.environ[warm.SHARED] = warm.start()
@@ -66,16 +89,16 @@ def own_order(worker: str, workers: int) -> list[str]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes long; the rest in the order of paths, which all workers share."""
-    paths = [TESTS / name for name in LONG]
+    long = tuple(f"{TESTS / name}" for name in LONG)
 
-    def place(item: pytest.Item) -> tuple[bool, Path]:
-        return not any(item.path.is_relative_to(path) for path in paths), item.path
+    @cache
+    def place(path: Path) -> tuple[bool, Path]:
+        return not str(path).startswith(long), path
 
-    items.sort(key=place)
+    items.sort(key=lambda item: place(item.path))
 
 
 def pytest_collection_finish() -> None:
     """Take what collecting made, a million objects, out of garbage collection: it stays anyway."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)

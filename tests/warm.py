@@ -338,6 +338,7 @@ def _tell_of_the_dead(running: dict[int, socket.socket]) -> None:
 
 def _main() -> None:
     plain = list(sys.path)
+    gc.set_threshold(50_000, 20, 100)  # see tests/conftest.py
     _import_all()
     gc.freeze()
     if order := _serve(sys.argv[1]):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrion import Component, Kind, PluginError, RunError, hookimpl
+from orchestrion._discovery import COMMANDS, GROUP, installed
 from orchestrion._plugins import Plugins
 from tests.core.plugin_support import Site
 
@@ -441,3 +442,17 @@ def test_a_registered_plugin_object_must_be_right_and_its_name_free() -> None:
     with pytest.raises(PluginError, match="no hook 'orchestrion_agnts'"):
         plugins.register(SimpleNamespace(orchestrion_agnts=len), "two")
     assert [p.name for p in plugins.installed] == ["one"]
+
+
+def test_entry_points_of_other_groups_are_no_plugins(tmp_path: Path) -> None:
+    info = tmp_path / "orchestrion_two-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: orchestrion-two\nVersion: 1.0\n")
+    points = {"console_scripts": "a = two:main", GROUP: "b = two.plugin", COMMANDS: "c = two:show"}
+    text = "".join(f"[{group}]\n{line}\n\n" for group, line in points.items())
+    (info / "entry_points.txt").write_text(text)
+    found = {group: installed(group, [str(tmp_path)]) for group in (GROUP, COMMANDS)}
+    assert {group: [one.value for one in its] for group, its in found.items()} == {
+        GROUP: ["two.plugin"],
+        COMMANDS: ["two:show"],
+    }

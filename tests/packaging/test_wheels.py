@@ -76,7 +76,9 @@ def test_a_plugin_wheel_appears_is_used_and_disappears(
 
 
 IMPORTER = """
-import importlib, json, os, pkgutil, sys, traceback
+import gc, importlib, json, os, pkgutil, sys, traceback
+
+gc.disable()  # nothing that is imported goes away
 
 def import_all(package):
     \"\"\"Import every module of a package; return how many.\"\"\"

@@ -13,12 +13,13 @@ from orchestrion_basics.by_category import BestByCategory
 from orchestrion_basics.follow import Follow
 from orchestrion_basics.halving import Halving
 from orchestrion_basics.nearest import NearestTrainer
-from orchestrion_basics.order import LearnedOrder, Order
+from orchestrion_basics.order import LearnedOrder, Order, OrderTable
 from orchestrion_basics.policies import Hinted, Random, RoundRobin, Sequence
 from orchestrion_basics.search import BestSequence
 from orchestrion_basics.team import NestedTeam
 
 from orchestrion import (
+    Activation,
     Agent,
     Calls,
     Episode,
@@ -292,3 +293,11 @@ def test_baselines_learn_the_same_from_the_same_seed() -> None:
 )
 def test_a_trainer_says_which_policy_it_is_for(trainer: Any, policy: str) -> None:
     refuses(trainer, Random(), policy)
+
+
+def test_a_loaded_table_is_the_one_that_was_saved() -> None:
+    tools = [Activation("a")]
+    taught = OrderTable(tools, None, {"a": [0.5]}, {"a": [2.0]}, patience=3)
+    fresh = OrderTable(tools, None)
+    fresh.load(taught.save())
+    assert fresh == taught

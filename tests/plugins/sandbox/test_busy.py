@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -78,46 +78,52 @@ def _members(kind: str, items: Iterator[str]) -> str:
 
 
 # The text of a reply's value, and what was wanted of the same kind and size.
-REPLIES: dict[str, tuple[str, Any]] = {
-    "keys of one hash": (_pairs(str(k * PRIME) for k in range(MANY)), dict.fromkeys(range(MANY))),
-    "members of one hash": (
+REPLIES: dict[str, Callable[[], tuple[str, Any]]] = {
+    "keys of one hash": lambda: (
+        _pairs(str(k * PRIME) for k in range(MANY)),
+        dict.fromkeys(range(MANY)),
+    ),
+    "members of one hash": lambda: (
         _members("set", (str(k * PRIME) for k in range(MANY))),
         set(range(MANY)),
     ),
-    "members of one hash, frozen": (
+    "members of one hash, frozen": lambda: (
         _members("frozenset", (str(k * PRIME) for k in range(MANY))),
         frozenset(range(MANY)),
     ),
-    "floats of one hash": (
+    "floats of one hash": lambda: (
         _pairs(f"{k * PRIME * 1024.0}" for k in range(MANY)),
         dict.fromkeys(range(MANY)),
     ),
-    "keys that share their low bits": (
+    "keys that share their low bits": lambda: (
         _pairs(str(k << 40) for k in range(MANY)),
         dict.fromkeys(range(MANY)),
     ),
-    "tuples as keys": (
+    "tuples as keys": lambda: (
         _pairs(_members("tuple", iter((str(k * PRIME), "0"))) for k in range(12_000)),
         dict.fromkeys((k, 0) for k in range(12_000)),
     ),
-    "many values": ("[" + ",".join("1" for _ in range(500_000)) + "]", [1] * 500_000),
-    "many empty objects": ("[" + ",".join("{}" for _ in range(300_000)) + "]", []),
-    "many lists": ("[" + ",".join("[]" for _ in range(300_000)) + "]", [[]] * 300_000),
-    "a deep list": ("[" * 500_000 + "]" * 500_000, []),
-    "a deep object": ('{"$": "list", "v": ' * 20_000 + "0" + "}" * 20_000, []),
-    "a long number": ("9" * 1_000_000, 9),
-    "a long number, tagged": ('{"$": "int", "v": "0x' + "f" * 1_000_000 + '"}', 1 << 4_000_000),
-    "many long numbers": ("[" + ",".join("9" * 4000 for _ in range(250)) + "]", []),
-    "a long float": ("0." + "1" * 1_000_000, 0.1),
-    "many floats": ("[" + ",".join("1.5e300" for _ in range(99_000)) + "]", [1.5] * 99_000),
-    "one object of many keys": (
+    "many values": lambda: ("[" + ",".join("1" for _ in range(500_000)) + "]", [1] * 500_000),
+    "many empty objects": lambda: ("[" + ",".join("{}" for _ in range(300_000)) + "]", []),
+    "many lists": lambda: ("[" + ",".join("[]" for _ in range(300_000)) + "]", [[]] * 300_000),
+    "a deep list": lambda: ("[" * 500_000 + "]" * 500_000, []),
+    "a deep object": lambda: ('{"$": "list", "v": ' * 20_000 + "0" + "}" * 20_000, []),
+    "a long number": lambda: ("9" * 1_000_000, 9),
+    "a long number, tagged": lambda: (
+        '{"$": "int", "v": "0x' + "f" * 1_000_000 + '"}',
+        1 << 4_000_000,
+    ),
+    "many long numbers": lambda: ("[" + ",".join("9" * 4000 for _ in range(250)) + "]", []),
+    "a long float": lambda: ("0." + "1" * 1_000_000, 0.1),
+    "many floats": lambda: ("[" + ",".join("1.5e300" for _ in range(99_000)) + "]", [1.5] * 99_000),
+    "one object of many keys": lambda: (
         "{" + ",".join(f'"{k}": 0' for k in range(70_000)) + "}",
         {},
     ),
-    "escapes": ('"' + "\\n" * 500_000 + '"', "\n" * 500_000),
-    "quotes": ("[" + ",".join('""' for _ in range(300_000)) + "]", [""] * 300_000),
-    "halves of characters": ('{"$": "str", "v": "' + "eda080" * 150_000 + '"}', ""),
-    "bytes": ('{"$": "bytes", "v": "' + "00" * 500_000 + '"}', b"\0" * 500_000),
+    "escapes": lambda: ('"' + "\\n" * 500_000 + '"', "\n" * 500_000),
+    "quotes": lambda: ("[" + ",".join('""' for _ in range(300_000)) + "]", [""] * 300_000),
+    "halves of characters": lambda: ('{"$": "str", "v": "' + "eda080" * 150_000 + '"}', ""),
+    "bytes": lambda: ('{"$": "bytes", "v": "' + "00" * 500_000 + '"}', b"\0" * 500_000),
 }
 
 ANSWERS = """
@@ -152,7 +158,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 def test_no_reply_holds_up_the_event_loop(
     runner: asyncio.Runner, box: WarmBox, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    value, wanted = REPLIES[name]
+    value, wanted = REPLIES[name]()
     assert len(value) < JUDGE_LIMITS.output_bytes
     short = f"__import__('zlib').decompress({_packed(value)!r}).decode()"
     source = ANSWERS.format(value=short)
