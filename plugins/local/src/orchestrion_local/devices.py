@@ -16,16 +16,24 @@ if TYPE_CHECKING:
 
     from orchestrion_local.offloading import Pool, Resident
 
-__all__ = ["Device", "Place", "Torch", "parse_size"]
+__all__ = ["Device", "Place", "Torch", "parse_size", "size_text"]
 
 _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
-Size = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)? ?[KMGT]?B$")]
+Size = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)? ?([KMGT]i?)?B$")]
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of a size like "40 GB"."""
-    number = text.rstrip("KMGTB ")
-    return int(float(number) * _UNITS[text[len(number) :].strip()])
+    """Return the bytes of a size like "40 GB", which is the same as "40 GiB"."""
+    number = text.rstrip("KMGTiB ")
+    return int(float(number) * _UNITS[text[len(number) :].strip().replace("i", "")])
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes for people."""
+    for unit, factor in (("GB", 2**30), ("MB", 2**20), ("KB", 2**10)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} B"
 
 
 class Device(Protocol):
@@ -39,6 +47,13 @@ class Device(Protocol):
 
         Raises:
             RunError: there is no room for it; names who has how much.
+        """
+        ...
+
+    def left(self, needed: int) -> int | None:
+        """Return the bytes for computing, beside `needed` bytes of a model that computes.
+
+        None if there is no limit.
         """
         ...
 
@@ -69,8 +84,6 @@ class Place:
 
     def place(self, model: str, needed: int) -> None:
         """See `Device.place`."""
-        from orchestrion_local.offloading import size_text
-
         total = sum(self.taken.values()) + needed
         # Of models that take turns, only those needed together must fit: `Pool.check`.
         if self.memory is not None and total > self.memory and self.offload is None:
@@ -83,6 +96,12 @@ class Place:
                 + (", or let models take turns with `offload`" if others else "")
             )
         self.taken[model] = self.taken.get(model, 0) + needed
+
+    def left(self, needed: int) -> int | None:
+        """See `Device.left`."""
+        if self.memory is None:
+            return None
+        return self.memory - (sum(self.taken.values()) if self.offload is None else needed)
 
     def resident(self, model: str, tensors: Callable[[], Iterable[torch.Tensor]]) -> Resident:
         """See `Device.resident`."""

@@ -206,7 +206,8 @@ class MarlSettings:
             older calls are left out.
         optimizer: optimizer of every model.
         optimizers: optimizers of single models, by name.
-        micro_batch: tokens, padding included, in one forward pass.
+        micro_batch: tokens, padding included, in one forward pass; by default as many as there is
+            memory for.
         validate_every: iterations between two evaluations on the validation split; null for none.
     """
 
@@ -231,7 +232,7 @@ class MarlSettings:
     max_staleness: Annotated[int, Meta(ge=0)] = 0
     optimizer: Optimizer = Factory(Optimizer)
     optimizers: Mapping[str, Optimizer] = Factory(dict)
-    micro_batch: Count = 16_384
+    micro_batch: Count | None = None
     validate_every: Count | None = None
 
     def __attrs_post_init__(self) -> None:

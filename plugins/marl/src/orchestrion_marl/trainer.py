@@ -35,13 +35,18 @@ The other estimators, with their sources, are in `advantages`. Deviations from t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
 import numpy as np
 import torch
 from attrs import Factory, define, evolve, frozen
-from orchestrion_local import WeightOptimizer, settings_by_model
+from orchestrion_local import (
+    WeightOptimizer,
+    check_memory,
+    micro_batches,
+    settings_by_model,
+)
 from orchestrion_local.interfaces import Generation, Trainable, generations_of
 
 from orchestrion import (
@@ -70,14 +75,14 @@ from orchestrion_marl.settings import AgentSettings, Kl, MarlSettings, Planned
 
 __all__ = ["Batch", "Call", "MarlTrainer", "UpdateStatistics", "update"]
 
+Sums = dict[str, dict[str, float]]
+
 RIDGE = 1.0
 """Added to the squared features of the value regression."""
 MEMORY = 0.9
 """Share of earlier iterations that the value regression keeps."""
 K3_BOUND = 10.0
 """Bound of |k3|, whose exponential overflows on a token of probability near 0."""
-SIMILAR_LENGTH, SMALL_BATCH = 0.7, 32
-"""Rows shorter than this share of the longest form another micro batch, unless it has few rows."""
 
 
 @frozen
@@ -142,17 +147,26 @@ class UpdateStatistics:
         norms: gradient norm of each step before clipping.
         skipped: steps without effect, since their gradient was not finite.
         sums: by agent and name, sums over tokens; "tokens" is their number.
+        micro_batch: tokens in a forward pass.
     """
 
     norms: list[float] = Factory(list)
     skipped: int = 0
-    sums: dict[str, dict[str, float]] = Factory(lambda: defaultdict(lambda: defaultdict(float)))
+    sums: Sums = Factory(lambda: defaultdict(lambda: defaultdict(float)))
+    micro_batch: int = 0
+
+    def add(self, sums: Sums) -> None:
+        """Add the sums of a micro-batch."""
+        for agent, values in sums.items():
+            for name, value in values.items():
+                self.sums[agent][name] += value
 
     def metrics(self, model: str) -> dict[str, float]:
         """Return `model/NAME` of the steps and `agent/NAME`, means over tokens."""
         metrics = {
             f"{model}/skipped": float(self.skipped),
             f"{model}/steps": float(len(self.norms)),
+            f"{model}/micro_batch": float(self.micro_batch),
         }
         if self.norms:
             metrics[f"{model}/norm_median"] = float(np.median(self.norms))
@@ -183,9 +197,12 @@ class MarlTrainer(Planned):
         )
         steps = settings.iterations * settings.updates * settings.epochs
         self.optimizers = {
-            name: WeightOptimizer(model, own.get(name, settings.optimizer), steps)
+            name: WeightOptimizer(
+                model, own.get(name, settings.optimizer), steps, settings.micro_batch
+            )
             for name, model in self.models.items()
         }
+        check_memory(self.optimizers.values())
         self.moving: dict[str, float] = {}
         """Running mean of each agent's rewards."""
         uses_values = any(advantage.estimator == "gae" for advantage in self.advantages)
@@ -331,7 +348,7 @@ class MarlTrainer(Planned):
         """
         rows: list[Floats] = [np.zeros(0)] * len(calls)
         for name, places in self._places_by_model(calls).items():
-            model, budget = self.models[name], self.settings.micro_batch
+            model, budget = self.models[name], self.optimizers[name].micro_batch
             if not places:
                 continue
             with nullcontext() if hidden else model.reference(), torch.no_grad():
@@ -504,16 +521,21 @@ def update(
                 [agents[call.agent].aggregation or "" for call in part.calls],
                 model.max_tokens,
             )
-            optimizer.zero()
-            for rows in micro_batches(sizes_of(part.calls), settings.micro_batch):
-                loss = _loss(model, part.take(rows), weights[rows], settings, statistics)
-                optimizer.backward(loss)
+
+            def loss_of(
+                rows: Integers, part: Batch = part, weights: Floats = weights
+            ) -> tuple[torch.Tensor, Sums]:
+                return _loss(model, part.take(rows), weights[rows], settings)
+
+            for sums in optimizer.accumulate(sizes_of(part.calls), loss_of):
+                statistics.add(sums)
             step = optimizer.step()
             if step.skipped:
                 statistics.skipped += 1
             else:
                 statistics.norms.append(step.norm)
     model.updated()
+    statistics.micro_batch = optimizer.micro_batch
     return statistics
 
 
@@ -522,11 +544,14 @@ def _loss(
     batch: Batch,
     weights: Floats,
     settings: MarlSettings,
-    statistics: UpdateStatistics,
-) -> torch.Tensor:
-    """Return the loss of a micro batch, and add what was measured to `statistics`."""
-    scored = model.score([call.generation for call in batch.calls])
+) -> tuple[torch.Tensor, Sums]:
+    """Return the loss of a micro-batch, and what was measured: sums over each agent's tokens."""
+    scored = model.score(
+        [call.generation for call in batch.calls],
+        entropy="gradient" if settings.entropy else "value",
+    )
     logprobs, mask = scored.logprobs, scored.mask
+    assert scored.entropy is not None
     old = _padded([call.generation.logprobs for call in batch.calls], mask)
     advantages = _padded(batch.advantages, mask)
     terms, clipped = policy_terms(
@@ -547,11 +572,12 @@ def _loss(
         kl = divergence_in_loss(logprobs, old, reference, settings.kl)
         terms = terms + settings.kl.weight * kl
     measured["tokens"] = torch.ones_like(mask)
+    sums: Sums = defaultdict(lambda: defaultdict(float))
     for name, values in measured.items():
         for call, value in zip(batch.calls, (values * mask).sum(1).tolist(), strict=True):
-            statistics.sums[call.agent][name] += value
+            sums[call.agent][name] += value
     by_row = torch.as_tensor(weights, dtype=terms.dtype, device=terms.device)
-    return (terms * mask * by_row[:, None]).sum()
+    return (terms * mask * by_row[:, None]).sum(), sums
 
 
 def policy_terms(
@@ -635,23 +661,6 @@ def row_weights(
             each = each / longest
         weights[mine] = each * mine.mean()
     return weights
-
-
-def micro_batches(sizes: Integers, budget: int) -> Iterator[Integers]:
-    """Yield places of rows, the longest first; rows times longest row is at most `budget`.
-
-    A row longer than that is alone. Much shorter rows form another micro batch, since they would
-    be mostly padding.
-    """
-    order = np.argsort(-sizes, kind="stable")
-    start = 0
-    while start < len(order):
-        longest = max(1, int(sizes[order[start]]))
-        fitting = order[start : start + max(1, budget // longest)]
-        similar = int((sizes[fitting] >= SIMILAR_LENGTH * longest).sum())
-        count = min(len(fitting), max(similar, SMALL_BATCH))
-        yield order[start : start + count]
-        start += count
 
 
 def _padded(rows: Sequence[Sequence[float] | Floats], mask: torch.Tensor) -> torch.Tensor:
