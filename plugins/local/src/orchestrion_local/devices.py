@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from orchestrion_local.offloading import Pool, Resident
 
-__all__ = ["Device", "Place", "Torch", "parse_size", "size_text"]
+__all__ = ["Device", "Place", "Torch", "free_memory", "parse_size", "size_text"]
 
 _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 Size = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)? ?([KMGT]i?)?B$")]
@@ -175,10 +175,11 @@ class Torch:
                 )
             if self.memory is None:
                 return int(torch.cuda.mem_get_info(device)[0])
-        return parse_size(self.memory) if self.memory is not None else _free_memory()
+        return parse_size(self.memory) if self.memory is not None else free_memory()
 
 
-def _free_memory() -> int | None:
+def free_memory() -> int | None:
+    """Return the bytes of this machine's memory that are free; None if that is not known."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             for line in file:

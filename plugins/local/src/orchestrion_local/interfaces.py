@@ -84,8 +84,9 @@ class Trainable(Protocol):
     version: int
     resident: Resident
     """Keeps the weights on their device while it is pinned. A backward pass needs the pin from
-    before its forward pass on (`WeightOptimizer.pinned` pins the moments, too): on a device with
-    `offload`, the weights may otherwise have made room for others."""
+    before its forward pass on (`WeightOptimizer.pinned` pins the moments, too, and makes room for a
+    micro-batch): on a device with `offload`, the weights may otherwise have made room for others.
+    """
 
     @property
     def root(self) -> Trainable:
@@ -131,6 +132,17 @@ class Trainable(Protocol):
         entropy: EntropyOf = "none",
     ) -> Scored:
         """Return log-probabilities of generations, with gradients, and what else is requested."""
+        ...
+
+    def training(self, tokens: int) -> int:
+        """Return the bytes that learning from so many tokens takes beside weights and optimizer."""
+        ...
+
+    def working(self, room: int, *others: Resident) -> AbstractContextManager[None]:
+        """Keep weights and others on their device while the context lasts, and room for computing.
+
+        Of `room` bytes only what the device has is kept free.
+        """
         ...
 
     def fitting(self, state: int) -> int:

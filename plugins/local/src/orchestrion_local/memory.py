@@ -232,6 +232,12 @@ class Footprint:
         at_once = max(1, LOGITS // vocabulary)
         return COPIES_OF_LOGITS * 4 * min(at_once, tokens) * vocabulary + tokens * self.token
 
+    def forward(self, tokens: int) -> int:
+        """What a forward pass without gradient takes: one layer's results, and logits."""
+        net = self.network
+        logits = 2 * 4 * min(LOGITS, tokens * net.vocabulary)
+        return logits + tokens * (2 * net.width + 3 * net.inner) * self.width
+
     @property
     def completion(self) -> int:
         """What a completion takes while it is sampled: keys and values, and the prompt's pass."""

@@ -116,8 +116,8 @@ class WeightOptimizer:
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        """Keep weights and moments on their device while the context lasts; see `Trainable`."""
-        with self.model.resident.pinned(self._resident):
+        """Keep weights and moments on their device, and room for a micro-batch; see `Trainable`."""
+        with self.model.working(self.model.training(self.micro_batch), self._resident):
             yield
 
     @property
@@ -259,7 +259,7 @@ class WeightOptimizer:
                 gradient.mul_(limit / norm)
         for group in self._adam.param_groups:
             group["lr"] = self.learning_rate
-        with self.pinned(), torch.no_grad():
+        with self.model.resident.pinned(self._resident), torch.no_grad():
             self._fill_masters()
             self._adam.step()
             for name, parameter in self._named:

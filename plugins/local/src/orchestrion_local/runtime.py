@@ -140,6 +140,26 @@ class LocalModel(Model):
         device = placed_on(self.settings)
         return None if device is None else device.left(self.resident.size + state)
 
+    def training(self, tokens: int) -> int:
+        """See `Trainable.training`."""
+        return self.footprint.training(tokens) if self.footprint is not None else 0
+
+    @contextmanager
+    def working(self, room: int, *others: Resident) -> Iterator[None]:
+        """See `Trainable.working`."""
+        pool = self.resident.pool
+        if pool is None:
+            yield
+            return
+        left = self._left(sum(other.size for other in others))
+        size = room if left is None else max(0, min(room, left))
+        space = Resident(f"{self.name}'s batch", tuple, self.device, pool, size=size)
+        try:
+            with self.resident.pinned(space, *others):
+                yield
+        finally:
+            pool.evict(space)
+
     def fitting(self, state: int) -> int:
         """See `Trainable.fitting`."""
         footprint, room = self.footprint, self._left(state)
@@ -232,13 +252,15 @@ class LocalModel(Model):
 
     def batch(self) -> int:
         """Return how many completions are computed together."""
-        if self.settings.batch is not None:
-            return self.settings.batch
+        given: int | None = self.settings.inherited("batch")
+        if given is not None:
+            return given
         footprint = self.footprint
         return BATCH if footprint is None else footprint.batch(self._left(0))
 
     def _sample(self, wanted: Sequence[Prompt]) -> list[Completion]:
-        with self.resident.pinned(), self.active():
+        each = self.footprint.completion if self.footprint is not None else 0
+        with self.working(len(wanted) * each), self.active():
             return sample(self.module, wanted, self.tokenizer.ends, self.tokenizer.pad)
 
     def generation(
@@ -398,7 +420,13 @@ class LocalModel(Model):
         entropy: EntropyOf = "none",
     ) -> Scored:
         """See `Trainable.score`; one pass over all of them."""
-        with self.resident.pinned(), self.active():
+        longest = max(len(item.prompt) for item in generations) + max(
+            len(item.response) for item in generations
+        )
+        room = 0  # a pass with gradient is in the context of one that keeps room for it
+        if self.footprint is not None and not torch.is_grad_enabled():
+            room = self.footprint.forward(len(generations) * longest)
+        with self.working(room), self.active():
             return score(
                 self._network,
                 generations,

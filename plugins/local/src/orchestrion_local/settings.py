@@ -168,8 +168,8 @@ class ModelSettings:
             what the network was made for. Memory for training is reckoned with rows of this length.
         dtype: of the weights.
         device: where it is placed; by default the processor.
-        batch: maximum number of completions computed together; by default 256, or as many as there
-            is memory for.
+        batch: maximum number of completions computed together; by default as `base`, or 256, or as
+            many as there is memory for.
         overlap: sample in a thread, beside other agents' calls. Which requests share a batch then
             depends on time, and with it the last bit of log-probabilities.
         gradient_checkpointing: keep the inputs of layers only in training, and compute the rest
