@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +123,9 @@ class DevicePlan:
         return None if self.memory is None else self.memory - self.resident(model, learning)
 
     def micro_batch(self, model: PlannedModel) -> int:
-        """Return the tokens of a forward pass in training."""
-        return model.micro_batch or model.footprint.micro_batch(self.room(model, True))
+        """Return the tokens of a forward pass in training, at least a row's."""
+        own = model.footprint
+        return model.micro_batch or max(own.row, own.micro_batch(self.room(model, True)))
 
     def batch(self, model: PlannedModel) -> int:
         """Return how many completions are computed together."""
@@ -192,28 +194,27 @@ class DevicePlan:
         for words, plan in self._changed():
             if plan.lacking is None:
                 return f"it would fit with {' and '.join(words)}"
-        return "use smaller models, a smaller `context`, or a device of its own for each model"
+        return "use a smaller model, or a device of its own for each model"
 
     def _changed(self) -> Iterator[tuple[list[str], DevicePlan]]:
         """Yield plans with other settings, and these settings in words."""
         freed = evolve(self, models=tuple(_batches_free(model) for model in self.models))
         yield ["no `micro_batch` and no `batch`, which are then chosen"], freed
-        for lora in (False, True):
-            for turns in (False, True):
-                for again in (False, True):
-                    words, plan = [], freed
-                    if again:
-                        words.append("`gradient_checkpointing: true` on the models")
-                    if turns:
-                        if self.offload or len(self.models) < 2:
-                            continue
-                        words.append(f"`offload: {self._aside}` on the device")
-                        plan = evolve(plan, offload=True)
-                    if lora:
-                        words.append("a `lora: {rank: 16}` on the models")
-                    models = tuple(_with(model, again, lora) for model in plan.models)
-                    if words:
-                        yield words, evolve(plan, models=models)
+        turns = (False,) if self.offload or len(self.models) < 2 else (False, True)
+        for shorter, lora, offload, again in product((False, True), (False, True), turns, (0, 1)):
+            words, plan = [], evolve(freed, offload=self.offload or offload)
+            if again:
+                words.append("`gradient_checkpointing: true` on the models")
+            if offload:
+                words.append(f"`offload: {self._aside}` on the device")
+            if lora:
+                words.append("a `lora: {rank: 16}` on the models")
+            if shorter:
+                longest = max(model.footprint.row for model in self.models)
+                words.append(f"`context: {longest // 2}` on the models")
+            models = tuple(_with(model, bool(again), lora, shorter) for model in plan.models)
+            if words:
+                yield words, evolve(plan, models=models)
 
     @property
     def _aside(self) -> str:
@@ -237,8 +238,10 @@ def _batches_free(model: PlannedModel) -> PlannedModel:
     return evolve(model, micro_batch=None, batch=None)
 
 
-def _with(model: PlannedModel, again: bool, lora: bool) -> PlannedModel:
+def _with(model: PlannedModel, again: bool, lora: bool, shorter: bool) -> PlannedModel:
     own = model.footprint
+    if shorter:
+        own = evolve(own, row=own.row // 2)
     if again and model.learns:
         own = evolve(own, again=True)
     if lora and model.learns and own.adapter is None:
