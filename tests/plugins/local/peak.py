@@ -23,9 +23,9 @@ class Peak:
     most: int = 0
 
 
-class _Counting(TorchDispatchMode):
+class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, counted: Peak) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._counted, self._known = counted, set[int]()
 
     def __torch_dispatch__(

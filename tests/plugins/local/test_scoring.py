@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import warnings
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from orchestrion_local import memory
+from orchestrion_local import check_memory, memory
+from orchestrion_local.devices import Torch
 from orchestrion_local.hf import HF
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.memory import Footprint, Network
 from orchestrion_local.optimizing import WeightOptimizer
 from orchestrion_local.runtime import LocalModel
 from orchestrion_local.scoring import score
-from orchestrion_local.settings import Lora, Optimizer
+from orchestrion_local.settings import Architecture, Lora, Optimizer
 from peft import LoraConfig, get_peft_model
 from transformers import (
     AutoModelForCausalLM,
@@ -28,10 +30,11 @@ from transformers import (
     Qwen3Config,
 )
 
-from orchestrion import CallError, Key, RunError
+from orchestrion import CallError, Key, OpenContext, RunError
 from tests.plugins.local.peak import peak
-from tests.plugins.local.support import NoJournal, asked, opened, sync
+from tests.plugins.local.support import ALPHABET, NoJournal, asked, opened, sync
 
+DEEP = Architecture(layers=8, width=16, heads=2, context=128)
 SPECIAL = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
 SIZES = {
     "hidden_size": 32,
@@ -254,10 +257,10 @@ async def test_layers_are_computed_again_as_the_model_that_learns() -> None:
                 with model.active():
                     pass
                 loss.backward()  # type: ignore[no-untyped-call]
-                gradients.append([value.grad.clone() for _, value in model.parameters()])
+                gradients.append([value.grad for _, value in model.parameters()])
                 for _, value in model.parameters():
                     value.grad = None
-            assert all(map(torch.equal, *gradients))
+            assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
 
 
 def accumulated(model: LocalModel, budget: int, rows: list[Generation]) -> list[torch.Tensor]:
@@ -312,9 +315,9 @@ async def test_running_out_of_memory_halves_the_micro_batch_once(
         assert f"micro-batch of {everything} tokens; it goes on with {everything // 2}" in (
             caplog.text
         )
-        for (_, value), other in zip(model.parameters(), whole, strict=True):
+        for (_, value), expected in zip(model.parameters(), whole, strict=True):
             assert value.grad is not None
-            assert torch.allclose(value.grad, other, rtol=0, atol=1e-6)
+            assert torch.allclose(value.grad, expected, rtol=0, atol=1e-6)
         # It is kept for later steps, and for a run that goes on.
         other = WeightOptimizer(model, Optimizer(), 1)
         other.load(optimizer.save())
@@ -332,3 +335,44 @@ async def test_a_prompt_beyond_the_context_that_was_set_is_an_error() -> None:
             await model.complete(asked("S2+3+4="), Key(0), NoJournal())
     with pytest.raises(ValueError, match="context: is part of `architecture`"):
         HF(architecture=base.settings.architecture, alphabet="ab", context=8)
+
+
+@sync
+async def test_a_run_without_room_for_a_row_is_refused_before_it_starts() -> None:
+    """And the settings that the error names do help."""
+
+    async def room(memory: str, **settings: Any) -> int:
+        context = OpenContext("devices.small", Key(0))
+        async with (
+            Torch(memory=memory).open(context) as place,
+            opened(device=place, architecture=DEEP, alphabet=ALPHABET, **settings) as model,
+        ):
+            optimizer = WeightOptimizer(model, Optimizer(), 1)
+            check_memory([optimizer])
+            return optimizer.micro_batch
+
+    assert await room("300 MB") == memory.MICRO_BATCH
+    fewer = await room("20 MB")
+    assert 128 <= fewer < memory.MICRO_BATCH
+    # Without a maximum length of rows, it is not known what a row takes: long ones are tried.
+    assert await room("2 MB") < 128
+
+
+@sync
+async def test_a_row_of_the_context_that_was_set_must_fit(tmp_path: Path) -> None:
+    async with opened(architecture=DEEP, alphabet=ALPHABET) as model:
+        model.module.save_pretrained(tmp_path)
+        model.tokenizer.save(str(tmp_path))
+
+    async def start(again: bool, context: int) -> None:
+        settings: dict[str, Any] = {"gradient_checkpointing": again, "context": context}
+        async with (
+            Torch(memory="2.4 MB").open(OpenContext("devices.small", Key(0))) as place,
+            opened(path=str(tmp_path), device=place, **settings) as model,
+        ):
+            check_memory([WeightOptimizer(model, Optimizer(), 1)])
+
+    with pytest.raises(RunError, match=r"a row of 128 tokens takes .* `gradient_check"):
+        await start(False, 128)
+    await start(True, 128)
+    await start(False, 16)

@@ -224,7 +224,9 @@ class WeightOptimizer:
 
         # At once: together, the gradients of all weights of low precision would take memory.
         hooks = [
-            parameter.register_post_accumulate_grad_hook(adding_to(self._masters[name]))
+            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                adding_to(self._masters[name])
+            )
             for name, parameter in self._named
             if name in self._masters
         ]
@@ -247,7 +249,7 @@ class WeightOptimizer:
         squares = sum(
             float(piece.double().square().sum())
             for gradient in gradients
-            for piece in gradient.detach().reshape(-1).split(_PIECE)
+            for piece in torch.split(gradient.detach().reshape(-1), _PIECE)
         )
         norm = math.sqrt(squares) if math.isfinite(squares) else math.inf
         if not math.isfinite(norm):

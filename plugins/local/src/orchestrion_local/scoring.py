@@ -80,12 +80,12 @@ def score(
     of_chunk = partial(_of_chunk, head, entropy)
     if again is not None and len(rows) > size:
         of_chunk = partial(again, of_chunk)
-    chunks = zip(rows.split(size), targets.split(size), temperature.split(size), strict=True)
+    chunks = zip(*(torch.split(one, size) for one in (rows, targets, temperature)), strict=True)
     logprobs, entropies = zip(*(of_chunk(*chunk) for chunk in chunks), strict=True)
 
     def by_row(values: Sequence[torch.Tensor]) -> torch.Tensor:
         zeros = torch.zeros(of_tokens.shape, device=device)
-        return zeros.masked_scatter(of_tokens, torch.cat(values))
+        return zeros.masked_scatter(of_tokens, torch.cat(list(values)))
 
     return Scored(
         by_row(logprobs),

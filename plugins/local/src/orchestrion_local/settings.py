@@ -268,7 +268,7 @@ class ModelSettings:
         return evolve(limits, **{name: value for name, value in own.items() if value is not None})
 
 
-def settings_of(model: Model | None) -> ModelSettings | None:
+def settings_of(model: object) -> ModelSettings | None:
     """Return the settings of an `hf` model, opened or not; those of its base if it is an alias."""
     settings = model if isinstance(model, ModelSettings) else getattr(model, "settings", None)
     if not isinstance(settings, ModelSettings):

@@ -26,7 +26,7 @@ The other estimators, with their sources, are in `advantages`. Deviations from t
 - responses that were cut have the same penalty; the code treats them as any other (`truncated`);
 - the loss averages over all tokens of a model (`aggregation`), also where agents share it;
 - "when it was sampled" is the log-probability that was recorded at that moment, by a server if
-  one samples; it is not computed again before the first step;
+  one samples; only with `importance_cap` it is computed again before the first step;
 - the values of `gae` come from one ridge regression for each agent instead of a trained network;
 - a step whose gradient is not finite is skipped and counted;
 - episodes that failed are left out of their group.
@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from typing import Literal
 
 import numpy as np
 import torch
@@ -124,11 +125,14 @@ class Batch:
         advantages: one array for each call.
         references: log-probabilities by the weights with which training began, one array for each
             call; empty without a divergence in the loss.
+        before: log-probabilities by the weights before the first step, one array for each call;
+            empty without `importance_cap`.
     """
 
     calls: Sequence[Call]
     advantages: Sequence[Floats]
     references: Sequence[Floats] = ()
+    before: Sequence[Floats] = ()
 
     def take(self, places: Sequence[int] | Integers) -> Batch:
         """Return the calls at some places."""
@@ -136,6 +140,7 @@ class Batch:
             [self.calls[i] for i in places],
             [self.advantages[i] for i in places],
             [self.references[i] for i in places] if self.references else (),
+            [self.before[i] for i in places] if self.before else (),
         )
 
 
@@ -227,7 +232,9 @@ class MarlTrainer(Planned):
             metrics["groups"] = float(len(set(counted)))
             metrics |= describe(calls, rows, self.team, len(counted), tokens)
             self._update_moving(rows)
-            batch = Batch(calls, np.split(tokens, np.cumsum(lengths)[:-1]), references)
+            before = self._scores(calls, "now") if self.settings.importance_cap else ()
+            parts = np.split(tokens, np.cumsum(lengths)[:-1])
+            batch = Batch(calls, parts, references, before)
             for name, places in self._places_by_model(calls).items():
                 with self.optimizers[name].pinned():
                     statistics = update(
@@ -316,22 +323,25 @@ class MarlTrainer(Planned):
             penalties -= overlong(lengths_of(calls), soft.longest, soft.buffer, soft.factor)
         references: list[Floats] = []
         if kl.weight:
-            references = self._scores(calls)
+            references = self._scores(calls, "reference")
             if kl.where == "reward":
                 for i, call in enumerate(calls):
                     logprobs = torch.tensor(call.generation.logprobs, dtype=torch.float64)
                     tokens = divergence(logprobs, torch.from_numpy(references[i]), kl.form)
-                    penalties[i] += kl.weight * float(tokens.sum())
+                    penalties[i] += self._kl_weight(call) * float(tokens.sum())
         penalised = [
             evolve(call, penalty=float(penalty))
             for call, penalty in zip(calls, penalties, strict=True)
         ]
         return penalised, references if kl.where == "loss" else []
 
+    def _kl_weight(self, call: Call) -> float:
+        return self.agents[call.agent].kl_weight or 0.0
+
     def _values(self, calls: Sequence[Call]) -> Floats:
         """Return the value of each call's prompt, shape [B]; then learn from these calls."""
         assert self.critic is not None
-        features = self._scores(calls, hidden=True)
+        features = self._scores(calls, "hidden")
         values = np.zeros(len(calls))
         for agent in self.team:
             places = [i for i, call in enumerate(calls) if call.agent == agent]
@@ -341,17 +351,21 @@ class MarlTrainer(Planned):
                 values[places] = self.critic.values(agent, x, y)
         return values
 
-    def _scores(self, calls: Sequence[Call], hidden: bool = False) -> list[Floats]:
-        """Return each response's log-probabilities by the weights with which training began.
+    def _scores(
+        self, calls: Sequence[Call], what: Literal["reference", "now", "hidden"]
+    ) -> list[Floats]:
+        """Return each response's log-probabilities, or the last layer before it ("hidden").
 
-        With `hidden` instead the last layer before each response, by the present weights.
+        By the present weights, or those with which training began ("reference").
         """
+        hidden = what == "hidden"
         rows: list[Floats] = [np.zeros(0)] * len(calls)
         for name, places in self._places_by_model(calls).items():
             model, budget = self.models[name], self.optimizers[name].micro_batch
             if not places:
                 continue
-            with nullcontext() if hidden else model.reference(), torch.no_grad():
+            weights = model.reference() if what == "reference" else nullcontext()
+            with weights, torch.no_grad():
                 for part in micro_batches(sizes_of([calls[i] for i in places]), budget):
                     generations = [calls[places[k]].generation for k in part]
                     scored = model.score(generations, hidden=hidden)
@@ -525,7 +539,7 @@ def update(
             def loss_of(
                 rows: Integers, part: Batch = part, weights: Floats = weights
             ) -> tuple[torch.Tensor, Sums]:
-                return _loss(model, part.take(rows), weights[rows], settings)
+                return _loss(model, part.take(rows), weights[rows], settings, agents)
 
             for sums in optimizer.accumulate(sizes_of(part.calls), loss_of):
                 statistics.add(sums)
@@ -544,6 +558,7 @@ def _loss(
     batch: Batch,
     weights: Floats,
     settings: MarlSettings,
+    agents: Mapping[str, AgentSettings],
 ) -> tuple[torch.Tensor, Sums]:
     """Return the loss of a micro-batch, and what was measured: sums over each agent's tokens."""
     scored = model.score(
@@ -552,12 +567,18 @@ def _loss(
     )
     logprobs, mask = scored.logprobs, scored.mask
     assert scored.entropy is not None
-    old = _padded([call.generation.logprobs for call in batch.calls], mask)
-    advantages = _padded(batch.advantages, mask)
-    terms, clipped = policy_terms(
-        logprobs, old, advantages, settings.clip_low, settings.clip_high, settings.dual_clip
+    own = [agents[call.agent] for call in batch.calls]
+    low, high, kl_weight = (
+        torch.tensor([[getattr(agent, name)] for agent in own], device=mask.device)
+        for name in ("clip_low", "clip_high", "kl_weight")
     )
-    shift = (old - logprobs).detach()
+    sampled = _padded([call.generation.logprobs for call in batch.calls], mask)
+    old = _padded(batch.before, mask) if batch.before else sampled
+    advantages = _padded(batch.advantages, mask)
+    terms, clipped = policy_terms(logprobs, old, advantages, low, high, settings.dual_clip)
+    if batch.before:
+        terms = terms * (old - sampled).exp().clamp(max=settings.importance_cap)
+    shift = (sampled - logprobs).detach()
     measured = {
         "clipped": clipped.float(),
         "entropy": scored.entropy.detach(),
@@ -570,7 +591,7 @@ def _loss(
         reference = _padded(batch.references, mask)
         measured["kl"] = divergence(logprobs, reference, settings.kl.form).detach()
         kl = divergence_in_loss(logprobs, old, reference, settings.kl)
-        terms = terms + settings.kl.weight * kl
+        terms = terms + kl_weight * kl
     measured["tokens"] = torch.ones_like(mask)
     sums: Sums = defaultdict(lambda: defaultdict(float))
     for name, values in measured.items():
@@ -584,8 +605,8 @@ def policy_terms(
     logprobs: torch.Tensor,
     old: torch.Tensor,
     advantages: torch.Tensor,
-    low: float,
-    high: float,
+    low: float | torch.Tensor,
+    high: float | torch.Tensor,
     dual: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return each token's loss, and whether its ratio was clipped, both [B, L].
@@ -597,8 +618,8 @@ def policy_terms(
         logprobs: log-probabilities now, with gradients, shape [B, L].
         old: log-probabilities when the tokens were sampled, shape [B, L].
         advantages: shape [B, L].
-        low: how far rho may fall below 1.
-        high: how far rho may rise above 1.
+        low: how far rho may fall below 1; for all, or for each row, shape [B, 1].
+        high: how far rho may rise above 1; as `low`.
         dual: bound of the loss for A < 0; None for no bound.
     """
     ratio = (logprobs - old).exp()
