@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from orchestrion_local.command import devices
-from orchestrion_local.memory import SPARE, Network
-from orchestrion_local.planning import KNOWN, DevicePlan, gpus_of, plan_of
+from orchestrion_local.memory import SPARE
+from orchestrion_local.networks import KNOWN, Network
+from orchestrion_local.planning import DevicePlan, gpus_of, plan_of
 
 from orchestrion import RunError, UsageError
 from orchestrion.config import from_data

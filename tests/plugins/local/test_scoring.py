@@ -15,7 +15,8 @@ from orchestrion_local import check_memory, memory
 from orchestrion_local.devices import Torch
 from orchestrion_local.hf import HF
 from orchestrion_local.interfaces import Generation
-from orchestrion_local.memory import Footprint, Network
+from orchestrion_local.memory import Footprint
+from orchestrion_local.networks import Network
 from orchestrion_local.optimizing import WeightOptimizer
 from orchestrion_local.runtime import LocalModel
 from orchestrion_local.scoring import score

@@ -58,7 +58,7 @@ def devices(
 
 
 def _text(plans: list[DevicePlan], tflops: float | None) -> str:
-    from orchestrion_local.devices import size_text
+    from orchestrion_local.sizes import size_text
 
     rows = [HEADINGS]
     for plan in plans:

@@ -10,30 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 from attrs import define, field, frozen
 
 from orchestrion import Meta, OpenContext, RunError
+from orchestrion_local.sizes import Size, parse_size, size_text
 
 if TYPE_CHECKING:
     import torch
 
     from orchestrion_local.offloading import Pool, Resident
 
-__all__ = ["Device", "Place", "Torch", "free_memory", "parse_size", "size_text"]
-
-_UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
-Size = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)? ?([KMGT]i?)?B$")]
-
-
-def parse_size(text: str) -> int:
-    """Return the bytes of a size like "40 GB", which is the same as "40 GiB"."""
-    number = text.rstrip("KMGTiB ")
-    return int(float(number) * _UNITS[text[len(number) :].strip().replace("i", "")])
-
-
-def size_text(size: int) -> str:
-    """Return a number of bytes for people."""
-    for unit, factor in (("GB", 2**30), ("MB", 2**20), ("KB", 2**10)):
-        if size >= factor:
-            return f"{size / factor:.1f} {unit}"
-    return f"{size} B"
+__all__ = ["Device", "Place", "Torch", "free_memory"]
 
 
 class Device(Protocol):

@@ -14,13 +14,13 @@ with what autograd keeps, to the byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from attrs import evolve, frozen
 
-from orchestrion_local.devices import size_text
+from orchestrion_local.networks import Network
 from orchestrion_local.settings import ModelSettings, settings_of
+from orchestrion_local.sizes import size_text
 
 __all__ = [
     "BATCH",
@@ -29,7 +29,6 @@ __all__ = [
     "MICRO_BATCH",
     "REMEDIES",
     "Footprint",
-    "Network",
     "footprint_of",
 ]
 
@@ -50,98 +49,6 @@ REMEDIES = (
 )
 ROW = 4096
 """Tokens of a row whose length no setting limits."""
-
-
-@frozen
-class Network:
-    """Sizes of a network.
-
-    Args:
-        type: its type in transformers.
-        layers: number of layers.
-        width: size of the hidden state.
-        inner: width of the feed-forward part.
-        heads: number of attention heads.
-        key_heads: number of heads of keys and values.
-        head: width of a head.
-        vocabulary: number of tokens.
-        tied: whether the first and the last matrix are one.
-        context: maximum number of tokens of a row.
-    """
-
-    type: str
-    layers: int
-    width: int
-    inner: int
-    heads: int
-    key_heads: int
-    head: int
-    vocabulary: int
-    tied: bool
-    context: int
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Network | None:
-        """Return the sizes in a `config.json`; None if there are no formulas for this type."""
-        kind = config.get("model_type")
-        if kind == "gpt2":
-            width, heads = config["n_embd"], config["n_head"]
-            inner, head = config.get("n_inner") or 4 * width, width // heads
-            sizes = config["n_layer"], width, inner, heads, heads, head
-            return cls(kind, *sizes, config["vocab_size"], True, config["n_positions"])
-        if kind not in ("llama", "mistral", "qwen2", "qwen3"):
-            return None
-        width, heads = config["hidden_size"], config["num_attention_heads"]
-        return cls(
-            kind,
-            config["num_hidden_layers"],
-            width,
-            config["intermediate_size"],
-            heads,
-            config.get("num_key_value_heads") or heads,
-            config.get("head_dim") or width // heads,
-            config["vocab_size"],
-            bool(config.get("tie_word_embeddings", False)),
-            config.get("max_position_embeddings", 32768),
-        )
-
-    @property
-    def queries(self) -> int:
-        """Width of all heads together."""
-        return self.heads * self.head
-
-    @property
-    def keys(self) -> int:
-        """Width of all heads of keys together."""
-        return self.key_heads * self.head
-
-    @property
-    def linear(self) -> dict[str, list[tuple[int, int]]]:
-        """Inputs and outputs of a layer's matrices, by name."""
-        h, i, a, k = self.width, self.inner, self.queries, self.keys
-        if self.type == "gpt2":
-            return {"c_attn": [(h, 3 * h)], "c_proj": [(h, h), (i, h)], "c_fc": [(h, i)]}
-        return {
-            "q_proj": [(h, a)],
-            "k_proj": [(h, k)],
-            "v_proj": [(h, k)],
-            "o_proj": [(a, h)],
-            "gate_proj": [(h, i)],
-            "up_proj": [(h, i)],
-            "down_proj": [(i, h)],
-        }
-
-    @property
-    def weights(self) -> int:
-        """Number of weights."""
-        h, layer = self.width, sum(n * m for ends in self.linear.values() for n, m in ends)
-        if self.type == "gpt2":
-            biases = sum(m for ends in self.linear.values() for _, m in ends)
-            return (self.vocabulary + self.context + 2) * h + self.layers * (layer + biases + 4 * h)
-        biases = self.queries + 2 * self.keys if self.type == "qwen2" else 0
-        norms = 2 * h + (2 * self.head if self.type == "qwen3" else 0)
-        tables = (1 if self.tied else 2) * self.vocabulary * h
-        return tables + h + self.layers * (layer + biases + norms)
 
 
 @frozen

@@ -20,7 +20,7 @@ import torch
 from attrs import define
 
 from orchestrion import RunError
-from orchestrion_local.devices import size_text
+from orchestrion_local.sizes import size_text
 
 __all__ = [
     "Away",

@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 from attrs import evolve, frozen
 
 from orchestrion import RunError, UsageError
 from orchestrion.config import Config, Entry
-from orchestrion_local.devices import Torch, free_memory, parse_size, size_text
-from orchestrion_local.memory import SPARE, Footprint, Network, footprint_of
+from orchestrion_local.devices import Torch, free_memory
+from orchestrion_local.memory import SPARE, Footprint, footprint_of
+from orchestrion_local.networks import network_of
 from orchestrion_local.settings import ModelSettings
+from orchestrion_local.sizes import parse_size, size_text
 
 __all__ = ["DevicePlan", "PlannedModel", "gpus_of", "plan_of"]
 
 PROCESSOR = "processor"
 Counter = Callable[["PlannedModel"], int]
-
-_QWEN = {"model_type": "qwen2", "max_position_embeddings": 32768, "vocab_size": 151936}
-_LLAMA = {"model_type": "llama", "max_position_embeddings": 131072, "vocab_size": 128256}
-
-
-def _sizes(
-    width: int, layers: int, heads: int, key_heads: int, inner: int, tied: bool, **more: Any
-) -> dict[str, Any]:
-    return {
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": key_heads,
-        "intermediate_size": inner,
-        "tie_word_embeddings": tied,
-        **more,
-    }
-
-
-KNOWN: Mapping[str, Mapping[str, Any]] = {
-    "qwen2.5-0.5b": _QWEN | _sizes(896, 24, 14, 2, 4864, True),
-    "qwen2.5-1.5b": _QWEN | _sizes(1536, 28, 12, 2, 8960, True),
-    "qwen2.5-3b": _QWEN | _sizes(2048, 36, 16, 2, 11008, True),
-    "qwen2.5-7b": _QWEN | _sizes(3584, 28, 28, 4, 18944, False, vocab_size=152064),
-    "qwen3-4b": _QWEN | _sizes(2560, 36, 32, 8, 9728, True, model_type="qwen3", head_dim=128),
-    "qwen3-8b": _QWEN | _sizes(4096, 36, 32, 8, 12288, False, model_type="qwen3", head_dim=128),
-    "llama-3.2-1b": _LLAMA | _sizes(2048, 16, 32, 8, 8192, True),
-    "llama-3.2-3b": _LLAMA | _sizes(3072, 28, 24, 8, 8192, True),
-}
-"""What `config.json` says of models on a hub, for plans where it is not at hand."""
 
 
 @frozen
@@ -307,7 +276,7 @@ def _planned(
     base = _weights(config, entry.refs["base"][0]) if "base" in entry.refs else None
     return PlannedModel(
         entry.path.partition(".")[2] or entry.path,
-        footprint_of(settings, _network(entry.path, root)),
+        footprint_of(settings, network_of(entry.path, root)),
         base.partition(".")[2] if base and settings.lora is not None else None,
         root.dtype,
         entry.path in trained,
@@ -343,54 +312,6 @@ def _trained(config: Config) -> Iterator[tuple[str, int | None]]:
             if getattr(entry.component, "base", False) and refs.get("base"):
                 path = _weights(config, refs["base"][0])
             yield path, entry.component.micro_batch
-
-
-def _network(path: str, settings: ModelSettings) -> Network:
-    """Return the sizes of a network from its settings, its folder, the hub's cache, or KNOWN."""
-    if settings.architecture is not None:
-        return _new_network(settings)
-    assert settings.path is not None
-    found = _config_json(settings.path)
-    if found is None:
-        raise UsageError(
-            f"{path}.path: there is no config.json in {settings.path}, nor in the hub's cache; "
-            f"download the model, or name one of {', '.join(KNOWN)}"
-        )
-    network = Network.from_config(found)
-    if network is None:
-        raise UsageError(
-            f"{path}.path: there are no formulas for networks of type {found.get('model_type')!r}; "
-            "they exist for llama, mistral, qwen2, qwen3 and gpt2"
-        )
-    return network
-
-
-def _config_json(source: str) -> Mapping[str, Any] | None:
-    file: Any = Path(source) / "config.json"
-    if not file.is_file():
-        from huggingface_hub import try_to_load_from_cache
-        from huggingface_hub.errors import HFValidationError
-
-        try:
-            file = try_to_load_from_cache(source, "config.json")
-        except HFValidationError:  # a path, not a name
-            file = None
-        if not isinstance(file, str):
-            name = source.rpartition("/")[2].lower().removesuffix("-instruct")
-            return KNOWN.get(name) if not Path(source).is_absolute() else None
-    loaded: Mapping[str, Any] = json.loads(Path(file).read_text("utf-8"))
-    return loaded
-
-
-def _new_network(settings: ModelSettings) -> Network:
-    shape = settings.architecture
-    assert shape is not None
-    inner = shape.inner or (4 * shape.width if shape.type == "gpt2" else (8 * shape.width + 2) // 3)
-    heads = (shape.heads, shape.heads, shape.width // shape.heads)
-    # A tokenizer of characters has two more tokens; that of another model is not loaded.
-    vocabulary = len(settings.alphabet) + 2 if settings.alphabet is not None else 50_000
-    sizes = (shape.type, shape.layers, shape.width, inner)
-    return Network(*sizes, *heads, vocabulary, True, shape.context)
 
 
 def _memory(path: str, device: Torch, gpus: Sequence[int] | None) -> int | None:

@@ -38,9 +38,9 @@ from orchestrion_local.memory import (
     MICRO_BATCH,
     REMEDIES,
     Footprint,
-    Network,
     footprint_of,
 )
+from orchestrion_local.networks import Network
 from orchestrion_local.offloading import Resident
 from orchestrion_local.sampling import Completion, Prompt, sample
 from orchestrion_local.scoring import score

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import numpy as np
 from attrs import Factory, field, frozen
 
 from orchestrion import (
@@ -221,6 +220,8 @@ class SftTrainer(Trainer):
         self, name: str, model: Trainable, examples: Sequence[Generation], key: Key
     ) -> list[float]:
         """Take the steps of one student; return the loss of each."""
+        import numpy as np
+
         optimizer, settings = self.optimizers[name], self.settings
         losses = []
         for step in range(settings.steps):
