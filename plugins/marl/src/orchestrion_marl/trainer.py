@@ -624,7 +624,8 @@ def policy_terms(
     """
     ratio = (logprobs - old).exp()
     plain = -ratio * advantages
-    clipped = -ratio.clamp(1 - low, 1 + high) * advantages
+    bounds = (torch.as_tensor(bound).to(ratio) for bound in (1 - low, 1 + high))
+    clipped = -ratio.clamp(*bounds) * advantages
     terms = torch.maximum(plain, clipped)
     if dual is not None:
         terms = torch.where(advantages < 0, torch.minimum(terms, -dual * advantages), terms)
