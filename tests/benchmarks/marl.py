@@ -3,10 +3,13 @@
     python dev.py python -m tests.benchmarks.marl                  # 8 seeds, an hour of one core
     python dev.py python -m tests.benchmarks.marl --seeds 2 --iterations 20
     python dev.py python -m tests.benchmarks.marl --example math-tiny --kinds "after sft" drmas
+    python dev.py python -m tests.benchmarks.marl --memory        # a minute
 
 Every run is an example with another seed and estimator. A seed's runs have the same warm start,
 problems and draws. What is compared is the share of held-out problems that are solved, by the run's
 own evaluation. `--jobs` runs as many processes at once; `--set` changes all runs, as `-o` does.
+`--memory` instead compares the memory of a forward and backward pass, counted tensor by tensor,
+with what `orchestrion devices --plan` reckons.
 
 Published for marl.yaml's task with networks of this size, 4 seeds, 80 iterations: .404 after the
 warm start, .792 with global statistics, .887 by agent; paired difference .095, not significant.
@@ -34,6 +37,7 @@ from ruamel.yaml import YAML
 from orchestrion import Key
 from orchestrion.runs import RunReader, estimate
 from tests.benchmarks.support import EXAMPLES
+from tests.plugins.local.peak import peak
 
 ESTIMATORS = ("drmas", "grpo", "global_step")
 WARM = "after sft"
@@ -157,6 +161,42 @@ def show_training(histories: Sequence[Sequence[dict[str, float]]]) -> None:
     print("  norms      " + ", ".join(f"{name} {one:.1f}" for name, one in norms.items()))
 
 
+def show_memory() -> None:
+    """Table of passes of one network: bytes counted, bytes reckoned, seconds."""
+    import torch
+    from orchestrion_local.interfaces import Generation
+    from orchestrion_local.memory import Footprint
+    from orchestrion_local.networks import Network
+    from orchestrion_local.scoring import score
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    shape = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4}
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 8_000}
+    config = LlamaConfig(**shape, **heads, bos_token_id=0, eos_token_id=1)
+    sizes = Network.from_config(config.to_dict())
+    assert sizes is not None
+    auto: Any = AutoModelForCausalLM
+    prompt, response = (2,) * 128, (3,) * 128
+    rows = [Generation("m", 0, prompt, response, (0.0,) * 128)] * 8
+    print(
+        f"{sizes.weights / 1e6:.0f} M weights, 8 rows of 512 tokens, MB beside weights, gradients"
+    )
+    print(f"{'':26}{'counted':>9}{'reckoned':>9}{'seconds':>9}")
+    for dtype in (torch.float32, torch.bfloat16):
+        for again in (False, True):
+            network = auto.from_config(config).to(dtype).eval()
+            began = time.monotonic()
+            with peak() as counted:
+                logprobs = score(network, rows, 0, recompute_layers=again).logprobs
+                logprobs.sum().backward()  # type: ignore[no-untyped-call]
+            seconds = time.monotonic() - began
+            gradients = sizes.weights * dtype.itemsize
+            reckoned = Footprint(sizes, dtype.itemsize, None, again, 256).training(8 * 256)
+            name = f"{str(dtype)[6:]}{', checkpointing' if again else ''}"
+            measured = (counted.most - gradients) / 2**20
+            print(f"{name:26}{measured:9.0f}{reckoned / 2**20:9.0f}{seconds:9.1f}")
+
+
 def main() -> None:
     """Read the options, run, show."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -168,7 +208,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--kinds", nargs="*", default=[WARM, *ESTIMATORS])
     parser.add_argument("--folder", type=Path, help="keep the runs there, and go on with them")
+    parser.add_argument("--memory", action="store_true", help="compare memory with its reckoning")
     given = parser.parse_args()
+    if given.memory:
+        show_memory()
+        return
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)

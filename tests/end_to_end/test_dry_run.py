@@ -17,7 +17,7 @@ from orchestrion.config import Config, load
 from orchestrion.runs import RunReader, train
 from tests.end_to_end.support import EXAMPLES, here
 
-THEIRS = ("math", "search")
+THEIRS = ("math", "search", "drmas-math-7b", "drmas-search-3b")
 """Examples to put files of one's own into."""
 OURS = [
     path

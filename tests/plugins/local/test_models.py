@@ -12,7 +12,7 @@ import pytest
 import torch
 from attrs import evolve
 from click.testing import CliRunner
-from orchestrion_local.devices import Place, Torch, parse_size
+from orchestrion_local.devices import Place, Torch
 from orchestrion_local.hf import HF, PlannedModel
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.merging import merge
@@ -21,6 +21,7 @@ from orchestrion_local.optimizing import WeightOptimizer
 from orchestrion_local.runtime import LocalModel
 from orchestrion_local.settings import Architecture, Lora, Optimizer
 from orchestrion_local.sft import Sft
+from orchestrion_local.sizes import parse_size
 
 from orchestrion import (
     Answer,

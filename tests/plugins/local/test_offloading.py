@@ -41,7 +41,7 @@ async def several(count: int, device: Device | None, **settings: Any) -> AsyncIt
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(
-                opened(f"models.m{i}", seed=i, device=device, **settings)
+                opened(f"models.m{i}", seed=i, device=device, batch=256, **settings)
             )
             for i in range(count)
         ]
@@ -74,7 +74,7 @@ def train(models: Sequence[LocalModel], optimizers: Sequence[WeightOptimizer]) -
 
 
 def optimizers_of(models: Sequence[LocalModel]) -> list[WeightOptimizer]:
-    return [WeightOptimizer(model, Optimizer(learning_rate=0.01), 9) for model in models]
+    return [WeightOptimizer(model, Optimizer(learning_rate=0.01), 9, 4096) for model in models]
 
 
 async def said(models: Sequence[Any], temperature: float = 1.0) -> list[Any]:

@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from orchestrion_local import micro_batches
 from orchestrion_marl.advantages import Rows, agent_wise, amplification, grpo
 from orchestrion_marl.settings import Kl
 from orchestrion_marl.trainer import (
     divergence,
     divergence_in_loss,
-    micro_batches,
     policy_terms,
     row_weights,
 )

@@ -10,17 +10,22 @@ import pytest
 from orchestrion import RunError
 from tests.plugins.marl.support import MODEL, config, train
 
-WARM = {"episodes": 8, "steps": 2, "batch": 8}
+WARM = {"episodes": 8, "steps": 2, "batch": 8, "micro_batch": 4096}
 ADAPTER = {"use": "hf", "base": "base", "lora": {"rank": 1}, "max_tokens": 2}
 
 
 def team(adapters: bool = False, **device: Any) -> dict[str, Any]:
-    models = {"base": MODEL, "v": ADAPTER, "s": MODEL, "a": ADAPTER} if adapters else None
+    whole, adapter = {**MODEL, "batch": 256}, {**ADAPTER, "batch": 256}
+    models = dict.fromkeys("vsa", whole)
+    if adapters:
+        models = {"base": whole, "v": adapter, "s": whole, "a": adapter}
     data = config(
         models,
         trained=["v", "s", "a"],
         warm=WARM,
         iterations=1,
+        # By default as much as there is memory for.
+        micro_batch=4096,
         kl={"weight": 0.1},
         advantage={"estimator": "gae"},
     )

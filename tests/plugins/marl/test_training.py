@@ -104,8 +104,8 @@ def test_a_step_whose_gradient_is_not_finite_is_skipped_and_counted(
 ) -> None:
     score = LocalModel.score
 
-    def broken(self: LocalModel, generations: Any, *, hidden: bool = False) -> Any:
-        scored = score(self, generations, hidden=hidden)
+    def broken(self: LocalModel, generations: Any, **options: Any) -> Any:
+        scored = score(self, generations, **options)
         if self.name == "a" and torch.is_grad_enabled():
             scored.logprobs.register_hook(lambda gradient: gradient * math.nan)  # type: ignore[no-untyped-call]
         return scored

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from orchestrion_local.hf import settings_by_model as settings_by_model
     from orchestrion_local.hf import unsynced as unsynced
     from orchestrion_local.optimizing import WeightOptimizer as WeightOptimizer
+    from orchestrion_local.optimizing import check_memory as check_memory
+    from orchestrion_local.optimizing import micro_batches as micro_batches
     from orchestrion_local.settings import Optimizer as Optimizer
 
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
         "orchestrion_local.hf": "check_known names_of settings_by_model unsynced",
-        "orchestrion_local.optimizing": "WeightOptimizer",
+        "orchestrion_local.optimizing": "WeightOptimizer check_memory micro_batches",
         "orchestrion_local.settings": "Optimizer",
     },
 )

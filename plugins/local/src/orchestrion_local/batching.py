@@ -21,17 +21,18 @@ class Batcher(Generic[W, R]):
     Args:
         work: returns the results of a batch. It runs on the event loop, so that the requests of a
             batch, and with them the last bit of every result, do not depend on time.
-        largest: maximum number of requests in a batch.
+        largest: returns the maximum number of requests in a batch.
         overlap: run `work` in a thread, while other agents' calls go on.
     """
 
     def __init__(
         self,
         work: Callable[[Sequence[W]], Sequence[R]],
-        largest: int = 256,
+        largest: Callable[[], int],
         overlap: bool = False,
     ) -> None:
-        self._work, self._largest, self._overlap = work, largest, overlap
+        self._work, self._find_largest, self._overlap = work, largest, overlap
+        self._largest = 0
         self._waiting: list[tuple[W, asyncio.Future[R]]] = []
         self._collecting: asyncio.Task[None] | None = None
         self.sizes: list[int] = []
@@ -47,6 +48,7 @@ class Batcher(Generic[W, R]):
 
     async def _collect(self) -> None:
         try:
+            self._largest = self._find_largest()
             while self._waiting:
                 await self._wait_for_more()
                 batch = self._waiting[: self._largest]

@@ -10,22 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 from attrs import define, field, frozen
 
 from orchestrion import Meta, OpenContext, RunError
+from orchestrion_local.sizes import Size, parse_size, size_text
 
 if TYPE_CHECKING:
     import torch
 
     from orchestrion_local.offloading import Pool, Resident
 
-__all__ = ["Device", "Place", "Torch", "parse_size"]
-
-_UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
-Size = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)? ?[KMGT]?B$")]
-
-
-def parse_size(text: str) -> int:
-    """Return the bytes of a size like "40 GB"."""
-    number = text.rstrip("KMGTB ")
-    return int(float(number) * _UNITS[text[len(number) :].strip()])
+__all__ = ["Device", "Place", "Torch", "free_memory"]
 
 
 class Device(Protocol):
@@ -39,6 +31,13 @@ class Device(Protocol):
 
         Raises:
             RunError: there is no room for it; names who has how much.
+        """
+        ...
+
+    def left(self, needed: int) -> int | None:
+        """Return the bytes for computing, beside `needed` bytes of a model that computes.
+
+        None if there is no limit.
         """
         ...
 
@@ -69,8 +68,6 @@ class Place:
 
     def place(self, model: str, needed: int) -> None:
         """See `Device.place`."""
-        from orchestrion_local.offloading import size_text
-
         total = sum(self.taken.values()) + needed
         # Of models that take turns, only those needed together must fit: `Pool.check`.
         if self.memory is not None and total > self.memory and self.offload is None:
@@ -83,6 +80,12 @@ class Place:
                 + (", or let models take turns with `offload`" if others else "")
             )
         self.taken[model] = self.taken.get(model, 0) + needed
+
+    def left(self, needed: int) -> int | None:
+        """See `Device.left`."""
+        if self.memory is None:
+            return None
+        return self.memory - (sum(self.taken.values()) if self.offload is None else needed)
 
     def resident(self, model: str, tensors: Callable[[], Iterable[torch.Tensor]]) -> Resident:
         """See `Device.resident`."""
@@ -156,10 +159,11 @@ class Torch:
                 )
             if self.memory is None:
                 return int(torch.cuda.mem_get_info(device)[0])
-        return parse_size(self.memory) if self.memory is not None else _free_memory()
+        return parse_size(self.memory) if self.memory is not None else free_memory()
 
 
-def _free_memory() -> int | None:
+def free_memory() -> int | None:
+    """Return the bytes of this machine's memory that are free; None if that is not known."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             for line in file:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 from attrs import frozen
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
     from orchestrion_local.offloading import Resident
 
-__all__ = ["Generation", "Scored", "Trainable", "generations_of"]
+__all__ = ["EntropyOf", "Generation", "Scored", "Trainable", "generations_of"]
+
+
+EntropyOf = Literal["none", "value", "gradient"]
+"""Whether `Trainable.score` computes entropies, and whether gradients flow through them."""
 
 
 class Generation(msgspec.Struct, frozen=True):
@@ -62,13 +66,13 @@ class Scored:
     Args:
         logprobs: of the response tokens, shape [B, L], padded with 0 at the end.
         mask: 1 where a token is, shape [B, L].
-        entropy: of the distribution of each token, in nats, shape [B, L].
+        entropy: of the distribution of each token, in nats, shape [B, L], if requested.
         hidden: the last layer before the first response token, shape [B, width], if requested.
     """
 
     logprobs: torch.Tensor
     mask: torch.Tensor
-    entropy: torch.Tensor
+    entropy: torch.Tensor | None = None
     hidden: torch.Tensor | None = None
 
 
@@ -80,8 +84,9 @@ class Trainable(Protocol):
     version: int
     resident: Resident
     """Keeps the weights on their device while it is pinned. A backward pass needs the pin from
-    before its forward pass on (`WeightOptimizer.pinned` pins the moments, too): on a device with
-    `offload`, the weights may otherwise have made room for others."""
+    before its forward pass on (`WeightOptimizer.pinned` pins the moments, too, and makes room for a
+    micro-batch): on a device with `offload`, the weights may otherwise have made room for others.
+    """
 
     @property
     def root(self) -> Trainable:
@@ -119,8 +124,40 @@ class Trainable(Protocol):
         """
         ...
 
-    def score(self, generations: Sequence[Generation], *, hidden: bool = False) -> Scored:
-        """Return log-probabilities and entropies of generations, with gradients."""
+    def score(
+        self,
+        generations: Sequence[Generation],
+        *,
+        hidden: bool = False,
+        entropy: EntropyOf = "none",
+    ) -> Scored:
+        """Return log-probabilities of generations, with gradients, and what else is requested."""
+        ...
+
+    def training(self, tokens: int) -> int:
+        """Return the bytes that learning from so many tokens takes beside weights and optimizer."""
+        ...
+
+    def working(self, room: int, *others: Resident) -> AbstractContextManager[None]:
+        """Keep weights and others on their device while the context lasts, and room for computing.
+
+        Of `room` bytes only what the device has is kept free.
+        """
+        ...
+
+    def fitting(self, state: int) -> int:
+        """Return how many tokens, padding included, it can learn from in one pass.
+
+        Args:
+            state: bytes of masters, gradients and moments beside the weights.
+
+        Raises:
+            RunError: not even a row's tokens; says which setting would help.
+        """
+        ...
+
+    def remedy(self, state: int) -> str:
+        """Return which settings would make learning from a row take less memory, as a sentence."""
         ...
 
     def reference(self) -> AbstractContextManager[None]:

@@ -20,6 +20,7 @@ import torch
 from attrs import define
 
 from orchestrion import RunError
+from orchestrion_local.sizes import size_text
 
 __all__ = [
     "Away",
@@ -31,16 +32,7 @@ __all__ = [
     "fits",
     "pinned",
     "size_of",
-    "size_text",
 ]
-
-
-def size_text(size: int) -> str:
-    """Return a number of bytes for people."""
-    for unit, factor in (("GB", 2**30), ("MB", 2**20), ("KB", 2**10)):
-        if size >= factor:
-            return f"{size / factor:.1f} {unit}"
-    return f"{size} B"
 
 
 # ------------------------------------------------------------------------------------ the pool

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from attrs import frozen
 
@@ -16,10 +19,34 @@ from orchestrion_local.offloading import size_of
 from orchestrion_local.runtime import pack, unpack
 from orchestrion_local.settings import Optimizer
 
-__all__ = ["WeightOptimizer"]
+__all__ = ["WeightOptimizer", "check_memory", "micro_batches"]
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _MASTER = "master"
+_PIECE = 2**24
+"""Numbers whose squares are summed at once."""
+SIMILAR_LENGTH, SMALL_BATCH = 0.7, 32
+"""Rows shorter than this share of the longest form another micro-batch, unless it has few rows."""
+
+Integers = npt.NDArray[np.int64]
+M = TypeVar("M")
+
+
+def micro_batches(sizes: Integers, budget: int) -> Iterator[Integers]:
+    """Yield places of rows, the longest first; rows times longest row is at most `budget`.
+
+    A row longer than that is alone. Much shorter rows form another micro-batch, since they would
+    be mostly padding.
+    """
+    order = np.argsort(-sizes, kind="stable")
+    start = 0
+    while start < len(order):
+        longest = max(1, int(sizes[order[start]]))
+        fitting = order[start : start + max(1, budget // longest)]
+        similar = int((sizes[fitting] >= SIMILAR_LENGTH * longest).sum())
+        count = min(len(fitting), max(similar, SMALL_BATCH))
+        yield order[start : start + count]
+        start += count
 
 
 @frozen
@@ -42,14 +69,19 @@ class WeightOptimizer:
         model: the model with the weights.
         settings: of AdamW.
         total: number of planned steps, for schedules that end.
+        micro_batch: tokens, padding included, in one forward pass; None for as many as there is
+            memory for.
 
     Raises:
         RunError: masters, gradients and moments do not fit the device beside the model; or the
             weights are float16, whose gradients need a scaled loss.
     """
 
-    def __init__(self, model: Trainable, settings: Optimizer, total: int) -> None:
+    def __init__(
+        self, model: Trainable, settings: Optimizer, total: int, micro_batch: int | None = None
+    ) -> None:
         self.model, self.settings, self.total = model, settings, max(1, total)
+        self._micro_batch, self._is_halved = micro_batch, False
         self.steps = 0
         """Number of steps taken, without skipped ones."""
         self._named = list(model.parameters())
@@ -65,11 +97,13 @@ class WeightOptimizer:
             betas=(settings.beta1, settings.beta2),
             eps=settings.epsilon,
             weight_decay=settings.weight_decay,
+            # All weights at once would need a third moment's memory.
+            foreach=False,
         )
         # A gradient and two moments of each weight; a master beside those of low precision.
         size = 3 * size_of(self._stepped(name, weight) for name, weight in self._named)
-        size += size_of(self._masters.values())
-        self._resident = model.resident.beside(f"{model.name}'s optimizer", self._state, size)
+        self._size = size + size_of(self._masters.values())
+        self._resident = model.resident.beside(f"{model.name}'s optimizer", self._state, self._size)
 
     def _stepped(self, name: str, parameter: torch.nn.Parameter) -> torch.nn.Parameter:
         """Return what AdamW steps on: the weight, or its master."""
@@ -82,9 +116,24 @@ class WeightOptimizer:
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        """Keep weights and moments on their device while the context lasts; see `Trainable`."""
-        with self.model.resident.pinned(self._resident):
+        """Keep weights and moments on their device, and room for a micro-batch; see `Trainable`."""
+        with self.model.working(self.model.training(self.micro_batch), self._resident):
             yield
+
+    @property
+    def micro_batch(self) -> int:
+        """Tokens in one forward pass: as given, or as many as there is memory for at first use.
+
+        Raises:
+            RunError: there is no room for a single row; says which setting would help.
+        """
+        if self._micro_batch is None:
+            self._micro_batch = self.fitting()
+        return self._micro_batch
+
+    def fitting(self) -> int:
+        """Return the tokens in a forward pass that there is memory for now; see `micro_batch`."""
+        return self.model.fitting(self._size)
 
     @property
     def learning_rate(self) -> float:
@@ -106,14 +155,86 @@ class WeightOptimizer:
         for _, parameter in self._named:
             parameter.grad = None
 
+    def accumulate(
+        self, sizes: Integers, loss: Callable[[Integers], tuple[torch.Tensor, M]]
+    ) -> list[M]:
+        """Set the gradients to those of all rows, micro-batch by micro-batch.
+
+        If memory runs out, micro-batches are halved once, for good, and all rows are computed
+        again.
+
+        Args:
+            sizes: number of tokens of each row, shape [B].
+            loss: returns the part of the loss of the rows at some places, with gradient, and what
+                was measured. Parts add up to the loss, however the rows are split.
+
+        Returns:
+            What was measured of each micro-batch.
+
+        Raises:
+            RunError: memory runs out again; says which setting would help.
+        """
+        try:
+            return self._accumulated(sizes, loss)
+        except torch.OutOfMemoryError as error:
+            # The error holds all tensors of the pass: let go of it before the next one.
+            reason = next(iter(str(error).splitlines()), "")
+        self.zero()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        tokens = max(
+            len(rows) * int(sizes[rows].max()) for rows in micro_batches(sizes, self.micro_batch)
+        )
+        if self._is_halved or tokens <= int(sizes.max()):
+            raise RunError(
+                f"model {self.model.name}: memory ran out with a micro-batch of {tokens} tokens "
+                f"({reason}); {self.model.remedy(self._size)}"
+            )
+        self._micro_batch, self._is_halved = tokens // 2, True
+        logging.getLogger("orchestrion").warning(
+            "model %s: memory ran out with a micro-batch of %d tokens; it goes on with %d",
+            self.model.name,
+            tokens,
+            tokens // 2,
+        )
+        return self.accumulate(sizes, loss)
+
+    def _accumulated(
+        self, sizes: Integers, loss: Callable[[Integers], tuple[torch.Tensor, M]]
+    ) -> list[M]:
+        self.zero()
+        measured = []
+        for rows in micro_batches(sizes, self.micro_batch):
+            part, what = loss(rows)
+            self.backward(part)
+            measured.append(what)
+        return measured
+
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients of a loss to those since `zero`, in float32 or more."""
-        loss.backward()  # type: ignore[no-untyped-call]
-        for name, parameter in self._named:
-            if name in self._masters and parameter.grad is not None:
-                master, gradient = self._masters[name], parameter.grad.float()
+
+        def adding_to(master: torch.nn.Parameter) -> Callable[[torch.Tensor], None]:
+            def add(weight: torch.Tensor) -> None:
+                assert weight.grad is not None
+                gradient = weight.grad.float()
                 master.grad = gradient if master.grad is None else master.grad.add_(gradient)
-                parameter.grad = None
+                weight.grad = None
+
+            return add
+
+        # At once: together, the gradients of all weights of low precision would take memory.
+        hooks = [
+            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                adding_to(self._masters[name])
+            )
+            for name, parameter in self._named
+            if name in self._masters
+        ]
+        try:
+            loss.backward()  # type: ignore[no-untyped-call]
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     def step(self) -> Stepped:
         """Take a step with the sum of the gradients since `zero`."""
@@ -125,7 +246,11 @@ class WeightOptimizer:
         if not gradients:
             return Stepped(0.0, False)
         # In one order and in full precision, so that a norm is the same in every run.
-        squares = sum(float(value.detach().double().square().sum()) for value in gradients)
+        squares = sum(
+            float(piece.double().square().sum())
+            for gradient in gradients
+            for piece in torch.split(gradient.detach().reshape(-1), _PIECE)
+        )
         norm = math.sqrt(squares) if math.isfinite(squares) else math.inf
         if not math.isfinite(norm):
             self.zero()
@@ -136,7 +261,7 @@ class WeightOptimizer:
                 gradient.mul_(limit / norm)
         for group in self._adam.param_groups:
             group["lr"] = self.learning_rate
-        with self.pinned(), torch.no_grad():
+        with self.model.resident.pinned(self._resident), torch.no_grad():
             self._fill_masters()
             self._adam.step()
             for name, parameter in self._named:
@@ -164,7 +289,8 @@ class WeightOptimizer:
                     arrays[f"{prefix}{name}.{moment}"] = pack(state[moment])
                 if name in self._masters:
                     arrays[f"{prefix}{name}.{_MASTER}"] = pack(self._masters[name])
-        return Saved(arrays, {"steps": self.steps, "taken": taken})
+        batch = [self._micro_batch, self._is_halved]
+        return Saved(arrays, {"steps": self.steps, "taken": taken, "micro_batch": batch})
 
     def load(self, saved: Saved, prefix: str = "") -> None:
         """Continue from what `save` returned.
@@ -173,6 +299,8 @@ class WeightOptimizer:
             CheckpointError: it is another model's.
         """
         self.steps = int(saved.data["steps"])
+        # What memory there is now must not change what is computed.
+        self._micro_batch, self._is_halved = saved.data["micro_batch"]
         self._adam.state.clear()
         known = dict(self._named)
         for name, taken in saved.data["taken"].items():
@@ -191,6 +319,15 @@ class WeightOptimizer:
             if name in self._masters:
                 parameter.data = kept(_MASTER)
         self._resident.settle()
+
+
+def check_memory(optimizers: Iterable[WeightOptimizer]) -> None:
+    """Raise RunError if there is no room for a single row of a model; say what would help.
+
+    Before the first episode, when all models and optimizers have their places.
+    """
+    for optimizer in optimizers:
+        optimizer.fitting()
 
 
 def _is_low(weight: torch.Tensor) -> bool:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 
 from orchestrion import (
@@ -27,14 +26,24 @@ from orchestrion import (
     Key,
     Model,
     Request,
+    RunError,
     Saved,
     Usage,
 )
 from orchestrion_local.batching import Batcher
 from orchestrion_local.devices import Device
-from orchestrion_local.interfaces import Generation, Scored
+from orchestrion_local.interfaces import EntropyOf, Generation, Scored
+from orchestrion_local.memory import (
+    BATCH,
+    MICRO_BATCH,
+    REMEDIES,
+    Footprint,
+    footprint_of,
+)
+from orchestrion_local.networks import Network
 from orchestrion_local.offloading import Resident
 from orchestrion_local.sampling import Completion, Prompt, sample
+from orchestrion_local.scoring import score
 from orchestrion_local.settings import UNSUPPORTED, Limits, ModelSettings
 from orchestrion_local.tokenizers import Tokenizer
 
@@ -86,12 +95,13 @@ class LocalModel(Model):
         self._anchor_in_path = False
         """Whether `_anchor` holds the weights as `path` has them."""
         self._digest: str | None = None
+        self._plain_head: bool | None = None
         self.resident.settle()
         self._teacher: Model | None = None
         self.served: Any = None
         """A `serving.Served`, which samples in place of this process; None without a server."""
         self.batcher: Batcher[Prompt, Completion] = Batcher(
-            self._sample, settings.batch, settings.overlap
+            self._sample, self.batch, settings.overlap
         )
         module.eval()
 
@@ -117,7 +127,54 @@ class LocalModel(Model):
     @property
     def context(self) -> int:
         """Maximum number of tokens of prompt and response together."""
-        return int(getattr(self.module.config, "max_position_embeddings", 1 << 30))
+        largest = int(getattr(self.module.config, "max_position_embeddings", 1 << 30))
+        return min(self.settings.inherited("context") or largest, largest)
+
+    @property
+    def footprint(self) -> Footprint | None:
+        """What it takes, reckoned; None for types of networks without formulas."""
+        network = Network.from_config(self._network.config.to_dict())
+        return None if network is None else footprint_of(self.settings, network)
+
+    def _left(self, state: int) -> int | None:
+        """Return the bytes for computing; None if there is no limit."""
+        device = placed_on(self.settings)
+        return None if device is None else device.left(self.resident.size + state)
+
+    def training(self, tokens: int) -> int:
+        """See `Trainable.training`."""
+        return self.footprint.training(tokens) if self.footprint is not None else 0
+
+    @contextmanager
+    def working(self, room: int, *others: Resident) -> Iterator[None]:
+        """See `Trainable.working`."""
+        pool = self.resident.pool
+        if pool is None:
+            yield
+            return
+        left = self._left(sum(other.size for other in others))
+        size = room if left is None else max(0, min(room, left))
+        space = Resident(f"{self.name}'s batch", tuple, self.device, pool, size=size)
+        try:
+            with self.resident.pinned(space, *others):
+                yield
+        finally:
+            pool.evict(space)
+
+    def fitting(self, state: int) -> int:
+        """See `Trainable.fitting`."""
+        footprint, room = self.footprint, self._left(state)
+        if footprint is None:
+            return MICRO_BATCH
+        tokens = footprint.micro_batch(room)
+        if tokens < footprint.row and self.settings.inherited("context"):
+            raise RunError(f"model {self.name}: {footprint.shortage(room)}; {self.remedy(state)}")
+        return tokens
+
+    def remedy(self, state: int) -> str:
+        """See `Trainable.remedy`."""
+        footprint, room = self.footprint, self._left(state)
+        return footprint.remedy(room) if footprint is not None else REMEDIES
 
     @property
     def max_tokens(self) -> int:
@@ -194,8 +251,17 @@ class LocalModel(Model):
             vector: list[float] = states[-1][0].double().mean(dim=0).tolist()
             return vector
 
+    def batch(self) -> int:
+        """Return how many completions are computed together."""
+        given: int | None = self.settings.inherited("batch")
+        if given is not None:
+            return given
+        footprint = self.footprint
+        return BATCH if footprint is None else footprint.batch(self._left(0))
+
     def _sample(self, wanted: Sequence[Prompt]) -> list[Completion]:
-        with self.resident.pinned(), self.active():
+        each = self.footprint.completion if self.footprint is not None else 0
+        with self.working(len(wanted) * each), self.active():
             return sample(self.module, wanted, self.tokenizer.ends, self.tokenizer.pad)
 
     def generation(
@@ -347,40 +413,61 @@ class LocalModel(Model):
                 parameter.requires_grad_(not frozen)
             root.frozen = frozen
 
-    def score(self, generations: Sequence[Generation], *, hidden: bool = False) -> Scored:
+    def score(
+        self,
+        generations: Sequence[Generation],
+        *,
+        hidden: bool = False,
+        entropy: EntropyOf = "none",
+    ) -> Scored:
         """See `Trainable.score`; one pass over all of them."""
-        device = self.device
-        ids, attention, longest = self._padded(generations)
-        position = (attention.cumsum(1) - 1).clamp(min=0)
-        with self.resident.pinned(), self.active():
-            out = self.module(
-                ids.to(device),
-                attention_mask=attention.to(device),
-                position_ids=position.to(device),
-                logits_to_keep=longest + 1,
-                output_hidden_states=hidden,
+        longest = max(len(item.prompt) for item in generations) + max(
+            len(item.response) for item in generations
+        )
+        room = 0  # a pass with gradient is in the context of one that keeps room for it
+        if self.footprint is not None and not torch.is_grad_enabled():
+            room = self.footprint.forward(len(generations) * longest)
+        with self.working(room), self.active():
+            return score(
+                self._network,
+                generations,
+                self.tokenizer.pad,
+                entropy=entropy,
+                hidden=hidden,
+                whole=not self._has_plain_head(),
+                recompute_layers=bool(self.settings.inherited("gradient_checkpointing")),
+                within=self.active,
             )
-        temperature = torch.tensor([item.temperature or 1.0 for item in generations], device=device)
-        logits = out.logits[:, :-1].float() / temperature[:, None, None]
-        logprobs = torch.log_softmax(logits, dim=-1)
-        targets = ids[:, -longest:].to(device)
-        mask = attention[:, -longest:].to(device, torch.float32)
-        of_targets = logprobs.gather(2, targets[:, :, None])[:, :, 0]
-        entropy = -(logprobs.exp() * logprobs).sum(-1)
-        before = out.hidden_states[-1][:, -longest - 1] if hidden else None
-        return Scored(of_targets * mask, mask, entropy * mask, before)
 
-    def _padded(self, generations: Sequence[Generation]) -> tuple[torch.Tensor, torch.Tensor, int]:
-        """Return ids and mask; all responses begin in the same column."""
-        before = max(len(item.prompt) for item in generations)
-        longest = max(len(item.response) for item in generations)
-        ids = np.full((len(generations), before + longest), self.tokenizer.pad)
-        attention = np.zeros_like(ids)
-        for i, item in enumerate(generations):
-            begin, end = before - len(item.prompt), before + len(item.response)
-            ids[i, begin:end] = (*item.prompt, *item.response)
-            attention[i, begin:end] = 1
-        return torch.from_numpy(ids), torch.from_numpy(attention), longest
+    @property
+    def _network(self) -> Any:
+        """The network of transformers, with its adapters in it."""
+        module = self.module
+        return module.get_base_model() if hasattr(module, "peft_config") else module
+
+    def _has_plain_head(self) -> bool:
+        """Return whether logits are what the last matrix gives, neither scaled nor capped.
+
+        It is tried out once, with one token and large values.
+        """
+        if self._plain_head is None:
+            network, seen = self._network, list[torch.Tensor]()
+            head = network.get_output_embeddings()
+
+            def enlarge(module: Any, given: Any, result: torch.Tensor) -> torch.Tensor:
+                seen.append(1000 + result)
+                return seen[0]
+
+            hook = head.register_forward_hook(enlarge)
+            try:
+                with torch.inference_mode():
+                    ids = torch.tensor([[self.tokenizer.pad]], device=self.device)
+                    mask = torch.ones_like(ids)
+                    logits = network(input_ids=ids, attention_mask=mask, use_cache=False).logits
+            finally:
+                hook.remove()
+            self._plain_head = torch.equal(seen[0], logits)
+        return self._plain_head
 
     def plain(self) -> Any:
         """Return a copy of the network with the adapter merged into it."""

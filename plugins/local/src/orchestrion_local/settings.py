@@ -27,7 +27,6 @@ UNSUPPORTED = frozenset(("tools", "schema", "stop"))
 """Fields of a request that sampling from weights cannot honour; see `Model.unsupported`."""
 
 Count = Annotated[int, Meta(ge=1)]
-_BATCH = 256
 Share = Annotated[float, Meta(ge=0, lt=1)]
 
 
@@ -165,11 +164,17 @@ class ModelSettings:
         temperature: if the request gives none, by default as `base`, or 1; 0 takes the likeliest
             token.
         top_p: if the request gives none, by default as `base`, or 1.
+        context: maximum number of tokens of prompt and response together; by default as `base`, or
+            what the network was made for. Memory for training is reckoned with rows of this length.
         dtype: of the weights.
         device: where it is placed; by default the processor.
-        batch: maximum number of completions computed together.
+        batch: maximum number of completions computed together; by default as `base`, or 256, or as
+            many as there is memory for.
         overlap: sample in a thread, beside other agents' calls. Which requests share a batch then
             depends on time, and with it the last bit of log-probabilities.
+        gradient_checkpointing: keep the inputs of layers only in training, and compute the rest
+            again in the backward pass: a third more time, a small part of the memory. By default as
+            `base`, or false.
         server: samples in place of this process; the weights are also here, and are trained
             here. `batch` and `overlap` have no effect then.
     """
@@ -187,9 +192,11 @@ class ModelSettings:
     max_tokens: Count | None = None
     temperature: Annotated[float, Meta(ge=0)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    context: Annotated[int, Meta(ge=2)] | None = None
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     device: Device | None = None
-    batch: Count = _BATCH
+    batch: Count | None = None
+    gradient_checkpointing: bool | None = None
     overlap: bool = field(default=False)
     server: Server | None = field(default=None)
 
@@ -201,6 +208,8 @@ class ModelSettings:
                 "give one of `path`, `architecture` and `base`"
                 + (f", not {' and '.join(given)}" if given else "")
             )
+        if self.architecture is not None and self.context is not None:
+            raise ValueError("context: is part of `architecture`; set it there")
         if self.copy and (self.base is None or self.lora is not None):
             raise ValueError("`copy` needs a `base`, and no `lora`")
         if self.base is not None:
@@ -231,13 +240,23 @@ class ModelSettings:
             raise ValueError(
                 "server: `sync: lora` needs a `lora`; for all weights use `sync: disk`"
             )
-        if self.overlap or self.batch != _BATCH:
+        if self.overlap or self.batch is not None:
             raise ValueError("server: `batch` and `overlap` have no effect with it; remove them")
 
     @property
     def is_alias(self) -> bool:
         """Whether it is another name of its base."""
         return self.base is not None and self.lora is None and not self.copy
+
+    def inherited(self, name: str) -> Any:
+        """Return a setting of this model, or that of its base if this one has none."""
+        value, base = getattr(self, name), settings_of(self.base)
+        return value if value is not None or base is None else base.inherited(name)
+
+    def root(self) -> ModelSettings:
+        """Return the settings of the model whose weights these are, were copied from, or adapt."""
+        base = settings_of(self.base)
+        return self if base is None else base.root()
 
     def sampling(self) -> Limits:
         """Return how it samples if a request has no settings of its own."""
@@ -249,9 +268,9 @@ class ModelSettings:
         return evolve(limits, **{name: value for name, value in own.items() if value is not None})
 
 
-def settings_of(model: Model | None) -> ModelSettings | None:
-    """Return the settings of an opened `hf` model, those of its base if it is an alias."""
-    settings = getattr(model, "settings", None)
+def settings_of(model: object) -> ModelSettings | None:
+    """Return the settings of an `hf` model, opened or not; those of its base if it is an alias."""
+    settings = model if isinstance(model, ModelSettings) else getattr(model, "settings", None)
     if not isinstance(settings, ModelSettings):
         return None
     return settings_of(settings.base) if settings.is_alias else settings

@@ -37,7 +37,9 @@ from orchestrion_local.interfaces import Generation, Trainable, generations_of
 from orchestrion_local.settings import Optimizer
 
 if TYPE_CHECKING:
-    from orchestrion_local.optimizing import WeightOptimizer
+    import torch
+
+    from orchestrion_local.optimizing import Integers, WeightOptimizer
 
 __all__ = ["Sft", "SftTrainer"]
 
@@ -62,7 +64,8 @@ class Sft:
         episodes: episodes of the team in each iteration, with teachers.
         steps: optimizer steps of each student in each iteration.
         batch: examples in a step.
-        micro_batch: examples in one forward pass.
+        micro_batch: tokens, padding included, in one forward pass; by default as many as there is
+            memory for.
         optimizer: optimizer of every student.
         optimizers: optimizers of single students, by name.
     """
@@ -76,7 +79,7 @@ class Sft:
     episodes: Count = 256
     steps: Count = 50
     batch: Count = 64
-    micro_batch: Count = 64
+    micro_batch: Count | None = None
     optimizer: Optimizer = Factory(lambda: Optimizer(learning_rate=2e-3))
     optimizers: Mapping[str, Optimizer] = field(factory=dict)
 
@@ -113,7 +116,7 @@ class SftTrainer(Trainer):
         if ctx.trial:
             return
         # Not above: listing plugins must not load torch.
-        from orchestrion_local.optimizing import WeightOptimizer
+        from orchestrion_local.optimizing import WeightOptimizer, check_memory
 
         students = [model.root if settings.base else model for model in speakers]
         self._speakers = {model.name: model for model in speakers}
@@ -129,9 +132,12 @@ class SftTrainer(Trainer):
         total = settings.iterations * settings.steps
         own = settings_by_model(settings.optimizers, names, students, f"{ctx.path}.optimizers")
         self.optimizers: dict[str, WeightOptimizer] = {
-            name: WeightOptimizer(model, own.get(name, settings.optimizer), total)
+            name: WeightOptimizer(
+                model, own.get(name, settings.optimizer), total, settings.micro_batch
+            )
             for name, model in self.models.items()
         }
+        check_memory(self.optimizers.values())
         self._examples = self._read(Path(settings.data)) if settings.data is not None else None
 
     @property
@@ -214,21 +220,24 @@ class SftTrainer(Trainer):
         self, name: str, model: Trainable, examples: Sequence[Generation], key: Key
     ) -> list[float]:
         """Take the steps of one student; return the loss of each."""
+        import numpy as np
+
         optimizer, settings = self.optimizers[name], self.settings
         losses = []
         for step in range(settings.steps):
             draws = key.child(step).uniforms(min(settings.batch, len(examples)))
             chosen = [examples[int(draw * len(examples))] for draw in draws]
+            sizes = np.array([len(one.prompt) + len(one.response) for one in chosen])
             tokens = sum(len(example.response) for example in chosen)
-            optimizer.zero()
-            total = 0.0
-            for start in range(0, len(chosen), settings.micro_batch):
-                scored = model.score(chosen[start : start + settings.micro_batch])
-                loss = -scored.logprobs.sum() / tokens
-                optimizer.backward(loss)
-                total += float(loss.detach())
+
+            def loss_of(
+                rows: Integers, chosen: list[Generation] = chosen, tokens: int = tokens
+            ) -> tuple[torch.Tensor, float]:
+                loss = -model.score([chosen[i] for i in rows]).logprobs.sum() / tokens
+                return loss, float(loss.detach())
+
+            losses.append(sum(optimizer.accumulate(sizes, loss_of)))
             optimizer.step()
-            losses.append(total)
         model.updated()
         return losses
 

@@ -113,6 +113,9 @@ class AgentSettings:
         advantage: estimator of its advantages; by default the trainer's.
         penalty: penalty of a response that could not be read; by default the trainer's.
         aggregation: aggregation of its tokens; by default the trainer's.
+        clip_low: see the trainer's, which is the default.
+        clip_high: see the trainer's, which is the default.
+        kl_weight: weight of the divergence; by default the trainer's `kl.weight`.
     """
 
     train: bool = True
@@ -120,6 +123,9 @@ class AgentSettings:
     advantage: Advantage | None = None
     penalty: Amount | None = None
     aggregation: Aggregation | None = None
+    clip_low: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    clip_high: Positive | None = None
+    kl_weight: Amount | None = None
 
 
 @frozen
@@ -195,6 +201,11 @@ class MarlSettings:
         epochs: passes over an iteration's calls.
         clip_low: how far rho may fall below 1 before a token has no gradient.
         clip_high: how far rho may rise above 1; more than `clip_low` is DAPO's clip-higher.
+        importance_cap: bound of the weights that make up for a sampler, such as a server, whose
+            probabilities differ from the trainer's: rho is then the probability now divided by that
+            before the first step, and a token's loss is multiplied by the latter divided by that
+            when it was sampled, or by the bound if that is less (truncated importance sampling, Yao
+            et al. 2025). Null has rho make up for both.
         dual_clip: bound of the loss for A < 0, in units of |A|; null for no bound.
         aggregation: mean of the loss over all tokens; or over responses, of the sums of their
             tokens, of the means, or of the sums divided by the model's `max_tokens` (Dr. GRPO).
@@ -206,7 +217,8 @@ class MarlSettings:
             older calls are left out.
         optimizer: optimizer of every model.
         optimizers: optimizers of single models, by name.
-        micro_batch: tokens, padding included, in one forward pass.
+        micro_batch: tokens, padding included, in one forward pass; by default as many as there is
+            memory for.
         validate_every: iterations between two evaluations on the validation split; null for none.
     """
 
@@ -223,6 +235,7 @@ class MarlSettings:
     epochs: Count = 1
     clip_low: Annotated[float, Meta(gt=0, lt=1)] = 0.2
     clip_high: Positive = 0.2
+    importance_cap: Annotated[float, Meta(ge=1)] | None = None
     dual_clip: Annotated[float, Meta(gt=1)] | None = 3.0
     aggregation: Aggregation = "token-mean"
     entropy: Amount = 0.0
@@ -231,10 +244,12 @@ class MarlSettings:
     max_staleness: Annotated[int, Meta(ge=0)] = 0
     optimizer: Optimizer = Factory(Optimizer)
     optimizers: Mapping[str, Optimizer] = Factory(dict)
-    micro_batch: Count = 16_384
+    micro_batch: Count | None = None
     validate_every: Count | None = None
 
     def __attrs_post_init__(self) -> None:
+        if not self.kl.weight and any(agent.kl_weight for agent in self.agents.values()):
+            raise ValueError("agents: `kl_weight` needs a `kl.weight` of the trainer")
         own = [agent.advantage for agent in self.agents.values() if agent.advantage]
         for advantage in (self.advantage, *own):
             if advantage.estimator in _COMPARES_EPISODES and self.group < 2:
@@ -251,6 +266,9 @@ class MarlSettings:
             advantage=own.advantage or self.advantage,
             penalty=self.penalty if own.penalty is None else own.penalty,
             aggregation=own.aggregation or self.aggregation,
+            clip_low=own.clip_low or self.clip_low,
+            clip_high=own.clip_high or self.clip_high,
+            kl_weight=self.kl.weight if own.kl_weight is None else own.kl_weight,
         )
 
     def validates_after(self, i: int) -> bool:

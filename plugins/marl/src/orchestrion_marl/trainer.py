@@ -26,7 +26,7 @@ The other estimators, with their sources, are in `advantages`. Deviations from t
 - responses that were cut have the same penalty; the code treats them as any other (`truncated`);
 - the loss averages over all tokens of a model (`aggregation`), also where agents share it;
 - "when it was sampled" is the log-probability that was recorded at that moment, by a server if
-  one samples; it is not computed again before the first step;
+  one samples; only with `importance_cap` it is computed again before the first step;
 - the values of `gae` come from one ridge regression for each agent instead of a trained network;
 - a step whose gradient is not finite is skipped and counted;
 - episodes that failed are left out of their group.
@@ -35,13 +35,19 @@ The other estimators, with their sources, are in `advantages`. Deviations from t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from typing import Literal
 
 import numpy as np
 import torch
 from attrs import Factory, define, evolve, frozen
-from orchestrion_local import WeightOptimizer, settings_by_model
+from orchestrion_local import (
+    WeightOptimizer,
+    check_memory,
+    micro_batches,
+    settings_by_model,
+)
 from orchestrion_local.interfaces import Generation, Trainable, generations_of
 
 from orchestrion import (
@@ -70,14 +76,14 @@ from orchestrion_marl.settings import AgentSettings, Kl, MarlSettings, Planned
 
 __all__ = ["Batch", "Call", "MarlTrainer", "UpdateStatistics", "update"]
 
+Sums = dict[str, dict[str, float]]
+
 RIDGE = 1.0
 """Added to the squared features of the value regression."""
 MEMORY = 0.9
 """Share of earlier iterations that the value regression keeps."""
 K3_BOUND = 10.0
 """Bound of |k3|, whose exponential overflows on a token of probability near 0."""
-SIMILAR_LENGTH, SMALL_BATCH = 0.7, 32
-"""Rows shorter than this share of the longest form another micro batch, unless it has few rows."""
 
 
 @frozen
@@ -119,11 +125,14 @@ class Batch:
         advantages: one array for each call.
         references: log-probabilities by the weights with which training began, one array for each
             call; empty without a divergence in the loss.
+        before: log-probabilities by the weights before the first step, one array for each call;
+            empty without `importance_cap`.
     """
 
     calls: Sequence[Call]
     advantages: Sequence[Floats]
     references: Sequence[Floats] = ()
+    before: Sequence[Floats] = ()
 
     def take(self, places: Sequence[int] | Integers) -> Batch:
         """Return the calls at some places."""
@@ -131,6 +140,7 @@ class Batch:
             [self.calls[i] for i in places],
             [self.advantages[i] for i in places],
             [self.references[i] for i in places] if self.references else (),
+            [self.before[i] for i in places] if self.before else (),
         )
 
 
@@ -142,17 +152,26 @@ class UpdateStatistics:
         norms: gradient norm of each step before clipping.
         skipped: steps without effect, since their gradient was not finite.
         sums: by agent and name, sums over tokens; "tokens" is their number.
+        micro_batch: tokens in a forward pass.
     """
 
     norms: list[float] = Factory(list)
     skipped: int = 0
-    sums: dict[str, dict[str, float]] = Factory(lambda: defaultdict(lambda: defaultdict(float)))
+    sums: Sums = Factory(lambda: defaultdict(lambda: defaultdict(float)))
+    micro_batch: int = 0
+
+    def add(self, sums: Sums) -> None:
+        """Add the sums of a micro-batch."""
+        for agent, values in sums.items():
+            for name, value in values.items():
+                self.sums[agent][name] += value
 
     def metrics(self, model: str) -> dict[str, float]:
         """Return `model/NAME` of the steps and `agent/NAME`, means over tokens."""
         metrics = {
             f"{model}/skipped": float(self.skipped),
             f"{model}/steps": float(len(self.norms)),
+            f"{model}/micro_batch": float(self.micro_batch),
         }
         if self.norms:
             metrics[f"{model}/norm_median"] = float(np.median(self.norms))
@@ -183,9 +202,12 @@ class MarlTrainer(Planned):
         )
         steps = settings.iterations * settings.updates * settings.epochs
         self.optimizers = {
-            name: WeightOptimizer(model, own.get(name, settings.optimizer), steps)
+            name: WeightOptimizer(
+                model, own.get(name, settings.optimizer), steps, settings.micro_batch
+            )
             for name, model in self.models.items()
         }
+        check_memory(self.optimizers.values())
         self.moving: dict[str, float] = {}
         """Running mean of each agent's rewards."""
         uses_values = any(advantage.estimator == "gae" for advantage in self.advantages)
@@ -210,7 +232,9 @@ class MarlTrainer(Planned):
             metrics["groups"] = float(len(set(counted)))
             metrics |= describe(calls, rows, self.team, len(counted), tokens)
             self._update_moving(rows)
-            batch = Batch(calls, np.split(tokens, np.cumsum(lengths)[:-1]), references)
+            before = self._scores(calls, "now") if self.settings.importance_cap else ()
+            parts = np.split(tokens, np.cumsum(lengths)[:-1])
+            batch = Batch(calls, parts, references, before)
             for name, places in self._places_by_model(calls).items():
                 with self.optimizers[name].pinned():
                     statistics = update(
@@ -299,22 +323,25 @@ class MarlTrainer(Planned):
             penalties -= overlong(lengths_of(calls), soft.longest, soft.buffer, soft.factor)
         references: list[Floats] = []
         if kl.weight:
-            references = self._scores(calls)
+            references = self._scores(calls, "reference")
             if kl.where == "reward":
                 for i, call in enumerate(calls):
                     logprobs = torch.tensor(call.generation.logprobs, dtype=torch.float64)
                     tokens = divergence(logprobs, torch.from_numpy(references[i]), kl.form)
-                    penalties[i] += kl.weight * float(tokens.sum())
+                    penalties[i] += self._kl_weight(call) * float(tokens.sum())
         penalised = [
             evolve(call, penalty=float(penalty))
             for call, penalty in zip(calls, penalties, strict=True)
         ]
         return penalised, references if kl.where == "loss" else []
 
+    def _kl_weight(self, call: Call) -> float:
+        return self.agents[call.agent].kl_weight or 0.0
+
     def _values(self, calls: Sequence[Call]) -> Floats:
         """Return the value of each call's prompt, shape [B]; then learn from these calls."""
         assert self.critic is not None
-        features = self._scores(calls, hidden=True)
+        features = self._scores(calls, "hidden")
         values = np.zeros(len(calls))
         for agent in self.team:
             places = [i for i, call in enumerate(calls) if call.agent == agent]
@@ -324,17 +351,21 @@ class MarlTrainer(Planned):
                 values[places] = self.critic.values(agent, x, y)
         return values
 
-    def _scores(self, calls: Sequence[Call], hidden: bool = False) -> list[Floats]:
-        """Return each response's log-probabilities by the weights with which training began.
+    def _scores(
+        self, calls: Sequence[Call], what: Literal["reference", "now", "hidden"]
+    ) -> list[Floats]:
+        """Return each response's log-probabilities, or the last layer before it ("hidden").
 
-        With `hidden` instead the last layer before each response, by the present weights.
+        By the present weights, or those with which training began ("reference").
         """
+        hidden = what == "hidden"
         rows: list[Floats] = [np.zeros(0)] * len(calls)
         for name, places in self._places_by_model(calls).items():
-            model, budget = self.models[name], self.settings.micro_batch
+            model, budget = self.models[name], self.optimizers[name].micro_batch
             if not places:
                 continue
-            with nullcontext() if hidden else model.reference(), torch.no_grad():
+            weights = model.reference() if what == "reference" else nullcontext()
+            with weights, torch.no_grad():
                 for part in micro_batches(sizes_of([calls[i] for i in places]), budget):
                     generations = [calls[places[k]].generation for k in part]
                     scored = model.score(generations, hidden=hidden)
@@ -504,16 +535,21 @@ def update(
                 [agents[call.agent].aggregation or "" for call in part.calls],
                 model.max_tokens,
             )
-            optimizer.zero()
-            for rows in micro_batches(sizes_of(part.calls), settings.micro_batch):
-                loss = _loss(model, part.take(rows), weights[rows], settings, statistics)
-                optimizer.backward(loss)
+
+            def loss_of(
+                rows: Integers, part: Batch = part, weights: Floats = weights
+            ) -> tuple[torch.Tensor, Sums]:
+                return _loss(model, part.take(rows), weights[rows], settings, agents)
+
+            for sums in optimizer.accumulate(sizes_of(part.calls), loss_of):
+                statistics.add(sums)
             step = optimizer.step()
             if step.skipped:
                 statistics.skipped += 1
             else:
                 statistics.norms.append(step.norm)
     model.updated()
+    statistics.micro_batch = optimizer.micro_batch
     return statistics
 
 
@@ -522,17 +558,27 @@ def _loss(
     batch: Batch,
     weights: Floats,
     settings: MarlSettings,
-    statistics: UpdateStatistics,
-) -> torch.Tensor:
-    """Return the loss of a micro batch, and add what was measured to `statistics`."""
-    scored = model.score([call.generation for call in batch.calls])
-    logprobs, mask = scored.logprobs, scored.mask
-    old = _padded([call.generation.logprobs for call in batch.calls], mask)
-    advantages = _padded(batch.advantages, mask)
-    terms, clipped = policy_terms(
-        logprobs, old, advantages, settings.clip_low, settings.clip_high, settings.dual_clip
+    agents: Mapping[str, AgentSettings],
+) -> tuple[torch.Tensor, Sums]:
+    """Return the loss of a micro-batch, and what was measured: sums over each agent's tokens."""
+    scored = model.score(
+        [call.generation for call in batch.calls],
+        entropy="gradient" if settings.entropy else "value",
     )
-    shift = (old - logprobs).detach()
+    logprobs, mask = scored.logprobs, scored.mask
+    assert scored.entropy is not None
+    own = [agents[call.agent] for call in batch.calls]
+    low, high, kl_weight = (
+        torch.tensor([[getattr(agent, name)] for agent in own], device=mask.device)
+        for name in ("clip_low", "clip_high", "kl_weight")
+    )
+    sampled = _padded([call.generation.logprobs for call in batch.calls], mask)
+    old = _padded(batch.before, mask) if batch.before else sampled
+    advantages = _padded(batch.advantages, mask)
+    terms, clipped = policy_terms(logprobs, old, advantages, low, high, settings.dual_clip)
+    if batch.before:
+        terms = terms * (old - sampled).exp().clamp(max=settings.importance_cap)
+    shift = (sampled - logprobs).detach()
     measured = {
         "clipped": clipped.float(),
         "entropy": scored.entropy.detach(),
@@ -545,21 +591,22 @@ def _loss(
         reference = _padded(batch.references, mask)
         measured["kl"] = divergence(logprobs, reference, settings.kl.form).detach()
         kl = divergence_in_loss(logprobs, old, reference, settings.kl)
-        terms = terms + settings.kl.weight * kl
+        terms = terms + kl_weight * kl
     measured["tokens"] = torch.ones_like(mask)
+    sums: Sums = defaultdict(lambda: defaultdict(float))
     for name, values in measured.items():
         for call, value in zip(batch.calls, (values * mask).sum(1).tolist(), strict=True):
-            statistics.sums[call.agent][name] += value
+            sums[call.agent][name] += value
     by_row = torch.as_tensor(weights, dtype=terms.dtype, device=terms.device)
-    return (terms * mask * by_row[:, None]).sum()
+    return (terms * mask * by_row[:, None]).sum(), sums
 
 
 def policy_terms(
     logprobs: torch.Tensor,
     old: torch.Tensor,
     advantages: torch.Tensor,
-    low: float,
-    high: float,
+    low: float | torch.Tensor,
+    high: float | torch.Tensor,
     dual: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return each token's loss, and whether its ratio was clipped, both [B, L].
@@ -571,13 +618,14 @@ def policy_terms(
         logprobs: log-probabilities now, with gradients, shape [B, L].
         old: log-probabilities when the tokens were sampled, shape [B, L].
         advantages: shape [B, L].
-        low: how far rho may fall below 1.
-        high: how far rho may rise above 1.
+        low: how far rho may fall below 1; for all, or for each row, shape [B, 1].
+        high: how far rho may rise above 1; as `low`.
         dual: bound of the loss for A < 0; None for no bound.
     """
     ratio = (logprobs - old).exp()
     plain = -ratio * advantages
-    clipped = -ratio.clamp(1 - low, 1 + high) * advantages
+    bounds = (torch.as_tensor(bound).to(ratio) for bound in (1 - low, 1 + high))
+    clipped = -ratio.clamp(*bounds) * advantages
     terms = torch.maximum(plain, clipped)
     if dual is not None:
         terms = torch.where(advantages < 0, torch.minimum(terms, -dual * advantages), terms)
@@ -635,23 +683,6 @@ def row_weights(
             each = each / longest
         weights[mine] = each * mine.mean()
     return weights
-
-
-def micro_batches(sizes: Integers, budget: int) -> Iterator[Integers]:
-    """Yield places of rows, the longest first; rows times longest row is at most `budget`.
-
-    A row longer than that is alone. Much shorter rows form another micro batch, since they would
-    be mostly padding.
-    """
-    order = np.argsort(-sizes, kind="stable")
-    start = 0
-    while start < len(order):
-        longest = max(1, int(sizes[order[start]]))
-        fitting = order[start : start + max(1, budget // longest)]
-        similar = int((sizes[fitting] >= SIMILAR_LENGTH * longest).sum())
-        count = min(len(fitting), max(similar, SMALL_BATCH))
-        yield order[start : start + count]
-        start += count
 
 
 def _padded(rows: Sequence[Sequence[float] | Floats], mask: torch.Tensor) -> torch.Tensor:
