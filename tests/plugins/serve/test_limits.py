@@ -33,6 +33,7 @@ def teams(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         config(folder, "dear", {"first": "Says", "second": "Waits"}),
         config(folder, "paid", {"only": "Pays"}),
         config(folder, "unpriced", {"only": "Unpriced"}),
+        config(folder, "burns", {"only": "Burns"}),
     ]
 
 
@@ -192,6 +193,15 @@ def test_what_a_cancelled_turn_paid_is_booked(teams: list[str]) -> None:
         connection.close()
         record = server.record()
         assert (record["error"], record["usd"], record["tokens"]) == ("client_gone", 0.5, 50)
+        assert ask(server, key=ANN)[:2] == (402, "insufficient_quota")
+
+
+def test_a_key_pays_for_failed_turns_and_for_attempts_without_an_answer(teams: list[str]) -> None:
+    keys = Keys({"ann": hash_of(ANN)}, {"ann": KeyLimits(usd=0.5)})
+    with served(*teams, keys=keys) as server:
+        assert ask(server, "burns", ANN)[0] == 502
+        record = server.record()
+        assert (record["usd"], record["tokens"]) == (0.5, 40)
         assert ask(server, key=ANN)[:2] == (402, "insufficient_quota")
 
 

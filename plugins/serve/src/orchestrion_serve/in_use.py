@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
@@ -25,10 +25,11 @@ from orchestrion import (
     Problem,
     Status,
     StoreError,
+    UsageError,
     load_function,
     replace,
 )
-from orchestrion.runs import Trained
+from orchestrion.runs import Trained, add_note
 from orchestrion_serve.canary import Canary, Trial, trials_of
 from orchestrion_serve.exploring import Exploration, Watched
 from orchestrion_serve.recording import Answered, decisions_of
@@ -76,6 +77,7 @@ class InUse:
         team: the version that serves.
         new: the version that is tried; None for none.
         note: called with what a person should know.
+        own: the folder of a client's own log within that of all logs; "" for the one of the rest.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class InUse:
         team: Trained,
         new: Trained | None = None,
         note: Note = lambda text: None,
+        own: str = "",
     ) -> None:
         self.model, self._settings, self._new, self._note = model, settings, new, note
         self._said: set[str] = set()
@@ -106,7 +109,9 @@ class InUse:
         self.canary: Canary | None = None
         self._serving = ""
         """The version that serves, apart from one that is tried."""
-        folder = settings.folder / model
+        self._runs: dict[str, Path] = {}
+        """The folders of runs, by version."""
+        folder = settings.folder / own / model
         self._log = ServedLog(folder, settings.size, note, self._removed)
         try:
             self.canary = self._resumed(folder, team)
@@ -158,12 +163,23 @@ class InUse:
         return (self._new if new else team), share
 
     def begin(
-        self, identity: str, tenant: str, team: Trained, problem: Problem, key: Key, share: float
+        self,
+        identity: str,
+        tenant: str,
+        team: Trained,
+        problem: Problem,
+        key: Key,
+        share: float | None,
     ) -> Answered:
-        """Return the record of a request whose episode is about to begin."""
+        """Return the record of a request whose episode is about to begin.
+
+        `share` is that of `version_for`; None if its client asked for this version, which is no
+        part of a trial then.
+        """
         version, policy = self._version(team)
         canary = self.canary
         tried = canary is not None and canary.verdict is None and version in canary.versions
+        tried = tried and share is not None
         request = ServedRequest(
             identity,
             self.model,
@@ -171,7 +187,7 @@ class InUse:
             tenant,
             key.hex(),
             canary=canary.new if canary is not None and tried else "",
-            share=share,
+            share=share or 1.0,
         )
         return Answered(request, policy, policy.follow(key, problem.text), problem)
 
@@ -227,6 +243,8 @@ class InUse:
             if (place := engine.places.get(id(policy))) is not None:
                 engine.places[id(watched)] = place
             known = self._versions[team] = (team.version, watched)
+            if team.directory is not None:
+                self._runs[team.version] = team.directory
             if team is not self._new and known[0] != self._serving:
                 self._serving = known[0]
                 self._step(ServedStep("serving", known[0], {"run": str(team.directory or "")}))
@@ -343,6 +361,13 @@ class InUse:
             self._log.step(replace(step, time=round(time.time(), 3)))
         except StoreError as error:  # a restart computes it anew
             self._say_once(f"a step is not logged: {error}")
+        # A run tells later what became of its versions.
+        for version in {step.version, step.data.get("old")} & self._runs.keys():
+            try:
+                data = {"model": self.model, "log": str(self._log.folder), "version": step.version}
+                add_note(self._runs[version], step.step, {**data, **step.data})
+            except StoreError as error:
+                self._say_once(f"a step is not noted on its run: {error}")
         if step.step != "serving":
             self._note(f"{self.model}: {step.step}: {step.version}")
 
@@ -372,23 +397,29 @@ async def using(
     settings: UseSettings,
     new: Trained | None = None,
     note: Note = lambda text: None,
+    logs: Iterable[str] = (),
 ) -> AsyncIterator[Mapping[str, InUse]]:
-    """Open the logs of models until the block ends.
+    """Open the logs of models until the block ends: by MODEL, those of clients by FOLDER/MODEL.
 
     Args:
         teams: by model name.
         settings: the same for all.
         new: a version of the only model, to be tried.
         note: called with what a person should know.
+        logs: folders of clients' own logs.
 
     Raises:
         StoreError: a log cannot be written to.
-        UsageError: a log is damaged, or the verifier cannot be loaded.
+        UsageError: a log is damaged or has the name of a model, or the verifier cannot be loaded.
     """
     opened: dict[str, InUse] = {}
     try:
-        for name, team in teams.items():
-            opened[name] = InUse(name, settings, team, new, note)
+        for own in ("", *dict.fromkeys(logs)):
+            if own in teams:
+                raise UsageError(f"--keys: log={own}: a model has this name; choose another one")
+            for name, team in teams.items():
+                place = f"{own}/{name}" if own else name
+                opened[place] = InUse(name, settings, team, new, note, own)
         yield opened
     finally:
         for use in opened.values():
