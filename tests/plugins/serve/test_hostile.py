@@ -252,7 +252,7 @@ def test_a_head_that_comes_too_slowly_ends_the_connection(
     with raw(server) as used:
         used.sendall(head + b"\r\n")
         assert used.recv(1000).startswith(b"HTTP/1.1 200")
-        monkeypatch.setattr("orchestrion_serve.patience.HEAD_SECONDS", 0.05)
+        monkeypatch.setattr("orchestrion._cli.web.HEAD_SECONDS", 0.05)
         used.sendall(head + b"\r\n" + head)
         while used.recv(1000):
             pass  # the answer; then it is closed
