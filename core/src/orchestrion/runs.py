@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrion._comparison import Comparison as Comparison
     from orchestrion._comparison import Judged as Judged
     from orchestrion._comparison import compare_outcomes as compare_outcomes
+    from orchestrion._conversation import problem_and_turns as problem_and_turns
     from orchestrion._engine.allowance import Allowance as Allowance
     from orchestrion._engine.budget import paying as paying
     from orchestrion._forecast import Forecast as Forecast
@@ -85,6 +86,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
         "orchestrion._asking": "AskedTeam TeamAnswer load",
+        "orchestrion._conversation": "problem_and_turns",
         "orchestrion._engine.allowance": "Allowance",
         "orchestrion._engine.budget": "paying",
         "orchestrion._forecast": "Forecast forecast_of",

@@ -152,8 +152,8 @@ async def open_components(
 async def open_routing(config: Config, stack: AsyncExitStack, key: Key) -> Opened:
     """Open what decisions alone need: the policy and the task.
 
-    Agents and models say what they are, as in a trial: no call, no key, nothing heavy. Arguments
-    and errors are those of `open_components`.
+    Agents and models only say what they are: no call, no key, no module of theirs. Arguments and
+    errors are those of `open_components`.
     """
     opener = _Opener(
         config, stack, key, None, None, None, live=False, trial=False, idle=("agent", "model")
@@ -231,6 +231,7 @@ class _Opener:
             note=partial(self.note or _ignore, path),
             live=self.live,
             trial=self.trial or entry.kind in self.idle,
+            described=entry.kind in self.idle,
             environment=self.config.environment,
             trains=bool(self.config.stages) if self.trial else self.directory is not None,
         )
