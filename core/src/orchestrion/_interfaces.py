@@ -170,6 +170,7 @@ class OpenContext:
             (`router`): what the settings name need not even be there. `trial` is set too.
         environment: the environment variables, with those of the config's `.env`.
         turns: that an episode may have, by `limits.turns`; None for no limit.
+        timeout: seconds of a turn, by `run.timeout`; None for no limit.
         trains: whether a run of many episodes is stored (`orchestrion train`), or, where nothing
             is run (`trial`), whether the config has a trainer.
     """
@@ -185,6 +186,7 @@ class OpenContext:
     described: bool = False
     environment: Mapping[str, str] = field(factory=lambda: os.environ, repr=False)
     turns: int | None = None
+    timeout: float | None = None
     trains: bool = False
 
     def secret(self, name: str) -> Secret:

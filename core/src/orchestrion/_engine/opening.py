@@ -227,6 +227,7 @@ class _Opener:
                 for field, refs in entry.refs.items()
             },
             turns=self.config.limits.turns,
+            timeout=self.config.run.timeout,
             directory=self.directory,
             note=partial(self.note or _ignore, path),
             live=self.live,
