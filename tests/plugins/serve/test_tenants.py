@@ -62,7 +62,7 @@ def said(answer: tuple[int, dict[str, object]]) -> object:
 def models(server: Server, key: str = ANN) -> list[str]:
     status, data = call(server, "/v1/models", key=key)
     assert status == 200
-    return [model["id"] for model in data["data"]]  # type: ignore[index, call-overload]
+    return [model["id"] for model in data["data"]]  # type: ignore[index]
 
 
 # ---------------------------------------------------------------------------------- versions

@@ -130,16 +130,14 @@ class EdgeLog:
                 free = [*choices, *([STOP] if turns else [])]
                 return self._taken(Context(text=text), name, free, None, turns, end)
 
-            if inspect.iscoroutinefunction(function):
+            async def waits(state: Any, *rest: Any, **more: Any) -> str:
+                return logged(await function(state, *rest, **more), state)
 
-                async def wrapped(state: Any, *rest: Any, **more: Any) -> Any:
-                    return logged(await function(state, *rest, **more), state)
-            else:
+            def plain(state: Any, *rest: Any, **more: Any) -> str:
+                return logged(function(state, *rest, **more), state)
 
-                def wrapped(state: Any, *rest: Any, **more: Any) -> Any:
-                    return logged(function(state, *rest, **more), state)
-
-            return functools.wraps(function)(wrapped)
+            asked = waits if inspect.iscoroutinefunction(function) else plain
+            return functools.wraps(function)(asked)
 
         return decorate
 

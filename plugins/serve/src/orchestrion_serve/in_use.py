@@ -362,7 +362,7 @@ class InUse:
         except StoreError as error:  # a restart computes it anew
             self._say_once(f"a step is not logged: {error}")
         # A run tells later what became of its versions.
-        for version in {step.version, step.data.get("old")} & self._runs.keys():
+        for version in {step.version, str(step.data.get("old"))} & self._runs.keys():
             try:
                 data = {"model": self.model, "log": str(self._log.folder), "version": step.version}
                 add_note(self._runs[version], step.step, {**data, **step.data})
