@@ -20,6 +20,7 @@ from orchestrion import (
     Answer,
     CallError,
     Calls,
+    Fault,
     Key,
     Output,
     Problem,
@@ -144,6 +145,23 @@ class Burns(Agent):
             raise left.pop() if left else end
 
         await calls.run(Request("burns", view.problem.text), ask)
+        raise AssertionError
+
+
+@frozen
+class Broke(Agent):
+    """Asks a service that does not let it go on."""
+
+    fault: Fault
+    wait: float = 0.0
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Raise BudgetError, as the call path does."""
+
+        async def ask() -> Answer:
+            raise CallError("at /secret/place", self.fault, retry_after=self.wait or None)
+
+        await calls.run(Request("broke", view.problem.text), ask)
         raise AssertionError
 
 

@@ -7,7 +7,6 @@ the log, which is tried beside the old one (`canary`).
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -26,21 +25,17 @@ from orchestrion import (
     Status,
     StoreError,
     UsageError,
-    load_function,
     replace,
 )
 from orchestrion.runs import Trained, add_note
 from orchestrion_serve.canary import Canary, Trial, trials_of
 from orchestrion_serve.exploring import Exploration, Watched
 from orchestrion_serve.recording import Answered, decisions_of
+from orchestrion_serve.verifying import Verifier
 
 __all__ = ["InUse", "UseSettings", "using"]
 
 Note = Callable[[str], None]
-CHECKS = 64
-"""Verifications at once; answers that come while so many are under way are not verified."""
-CLOSING = 5.0
-"""Seconds that verifications get when the server stops."""
 
 
 @frozen
@@ -91,8 +86,9 @@ class InUse:
     ) -> None:
         self.model, self._settings, self._new, self._note = model, settings, new, note
         self._said: set[str] = set()
-        verify = settings.verify
-        self._check = load_function(verify, "--verify") if verify not in (None, "task") else None
+        self._verifier = Verifier(
+            settings.verify, settings.verify_share, self._verified, self._say_once
+        )
         self._versions: WeakKeyDictionary[Trained, tuple[str, Watched]] = WeakKeyDictionary()
         self._requests: dict[str, ServedRequest] = {}
         """By id; without what differs from request to request."""
@@ -104,7 +100,6 @@ class InUse:
         self._scores: dict[str, dict[str, float]] = {}
         """By id and by whose they are."""
         self.exploration = Exploration(settings.explore, settings.explore_budget)
-        self._checking: set[asyncio.Task[None]] = set()
         self._syncing, self._waiting = asyncio.Lock(), _Waiting()
         self.canary: Canary | None = None
         self._serving = ""
@@ -226,12 +221,8 @@ class InUse:
             except StoreError as error:
                 self._say_once(f"a score is not logged: {error}")
             self._step(self._scored(record))
-        elif episode is not None and self._settings.verify and len(self._checking) < CHECKS:
-            coin = trace.key.child("verify").uniform()
-            if coin < self._settings.verify_share:
-                work = asyncio.create_task(self._verify(request, answered.problem, episode))
-                self._checking.add(work)
-                work.add_done_callback(self._checking.discard)
+        elif episode is not None:
+            self._verifier.answered(request.served, answered.problem, episode, trace.key)
 
     def _version(self, team: Trained) -> tuple[str, Watched]:
         """The version of a team, and its policy as it is watched."""
@@ -331,25 +322,9 @@ class InUse:
             self._waiting.task = None  # who comes now waits for the next one
             await asyncio.to_thread(self._log.sync)
 
-    async def _verify(self, request: ServedRequest, problem: Problem, episode: Episode) -> None:
-        """Let the verifier score an answer; one that fails says nothing."""
-        try:
-            if self._check is None:
-                score = episode.scores.value if episode.scores is not None else None
-            else:
-                answer = episode.answer or ""
-                if inspect.iscoroutinefunction(self._check):
-                    score = await self._check(problem.text, answer)
-                else:
-                    score = await asyncio.to_thread(self._check, problem.text, answer)
-            if score is None:
-                return
-            if not 0 <= (number := float(score)) <= 1:
-                raise ValueError(f"the score {number:g} is not between 0 and 1")
-            if request.served in self._requests:
-                await self.feedback(request.served, number, by="verifier")
-        except Exception as error:
-            self._say_once(f"--verify: {type(error).__name__}: {error}")
+    async def _verified(self, identity: str, score: float) -> None:
+        if identity in self._requests:
+            await self.feedback(identity, score, by="verifier")
 
     # ------------------------------------------------------------------ steps, and the end
 
@@ -378,10 +353,7 @@ class InUse:
 
     async def close(self) -> None:
         """Wait for verifications, for a while, and close the log."""
-        if self._checking:
-            _, late = await asyncio.wait(self._checking, timeout=CLOSING)
-            for work in late:
-                work.cancel()
+        await self._verifier.close()
         self._log.close()
 
 
