@@ -115,16 +115,16 @@ PUBLIC = {
     "orchestrion.runs": """
         Allowance AskedTeam Comparison EpisodeFilter EpisodeOrder EpisodePage EpisodeRow
         Estimate Finding Forecast Glance Iteration Judged Progress Report Route Router Run
-        RunLock RunReader RunStore StoredCall StoredEpisode TeamAnswer Trained aevaluate aresume
-        as_data atrain compare_outcomes convergence diagnose difference estimate evaluate
+        RunLock RunReader RunStore StoredCall StoredEpisode TeamAnswer Trained add_note aevaluate
+        aresume as_data atrain compare_outcomes convergence diagnose difference estimate evaluate
         fewer_collections find_run forecast_of glance guesses load make_folder manifest mean
-        newest_checkpoint newest_states of_evaluations open_run resume router run_directory
-        run_folders run_identity seen_before stored_config stored_report stored_results
-        structure train write_atomic
+        newest_checkpoint newest_states of_evaluations open_run paying problem_and_turns resume
+        router run_directory run_folders run_identity seen_before stored_config stored_report
+        stored_results structure train write_atomic
     """.split(),
     "orchestrion.cli": """
-        Main Options answer block_option emit find_config in_loop json_option listener main note
-        options override_option stopped_by_signals table
+        Impatient Main Options answer block_option emit find_config in_loop json_option listener
+        main note options override_option stopped_by_signals table
     """.split(),
 }
 

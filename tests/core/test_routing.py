@@ -113,6 +113,15 @@ def said(*names: str) -> list[dict[str, str]]:
     return [ASK, *({"role": "assistant", "name": name, "content": "done"} for name in names)]
 
 
+def test_a_router_needs_nothing_that_only_its_agents_use(tmp_path: Path) -> None:
+    agents = {
+        "a": {"use": "function", "function": "not_installed_here:work"},
+        "b": {"use": "openai-agents", "agent": "not_installed_here:agent"},
+    }
+    file = config(tmp_path, {"use": "sequence", "steps": ["b", "a"]}, agents=agents)
+    assert o.router(file)("a question") == "b"
+
+
 def test_the_next_agent_hangs_on_who_spoke_since_the_question(tmp_path: Path) -> None:
     route = o.router(config(tmp_path, {"use": "sequence", "steps": ["b", "a"]}))
     assert route.agents == ("a", "b")

@@ -166,8 +166,11 @@ class OpenContext:
             `validate`, where `open` must neither make one nor ask for a key.
         trial: whether nothing will be run at all, as in `validate` and a dry run: what components
             say of themselves is asked for, and what is heavy to load may be left out.
+        described: whether that is all that will ever be asked for, by a policy that decides alone
+            (`router`): what the settings name need not even be there. `trial` is set too.
         environment: the environment variables, with those of the config's `.env`.
         turns: that an episode may have, by `limits.turns`; None for no limit.
+        timeout: seconds of a turn, by `run.timeout`; None for no limit.
         trains: whether a run of many episodes is stored (`orchestrion train`), or, where nothing
             is run (`trial`), whether the config has a trainer.
     """
@@ -180,8 +183,10 @@ class OpenContext:
     note: Callable[[str, str], None] = lambda name, text: None
     live: bool = True
     trial: bool = False
+    described: bool = False
     environment: Mapping[str, str] = field(factory=lambda: os.environ, repr=False)
     turns: int | None = None
+    timeout: float | None = None
     trains: bool = False
 
     def secret(self, name: str) -> Secret:

@@ -38,14 +38,17 @@ class Route:
         agent: who acts next; the router's `end` if nobody does.
         option: of the agent, if it has options.
         decision: the policy's own record.
+        situation: what it decided on.
+        forced: whether the task, a limit or an agent ended it, and the policy was not asked.
     """
 
     agent: str
     option: str | None
     decision: Decision
-    _situation: Situation = field(repr=False)
+    situation: Situation = field(repr=False)
     _policy: Any = field(repr=False)
     _end: str = field(repr=False)
+    forced: bool = False
 
     @property
     def probabilities(self) -> Mapping[str, float] | None:
@@ -57,7 +60,7 @@ class Route:
         if not callable(stated := getattr(policy, "probabilities", None)):
             return None
         names = [self._end if c is None else choice_name(c) for c in policy.choices]
-        return dict(zip(names, map(float, stated([self._situation])[0]), strict=True))
+        return dict(zip(names, map(float, stated([self.situation])[0]), strict=True))
 
     @property
     def propensity(self) -> float | None:
@@ -150,7 +153,7 @@ class Router:
         situation = Situation(problem.public(), trajectory, observation, (), left)
         if done or left == 0 or (turns and turns[-1].agent in self._ends):
             # Here the loop of an episode ends without asking the policy.
-            return self._route(Decision(stop=True, logp=0.0), situation)
+            return self._route(Decision(stop=True, logp=0.0), situation, forced=True)
         with calling(self._place, "decide()"):
             [decision] = self._policy.decide([situation], [key])
         check_decision(decision, self._place)
@@ -174,7 +177,7 @@ class Router:
                 check_step(step, place, "step")
         return step.observation, step.done
 
-    def _route(self, decision: Decision, situation: Situation) -> Route:
+    def _route(self, decision: Decision, situation: Situation, forced: bool = False) -> Route:
         if len(decision.start) > 1 or any(
             activation.index is not None for activation in decision.start
         ):
@@ -185,7 +188,7 @@ class Router:
         agent, option = self._end, None
         if decision.start:
             agent, option = decision.start[0].agent, decision.start[0].option
-        return Route(agent, option, decision, situation, self._policy, self._end)
+        return Route(agent, option, decision, situation, self._policy, self._end, forced)
 
 
 def router(target: str | Path, overrides: Sequence[str] = (), *, end: str = END) -> Router:

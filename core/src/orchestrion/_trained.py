@@ -50,6 +50,8 @@ class Trained:
         trained_on: by contender of a report, how many episodes it was trained with.
         shared: answers of earlier runs.
         version: tells apart what was opened: a digest of the config and its checkpoint.
+        iterations: how many the run had at the checkpoint; None for a config.
+        budget: what may be spent; None for a new one, as the config says.
     """
 
     def __init__(
@@ -60,14 +62,17 @@ class Trained:
         trained_on: Mapping[str, int] | None = None,
         shared: SharedAnswers | None = None,
         version: str = "",
+        iterations: int | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.components, self.directory, self.version = components, directory, version
+        self.iterations = iterations
         self.config, self.opened = components.config, components.opened
         self.trained_on = trained_on or {}
         self.notes = tuple(notes)
         self.failures: Counter[str] = Counter()
         """How often which turn or verification failed in `evaluate`, as "who: message"."""
-        self.calls = CallPath(Budget(self.config.budget), shared=shared)
+        self.calls = CallPath(budget or Budget(self.config.budget), shared=shared)
         self.engine = self.opened.engine(self.calls)
         self.engine.stage = "run"
 
@@ -151,12 +156,15 @@ class FoundRun:
     notes: Sequence[str] = ()
     version: str = ""
     """A digest of the config and the checkpoint."""
+    iterations: int | None = None
+    """Before the checkpoint, over all stages; None for a config."""
 
 
 def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> FoundRun:
     """Return what a run or a config holds, with nothing opened; see `open_run`."""
-    directory = None
+    directory = after = None
     if isinstance(target, str | PathLike) and not is_text(target):
+        target, after = _versioned(target)
         directory = run_directory(target)
     path = None if directory is None else directory / "config.yaml"
     config = as_config(target if path is None else path, overrides, block)
@@ -165,7 +173,7 @@ def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str]
         return FoundRun(config, notes=notes, version=_version(config, None))
     with RunReader(directory) as reader:
         _check_unchanged(path, reader, block)
-        restored = reader.usable()
+        restored = reader.usable(after)
         checkpoint = restored.checkpoint
         trained_on = _trained_on(reader, checkpoint, own_name(config))
         states = _baseline_states(reader, config)
@@ -175,7 +183,16 @@ def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str]
         )
     version = _version(config, restored.path)
     notes += restored.notes()
-    return FoundRun(config, directory, checkpoint, states, trained_on, notes, version)
+    iterations = restored.after
+    return FoundRun(config, directory, checkpoint, states, trained_on, notes, version, iterations)
+
+
+def _versioned(target: str | PathLike[str]) -> tuple[str | PathLike[str], int | None]:
+    """Return a run, and after how many iterations it is wanted: `RUN@N` names an older version."""
+    run, at, number = str(target).rpartition("@")
+    if not at or not number.isdecimal() or Path(target).exists():
+        return target, None
+    return run, int(number)
 
 
 def _version(config: Config, checkpoint: Path | None) -> str:
@@ -187,14 +204,20 @@ def _version(config: Config, checkpoint: Path | None) -> str:
 
 @asynccontextmanager
 async def open_run(
-    target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str] = ()
+    target: ConfigLike,
+    overrides: Sequence[str] = (),
+    block: Sequence[str] = (),
+    *,
+    before: Trained | None = None,
 ) -> AsyncIterator[Trained]:
     """Open a run's folder (or its name) with what it learned, or a config as it is.
 
     Args:
-        target: a run, or a config in any form that `train` takes.
+        target: a run, `RUN@N` for its checkpoint after N iterations, or a config in any form that
+            `train` takes.
         overrides: as `-o`; e.g. another suite of problems for the same policy.
         block: plugins that are never imported.
+        before: an earlier version of it that is open; what it spent counts against the budget.
 
     Raises:
         UsageError: the target is neither, the config has problems or was changed since the run
@@ -213,7 +236,16 @@ async def open_run(
         load_states(components.opened, found.states)
         name = config.run.cache
         shared = None if name is None else stack.enter_context(SharedAnswers(name))
-        trained = Trained(components, found.directory, notes, trained_on, shared, found.version)
+        trained = Trained(
+            components,
+            found.directory,
+            notes,
+            trained_on,
+            shared,
+            found.version,
+            found.iterations,
+            None if before is None else before.calls.budget.continued(config.budget),
+        )
         try:
             async with trained.calls.budget.deadline():
                 yield trained

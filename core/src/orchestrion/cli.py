@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from orchestrion._cli.common import override_option as override_option
     from orchestrion._cli.common import table as table
     from orchestrion._cli.looping import in_loop as in_loop
-    from orchestrion._cli.looping import listener as listener
     from orchestrion._cli.looping import stopped_by_signals as stopped_by_signals
+    from orchestrion._cli.web import Impatient as Impatient
+    from orchestrion._cli.web import listener as listener
 
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
@@ -37,6 +38,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._cli.common": (
             "answer block_option emit find_config json_option note options override_option table"
         ),
-        "orchestrion._cli.looping": "in_loop listener stopped_by_signals",
+        "orchestrion._cli.looping": "in_loop stopped_by_signals",
+        "orchestrion._cli.web": "Impatient listener",
     },
 )

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from orchestrion._comparison import Comparison as Comparison
     from orchestrion._comparison import Judged as Judged
     from orchestrion._comparison import compare_outcomes as compare_outcomes
+    from orchestrion._conversation import problem_and_turns as problem_and_turns
     from orchestrion._engine.allowance import Allowance as Allowance
+    from orchestrion._engine.budget import paying as paying
     from orchestrion._forecast import Forecast as Forecast
     from orchestrion._forecast import forecast_of as forecast_of
     from orchestrion._manifest import manifest as manifest
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from orchestrion._store.glance import run_identity as run_identity
     from orchestrion._store.lock import RunLock as RunLock
     from orchestrion._store.names import find_run as find_run
+    from orchestrion._store.notes import add_note as add_note
     from orchestrion._store.pages import EpisodeFilter as EpisodeFilter
     from orchestrion._store.pages import EpisodeOrder as EpisodeOrder
     from orchestrion._store.pages import EpisodePage as EpisodePage
@@ -83,7 +86,9 @@ __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
         "orchestrion._asking": "AskedTeam TeamAnswer load",
+        "orchestrion._conversation": "problem_and_turns",
         "orchestrion._engine.allowance": "Allowance",
+        "orchestrion._engine.budget": "paying",
         "orchestrion._forecast": "Forecast forecast_of",
         "orchestrion._comparison": "Comparison Judged compare_outcomes",
         "orchestrion._progress": "Progress",
@@ -100,6 +105,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._store.diagnosis": "Finding diagnose",
         "orchestrion._store.glance": "Glance glance run_identity run_folders",
         "orchestrion._store.names": "find_run",
+        "orchestrion._store.notes": "add_note",
         "orchestrion._store.pages": "EpisodeFilter EpisodeOrder EpisodePage EpisodeRow",
         "orchestrion._store.reader": "Iteration RunReader",
         "orchestrion._store.run_store": "RunStore",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -23,7 +24,7 @@ from a2a.types import a2a_pb2 as pb
 from attrs import evolve
 from orchestrion_a2a.agent import A2A
 from starlette.applications import Starlette
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrion import BudgetError, Key, Problem, Turn, Usage
@@ -262,6 +263,31 @@ def test_refusals_are_tried_again_where_that_helps(monkeypatch: pytest.MonkeyPat
                 assert "400" in (await turn_of(engine, "another work")).error
                 assert engine.calls.retried == 3
         assert len(executor.came) == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("headers", "why"),
+    [
+        ({"content-encoding": "gzip"}, r"the answer is packed \(gzip\)"),
+        ({}, r"the answer has more than 8388608 bytes"),
+    ],
+)
+def test_a_card_without_end_is_not_read(headers: Mapping[str, str], why: str) -> None:
+    def endless(app: ASGIApp) -> ASGIApp:
+        async def pieces() -> AsyncIterator[bytes]:
+            for _ in range(100):
+                yield b" " * 100_000
+
+        async def around(scope: Scope, receive: Receive, send: Send) -> None:
+            await StreamingResponse(pieces(), headers=headers)(scope, receive, send)
+
+        return around
+
+    async def main() -> None:
+        async with served(Executor(), around=endless) as url, team(url) as engine:
+            assert re.search(why, (await turn_of(engine, "work")).error)
 
     asyncio.run(main())
 

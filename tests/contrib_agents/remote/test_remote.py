@@ -499,7 +499,8 @@ def test_the_server_refuses_what_is_no_request(tmp_path: Path) -> None:
             assert (await post("/agents/far", content=body)).status_code == 200
             assert (await post("/agents/near", content=body)).status_code == 404
             long = body.replace("00", "00" * 65)
-            for bad in ("", "[]", '{"problem": 3}', body.replace("00", "x"), long):
+            turns = body.replace("{", '{"turns": [' + '{"agent": ""},' * 30_001 + "],", 1)
+            for bad in ("", "[]", '{"problem": 3}', body.replace("00", "x"), long, turns):
                 response = await post("/agents/far", content=bad)
                 assert (response.status_code, "not a request" in response.text) == (400, True)
             plain = await client.post("/agents/far", content=body)

@@ -38,7 +38,7 @@ from inspect_ai.solver import (
 )
 from orchestrion_inspect.task import Inspect
 
-from orchestrion import Key, OpenContext, Output, Scores, Split, Task, Trajectory, Turn
+from orchestrion import Key, OpenContext, Output, RunError, Scores, Split, Task, Trajectory, Turn
 from orchestrion.testing import ScriptedModel
 
 
@@ -189,6 +189,18 @@ def test_a_solver_that_asks_models_itself_is_left_out() -> None:
     assert problem.text == "Go."
     assert verdict(task, problem, "gone").success
     assert not verdict(task, problem, "stayed").success
+
+
+@inspect_ai.task
+def revised() -> inspect_ai.Task:
+    steps = [generate(), prompt_template("Are you sure? {prompt}"), generate()]
+    return inspect_ai.Task([Sample("Go.", target="gone")], solver=steps, scorer=exact())
+
+
+def test_a_solver_that_asks_twice_is_not_given_one_answer_twice() -> None:
+    task = opened("revised")
+    with pytest.raises(RunError, match="asks a second time"):
+        verdict(task, problems_of(task)["1"], "gone")
 
 
 @inspect_ai.task

@@ -27,6 +27,7 @@ from orchestrion import (
     OpenContext,
     Output,
     Problem,
+    RunError,
     Scores,
     SplitShares,
     Trajectory,
@@ -225,9 +226,11 @@ def test_a_judge_is_shown_question_right_answer_and_given_one() -> None:
     ],
 )
 def test_an_answer_that_instructs_the_judge_gets_nothing(answer: str, model: Model) -> None:
-    verdict = scores(judged_by(model), answer)
-    assert (verdict.value, verdict.success) == (0, False)
-    assert bool(verdict.parts.get("unjudged")) == isinstance(model, Obedient)
+    if isinstance(model, Obedient):  # what it writes is no verdict, and no score either
+        with pytest.raises(RunError, match="no verdict that can be read"):
+            scores(judged_by(model), answer)
+    else:
+        assert scores(judged_by(model), answer) == Scores(0.0, False)
 
 
 def test_a_verdict_tells_its_price() -> None:

@@ -15,7 +15,7 @@ from orchestrion_offline.server import StubServer, serving
 from orchestrion_offline.settings import Serving, Troubles
 from orchestrion_offline.speakers.steps import Solver
 
-from orchestrion import Key
+from orchestrion import Key, UsageError
 from orchestrion.config import load
 from orchestrion.runs import RunReader, atrain, open_run
 from tests.end_to_end.support import environment
@@ -59,6 +59,18 @@ def team(folder: Path, stub: StubServer, wire: str = "chat", **model: Any) -> Pa
     path.write_text(json.dumps(config))
     (folder / ".env").write_text("TEST_KEY=sk-of-the-test")
     return path
+
+
+def test_a_time_limit_that_no_batch_can_keep_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(SOLVER) as stub:
+            path = team(tmp_path, stub)
+            path.write_text(path.read_text().replace('"timeout": null', '"timeout": 600'))
+            with pytest.raises(UsageError, match=r"run\.timeout ends a turn after 600 s"):
+                await trained(path)
+            assert stub.requests == 0
+
+    asyncio.run(main())
 
 
 def bill(folder: Path) -> dict[str, Any]:

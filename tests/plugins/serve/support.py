@@ -18,7 +18,9 @@ from orchestrion_serve.server import open_teams
 from orchestrion import (
     Agent,
     Answer,
+    CallError,
     Calls,
+    Fault,
     Key,
     Output,
     Problem,
@@ -131,6 +133,39 @@ class Pays(Agent):
 
 
 @frozen
+class Burns(Agent):
+    """Pays for two attempts that give no answer, and fails."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Raise CallError."""
+        left = [CallError("garbled", "malformed", spent=Usage(1, 10, 10, 0.25))]
+        end = CallError("refused", "permanent", spent=Usage(1, 10, 10, 0.25))
+
+        async def ask() -> Answer:
+            raise left.pop() if left else end
+
+        await calls.run(Request("burns", view.problem.text), ask)
+        raise AssertionError
+
+
+@frozen
+class Broke(Agent):
+    """Asks a service that does not let it go on."""
+
+    fault: Fault
+    wait: float = 0.0
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Raise BudgetError, as the call path does."""
+
+        async def ask() -> Answer:
+            raise CallError("at /secret/place", self.fault, retry_after=self.wait or None)
+
+        await calls.run(Request("broke", view.problem.text), ask)
+        raise AssertionError
+
+
+@frozen
 class Silent(Agent):
     """Always fails."""
 
@@ -228,11 +263,12 @@ def served(
         async with AsyncExitStack() as stack:
             teams = await open_teams(stack, targets)
             uses = {}
+            logs = keys.logs.values() if keys is not None else ()
             if use is not None:
                 new = None
                 if canary is not None:
                     new = await stack.enter_async_context(open_run(canary))
-                uses = dict(await stack.enter_async_context(using(teams, use, new, print)))
+                uses = dict(await stack.enter_async_context(using(teams, use, new, print, logs)))
             async with serving(teams, "127.0.0.1", 0, settings, keys, write, uses) as running:
                 servers.append(Server(running, asyncio.get_running_loop(), log))
                 ready.set()

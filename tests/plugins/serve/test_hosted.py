@@ -111,7 +111,7 @@ def test_each_team_is_a_tool_over_http(server: Server, era: str) -> None:
             output = await check_echo(client)
             result, _ = await use(client, "broken", message="Why?")
             assert result.is_error
-            assert "the agent is broken" in result.content[0].text
+            assert "the team gave no answer" in result.content[0].text
             result, _ = await use(client, "echo", text="Why?")
             assert result.is_error
             with pytest.raises(MCPError, match="no tool 'other'"):
@@ -194,7 +194,7 @@ def test_a_streamed_task_has_the_turns_and_the_answer(server: Server) -> None:
     assert events[-1].status_update.status.state == a2a.TASK_STATE_COMPLETED
     *_, failed = told(server, "broken", asked)
     assert failed.status_update.status.state == a2a.TASK_STATE_FAILED
-    assert "the agent is broken" in get_stream_response_text(failed)
+    assert "the team gave no answer" in get_stream_response_text(failed)
 
 
 @pytest.mark.parametrize("streaming", [False, True])

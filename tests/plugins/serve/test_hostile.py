@@ -7,6 +7,7 @@ import json
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -155,6 +156,7 @@ def test_a_large_body_is_refused(server: Server) -> None:
         ({"idempotency-key": "x" * 256}, "/v1/chat/completions", "POST", 400),
         ({}, "/v1/chat/completions", "PUT", 405),
         ({}, "/mcp", "GET", 405),
+        ({}, "/mcp/", "POST", 404),
         ({}, "/v2", "POST", 404),
     ],
 )
@@ -252,7 +254,7 @@ def test_a_head_that_comes_too_slowly_ends_the_connection(
     with raw(server) as used:
         used.sendall(head + b"\r\n")
         assert used.recv(1000).startswith(b"HTTP/1.1 200")
-        monkeypatch.setattr("orchestrion_serve.patience.HEAD_SECONDS", 0.05)
+        monkeypatch.setattr("orchestrion._cli.web.HEAD_SECONDS", 0.05)
         used.sendall(head + b"\r\n" + head)
         while used.recv(1000):
             pass  # the answer; then it is closed
@@ -261,6 +263,27 @@ def test_a_head_that_comes_too_slowly_ends_the_connection(
         assert new.recv(100) == b""
     monkeypatch.undo()
     assert answer(server, chat())[0] == 200
+
+
+def test_more_connections_than_file_descriptors_are_refused_and_told_of_once(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with raw(server) as probe:
+        most = probe.fileno() + 10
+    monkeypatch.setattr("orchestrion._cli.web._descriptors", lambda: 4 * most // 3)
+    refused, opened = 0, []
+    while refused < 3:
+        opened.append(raw(server))
+        opened[-1].sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        with suppress(ConnectionError):
+            if opened[-1].recv(100):
+                continue
+        refused += 1
+    for one in opened:
+        one.close()
+    monkeypatch.undo()
+    assert answer(server, chat())[0] == 200
+    assert capsys.readouterr().err.count("connections are refused") == 1
 
 
 def test_a_body_that_comes_too_slowly_is_refused(

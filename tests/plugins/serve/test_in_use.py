@@ -79,6 +79,10 @@ def test_the_whole_circle(desk: Desk, tmp_path: Path) -> None:
     assert [step.step for step in log.steps] == ["serving", "canary", "promoted"]
     _, text = command("serve-log", "logs/desk")
     assert f"promoted: {new}" in text
+    _, text = command("runs", "show", "desk-1", "--json")
+    told = {event["kind"]: event["data"] for event in json.loads(text)["run"]["events"]}
+    assert told["promoted"]["version"] == told["canary"]["version"] == new
+    assert (told["promoted"]["model"], told["promoted"]["old"]) == ("desk", old)
 
 
 def test_an_answer_that_is_not_given_scores_nothing_so_that_no_version_gains_by_it(

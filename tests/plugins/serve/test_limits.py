@@ -23,6 +23,7 @@ from tests.plugins.serve.support import GATE, WAIT, Server, config, served
 
 ANN, BEN = "a" * 32, "b" * 32
 PATH = "/v1/chat/completions"
+BROKE = {"use": "tests.plugins.serve.support:Broke"}
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,9 @@ def teams(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         config(folder, "dear", {"first": "Says", "second": "Waits"}),
         config(folder, "paid", {"only": "Pays"}),
         config(folder, "unpriced", {"only": "Unpriced"}),
+        config(folder, "burns", {"only": "Burns"}),
+        config(folder, "empty", {"only": {**BROKE, "fault": "quota"}}),
+        config(folder, "busy", {"only": {**BROKE, "fault": "rate_limit", "wait": 1000}}),
     ]
 
 
@@ -193,6 +197,24 @@ def test_what_a_cancelled_turn_paid_is_booked(teams: list[str]) -> None:
         record = server.record()
         assert (record["error"], record["usd"], record["tokens"]) == ("client_gone", 0.5, 50)
         assert ask(server, key=ANN)[:2] == (402, "insufficient_quota")
+
+
+def test_a_key_pays_for_failed_turns_and_for_attempts_without_an_answer(teams: list[str]) -> None:
+    keys = Keys({"ann": hash_of(ANN)}, {"ann": KeyLimits(usd=0.5)})
+    with served(*teams, keys=keys) as server:
+        assert ask(server, "burns", ANN)[0] == 502
+        record = server.record()
+        assert (record["usd"], record["tokens"]) == (0.5, 40)
+        assert ask(server, key=ANN)[:2] == (402, "insufficient_quota")
+
+
+def test_what_a_team_waits_for_or_cannot_pay_is_told_apart_without_its_internals(
+    server: Server,
+) -> None:
+    assert ask(server, "empty")[:2] == (402, "insufficient_quota")
+    assert "/secret/place" in server.record()["reason"]
+    status, code, headers = ask(server, "busy")
+    assert (status, code, headers["retry-after"]) == (503, "service_waits", "1000")
 
 
 def test_metrics_count_by_model_and_status_and_name_no_tenant(teams: list[str]) -> None:

@@ -24,6 +24,8 @@ __all__ = ["Client"]
 
 _CONNECT = 15.0
 _CANCEL = 5.0
+LARGEST = 8 * 2**20
+"""The maximum of bytes of an answer, which comes as it is: packed, it could unpack to any size."""
 _RUNNING = (
     pb.TaskState.TASK_STATE_UNSPECIFIED,
     pb.TaskState.TASK_STATE_SUBMITTED,
@@ -45,9 +47,13 @@ class Client:
     async def opened(cls, settings: A2A, key: str) -> AsyncIterator[Self]:
         """Yield a client whose connections are closed at the end."""
         timeout = httpx.Timeout(settings.timeout, connect=_CONNECT)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        headers = {"Accept-Encoding": "identity"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
         limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(timeout=timeout, headers=headers, limits=limits) as http:
+        async with httpx.AsyncClient(
+            timeout=timeout, headers=headers, limits=limits, event_hooks={"response": [_bound]}
+        ) as http:
             yield cls(settings, key, http)
 
     def attempts(self, content: Mapping[str, JSON], name: str, usage: Usage) -> Attempt:
@@ -156,6 +162,8 @@ class Client:
                 response = cause.response
                 fault = of_answer(place, response.status_code, response.headers, b"")
                 return CallError(text, fault.fault, fault.retry_after)
+            if isinstance(cause, httpx.DecodingError):
+                return CallError(f"{url}: {cause}", "malformed", spent=usage)
             if isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout)):
                 return CallError(f"{url}: {described(cause)}")
             if isinstance(cause, httpx.RequestError):
@@ -165,6 +173,30 @@ class Client:
         if isinstance(error, A2AError) and not isinstance(error, A2AClientError):
             return CallError(text, "permanent")
         return CallError(text, "malformed", spent=usage)
+
+
+async def _bound(response: httpx.Response) -> None:
+    """Let no more than `LARGEST` bytes of an answer be read."""
+    packed = response.headers.pop("content-encoding", "identity")
+    if packed != "identity" and response.is_success:
+        raise httpx.DecodingError(f"the answer is packed ({packed:.20}), which was not asked for")
+    response.stream = _Bounded(response.stream)
+
+
+class _Bounded(httpx.AsyncByteStream):
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in self._stream:
+            size += len(piece)
+            if size > LARGEST:
+                raise httpx.DecodingError(f"the answer has more than {LARGEST} bytes")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

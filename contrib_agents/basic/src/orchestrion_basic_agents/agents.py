@@ -118,8 +118,9 @@ class Function:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
-        """Import the function."""
-        yield _Opened(self, load_function(self.function, f"{ctx.path}.function"))
+        """Import the function, unless nobody will call it."""
+        call = str if ctx.described else load_function(self.function, f"{ctx.path}.function")
+        yield _Opened(self, call)
 
 
 @frozen

@@ -44,7 +44,8 @@ class PersonAgent:
         Raises:
             UsageError: it is a training run, and neither answers nor a front end are there.
         """
-        checked = ctx.live or ctx.trial  # a replay has the answers on record
+        # A replay has the answers on record, and a router asks nobody.
+        checked = (ctx.live or ctx.trial) and not ctx.described
         if checked and ctx.trains and not self.answers and not is_present():
             raise UsageError(
                 f"{ctx.path}: a person cannot be asked in training; name recorded `answers`, or "

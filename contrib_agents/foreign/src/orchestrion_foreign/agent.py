@@ -126,7 +126,7 @@ class Foreign:
         """Load the agent and yield what runs it.
 
         Where no calls are to be made, a factory is not called, since it may need keys; and a replay
-        loads nothing.
+        or a router loads nothing.
 
         Raises:
             UsageError: a path names nothing, or something else than it should.
@@ -134,7 +134,7 @@ class Foreign:
         async with AsyncExitStack() as stack:
             name, _, path = self._named()
             opened = _Opened(self, f"{name}:{path}", partial(self._runner, ctx, stack))
-            if ctx.live or ctx.trial:
+            if ctx.live or (ctx.trial and not ctx.described):
                 await opened.runner()
             yield opened
 

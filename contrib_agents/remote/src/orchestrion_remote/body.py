@@ -28,11 +28,14 @@ from orchestrion import (
 )
 from orchestrion.runs import as_data
 
-__all__ = ["LARGEST", "Reply", "Stated", "asked", "reply_of", "request_of"]
+__all__ = ["LARGEST", "MOST", "Reply", "Stated", "asked", "reply_of", "request_of"]
 
 LARGEST = 32 * 2**20
 """The maximum of bytes of a request or an answer."""
 _LONGEST_KEY = 64
+MOST = 10_000
+"""Turns, and agents: more would keep the server from its other callers."""
+_Few = Meta(max_length=MOST)
 _encode = msgspec.json.encode
 
 
@@ -69,7 +72,7 @@ def _said(turn: Turn) -> dict[str, JSON]:
     }
 
 
-class _Said(Struct):
+class _Said(Struct, gc=False):
     agent: str
     content: str = ""
     data: Any = None
@@ -88,10 +91,10 @@ class _Asked(Struct):
     problem: Problem
     name: str = ""
     option: str | None = None
-    turns: list[_Said] = []
-    given: list[_Said] = []
+    turns: Annotated[list[_Said], _Few] = []
+    given: Annotated[list[_Said], _Few] = []
     observation: Observation | None = None
-    team: list[_Fellow] = []
+    team: Annotated[list[_Fellow], _Few] = []
     key: str = ""
 
 
@@ -103,6 +106,9 @@ def asked(request: JSON) -> tuple[View, Key]:
     """
     try:
         if isinstance(request, bytes):
+            # Each has an agent's name. Counting is faster than reading them all.
+            if request.count(b'"agent"') > 3 * MOST:
+                raise ValueError(f"it has more than {MOST} turns")
             body = msgspec.json.decode(request, type=_Asked)
         else:
             body = msgspec.convert(request, _Asked)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 
 import msgspec
 import uvicorn
@@ -13,9 +13,10 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from orchestrion import UsageError, is_local
-from orchestrion.cli import listener
+from orchestrion.cli import Impatient, listener
 from orchestrion_remote.body import LARGEST, asked
 from orchestrion_remote.server import AGAIN, Agents, RefusedError, Settings
 
@@ -29,11 +30,8 @@ CLOSING = 5
 _STATUS = {"busy": 429, "stopping": 503, "unknown": 404, "invalid": 400, "budget": 402}
 
 
-class _Uvicorn(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Leave signals alone: the command drains first."""
-        yield
+class _Protocol(Impatient, H11Protocol):
+    pass
 
 
 @asynccontextmanager
@@ -54,6 +52,7 @@ async def serving_http(
     )
     config = uvicorn.Config(
         app,
+        http=_Protocol,
         lifespan="off",
         ws="none",
         log_config=None,
@@ -71,7 +70,8 @@ async def serving_http(
     except OSError as error:
         raise UsageError(f"the certificates cannot be used: {error}") from None
     with listener(host, port) as opened:
-        server = _Uvicorn(config)
+        server = uvicorn.Server(config)
+        server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
         done = asyncio.create_task(server.serve(sockets=[opened]))
         try:
             yield opened.getsockname()[1]

@@ -9,7 +9,7 @@ import msgspec
 
 from orchestrion import JSON
 from orchestrion_remote import agent_pb2 as pb
-from orchestrion_remote.body import LARGEST, Reply, Stated
+from orchestrion_remote.body import LARGEST, MOST, Reply, Stated
 
 __all__ = [
     "ACT",
@@ -75,8 +75,10 @@ def request_from(message: pb.ActRequest) -> dict[str, JSON]:
     """Return the request in a message.
 
     Raises:
-        ValueError: a field that holds JSON does not.
+        ValueError: a field that holds JSON does not, or there are too many turns.
     """
+    if max(len(message.turns), len(message.given), len(message.team)) > MOST:
+        raise ValueError(f"it has more than {MOST} turns")
     problem, observation = message.problem, message.observation
     return {
         "name": message.name,

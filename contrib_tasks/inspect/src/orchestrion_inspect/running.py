@@ -61,6 +61,11 @@ class _Team:
 
     async def __call__(self, state: TaskState, *args: Any, **kwargs: Any) -> TaskState:
         self.asked.append([(message.role, message.text) for message in state.messages])
+        if len(self.asked) > 1:
+            raise RunError(
+                "the solver asks a second time, and a team answers once; evaluate it with Inspect "
+                "itself, or leave the second question out of it"
+            )
         if self.answer is None:
             raise _QuestionError
         _say(state, self.answer)

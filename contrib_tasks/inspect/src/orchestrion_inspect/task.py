@@ -31,7 +31,8 @@ class Inspect(Task):
 
     The evaluation's own solver writes the question, and reads the answer where it does (as
     `multiple_choice` does); what a model would have said in between is the last completed turn. A
-    solver that asks models or tools itself is left out, and the question is the sample's input.
+    solver that asks models or tools itself is left out, and the question is the sample's input. One
+    that asks a second time fails the episode: a team answers once.
 
     The first scorer counts; what the others say is in the scores' parts. Solved is a score of 1. A
     score that a scorer withholds is 0, and named in the parts.

@@ -190,11 +190,12 @@ class RunningJsonl(Task):
         return Scores(value, value == 1.0)
 
     async def _judged(self, problem: Problem, expected: Any, answer: str, calls: Calls) -> Scores:
-        """Return the judge's verdict; 0 with a part that says so if it gave none.
+        """Return the judge's verdict.
 
         Raises:
             CallError: a call of the judge failed.
-            RunError: the verdict is not from 0 to 1.
+            RunError: it gave no verdict, or one that is not from 0 to 1. The episode has failed
+                then: nobody knows how good its answer is.
         """
         assert self.settings.judge is not None
         shown = Problem(problem.id, problem.text + _reference(expected), category=problem.category)
@@ -202,7 +203,7 @@ class RunningJsonl(Task):
         episode = Episode(f"check-{problem.id}", shown, Trajectory([turn]))
         reward = await self.settings.judge.score(episode, calls)
         if reward is None:
-            return Scores(0.0, parts={"unjudged": 1.0})
+            raise RunError("judge: gave no verdict that can be read")
         if not 0 <= reward.total <= 1:
             raise RunError(f"judge: gave {reward.total:g}; want a reward from 0 to 1")
         return Scores(reward.total, reward.total == 1.0)

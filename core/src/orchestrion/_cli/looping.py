@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrion._cli.common import aside, note
 from orchestrion._cli.signals import end_process, flush, left_behind
-from orchestrion._errors import RunError, UsageError
+from orchestrion._errors import RunError
 from orchestrion._interrupts import Interrupted, Terminated, from_outside
 
 if TYPE_CHECKING:
@@ -77,25 +76,6 @@ def _nudged(number: int, frame: FrameType | None) -> None:
 
 def _ignore(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     return
-
-
-def listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; port 0 takes a free one.
-
-    Raises:
-        UsageError: the address cannot be used.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With its protocol named, asyncio sends what is written at once; else answers take 40 ms more.
-    opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind((host, port))
-        opened.listen(2048)
-    except OSError as error:
-        opened.close()
-        raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
-    return opened
 
 
 @contextmanager

@@ -108,7 +108,6 @@ async def take_turn(
             raise
         except BaseException as error:
             if from_outside(error):
-                engine.note_cancelled(setting.episode, handle.used)
                 raise
             failure = Failure(describe(error, seconds), handle.used, tuple(handle.made))
             if isinstance(error, TimeoutError):

@@ -6,15 +6,15 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
 from orchestrion._errors import BudgetError
 from orchestrion._records import NO_USAGE, Usage
 
-__all__ = ["Budget", "BudgetCaps", "inside"]
+__all__ = ["Budget", "BudgetCaps", "inside", "paying"]
 
 
 class BudgetCaps(Protocol):
@@ -32,6 +32,24 @@ class BudgetCaps(Protocol):
 
 inside: ContextVar[bool] = ContextVar("inside", default=False)
 """Whether the current code runs inside a call, which holds a reservation."""
+_payer: ContextVar[Callable[[Usage], None] | None] = ContextVar("payer", default=None)
+
+
+@contextmanager
+def paying(tell: Callable[[Usage], None]) -> Iterator[None]:
+    """Tell what is spent in the block, and in tasks that are begun in it, as the budget books it.
+
+    That is each attempt at a call, whether or not it got an answer, and what turns report beside
+    their calls. An attempt that was cut off counts as what was reserved for it.
+
+    Args:
+        tell: called with each usage; must not raise.
+    """
+    token = _payer.set(tell)
+    try:
+        yield
+    finally:
+        _payer.reset(token)
 
 
 class Budget:
@@ -80,6 +98,14 @@ class Budget:
         """Seconds that this run has taken, earlier parts included."""
         return time.monotonic() - self._started
 
+    def continued(self, caps: BudgetCaps | None) -> Budget:
+        """Return the budget of what takes this one's place: both book in the same sums."""
+        if caps == self._caps:
+            return self
+        budget = Budget(caps)
+        budget._started, budget._spent = self._started, self._spent
+        return budget
+
     def check(self) -> None:
         """Raise `BudgetError` if the minutes are used up, or a cap is exceeded."""
         if self._seconds is not None and self.elapsed > self._seconds:
@@ -118,6 +144,7 @@ class Budget:
             Whether it must be recorded at once, because it costs money or counts against a cap.
             Other usage is summed up for `take_stated`.
         """
+        _tell(usage)
         caps = self._caps
         if caps is None:
             return False
@@ -178,6 +205,7 @@ class Budget:
         if not self._open:
             self._reserved = _Sum()  # a running difference of floats drifts away from zero
         self._spent.add(actual)
+        _tell(actual)
         self._wake()
 
     def _grant(self, worst: Usage) -> None:
@@ -228,6 +256,12 @@ class Budget:
             if cap is not None and used + reserved + more > cap:
                 return _lacks(name, cap, used, reserved, more)
         return ""
+
+
+def _tell(usage: Usage) -> None:
+    tell = _payer.get()
+    if tell is not None and usage != NO_USAGE:
+        tell(usage)
 
 
 def _lacks(name: str, cap: float, used: float, reserved: float, more: float) -> str:

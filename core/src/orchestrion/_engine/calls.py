@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -77,6 +78,9 @@ class Host(ABC):
         """Episodes in which agents act, nested teams included."""
         self.unfinished = 0
         """Episodes under way, those that are being judged included."""
+        self.idle = asyncio.Event()
+        """Set while none is under way."""
+        self.idle.set()
         self.failed_turns: dict[str, int] = {}
         """How often each agent failed with which error, by "agent: error"; of the latest ones."""
         self.cut_off: dict[str, str] = {}
@@ -113,12 +117,6 @@ class Host(ABC):
         event(WARNING, "failed", agent=who, error=message)
         label = f"{who}: {message}"
         _kept(self.failed_turns)[label] = self.failed_turns.pop(label, 0) + 1
-
-    def note_cancelled(self, episode: str, usage: Usage) -> None:
-        """Tell an observer with a method `turn_cancelled` what a cancelled turn had taken."""
-        told = getattr(self.observers, "turn_cancelled", None)
-        if told is not None and usage != NO_USAGE:
-            told(episode, usage)
 
     def note_cut_off(self, episode: str, agents: str) -> None:
         """Note which agents a cancelled episode had started."""

@@ -92,6 +92,7 @@ class Engine(Host):
             RunError: the policy or the task broke its contract.
         """
         self.unfinished += 1
+        self.idle.clear()
         where = WHERE.set({**WHERE.get(), "episode": name})
         try:
             step = self.first_step(problem, key)
@@ -105,6 +106,8 @@ class Engine(Host):
         finally:
             WHERE.reset(where)
             self.unfinished -= 1
+            if not self.unfinished:
+                self.idle.set()
         if self.observers.episode_finished is not None:
             self.observers.episode_finished(episode)
         return episode

@@ -200,8 +200,8 @@ def reached_from(config: Config, paths: Iterable[str]) -> set[str]:
 async def open_routing(config: Config, stack: AsyncExitStack, key: Key) -> Opened:
     """Open what decisions alone need: the policy and the task.
 
-    Agents and models say what they are, as in a trial: no call, no key, nothing heavy. Arguments
-    and errors are those of `open_components`.
+    Agents and models only say what they are: no call, no key, no module of theirs. Arguments and
+    errors are those of `open_components`.
     """
     opener = _Opener(
         config, stack, key, None, None, None, live=False, trial=False, idle=("agent", "model")
@@ -275,10 +275,12 @@ class _Opener:
                 for field, refs in entry.refs.items()
             },
             turns=self.config.limits.turns,
+            timeout=self.config.run.timeout,
             directory=self.directory,
             note=partial(self.note or _ignore, path),
             live=self.live,
             trial=self.trial or entry.kind in self.idle,
+            described=entry.kind in self.idle,
             environment=self.config.environment,
             trains=bool(self.config.stages) if self.trial else self.directory is not None,
         )

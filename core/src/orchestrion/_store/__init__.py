@@ -9,7 +9,8 @@ from orchestrion._store.checkpoint import (
 from orchestrion._store.conversations import StoredCall
 from orchestrion._store.episodes import Retention, StoredEpisode
 from orchestrion._store.names import find_run, next_directory, run_directories
-from orchestrion._store.reader import Event, Iteration, Restored, RunReader, RunStatus
+from orchestrion._store.notes import Event
+from orchestrion._store.reader import Iteration, Restored, RunReader, RunStatus
 from orchestrion._store.run_store import RunStore
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 
 from attrs import frozen
 
-from orchestrion._errors import CheckpointError
+from orchestrion._errors import CheckpointError, UsageError
 from orchestrion._interfaces import Metrics
 from orchestrion._records import JSON, NO_USAGE, Usage
 from orchestrion._store.checkpoint import Checkpoint, Refusal, newest_checkpoint
@@ -26,6 +26,7 @@ from orchestrion._store.episodes import (
 from orchestrion._store.journal import AnswerStore, CallJournal, usage_columns, usage_of
 from orchestrion._store.lock import lock_holder
 from orchestrion._store.names import run_at
+from orchestrion._store.notes import Event, read_notes
 from orchestrion._store.pages import EpisodeFilter, EpisodeOrder, EpisodePage, EpisodePages
 from orchestrion._store.serial import loads, parse
 
@@ -65,26 +66,19 @@ class Restored:
         path: its file.
         refused: newer ones that were damaged, with the reason.
         dropped: committed iterations after it, which are to be run again.
+        after: how many iterations were committed up to it.
     """
 
     checkpoint: Checkpoint | None
     path: Path | None
     refused: tuple[Refusal, ...]
     dropped: int
+    after: int = 0
 
     def notes(self) -> list[str]:
         """Return what a person should know: checkpoints that were not used."""
         used = self.path.name if self.path is not None else "none"
         return [f"{refusal.reason}; {used} is used instead" for refusal in self.refused]
-
-
-@frozen
-class Event:
-    """Something worth telling: a resume, a refused checkpoint, a warning. `at` is Unix time."""
-
-    at: float
-    kind: str
-    data: JSON
 
 
 class Where(TypedDict, total=False):
@@ -243,11 +237,12 @@ class RunReader:
         return usage_of(self._state("stated", usage_columns(NO_USAGE)))
 
     def events(self) -> list[Event]:
-        """Return all events, oldest first."""
-        return [
+        """Return all events, and notes that were added later, oldest first."""
+        events = [
             Event(row["at"], row["kind"], loads(row["data"]))
             for row in self._reader.rows("events", "ORDER BY number")
         ]
+        return events + read_notes(self.directory)
 
     # ------------------------------------------------------------------ what was done
 
@@ -280,13 +275,26 @@ class RunReader:
         """Return the newest valid checkpoint, without changing anything."""
         return self._newest()[1]
 
-    def usable(self) -> Restored:
+    def usable(self, after: int | None = None) -> Restored:
         """Return the newest valid checkpoint, for callers that cannot do without it.
+
+        Args:
+            after: the one after so many iterations, and no other; None for the newest.
 
         Raises:
             CheckpointError: checkpoints were written, but none of them is valid any more.
+            UsageError: there is none after so many iterations.
         """
-        return self._required(self.latest())
+        if after is None:
+            return self._required(self.latest())
+        kept = self._named()
+        if after not in [seq for seq, _, _ in kept]:
+            have = ", ".join(str(seq) for seq, _, _ in reversed(kept)) or "none"
+            raise UsageError(
+                f"{self.directory}: keeps no checkpoint after {after} iterations; it has those "
+                f"after {have} (`run.keep` says how many are kept)"
+            )
+        return self._required(self._first_valid([row for row in kept if row[0] == after])[1])
 
     def _required(self, restored: Restored) -> Restored:
         if restored.checkpoint is None and restored.refused:
@@ -298,15 +306,24 @@ class RunReader:
         return restored
 
     def _newest(self) -> tuple[int, Restored]:
-        named = self._reader.all(
+        return self._first_valid(self._named())
+
+    def _named(self) -> list[tuple[int, str, str | None]]:
+        """Return the checkpoints that are kept, newest first: after which iteration, file, digest.
+
+        Iterations are counted from 1, over all stages.
+        """
+        return self._reader.all(
             "SELECT seq, checkpoint, digest FROM iterations"
             " WHERE checkpoint IS NOT NULL ORDER BY seq DESC"
         )
+
+    def _first_valid(self, named: list[tuple[int, str, str | None]]) -> tuple[int, Restored]:
         path, checkpoint, refused = newest_checkpoint(
             (self.checkpoints / name, digest) for _, name, digest in named
         )
         seq = named[len(refused)][0] if checkpoint is not None else 0
-        return seq, Restored(checkpoint, path, tuple(refused), self._last_seq() - seq)
+        return seq, Restored(checkpoint, path, tuple(refused), self._last_seq() - seq, seq)
 
     def episodes(self, **where: Unpack[Where]) -> Iterator[StoredEpisode]:
         """Yield stored episodes, in the order they were written; see `Where`."""

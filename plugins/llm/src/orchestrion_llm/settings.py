@@ -169,6 +169,11 @@ async def opened(
         vendor.name, settings.model, settings.base_url, settings.extra
     )
     batch = settings.batch if ctx.trains else None
+    if batch is not None and ctx.timeout is not None and ctx.timeout < batch.hours * 3600:
+        raise UsageError(
+            f"{ctx.path}.batch: a batch may take {batch.hours:g} hours, and run.timeout ends a "
+            f"turn after {ctx.timeout:g} s; set `run: {{timeout: null}}`, or leave `batch` out"
+        )
     if batch is None:
         settings = evolve(settings, batch=None)
     elif price is not None:

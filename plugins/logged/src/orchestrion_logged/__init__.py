@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from orchestrion import names_on_first_use
 
 if TYPE_CHECKING:
+    from orchestrion_logged.edges import EdgeEpisode as EdgeEpisode
+    from orchestrion_logged.edges import EdgeLog as EdgeLog
     from orchestrion_logged.reading import Log as Log
     from orchestrion_logged.reading import read as read
     from orchestrion_logged.reading import read_log as read_log
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
+        "orchestrion_logged.edges": "EdgeEpisode EdgeLog",
         "orchestrion_logged.reading": "Log read read_log",
         "orchestrion_logged.records": "Context LogWriter Logged",
         "orchestrion_logged.served": "Feedback ServedLog ServedRequest ServedStep",

@@ -213,6 +213,16 @@ def ope(
             "propensities are not known: these are estimates of the model alone (direct), wrong if "
             "choices depended on what is not in the log; or use --estimate-propensities"
         )
+    if forced := int((decisions.allowed.sum(axis=1) == 1).sum()):
+        notes.append(
+            f"{forced} of {len(decisions.choice)} decisions allowed one choice only: they tell "
+            "nothing of another one"
+        )
+    if decisions.several and target is None:
+        notes.append(
+            "single choices are not estimated: there are episodes of several decisions; name a "
+            "--policy"
+        )
     evaluator = Evaluator(decisions, least=least)
     judged: list[Judged] = []
     if target is not None and wanted is not None:
@@ -257,21 +267,31 @@ def learn(
 
     LOG is a file of decisions, or the folder of a served team, which may go on serving. The new
     run has the config of RUN with the trainer `from-logs`, and the policy `values` if it has
-    another one; it is evaluated as any run.
+    another one; it is evaluated as any run, and so is RUN, on the same problems.
     """
     from orchestrion_logged.reading import read
 
     blocked = [*options(ctx).block, *block]
-    for text in read(log).notes:
+    content = read(log)
+    for text in content.notes:
         note(text)
-    folder, summary = in_loop(_learned(log.resolve(), source, cost_weight, overrides, blocked))
+    if not any(line.context.text for episode in content.episodes for line in episode):
+        note(
+            "the log has no contents, so nothing can be learned from what is asked; "
+            "`serve --log-contents` keeps them"
+        )
+    folder, after, before = in_loop(
+        _learned(log.resolve(), source, cost_weight, overrides, blocked)
+    )
     if as_json:
-        emit({"run": str(folder), "report": summary.as_json()})
+        reports = {"report": after.as_json(), "before": before.as_json()}
+        emit({"run": str(folder), **reports})
         return 0
     note(f"run: {folder}")
-    for contender in summary.contenders:
-        reward = "" if isnan(contender.reward.mean) else f", reward {contender.reward.mean:.3f}"
-        answer(f"{contender.name}: solved {contender.solved.mean:.1%}{reward}")
+    for label, report in (("", after), (f" ({source})", before)):
+        for contender in report.contenders:
+            reward = "" if isnan(contender.reward.mean) else f", reward {contender.reward.mean:.3f}"
+            answer(f"{contender.name}{label}: solved {contender.solved.mean:.1%}{reward}")
     return 0
 
 
@@ -281,12 +301,12 @@ async def _learned(
     cost_weight: float | None,
     overrides: Sequence[str],
     block: Sequence[str],
-) -> tuple[Path, Report]:
-    """Train a new run, and return its folder and its report."""
+) -> tuple[Path, Report, Report]:
+    """Train a new run; return its folder, its report, and that of the one that it came from."""
     import json
 
     from orchestrion.config import load
-    from orchestrion.runs import atrain, run_directory
+    from orchestrion.runs import aevaluate, atrain, run_directory
 
     directory = run_directory(source)
     path = Path(source) if directory is None else directory / "config.yaml"
@@ -302,7 +322,8 @@ async def _learned(
     config = load(path, [*changes, *overrides], block=block)
     base = path.stem if directory is None else re.sub(r"-\d+$", "", directory.name)
     folder = _folder(Path(config.run.directory), config.run.name, base)
-    return folder, (await atrain(config, folder)).report
+    after = (await atrain(config, folder)).report
+    return folder, after, await aevaluate(source, baselines=False, block=block)
 
 
 def _folder(root: Path, name: str | None, base: str) -> Path:

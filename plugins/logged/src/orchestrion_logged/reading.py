@@ -158,6 +158,11 @@ def _served(lines: Sequence[tuple[str, Any]], notes: list[str]) -> Log:
     if strangers := counts.keys() - served.keys():
         notes.append(f"left out: feedback on {len(strangers)} requests that were removed")
     feedback = {name: score for name, score in counts.items() if name in served}
+    if several := sum(not decided[name] for name in served):
+        notes.append(
+            f"left out: {several} requests without a decision on one agent: they started several "
+            "at once, or ended before the first"
+        )
     episodes = [_scored(steps_, feedback.get(name)) for name, steps_ in decided.items() if steps_]
     return Log(episodes, notes, served, feedback, scores, steps)
 

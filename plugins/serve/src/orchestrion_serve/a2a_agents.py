@@ -50,14 +50,12 @@ def agent_app(site: Site) -> ASGIApp:
     dispatcher = JsonRpcDispatcher(_Handler(), _Context(), enable_v0_3_compat=True)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        call = exchange_of(scope).call
-        model = scope["path_params"]["model"]
-        if model not in site.models:
-            refusal = Refusal(404, "model_not_found", f"there is no model {model!r:.80}")
-            response = refused(call, refusal, rpc_error)
-        else:
-            call.model = model
+        exchange = exchange_of(scope)
+        try:
+            exchange.episodes.choose(exchange.call, scope["path_params"]["model"])
             response = await dispatcher.handle_requests(Request(scope, receive))
+        except Refusal as refusal:
+            response = refused(exchange.call, refusal, rpc_error)
         await response(scope, receive, send)
 
     return answer
@@ -67,14 +65,17 @@ def card_app(site: Site) -> ASGIApp:
     """Return the application that answers with an agent's card; without a model, the only one's."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        model = scope["path_params"].get("model", site.models[0])
-        if model not in site.models or (not scope["path_params"] and len(site.models) > 1):
-            message = f"the cards are at /a2a/MODEL{CARD}, with one of: {', '.join(site.models)}"
-            refusal = Refusal(404, "model_not_found", message)
-            response = refused(exchange_of(scope).call, refusal, rpc_error)
-        else:
+        exchange = exchange_of(scope)
+        models = list(exchange.episodes.names.of(exchange.call.tenant))
+        model = scope["path_params"].get("model", models[0] if len(models) == 1 else "")
+        try:
+            exchange.episodes.choose(exchange.call, model)
             card = _card(model, _address(Request(scope), model), site.keyed)
             response = as_json(agent_card_to_dict(card))
+        except Refusal:
+            message = f"the cards are at /a2a/MODEL{CARD}, with one of: {', '.join(models)}"
+            refusal = Refusal(404, "model_not_found", message)
+            response = refused(exchange.call, refusal, rpc_error)
         await response(scope, receive, send)
 
     return answer

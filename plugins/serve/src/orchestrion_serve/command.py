@@ -197,7 +197,7 @@ async def _serve(
     async with AsyncExitStack() as stack:
         teams = await open_teams(stack, targets, overrides, block)
         _notes(teams)
-        uses = await open_uses(stack, teams, use, overrides, block)
+        uses = await open_uses(stack, teams, use, overrides, block, keys)
         stop = asyncio.Event()
         with stopped_by_signals(stop), _reload_on_hangup(teams):
             async with serving(teams, host, port, settings, keys, log, uses) as server:
@@ -258,8 +258,8 @@ def _reload_on_hangup(teams: Versions) -> Iterator[None]:
     work: set[asyncio.Task[None]] = set()
 
     async def reload() -> None:
-        for name, error in (await teams.reload()).items():
-            note(f"{name}: stays as it is: {error}" if error else f"{name}: opened anew")
+        for text in await teams.reload():
+            note(text)
 
     def start() -> None:
         task = asyncio.create_task(reload())

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from math import ceil
 from typing import Any
 
 from orchestrion import (
     BudgetError,
+    CallError,
     Episode,
     Key,
     OrchestrionError,
     Problem,
     Status,
     Turn,
-    Usage,
+    UsageError,
     hidden,
 )
-from orchestrion.runs import Trained
+from orchestrion.runs import Trained, paying
 from orchestrion_serve.in_use import InUse
+from orchestrion_serve.keys import Keys
+from orchestrion_serve.limits import Room
+from orchestrion_serve.names import Names
 from orchestrion_serve.recording import Answered
 from orchestrion_serve.refusals import Refusal, encodable, failed, gone, stopping, wrong
 from orchestrion_serve.requests import Call, Settings
@@ -41,7 +46,8 @@ class Episodes:
     Args:
         teams: by model name.
         settings: the limits.
-        uses: by model name, what is logged and tried; see `using`.
+        uses: what is logged and tried, by the names of models, or FOLDER/MODEL; see `using`.
+        keys: whose models and logs some of them are.
     """
 
     def __init__(
@@ -49,41 +55,33 @@ class Episodes:
         teams: Mapping[str, Trained],
         settings: Settings,
         uses: Mapping[str, InUse] | None = None,
+        keys: Keys | None = None,
     ) -> None:
         self._teams, self._settings, self._uses = teams, settings, uses or {}
         self._calls: dict[str, Call] = {}
         self._work: set[asyncio.Task[Episode]] = set()
-        self.draining = False
+        self.names = Names(teams, keys.models if keys is not None else None)
+        for client, log in keys.logs.items() if keys is not None else ():
+            places = {f"{log}/{model}" for model in self.names.of(client).values()}
+            if not places <= set(self._uses):
+                raise UsageError(f"--keys: log={log} has no effect without --log FOLDER")
+        self.room = Room(settings.concurrency, keys is not None and len(keys) > 1)
         self._observers = _Observers(self._calls)
         for team in teams.values():
             team.engine.observers = self._observers
-
-    def room(self, reading: int = 0) -> None:
-        """Return if another episode may start, beside those that run and are being read.
-
-        Raises:
-            Refusal: the server is stopping or full.
-        """
-        if self.draining:
-            raise stopping()
-        limit = self._settings.concurrency
-        if len(self._work) + reading >= limit:
-            message = f"{limit} requests are being answered"
-            raise Refusal(429, "too_many_requests", message, headers={"retry-after": "1"})
 
     def running(self) -> int:
         """Return how many episodes run now."""
         return len(self._work)
 
-    def known(self, model: str) -> str:
-        """Return the name of a model that is served.
+    def choose(self, call: Call, name: str) -> None:
+        """Note which model a request asks for.
 
         Raises:
             Refusal: there is none of this name.
         """
-        if model not in self._teams:
-            raise Refusal(404, "model_not_found", f"there is no model {model!r:.80}", "model")
-        return model
+        call.model, call.pinned = self.names.find(call.tenant, name)
+        call.asked = name
 
     async def run(
         self,
@@ -97,7 +95,7 @@ class Episodes:
         """Yield the finished turns, if they were asked for, and then the episode.
 
         Args:
-            call: the request; its `model` is one that is served.
+            call: the request; its model is chosen.
             text: the problem's.
             name: what the episode's key hangs on besides the tenant; None draws one.
             client_gone: returns when nobody waits for the answer any more.
@@ -127,7 +125,7 @@ class Episodes:
                 elif isinstance(event, Turn):
                     yield event
                 else:
-                    yield self._episode_of(event)
+                    yield self._episode_of(event, call.id)
                     return
         finally:
             watch.stop()
@@ -138,7 +136,7 @@ class Episodes:
 
     async def drain(self) -> None:
         """Admit no more requests, and wait for those in flight; cancel what takes too long."""
-        self.draining = True
+        self.room.closed = True
         if self._work:
             await asyncio.wait(self._work, timeout=self._settings.drain)
         for work in self._work:
@@ -146,25 +144,27 @@ class Episodes:
 
     # ------------------------------------------------------------------ one episode
 
-    def _team(self, call: Call) -> Trained:
-        """Return the team that answers: here a version is chosen for a model and a tenant."""
-        assert call.model is not None
-        return self._teams[call.model]
-
     def _start(self, call: Call, text: str, name: str | None) -> asyncio.Task[Episode]:
-        """Start the episode of a request."""
-        self.room()
-        team, use, answered = self._team(call), self._uses.get(call.model or ""), None
-        key = _key(team, call, name)
-        if use is not None:
-            team, share = use.version_for(team, key)
-            team.engine.observers = self._observers
-        problem = _problem(team, text)
-        call.episode = key.hex()
-        if use is not None:
-            answered = use.begin(call.id, call.tenant, team, problem, key, share)
-        policy = answered.policy if answered is not None else None
-        work = asyncio.create_task(team.engine.run(call.id, problem, key, policy))
+        """Start the episode of a request: here a version is chosen, and the log that it goes to."""
+        assert call.model is not None
+        use = self._uses.get(f"{call.log}/{call.model}" if call.log else call.model)
+        team, share, answered = self._teams[call.model], None, None
+        self.room.take(call.tenant)
+        try:
+            key = _key(team, call, name)
+            if use is not None and not call.pinned:
+                team, share = use.version_for(team, key)
+                team.engine.observers = self._observers
+            problem = _problem(team, text, call.id)
+            call.episode = key.hex()
+            if use is not None:
+                answered = use.begin(call.id, call.tenant, team, problem, key, share)
+            policy = answered.policy if answered is not None else None
+            with paying(call.spend):
+                work = asyncio.create_task(team.engine.run(call.id, problem, key, policy))
+        except BaseException:
+            self.room.give(call.tenant)
+            raise
         self._work.add(work)
         self._calls[call.id] = call
         work.add_done_callback(lambda work: self._ended(call, work, use, answered))
@@ -179,26 +179,27 @@ class Episodes:
     ) -> None:
         """Forget an episode: called once for each that started, however it ended."""
         self._work.discard(work)
+        self.room.give(call.tenant)
         if use is not None and answered is not None:
             use.ended(answered, None if work.cancelled() or work.exception() else work.result())
         del self._calls[call.id]
 
-    def _episode_of(self, work: asyncio.Task[Episode]) -> Episode:
+    def _episode_of(self, work: asyncio.Task[Episode], identity: str) -> Episode:
         """Return the episode of ended work.
 
         Raises:
             Refusal: there is none.
         """
         if work.cancelled():
-            raise stopping() if self.draining else failed("the episode was cancelled")
+            raise stopping() if self.room.closed else failed("the episode was cancelled")
         error = work.exception()
         if error is None:
             return work.result()
         if isinstance(error, BudgetError):
-            raise _over_budget()
+            raise _paused(error)
         if isinstance(error, OrchestrionError):
-            raise failed(f"the episode failed: {hidden(str(error))[:500]}")
-        raise failed(f"the episode failed: {type(error).__name__}", 500, "internal_error")
+            raise _unanswered(identity, str(error))
+        raise _broken(error, identity)
 
 
 class _Watch:
@@ -244,17 +245,13 @@ class _Observers:
         self._calls = calls
         self.turn_finished: Callable[[str, Turn], None] | None = self._turn
 
-    def turn_cancelled(self, episode: str, usage: Usage) -> None:
-        """Book the calls of a turn that was cancelled."""
-        if call := self._calls.get(episode):
-            call.spend(usage)
-
     def _turn(self, episode: str, turn: Turn) -> None:
-        if call := self._calls.get(episode):
-            call.turn_finished(turn)
+        call = self._calls.get(episode)
+        if call is not None and call.turns is not None:
+            call.turns(turn)
 
 
-def _problem(team: Trained, text: str) -> Problem:
+def _problem(team: Trained, text: str, identity: str) -> Problem:
     try:
         return team.engine.team.task.problem_from(text)
     except (OrchestrionError, ValueError) as error:
@@ -262,8 +259,7 @@ def _problem(team: Trained, text: str) -> Problem:
             f"the task cannot use this text: {hidden(str(error))[:500]}", "messages"
         ) from None
     except Exception as error:
-        message = f"the task failed with {type(error).__name__}"
-        raise failed(message, 500, "internal_error") from None
+        raise _broken(error, identity) from None
 
 
 def _key(team: Trained, call: Call, name: str | None) -> Key:
@@ -280,14 +276,11 @@ def answer_of(episode: Episode) -> str:
     """Return an episode's answer.
 
     Raises:
-        Refusal: the episode failed, exceeded the budget or gave no answer.
+        Refusal: the episode failed or gave no answer.
     """
-    if episode.status is Status.BUDGET:
-        raise _over_budget()
     answer = episode.answer
     if episode.status in (Status.FAILED, Status.CANCELLED) or answer is None:
-        reason = hidden(episode.error or "no turn was completed")[:500]
-        raise failed(f"the team gave no answer: {reason}")
+        raise _unanswered(episode.id, episode.error or "no turn was completed")
     return encodable(answer)
 
 
@@ -297,5 +290,27 @@ def line_of(turn: Turn) -> str:
     return encodable(f"{turn.agent}: {said}\n")
 
 
-def _over_budget() -> Refusal:
-    return Refusal(402, "insufficient_quota", "the team's budget is used up")
+def _unanswered(identity: str, reason: str) -> Refusal:
+    return failed(
+        f"the team gave no answer; the server's log says why: request {identity}", reason=reason
+    )
+
+
+def _broken(error: BaseException, identity: str) -> Refusal:
+    message = f"something broke in the server; its log says what: request {identity}"
+    return failed(message, 500, "internal_error", f"{type(error).__name__}: {error}")
+
+
+def _paused(error: BudgetError) -> Refusal:
+    """Return why a run would pause here: its budget, or a service that it uses."""
+    cause, reason = error.__cause__, str(error)
+    if isinstance(cause, CallError) and cause.retry_after is not None:
+        headers = {"retry-after": str(max(1, ceil(cause.retry_after)))}
+        message = "a service that the team uses asks to wait"
+        return Refusal(503, "service_waits", message, headers=headers, reason=reason)
+    message, code = "the team's budget is used up", "insufficient_quota"
+    if isinstance(cause, CallError):
+        message = "the account of a service that the team uses is empty"
+    elif "price" in reason:
+        message, code = "the team may not use what nobody knows the price of", "unknown_price"
+    return Refusal(402, code, message, reason=reason)

@@ -96,7 +96,7 @@ def endpoint(
         call = Call(log)
         try:
             question = dialect.parse(await admission.admit(call, request))
-            call.model = episodes.known(question.model)
+            episodes.choose(call, question.model)
             name = request.headers.get("idempotency-key")
             leaving = partial(disconnected, request)
             events = episodes.run(call, question.text(), name, leaving, steps=question.steps)
@@ -128,7 +128,7 @@ def event(data: Mapping[str, Any], kind: str | None = None) -> bytes:
 
 def refused(call: Call, refusal: Refusal, shape: Callable[[Refusal], Any]) -> Response:
     """Log a refusal, and return it as a response."""
-    call.finish(refusal.status, refusal.code)
+    call.finish(refusal.status, refusal)
     return as_json(shape(refusal), refusal.status, {**call.headers, **refusal.headers})
 
 
@@ -157,7 +157,7 @@ class _EventStream(Response):
             await send({"type": "http.response.body", "body": body, "more_body": more})
 
         sent = 1
-        status, code = 499, "client_gone"  # unless it gets to the end
+        ended: Refusal | None = gone()  # unless it gets to the end
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         try:
             async with aclosing(self._rest):
@@ -168,13 +168,13 @@ class _EventStream(Response):
                         await write(body)
                         sent += 1
                 except Refusal as refusal:
-                    status, code = refusal.status, refusal.code
+                    ended = refusal
                     await write(self._failure(self._call, refusal, sent), more=False)
                 else:
                     await write(b"", more=False)
-                    status, code = 200, ""
+                    ended = None
         finally:
-            self._call.finish(status, code)
+            self._call.finish(ended.status if ended else 200, ended)
 
 
 async def disconnected(request: Request) -> None:

@@ -54,15 +54,18 @@ class Gateway:
     ) -> None:
         self._opened = datetime.now(UTC).replace(microsecond=0)
         self._uses = uses or {}
-        self._episodes = Episodes(teams, settings, self._uses)
+        self._episodes = Episodes(teams, settings, self._uses, keys)
         self._metrics = Metrics(log, self._episodes.running)
-        self._teams, self._log, self._keys = teams, self._metrics, keys
-        self._site = Site(list(teams), settings.max_body, keys is not None)
+        self._log, self._keys = self._metrics, keys
+        self._site = Site(settings.max_body, keys is not None)
         self._admission = Admission(settings, keys, self._episodes.room)
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
-        return Starlette(routes=self._routes(), exception_handlers={HTTPException: _http_error})
+        app = Starlette(routes=self._routes(), exception_handlers={HTTPException: _http_error})
+        # Nothing is said of a path, not even that it has another end, before the key is checked.
+        app.router.redirect_slashes = False
+        return app
 
     async def drain(self) -> None:
         """Admit no more requests, and wait for those in flight; cancel what takes too long."""
@@ -95,7 +98,7 @@ class Gateway:
         return as_json({"status": "ok"})
 
     async def _readyz(self, request: Request) -> Response:
-        if self._episodes.draining:
+        if self._episodes.room.closed:
             return as_json({"status": "draining"}, 503)
         return as_json({"status": "ready"})
 
@@ -113,8 +116,9 @@ class Gateway:
             self._admission.authenticate(call, request)
             name = request.path_params.get("name")
             if name is not None:
-                return as_json(self._model(self._episodes.known(name)), 200, call.headers)
-            names = list(self._teams)
+                self._episodes.choose(call, name)
+                return as_json(self._model(name), 200, call.headers)
+            names = self._episodes.names.versions(call.tenant)
             models = [self._model(name) for name in names]
             ends = (names[0], names[-1]) if names else (None, None)
             pages = {"has_more": False, "first_id": ends[0], "last_id": ends[1]}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,7 +48,6 @@ class Exchange:
 class Site:
     """What an SDK's application is made for."""
 
-    models: Sequence[str]
     max_body: int
     keyed: bool
     """Whether clients need a key."""
@@ -148,15 +147,15 @@ def exchange_of(scope: Scope) -> Exchange:
 @contextmanager
 def logged(call: Call) -> Iterator[None]:
     """Log how the block ended: in it an episode runs and is answered."""
-    status, code = 499, "client_gone"
+    ended: Refusal | None = gone()
     try:
         yield
-        status, code = 200, ""
+        ended = None
     except Refusal as refusal:
-        status, code = refusal.status, refusal.code
+        ended = refusal
         raise
     finally:
-        call.finish(status, code)
+        call.finish(ended.status if ended else 200, ended)
 
 
 def rpc_error(refusal: Refusal) -> dict[str, Any]:

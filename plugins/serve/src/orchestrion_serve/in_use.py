@@ -7,9 +7,8 @@ the log, which is tried beside the old one (`canary`).
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
@@ -25,21 +24,18 @@ from orchestrion import (
     Problem,
     Status,
     StoreError,
-    load_function,
+    UsageError,
     replace,
 )
-from orchestrion.runs import Trained
+from orchestrion.runs import Trained, add_note
 from orchestrion_serve.canary import Canary, Trial, trials_of
 from orchestrion_serve.exploring import Exploration, Watched
 from orchestrion_serve.recording import Answered, decisions_of
+from orchestrion_serve.verifying import Verifier
 
 __all__ = ["InUse", "UseSettings", "using"]
 
 Note = Callable[[str], None]
-CHECKS = 64
-"""Verifications at once; answers that come while so many are under way are not verified."""
-CLOSING = 5.0
-"""Seconds that verifications get when the server stops."""
 
 
 @frozen
@@ -76,6 +72,7 @@ class InUse:
         team: the version that serves.
         new: the version that is tried; None for none.
         note: called with what a person should know.
+        own: the folder of a client's own log within that of all logs; "" for the one of the rest.
     """
 
     def __init__(
@@ -85,11 +82,13 @@ class InUse:
         team: Trained,
         new: Trained | None = None,
         note: Note = lambda text: None,
+        own: str = "",
     ) -> None:
         self.model, self._settings, self._new, self._note = model, settings, new, note
         self._said: set[str] = set()
-        verify = settings.verify
-        self._check = load_function(verify, "--verify") if verify not in (None, "task") else None
+        self._verifier = Verifier(
+            settings.verify, settings.verify_share, self._verified, self._say_once
+        )
         self._versions: WeakKeyDictionary[Trained, tuple[str, Watched]] = WeakKeyDictionary()
         self._requests: dict[str, ServedRequest] = {}
         """By id; without what differs from request to request."""
@@ -101,12 +100,13 @@ class InUse:
         self._scores: dict[str, dict[str, float]] = {}
         """By id and by whose they are."""
         self.exploration = Exploration(settings.explore, settings.explore_budget)
-        self._checking: set[asyncio.Task[None]] = set()
         self._syncing, self._waiting = asyncio.Lock(), _Waiting()
         self.canary: Canary | None = None
         self._serving = ""
         """The version that serves, apart from one that is tried."""
-        folder = settings.folder / model
+        self._runs: dict[str, Path] = {}
+        """The folders of runs, by version."""
+        folder = settings.folder / own / model
         self._log = ServedLog(folder, settings.size, note, self._removed)
         try:
             self.canary = self._resumed(folder, team)
@@ -158,12 +158,23 @@ class InUse:
         return (self._new if new else team), share
 
     def begin(
-        self, identity: str, tenant: str, team: Trained, problem: Problem, key: Key, share: float
+        self,
+        identity: str,
+        tenant: str,
+        team: Trained,
+        problem: Problem,
+        key: Key,
+        share: float | None,
     ) -> Answered:
-        """Return the record of a request whose episode is about to begin."""
+        """Return the record of a request whose episode is about to begin.
+
+        `share` is that of `version_for`; None if its client asked for this version, which is no
+        part of a trial then.
+        """
         version, policy = self._version(team)
         canary = self.canary
         tried = canary is not None and canary.verdict is None and version in canary.versions
+        tried = tried and share is not None
         request = ServedRequest(
             identity,
             self.model,
@@ -171,7 +182,7 @@ class InUse:
             tenant,
             key.hex(),
             canary=canary.new if canary is not None and tried else "",
-            share=share,
+            share=share or 1.0,
         )
         return Answered(request, policy, policy.follow(key, problem.text), problem)
 
@@ -210,12 +221,8 @@ class InUse:
             except StoreError as error:
                 self._say_once(f"a score is not logged: {error}")
             self._step(self._scored(record))
-        elif episode is not None and self._settings.verify and len(self._checking) < CHECKS:
-            coin = trace.key.child("verify").uniform()
-            if coin < self._settings.verify_share:
-                work = asyncio.create_task(self._verify(request, answered.problem, episode))
-                self._checking.add(work)
-                work.add_done_callback(self._checking.discard)
+        elif episode is not None:
+            self._verifier.answered(request.served, answered.problem, episode, trace.key)
 
     def _version(self, team: Trained) -> tuple[str, Watched]:
         """The version of a team, and its policy as it is watched."""
@@ -227,6 +234,8 @@ class InUse:
             if (place := engine.places.get(id(policy))) is not None:
                 engine.places[id(watched)] = place
             known = self._versions[team] = (team.version, watched)
+            if team.directory is not None:
+                self._runs[team.version] = team.directory
             if team is not self._new and known[0] != self._serving:
                 self._serving = known[0]
                 self._step(ServedStep("serving", known[0], {"run": str(team.directory or "")}))
@@ -313,25 +322,9 @@ class InUse:
             self._waiting.task = None  # who comes now waits for the next one
             await asyncio.to_thread(self._log.sync)
 
-    async def _verify(self, request: ServedRequest, problem: Problem, episode: Episode) -> None:
-        """Let the verifier score an answer; one that fails says nothing."""
-        try:
-            if self._check is None:
-                score = episode.scores.value if episode.scores is not None else None
-            else:
-                answer = episode.answer or ""
-                if inspect.iscoroutinefunction(self._check):
-                    score = await self._check(problem.text, answer)
-                else:
-                    score = await asyncio.to_thread(self._check, problem.text, answer)
-            if score is None:
-                return
-            if not 0 <= (number := float(score)) <= 1:
-                raise ValueError(f"the score {number:g} is not between 0 and 1")
-            if request.served in self._requests:
-                await self.feedback(request.served, number, by="verifier")
-        except Exception as error:
-            self._say_once(f"--verify: {type(error).__name__}: {error}")
+    async def _verified(self, identity: str, score: float) -> None:
+        if identity in self._requests:
+            await self.feedback(identity, score, by="verifier")
 
     # ------------------------------------------------------------------ steps, and the end
 
@@ -343,6 +336,13 @@ class InUse:
             self._log.step(replace(step, time=round(time.time(), 3)))
         except StoreError as error:  # a restart computes it anew
             self._say_once(f"a step is not logged: {error}")
+        # A run tells later what became of its versions.
+        for version in {step.version, str(step.data.get("old"))} & self._runs.keys():
+            try:
+                data = {"model": self.model, "log": str(self._log.folder), "version": step.version}
+                add_note(self._runs[version], step.step, {**data, **step.data})
+            except StoreError as error:
+                self._say_once(f"a step is not noted on its run: {error}")
         if step.step != "serving":
             self._note(f"{self.model}: {step.step}: {step.version}")
 
@@ -353,10 +353,7 @@ class InUse:
 
     async def close(self) -> None:
         """Wait for verifications, for a while, and close the log."""
-        if self._checking:
-            _, late = await asyncio.wait(self._checking, timeout=CLOSING)
-            for work in late:
-                work.cancel()
+        await self._verifier.close()
         self._log.close()
 
 
@@ -372,23 +369,29 @@ async def using(
     settings: UseSettings,
     new: Trained | None = None,
     note: Note = lambda text: None,
+    logs: Iterable[str] = (),
 ) -> AsyncIterator[Mapping[str, InUse]]:
-    """Open the logs of models until the block ends.
+    """Open the logs of models until the block ends: by MODEL, those of clients by FOLDER/MODEL.
 
     Args:
         teams: by model name.
         settings: the same for all.
         new: a version of the only model, to be tried.
         note: called with what a person should know.
+        logs: folders of clients' own logs.
 
     Raises:
         StoreError: a log cannot be written to.
-        UsageError: a log is damaged, or the verifier cannot be loaded.
+        UsageError: a log is damaged or has the name of a model, or the verifier cannot be loaded.
     """
     opened: dict[str, InUse] = {}
     try:
-        for name, team in teams.items():
-            opened[name] = InUse(name, settings, team, new, note)
+        for own in ("", *dict.fromkeys(logs)):
+            if own in teams:
+                raise UsageError(f"--keys: log={own}: a model has this name; choose another one")
+            for name, team in teams.items():
+                place = f"{own}/{name}" if own else name
+                opened[place] = InUse(name, settings, team, new, note, own)
         yield opened
     finally:
         for use in opened.values():

@@ -11,7 +11,7 @@ import asyncio
 import json
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -19,15 +19,17 @@ from attrs import frozen
 
 from orchestrion import StoreError, Usage, UsageError
 from orchestrion.runs import write_atomic
-from orchestrion_serve.refusals import Refusal
+from orchestrion_serve.refusals import Refusal, stopping
 
-__all__ = ["Account", "Accounts", "KeyLimits"]
+__all__ = ["Account", "Accounts", "KeyLimits", "Room"]
 
 MINUTE, DAY = 60.0, 86_400.0
 SAVING = 1.0
 """Seconds after which spend is on disk; a crash loses no more."""
 AGAIN = 5.0
 """Seconds until spend that could not be written is tried again."""
+SHARE = 3
+"""A client holds at most so many times what stays free: alone three quarters, two 3/7 each."""
 
 
 @frozen
@@ -182,6 +184,42 @@ class Accounts:
             self._timer = asyncio.get_running_loop().call_later(SAVING, self._try)
 
 
+class Room:
+    """Which requests are answered at once, so that no client keeps the others out.
+
+    Args:
+        limit: requests at once.
+        fair: whether several clients share it. Then one that holds some gets no more than
+            `SHARE` times what stays free, and never the last place.
+    """
+
+    def __init__(self, limit: int, fair: bool = False) -> None:
+        self._limit, self._fair = limit, fair
+        self._held: Counter[str] = Counter()
+        self.closed = False
+        """Whether the server is stopping."""
+
+    def take(self, client: str) -> None:
+        """Take a place for a request.
+
+        Raises:
+            Refusal: the server is stopping or full, or the client has its share.
+        """
+        if self.closed:
+            raise stopping()
+        own, free = self._held[client], self._limit - self._held.total()
+        if free < 1:
+            raise _later(f"{self._limit} requests are being answered", 1, "too_many_requests")
+        if self._fair and own and (free == 1 or own >= SHARE * free):
+            message = f"{own} requests of this key are being answered; the rest is for other keys"
+            raise _later(message, 1, "too_many_requests")
+        self._held[client] += 1
+
+    def give(self, client: str) -> None:
+        """Give a place back."""
+        self._held[client] -= 1
+
+
 def _spent(file: Path) -> Mapping[str, tuple[float, int, float]]:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
@@ -194,6 +232,6 @@ def _spent(file: Path) -> Mapping[str, tuple[float, int, float]]:
         raise UsageError(f"{file}: is not what this server wrote ({error}); remove it") from None
 
 
-def _later(message: str, seconds: float) -> Refusal:
+def _later(message: str, seconds: float, code: str = "rate_limit_exceeded") -> Refusal:
     headers = {"retry-after": str(max(1, math.ceil(seconds)))}
-    return Refusal(429, "rate_limit_exceeded", message, headers=headers)
+    return Refusal(429, code, message, headers=headers)

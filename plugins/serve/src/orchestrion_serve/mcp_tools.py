@@ -11,7 +11,7 @@ import asyncio
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
 from importlib.metadata import version
 from typing import Any
@@ -76,7 +76,7 @@ OUTPUT = {
 
 def http_app(site: Site) -> ASGIApp:
     """Return the application that answers at `/mcp`."""
-    server = _server(site.models, _exchange)
+    server = _server(_exchange)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         # One for each request, as nothing is kept between them.
@@ -101,7 +101,7 @@ class StdioTools:
     def __init__(self, teams: Mapping[str, Trained], settings: Settings, log: Log) -> None:
         self._log, self._drain_seconds = log, settings.drain
         self._episodes = Episodes(teams, settings)
-        self._server = _server(list(teams), self._exchange)
+        self._server = _server(self._exchange)
         self._answering: set[asyncio.Task[Any]] = set()
         self._lines = _Lines()
         self._wire = open(_claimed(1, os.dup(2)), "w", encoding="utf-8")  # noqa: SIM115
@@ -130,13 +130,13 @@ class StdioTools:
         return Exchange(Call(self._log), self._episodes, _never)
 
 
-def _server(models: Sequence[str], exchange: Callable[[Context], Exchange]) -> Server[Any]:
+def _server(exchange: Callable[[Context], Exchange]) -> Server[Any]:
     """Return a server that finds the request behind each call of a tool by `exchange`."""
-    names = _names(models)
 
     async def list_tools(
         context: Context, params: PaginatedRequestParams | None
     ) -> ListToolsResult:
+        names = _names(exchange(context))
         return ListToolsResult(
             tools=[
                 Tool(
@@ -153,10 +153,11 @@ def _server(models: Sequence[str], exchange: Callable[[Context], Exchange]) -> S
         asked = exchange(context)
         try:
             with logged(asked.call):
+                names = _names(asked)
                 if params.name not in names:
                     message = f"there is no tool {params.name!r:.80}"
                     raise Refusal(404, "model_not_found", message)
-                asked.call.model = names[params.name]
+                asked.episodes.choose(asked.call, names[params.name])
                 data = await _asked(context, asked, params.arguments or {})
         except Refusal as refusal:
             if refusal.status == 404:
@@ -205,10 +206,10 @@ def _output(call: Call, episode: Episode) -> dict[str, Any]:
     }
 
 
-def _names(models: Sequence[str]) -> dict[str, str]:
-    """Return the models by names that tools may have."""
+def _names(asked: Exchange) -> dict[str, str]:
+    """Return the models of a client by names that tools may have."""
     names: dict[str, str] = {}
-    for model in models:
+    for model in asked.episodes.names.of(asked.call.tenant):
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", model)[:100]
         while name in names:
             name += "_"

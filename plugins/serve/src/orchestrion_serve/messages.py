@@ -186,7 +186,7 @@ def _message(call: Call, content: list[dict[str, str]]) -> dict[str, Any]:
         "id": f"msg_{call.id}",
         "type": "message",
         "role": "assistant",
-        "model": call.model,
+        "model": call.asked,
         "content": content,
         "stop_reason": None,
         "stop_sequence": None,

@@ -39,8 +39,8 @@ class Metrics:
             buckets=SECONDS,
             **mine,
         )
-        self._tokens = Counter("orchestrion_tokens", "Tokens of finished turns.", ["model"], **mine)
-        self._usd = Counter("orchestrion_usd", "US dollars of finished turns.", ["model"], **mine)
+        self._tokens = Counter("orchestrion_tokens", "Tokens that were spent.", ["model"], **mine)
+        self._usd = Counter("orchestrion_usd", "US dollars that were spent.", ["model"], **mine)
         Gauge("orchestrion_in_flight", "Episodes under way.", **mine).set_function(running)
 
     def __call__(self, record: Mapping[str, Any]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orchestrion import hidden
+
 __all__ = ["Refusal", "encodable", "failed", "gone", "stopping", "wrong"]
 
 
@@ -16,6 +18,7 @@ class Refusal(Exception):
         message: what is wrong, for the client.
         param: the field of the body, or the header, that is wrong.
         headers: of the answer; never text that the client chose.
+        reason: for the log alone: what the client must not see, such as paths.
     """
 
     def __init__(
@@ -25,8 +28,10 @@ class Refusal(Exception):
         message: str,
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
+        reason: str = "",
     ) -> None:
         super().__init__(encodable(message))
+        self.reason = encodable(hidden(reason))[:1000]
         self.status, self.code, self.param = status, code, param
         self.headers = dict(headers or {})
 
@@ -36,9 +41,11 @@ def wrong(message: str, param: str | None) -> Refusal:
     return Refusal(400, "invalid_request", message, param)
 
 
-def failed(message: str, status: int = 502, code: str = "episode_failed") -> Refusal:
+def failed(
+    message: str, status: int = 502, code: str = "episode_failed", reason: str = ""
+) -> Refusal:
     """Return the error of an episode that ran: clients must not repeat it on their own."""
-    return Refusal(status, code, message, headers={"x-should-retry": "false"})
+    return Refusal(status, code, message, headers={"x-should-retry": "false"}, reason=reason)
 
 
 def gone() -> Refusal:

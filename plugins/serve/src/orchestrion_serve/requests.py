@@ -17,7 +17,7 @@ from starlette.requests import Request
 
 from orchestrion import Turn, Usage, is_local
 from orchestrion_serve.keys import Keys
-from orchestrion_serve.limits import Account
+from orchestrion_serve.limits import Account, Room
 from orchestrion_serve.refusals import Refusal, failed, wrong
 
 __all__ = ["Admission", "Call", "Log", "Settings"]
@@ -68,9 +68,16 @@ class Call:
         self.created = int(time.time())
         self.tenant = ""
         self.model: str | None = None
+        """That answers."""
+        self.asked = ""
+        """What the client calls it."""
+        self.pinned = False
+        """Whether it asked for this version alone."""
+        self.log = ""
+        """The folder of its key's own log, if that has one."""
         self.episode = ""
         self.usage = Usage()
-        """Of the turns that are finished."""
+        """What was spent so far, failed and cancelled turns included."""
         self.turns: Callable[[Turn], None] | None = None
         """Receives each finished turn, for a request that streams steps."""
         self.seconds: float | None = None
@@ -81,7 +88,7 @@ class Call:
         """Ends the episode."""
         self.account: Account | None = None
         """Of its key, if that has limits."""
-        self._log, self._started = log, time.perf_counter()
+        self._write, self._started = log, time.perf_counter()
 
     @property
     def headers(self) -> dict[str, str]:
@@ -89,14 +96,8 @@ class Call:
         named = {"x-request-id": self.id, "request-id": self.id}
         return {**named, "x-orchestrion-episode": self.episode} if self.episode else named
 
-    def turn_finished(self, turn: Turn) -> None:
-        """Add up what the turn took, and pass it on."""
-        self.spend(turn.usage)
-        if self.turns is not None:
-            self.turns(turn)
-
     def spend(self, usage: Usage) -> None:
-        """Book what a turn took, finished or cancelled."""
+        """Book what an attempt at a call, or a turn beside its calls, spent."""
         self.usage = self.usage + usage
         if self.account is not None:
             self.account.charge(usage)
@@ -113,9 +114,9 @@ class Call:
             )
             self.refuse(failed(message, 402, "unknown_price"))
 
-    def finish(self, status: int, code: str = "") -> None:
+    def finish(self, status: int, refusal: Refusal | None = None) -> None:
         """Log the request: no contents, and no text that the client chose."""
-        self._log(
+        self._write(
             {
                 "time": round(time.time(), 3),
                 "id": self.id,
@@ -123,7 +124,8 @@ class Call:
                 "key": self.tenant or None,
                 "model": self.model,
                 "status": status,
-                "error": code or None,
+                "error": refusal.code if refusal else None,
+                **({"reason": refusal.reason} if refusal and refusal.reason else {}),
                 "seconds": round(time.perf_counter() - self._started, 4),
                 "tokens": self.usage.input_tokens + self.usage.output_tokens,
                 "usd": known(self.usage.usd),
@@ -137,13 +139,11 @@ class Admission:
     Args:
         settings: the limits.
         keys: who may use the server; None means everybody who reaches it by a loopback address.
-        room: called with the number of bodies that are being read; raises a Refusal when the
-            server is full or stopping.
+        room: for requests that are being read.
     """
 
-    def __init__(self, settings: Settings, keys: Keys | None, room: Callable[[int], None]) -> None:
+    def __init__(self, settings: Settings, keys: Keys | None, room: Room) -> None:
         self._settings, self._keys, self._room = settings, keys, room
-        self._reading = 0
 
     async def admit(self, call: Call, request: Request) -> bytes:
         """Note whose request it is, and return its body.
@@ -155,7 +155,13 @@ class Admission:
                 declared as JSON.
         """
         self.authenticate(call, request)
-        self._room(self._reading)
+        self._room.take(call.tenant)
+        try:
+            return await self._admitted(call, request)
+        finally:
+            self._room.give(call.tenant)
+
+    async def _admitted(self, call: Call, request: Request) -> bytes:
         # Read once: each look into `request.headers` goes through all of them.
         heads = dict(request.scope["headers"])
         call.seconds = _number(heads, b"x-orchestrion-timeout", self._settings.timeout)
@@ -166,7 +172,6 @@ class Admission:
             # A page in a browser can send other types without asking.
             message = "send the body as `content-type: application/json`"
             raise Refusal(415, "unsupported_media_type", message)
-        self._reading += 1
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 return await self._body(request)
@@ -174,8 +179,6 @@ class Admission:
             headers = {"connection": "close"}
             message = f"the body took longer than {BODY_SECONDS:g} s"
             raise Refusal(408, "slow_body", message, headers=headers) from None
-        finally:
-            self._reading -= 1
 
     def authenticate(self, call: Call, request: Request) -> None:
         """Note whose request it is.
@@ -197,7 +200,7 @@ class Admission:
             headers = {"www-authenticate": "Bearer"}
             raise Refusal(401, "invalid_api_key", message, headers=headers)
         call.tenant = name
-        call.account = self._keys.accounts.of(name)
+        call.account, call.log = self._keys.accounts.of(name), self._keys.logs.get(name, "")
 
     async def _body(self, request: Request) -> bytes:
         pieces, size, limit = [], 0, self._settings.max_body

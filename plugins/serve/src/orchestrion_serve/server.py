@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from orchestrion import UsageError, is_local
-from orchestrion.cli import listener
+from orchestrion.cli import Impatient, listener
 from orchestrion.runs import Trained, fewer_collections
 from orchestrion_serve.gateway import Gateway
 from orchestrion_serve.in_use import InUse
 from orchestrion_serve.keys import Keys
-from orchestrion_serve.patience import Impatient
 from orchestrion_serve.requests import Log, Settings
 from orchestrion_serve.versions import Versions, check_text, versions_of
 
@@ -24,11 +24,8 @@ CLOSING = 5
 """Seconds that clients get to read the last answers."""
 
 
-class _Uvicorn(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Leave signals alone: the command drains first."""
-        yield
+class _Protocol(Impatient, H11Protocol):
+    pass
 
 
 class Serving:
@@ -74,7 +71,7 @@ async def serving(
     gateway = Gateway(teams, settings or Settings(), keys, log or _silent, uses)
     config = uvicorn.Config(
         gateway.app(),
-        http=Impatient,
+        http=_Protocol,
         lifespan="off",
         ws="none",
         log_config=None,
@@ -84,7 +81,8 @@ async def serving(
         timeout_graceful_shutdown=CLOSING,
     )
     with listener(host, port) as opened, fewer_collections():
-        server = _Uvicorn(config)
+        server = uvicorn.Server(config)
+        server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{opened.getsockname()[1]}"
         done = asyncio.create_task(server.serve(sockets=[opened]))

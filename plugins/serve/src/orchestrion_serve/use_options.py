@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from orchestrion.runs import Trained
     from orchestrion_serve.in_use import InUse
+    from orchestrion_serve.keys import Keys
 
 __all__ = ["open_uses", "use_options"]
 
@@ -73,6 +74,7 @@ async def open_uses(
     given: Mapping[str, Any],
     overrides: Sequence[str],
     block: Sequence[str],
+    keys: Keys | None = None,
 ) -> Mapping[str, InUse]:
     """Open what the options say; nothing without `--log`.
 
@@ -113,9 +115,9 @@ async def open_uses(
         given["verify_share"],
         trial,
     )
-    new = None
+    new, logs = None, keys.logs.values() if keys is not None else ()
     if canary is not None:
         new = await stack.enter_async_context(open_run(canary, overrides, block))
         if not hasattr(new.engine.team.task, "problem_from"):
             raise UsageError(f"{canary}: its task takes no free text, so it cannot be served")
-    return await stack.enter_async_context(using(teams, settings, new, note))
+    return await stack.enter_async_context(using(teams, settings, new, note, logs))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,9 +13,6 @@ from orchestrion import OrchestrionError, UsageError
 from orchestrion.runs import Trained, open_run
 
 __all__ = ["Versions", "check_text", "versions_of"]
-
-IDLE = 0.05
-"""Seconds between two looks whether a version still answers a request."""
 
 
 class Versions(Mapping[str, Trained]):
@@ -49,32 +47,42 @@ class Versions(Mapping[str, Trained]):
             UsageError: another one has its name, or as `open_run`.
         """
         version = await self._opened(target)
-        directory = version.team.directory
-        name = directory.resolve().name if directory is not None else Path(target).stem
+        name = _name(target, version.team)
         if name in self._current:
             raise UsageError(f"{target}: there are two runs named {name!r}; rename one's folder")
         self._targets[name], self._current[name] = target, version
 
-    async def reload(self) -> dict[str, str]:
+    async def reload(self) -> list[str]:
         """Open everything anew: new requests go there, and old ones finish where they are.
 
+        What was spent before counts against the budget. A version that cannot be opened, or is
+        older than the one that serves, is not used.
+
         Returns:
-            Why a name could not be opened, which stays as it is; empty for the others.
+            What a person should know of each name.
         """
         async with self._reloading:
-            errors = {}
+            told = []
             for name, target in self._targets.items():
+                old = self._current[name]
                 try:
-                    version = await self._opened(target)
-                    check_text(name, version.team)
+                    version = await self._opened(target, old.team)
                 except OrchestrionError as error:
-                    errors[name] = str(error)
+                    told.append(f"{name}: stays as it is: {error}")
                     continue
-                errors[name] = ""
-                old, self._current[name] = self._current[name], version
+                told += [f"{name}: {note}" for note in version.team.notes]
+                try:
+                    check_text(name, version.team)
+                    _check_newer(old.team, version.team)
+                except UsageError as error:
+                    told.append(f"{name}: stays as it is: {error}")
+                    version.leave()
+                    continue
+                told.append(f"{name}: opened anew")
+                self._current[name] = version
                 version.team.engine.observers = old.team.engine.observers
                 old.leave()
-            return errors
+            return told
 
     async def close(self) -> None:
         """Close all versions."""
@@ -83,8 +91,8 @@ class Versions(Mapping[str, Trained]):
         await asyncio.gather(*(version.task for version in self._all), return_exceptions=True)
         self.failed.cancel()
 
-    async def _opened(self, target: str) -> _Version:
-        version = _Version(self, target, self._overrides, self._block)
+    async def _opened(self, target: str, before: Trained | None = None) -> _Version:
+        version = _Version(self, target, self._overrides, self._block, before)
         try:
             await version.ready
         except BaseException:
@@ -111,11 +119,16 @@ class _Version:
     """One version, open in a task of its own: its time limit must not cancel anything else."""
 
     def __init__(
-        self, versions: Versions, target: str, overrides: Sequence[str], block: Sequence[str]
+        self,
+        versions: Versions,
+        target: str,
+        overrides: Sequence[str],
+        block: Sequence[str],
+        before: Trained | None,
     ) -> None:
         self.ready: asyncio.Future[Trained] = asyncio.get_running_loop().create_future()
         self._left = asyncio.Event()
-        self.task = asyncio.create_task(self._hold(target, overrides, block))
+        self.task = asyncio.create_task(self._hold(target, overrides, block, before))
         self.task.add_done_callback(lambda _: versions.ended(self))
 
     @property
@@ -126,14 +139,19 @@ class _Version:
         """Close it when it answers no request any more."""
         self._left.set()
 
-    async def _hold(self, target: str, overrides: Sequence[str], block: Sequence[str]) -> None:
+    async def _hold(
+        self,
+        target: str,
+        overrides: Sequence[str],
+        block: Sequence[str],
+        before: Trained | None,
+    ) -> None:
         try:
-            async with open_run(target, overrides, block) as team:
+            async with open_run(target, overrides, block, before=before) as team:
                 self.ready.set_result(team)
                 await self._left.wait()
                 await asyncio.sleep(0)  # a request that was just let in has not begun yet
-                while team.engine.unfinished:  # noqa: ASYNC110
-                    await asyncio.sleep(IDLE)
+                await team.engine.idle.wait()
         except Exception as error:
             if self.ready.done():
                 raise
@@ -156,6 +174,23 @@ async def versions_of(
         yield versions
     finally:
         await versions.close()
+
+
+def _name(target: str, team: Trained) -> str:
+    """Return what a run is called, by its folder, or a config, by its file."""
+    if team.directory is None:
+        return Path(target).stem
+    older = None if Path(target).exists() else re.search(r"@\d+$", target)
+    return team.directory.resolve().name + (older[0] if older else "")
+
+
+def _check_newer(old: Trained, new: Trained) -> None:
+    """Raise a UsageError if a run's newest checkpoints are gone: nobody asked for an older one."""
+    if old.directory == new.directory and (new.iterations or 0) < (old.iterations or 0):
+        raise UsageError(
+            f"the newest checkpoint that can be used is the one after {new.iterations} iterations, "
+            f"and the one that serves is after {old.iterations}"
+        )
 
 
 def check_text(name: str, team: Trained) -> None:

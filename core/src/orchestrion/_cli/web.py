@@ -1,0 +1,125 @@
+"""What a plugin needs that serves others: a socket, and limits for clients that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import Any
+
+from orchestrion._cli.common import note
+from orchestrion._errors import UsageError
+
+try:
+    import resource
+except ImportError:  # pragma: no cover - systems without limits of this kind
+    resource = None  # type: ignore[assignment]
+
+__all__ = ["Impatient", "listener"]
+
+HEAD_SECONDS = 20.0
+"""From the connection, or the last answer, to the end of a request's headers."""
+RESERVED = 4
+"""One in so many file descriptors is not for connections of clients."""
+_QUIET = 60.0
+"""Seconds between two lines about connections that were refused."""
+
+
+def listener(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; port 0 takes a free one.
+
+    Connections that would take the last file descriptors are closed at once, since what answers
+    the others needs some too.
+
+    Raises:
+        UsageError: the address cannot be used.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol named, asyncio sends what is written at once; else answers take 40 ms more.
+    opened = _Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((host, port))
+        opened.listen(2048)
+    except OSError as error:
+        opened.close()
+        raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
+    return opened
+
+
+class _Listener(socket.socket):
+    _told = -_QUIET
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Return a connection, unless its descriptor is among the last ones."""
+        connection, address = super().accept()
+        limit = _descriptors()
+        # The system gives out the lowest number that is free.
+        if connection.fileno() < limit - limit // RESERVED:
+            return connection, address
+        connection.close()
+        if time.monotonic() - self._told >= _QUIET:
+            self._told = time.monotonic()
+            note(
+                f"connections are refused: nearly all of the {limit} file descriptors of this "
+                "process are in use; `ulimit -n` allows more"
+            )
+        raise BlockingIOError  # as if none had come
+
+
+def _descriptors() -> int:
+    """Return how many file descriptors the process may have open."""
+    limit = 1 << 30
+    if resource is not None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        limit = limit if soft == resource.RLIM_INFINITY else soft
+    return limit
+
+
+class Impatient:
+    """Closes connections on which no request has begun in time; put it before uvicorn's protocol.
+
+    uvicorn itself does so only while nothing at all comes.
+
+        class Protocol(Impatient, H11Protocol): ...
+    """
+
+    loop: asyncio.AbstractEventLoop
+    transport: Any
+    cycle: Any
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for the first request."""
+        super().connection_made(transport)  # type: ignore[misc]
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._stop()
+        super().connection_lost(exc)  # type: ignore[misc]
+
+    def handle_events(self) -> None:
+        """Wait no longer if a request has begun."""
+        before = self.cycle
+        super().handle_events()  # type: ignore[misc]
+        if self.cycle is not before:
+            self._stop()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        self._wait()
+        super().on_response_complete()  # type: ignore[misc]
+
+    def _wait(self) -> None:
+        self._stop()
+        self._waiting = self.loop.call_later(HEAD_SECONDS, self._close)
+
+    def _stop(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _close(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()

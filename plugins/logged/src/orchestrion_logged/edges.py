@@ -1,0 +1,192 @@
+"""Log the decisions of somebody else's loop, so that a policy can be learned from them.
+
+    log = EdgeLog("decisions.jsonl", explore=0.1)
+
+    @log.edge(choices=("billing", "technical"))
+    def sort(state) -> str: ...
+
+    with log.episode() as episode:
+        graph.invoke(...)
+        episode.score = 1.0
+
+A decision is, with probability `explore`, drawn uniformly from the allowed choices; its propensity
+is (1 - explore) times the edge's own probability, plus explore over their number. An edge that
+states no probability has 1 for what it took: the propensity given its own draw, which is exact too.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from msgspec.structs import replace
+
+from orchestrion import END, Key, Observation, Turn, UsageError
+from orchestrion.runs import Router, problem_and_turns
+from orchestrion_logged.records import Context, Logged, LogWriter
+
+__all__ = ["EdgeEpisode", "EdgeLog"]
+
+STOP = "stop"
+
+
+class EdgeEpisode:
+    """One pass through the loop.
+
+    Attributes:
+        score: how good its result was, 0 to 1; None if nobody knows.
+    """
+
+    def __init__(self, name: str, key: Key) -> None:
+        self.name, self.score = name, None
+        self._key = key.child(name)
+        self._lines: list[Logged] = []
+
+    score: float | None
+
+    def cost(self, amount: float) -> None:
+        """Add what the latest choice cost."""
+        if self._lines:
+            last = self._lines[-1]
+            self._lines[-1] = replace(last, cost=last.cost + amount)
+
+    def take(
+        self,
+        context: Context,
+        own: str,
+        free: Sequence[str],
+        chances: Mapping[str, float] | None,
+        share: float,
+        turns: Sequence[Turn],
+    ) -> str:
+        """Return what is chosen, and note it."""
+        coin, which = self._key.child(len(self._lines)).uniforms(2)
+        allowed = tuple(free if own in free else [*free, own])
+        share = share if free else 0.0
+        chosen = free[int(which * len(free))] if coin < share else own
+        chance = float(chosen == own) if chances is None else chances[chosen]
+        chance = (1 - share) * chance + (share / len(free) if chosen in free else 0.0)
+        for place, turn in enumerate(turns[: len(self._lines)]):
+            self._lines[place] = replace(self._lines[place], answer=turn.output.content)
+        step = len(self._lines)
+        self._lines.append(Logged(context, chosen, allowed, chance, episode=self.name, step=step))
+        return chosen
+
+    def lines(self) -> list[Logged]:
+        """Return its decisions; the score is that of the last one."""
+        lines = self._lines
+        return [*lines[:-1], replace(lines[-1], score=self.score)] if lines else []
+
+
+class EdgeLog:
+    """A log of decisions that somebody else's loop takes.
+
+    Args:
+        path: of the file, which `ope` and `learn` take.
+        explore: the share of decisions that is drawn at random.
+        seed: of these draws.
+    """
+
+    def __init__(self, path: str | Path, explore: float = 0.0, seed: int = 0) -> None:
+        if not 0 <= explore <= 1:
+            raise UsageError(f"explore is a share, from 0 to 1, not {explore!r}")
+        self._writer, self._explore, self._key = LogWriter(Path(path)), explore, Key(seed)
+        self._now: ContextVar[EdgeEpisode | None] = ContextVar("episode", default=None)
+
+    @contextmanager
+    def episode(self, name: str = "") -> Iterator[EdgeEpisode]:
+        """Log what is decided in the block, when it ends; if it fails, with the score 0."""
+        episode = EdgeEpisode(name or uuid4().hex, self._key)
+        token = self._now.set(episode)
+        try:
+            yield episode
+        except Exception:
+            episode.score = 0.0
+            raise
+        finally:
+            self._now.reset(token)
+            for line in episode.lines():
+                self._writer.append(line)
+
+    def edge(self, *, choices: Sequence[str], end: str = END) -> Callable[[Any], Any]:
+        """Return a decorator of a function, plain or async, that says who is next.
+
+        Its first argument is the state: a text, messages, or something with `messages`.
+
+        Args:
+            choices: the names that it may return, besides `end`.
+            end: what it returns when nobody is next; logged as "stop".
+        """
+
+        def decorate(function: Any) -> Any:
+            def logged(name: str, state: Any) -> str:
+                text, turns = problem_and_turns(state, choices)
+                free = [*choices, *([STOP] if turns else [])]
+                return self._taken(Context(text=text), name, free, None, turns, end)
+
+            async def waits(state: Any, *rest: Any, **more: Any) -> str:
+                return logged(await function(state, *rest, **more), state)
+
+            def plain(state: Any, *rest: Any, **more: Any) -> str:
+                return logged(function(state, *rest, **more), state)
+
+            asked = waits if inspect.iscoroutinefunction(function) else plain
+            return functools.wraps(function)(asked)
+
+        return decorate
+
+    def route(self, router: Router, end: str = END) -> Callable[[Any], str]:
+        """Return a run's router as an edge whose decisions are logged.
+
+        Args:
+            router: from `orchestrion.router`.
+            end: what that returns when nobody is next.
+        """
+
+        def edge(state: Any) -> str:
+            route = router.decide(state)
+            if route.forced:
+                return route.agent
+            shown, problem = route.situation.observation or Observation(), route.situation.problem
+            context = Context(
+                text=problem.text,
+                category=problem.category,
+                features=tuple(shown.features),
+                hints=dict(shown.hints),
+                progress=shown.progress,
+            )
+            turns = route.situation.trajectory.turns
+            stated = route.probabilities
+            chances = stated and {STOP if n == end else n: p for n, p in stated.items()}
+            free = [name for name in chances or (*router.agents, STOP) if name not in shown.blocked]
+            if not turns and STOP in free:
+                free.remove(STOP)
+            return self._taken(context, route.agent, free, chances, turns, end)
+
+        return edge
+
+    def _taken(
+        self,
+        context: Context,
+        name: str,
+        free: Sequence[str],
+        chances: Mapping[str, float] | None,
+        turns: Sequence[Turn],
+        end: str,
+    ) -> str:
+        episode = self._now.get()
+        if episode is None:
+            raise UsageError("decisions are logged within `with log.episode():`; open one")
+        if options := [choice for choice in free if ":" in choice]:
+            raise UsageError(f"an edge cannot carry the option of {options[0]!r}")
+        own = STOP if name == end else name
+        if own not in (*free, STOP):
+            raise UsageError(f"the edge returned {name!r:.80}, which is not among its choices")
+        chosen = episode.take(context, own, free, chances, self._explore, turns)
+        return end if chosen == STOP else chosen

@@ -1,0 +1,67 @@
+"""What models are called: by a run's name, by a version of it, and by what a key calls its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrion import UsageError
+from orchestrion.runs import Trained
+from orchestrion_serve.refusals import Refusal
+
+__all__ = ["Names"]
+
+
+class Names:
+    """The names that each client may ask for.
+
+    `NAME@N` is the version of `NAME` after N iterations. It is answered as long as that is the
+    version that serves, and by no other one.
+
+    Args:
+        teams: by the names of models.
+        own: by client, which model answers when it asks for a name; see `Keys`.
+
+    Raises:
+        UsageError: a key names a model that is not served.
+    """
+
+    def __init__(
+        self, teams: Mapping[str, Trained], own: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        self._teams, self._own = teams, own or {}
+        self._private = {model for models in self._own.values() for model in models.values()}
+        if unknown := self._private - set(teams):
+            raise UsageError(
+                f"--keys: the model {min(unknown)!r} of a key is not served; name its run beside "
+                f"{', '.join(teams)}"
+            )
+
+    def of(self, tenant: str) -> dict[str, str]:
+        """Return the models that a client may ask for, by what it calls them."""
+        public = {name: name for name in self._teams if name not in self._private}
+        return {**public, **self._own.get(tenant, {})}
+
+    def versions(self, tenant: str) -> list[str]:
+        """Return the names that a client may ask for, each with that of its version if it has one.
+
+        A config has no versions, and neither has a run that is served as `RUN@N`.
+        """
+        names = []
+        for name, model in self.of(tenant).items():
+            number = self._teams[model].iterations
+            names += [name] if number is None or "@" in name else [name, f"{name}@{number}"]
+        return names
+
+    def find(self, tenant: str, name: str) -> tuple[str, bool]:
+        """Return the model that a client means, and whether it means this version alone.
+
+        Raises:
+            Refusal: there is none of this name.
+        """
+        models = self.of(tenant)
+        if name in models:
+            return models[name], False
+        base, _, number = name.rpartition("@")
+        if number and base in models and number == str(self._teams[models[base]].iterations):
+            return models[base], True
+        raise Refusal(404, "model_not_found", f"there is no model {name!r:.80}", "model")

@@ -1,0 +1,147 @@
+"""Decisions of somebody else's loop, logged so that a policy can be learned from them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import frozen
+from click.testing import CliRunner
+from orchestrion_logged import EdgeLog, read_log
+
+import orchestrion as o
+from orchestrion import Activation, Decision, Key, Policy, Situation, UsageError
+from orchestrion.cli import main
+
+QUESTIONS = {"I was charged twice": "billing", "it does not start": "technical"}
+
+
+@frozen
+class Weighs(Policy):
+    """Takes "billing" three times as often as "technical"."""
+
+    @property
+    def choices(self) -> tuple[Activation | None, ...]:
+        """Return what it chooses from."""
+        return Activation("billing"), Activation("technical"), None
+
+    def probabilities(self, situations: Sequence[Situation]) -> list[list[float]]:
+        """Return the probabilities of its choices in each."""
+        return [[0.75, 0.25, 0.0] for _ in situations]
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """Draw one for each."""
+        names = ["billing" if key.uniform() < 0.75 else "technical" for key in keys]
+        return [Decision((Activation(name),)) for name in names]
+
+
+def team(folder: Path, policy: dict[str, Any]) -> Path:
+    rows = [{"question": text, "answer": who} for text, who in QUESTIONS.items()]
+    data = {
+        "task": {
+            "use": "jsonl",
+            "rows": rows * 4,
+            "split": {"train": 0.5, "validation": 0.0, "test": 0.5},
+        },
+        "agents": {
+            name: {"use": "function", "function": "not_installed_here:work"}
+            for name in sorted(set(QUESTIONS.values()))
+        },
+        "policy": policy,
+        "limits": {"turns": 1},
+    }
+    path = folder / "team.yaml"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return path
+
+
+def test_an_edge_explores_and_its_log_tells_what_each_choice_is_worth(tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    log = EdgeLog(file, explore=0.4)
+
+    @log.edge(choices=("billing", "technical"))
+    def sort(state: Any) -> str:
+        """Say who is next."""
+        return "billing"
+
+    assert sort.__name__ == "sort"
+    for number in range(200):
+        text = list(QUESTIONS)[number % 2]
+        with log.episode(str(number)) as episode:
+            chosen = sort({"messages": [{"role": "user", "content": text}]})
+            episode.cost(0.1)
+            episode.score = float(chosen == QUESTIONS[text])
+    lines = [line for [line] in read_log(file)]
+    times = Counter((line.choice, line.propensity) for line in lines)
+    assert set(times) == {("billing", 0.8), ("technical", 0.2)}
+    assert 20 < times["technical", 0.2] < 60
+    assert {line.context.text for line in lines} == set(QUESTIONS)
+    assert {line.cost for line in lines} == {0.1}
+    words = ["ope", str(file), "--json"]
+    done = CliRunner().invoke(main, words, standalone_mode=False)
+    judged = {one["name"]: one for one in json.loads(done.stdout)["policies"]}
+    estimate = judged["always technical"]["estimates"]["dr"]
+    assert estimate["low"] < 0.5 < estimate["high"]
+
+
+def test_a_routers_decisions_are_logged_with_the_policys_own_probabilities(tmp_path: Path) -> None:
+    route = o.router(team(tmp_path, {"use": f"{__name__}:Weighs"}))
+    log = EdgeLog(tmp_path / "log.jsonl", explore=0.2)
+    edge = log.route(route)
+    for _ in range(20):
+        with log.episode() as episode:
+            chosen = edge("a question")
+            said = {"role": "assistant", "name": chosen, "content": "done"}
+            asked = {"role": "user", "content": "a question"}
+            assert edge([asked, said]) == o.END, "its turns are used up"
+            episode.score = 1.0
+    lines = [line for [line] in read_log(tmp_path / "log.jsonl")]
+    expected = {"billing": 0.8 * 0.75 + 0.1, "technical": 0.8 * 0.25 + 0.1}
+    assert {line.choice: line.propensity for line in lines} == pytest.approx(expected)
+    assert {line.allowed for line in lines} == {("billing", "technical")}
+
+
+def test_several_decisions_make_an_episode_with_what_was_said_between(tmp_path: Path) -> None:
+    log = EdgeLog(tmp_path / "log.jsonl")
+
+    @log.edge(choices=("writer", "critic"), end="done")
+    async def following(state: Any) -> str:
+        """Let both say something."""
+        return ["writer", "critic", "done"][len(state) - 1]
+
+    async def talk() -> None:
+        messages = [{"role": "user", "content": "a question"}]
+        while (name := await following(messages)) != "done":
+            messages.append({"role": "assistant", "name": name, "content": f"by {name}"})
+
+    async def several() -> None:
+        with log.episode("a") as episode:
+            await asyncio.create_task(talk())
+            episode.score = 0.5
+
+    asyncio.run(several())
+    [lines] = read_log(tmp_path / "log.jsonl")
+    assert [line.choice for line in lines] == ["writer", "critic", "stop"]
+    assert [line.answer for line in lines] == ["by writer", "by critic", ""]
+    assert [line.score for line in lines] == [None, None, 0.5]
+
+
+def test_what_cannot_be_logged_is_said(tmp_path: Path) -> None:
+    log = EdgeLog(tmp_path / "log.jsonl")
+    wrong = log.edge(choices=("a", "b"))(lambda state: "c")
+    with pytest.raises(UsageError, match=r"with log.episode"):
+        wrong("a question")
+    with pytest.raises(UsageError, match="'c', which is not among"), log.episode():
+        wrong("a question")
+    with pytest.raises(UsageError, match="from 0 to 1"):
+        EdgeLog(tmp_path / "log.jsonl", explore=5)
+    right = log.edge(choices=("a", "b"))(lambda state: "a")
+    with pytest.raises(ZeroDivisionError), log.episode():
+        len(right("a question")) / 0
+    [[line]] = read_log(tmp_path / "log.jsonl")
+    assert line.score == 0.0

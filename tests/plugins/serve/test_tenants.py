@@ -1,0 +1,253 @@
+"""What clients have for themselves: places, versions of models, models, and logs."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from orchestrion_logged import read
+from orchestrion_serve import Keys, Settings
+from orchestrion_serve.in_use import UseSettings
+from orchestrion_serve.keys import hash_of
+from orchestrion_serve.limits import SHARE, Room
+from orchestrion_serve.refusals import Refusal
+from orchestrion_serve.versions import versions_of
+
+from orchestrion import BudgetError, Usage, UsageError
+from orchestrion.runs import open_run, train
+from tests.plugins.serve.support import GATE, WAIT, Server, config, served
+
+ANN, BEN = "a" * 32, "b" * 32
+HASHES = {"ann": hash_of(ANN), "ben": hash_of(BEN)}
+
+
+def call(server: Server, path: str, body: object = None, key: str = ANN) -> tuple[int, object]:
+    """Return the status, and what was answered."""
+    place = urlsplit(server.address)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
+    headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
+    try:
+        method = "GET" if body is None else "POST"
+        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def ask(
+    server: Server, model: str, key: str = ANN, text: str = "hi"
+) -> tuple[int, dict[str, object]]:
+    body = {"model": model, "messages": [{"role": "user", "content": text}]}
+    status, data = call(server, "/v1/chat/completions", body, key)
+    assert isinstance(data, dict)
+    return status, data
+
+
+def said(answer: tuple[int, dict[str, object]]) -> object:
+    """Return what a team said; the error's code if it said nothing."""
+    status, data = answer
+    if status != 200:
+        return data["error"]["code"]  # type: ignore[index]
+    return data["choices"][0]["message"]["content"]  # type: ignore[index]
+
+
+def models(server: Server, key: str = ANN) -> list[str]:
+    status, data = call(server, "/v1/models", key=key)
+    assert status == 200
+    return [model["id"] for model in data["data"]]  # type: ignore[index]
+
+
+# ---------------------------------------------------------------------------------- versions
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with checkpoints after 1, 2 and 3 iterations."""
+    folder = tmp_path_factory.mktemp("runs") / "team"
+    data = {
+        "task": {"use": "relay"},
+        "agents": {name: {"use": "bench-agent"} for name in ("planner", "searcher")},
+        "policy": {"use": "neural", "hidden": [4]},
+        "reward": {"use": "outcome-minus-cost"},
+        "trainer": {"use": "reinforce", "iterations": 3, "episodes": 2},
+        "limits": {"turns": 2},
+        "evaluation": {"episodes": 1},
+    }
+    train(data, folder)
+    return folder
+
+
+def test_versions_have_names(run: Path) -> None:
+    with served(str(run), f"{run}@2") as server:
+        assert models(server) == ["team", "team@3", "team@2"]
+        for name, status in (("team", 200), ("team@3", 200), ("team@2", 200), ("team@1", 404)):
+            code, data = ask(server, name, text="feature")
+            assert code == status, name
+            if code == 200:
+                assert data["model"] == name
+        assert call(server, "/v1/models/team@3")[0] == 200
+        assert call(server, "/v1/models/team@")[0] == 404
+
+
+def test_an_older_version_is_opened_by_its_number_as_long_as_it_is_kept(run: Path) -> None:
+    async def version(target: str) -> tuple[int | None, str]:
+        async with open_run(target) as opened:
+            return opened.iterations, opened.version
+
+    newest, second = (asyncio.run(version(name)) for name in (str(run), f"{run}@2"))
+    assert (newest[0], second[0]) == (3, 2)
+    assert newest[1] != second[1]
+    assert asyncio.run(version(f"{run}@3")) == newest
+    with pytest.raises(UsageError, match=r"no checkpoint after 9 iterations; .* 1, 2, 3"):
+        asyncio.run(version(f"{run}@9"))
+
+
+def test_a_version_opened_anew_goes_on_with_the_budget_and_is_never_an_older_one(
+    run: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    capped = config(tmp_path, "capped", {"only": "Says"}, budget={"usd": 1})
+
+    async def main() -> None:
+        async with versions_of([str(copy), capped]) as versions:
+            before = versions["copy"]
+            versions["capped"].calls.budget.charge(Usage(usd=0.75))
+            config(tmp_path, "capped", {"only": "Says"}, budget={"usd": 0.5})
+            assert await versions.reload() == ["copy: opened anew", "capped: opened anew"]
+            assert versions["copy"] is not before
+            budget = versions["capped"].calls.budget
+            assert budget.spent.usd == 0.75
+            with pytest.raises(BudgetError, match=r"0.75 of 0.5 spent"):
+                budget.check()
+            served = versions["copy"]
+            (copy / "checkpoints" / "00-000002.safetensors").write_bytes(b"damaged")
+            [damaged, stays, _] = await versions.reload()
+            assert "00-000002.safetensors: " in damaged
+            assert "stays as it is: the newest checkpoint that can be used is" in stays
+            assert versions["copy"] is served
+
+    asyncio.run(main())
+
+
+# ------------------------------------------------------------------------- models and logs
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
+    folder = tmp_path_factory.mktemp("own")
+    says = {"use": "tests.plugins.serve.support:Says"}
+    teams = [
+        config(folder, name, {"only": {**says, "text": text}})
+        for name, text in (("desk", "for all"), ("desk-ann", "for Ann"))
+    ]
+    keys = folder / "keys"
+    keys.write_text(f"ann {HASHES['ann']} model/desk=desk-ann log=ann\nben {HASHES['ben']}\n")
+    use = UseSettings(folder / "logs", contents=True)
+    with served(*teams, keys=Keys.read(keys), use=use) as server:
+        yield server, folder
+
+
+def test_a_key_has_its_own_model_that_no_other_key_sees(own: tuple[Server, Path]) -> None:
+    server, _ = own
+    assert said(ask(server, "desk", ANN)) == "for Ann"
+    assert said(ask(server, "desk", BEN)) == "for all"
+    assert ask(server, "desk", ANN)[1]["model"] == "desk"
+    assert said(ask(server, "desk-ann", BEN)) == "model_not_found"
+    assert models(server, ANN) == models(server, BEN) == ["desk"]
+
+
+def test_a_key_has_its_own_log_and_feedback_finds_it(own: tuple[Server, Path]) -> None:
+    server, folder = own
+    before = len(read(folder / "logs/ann/desk-ann").served)
+    name = str(ask(server, "desk", ANN)[1]["id"])
+    ask(server, "desk", BEN)
+    feedback = {"id": name, "score": 1}
+    assert call(server, "/v1/feedback", feedback, BEN)[0] == 404
+    assert call(server, "/v1/feedback", feedback, ANN)[0] == 200
+    log = read(folder / "logs/ann/desk-ann")
+    assert len(log.served) == before + 1
+    assert {one.tenant for one in log.served.values()} == {"ann"}
+    assert log.feedback[name.removeprefix("chatcmpl-")].score == 1
+    assert {one.tenant for one in read(folder / "logs/desk").served.values()} == {"ben"}
+
+
+def test_feedback_by_the_episodes_key_is_its_own_clients_alone(own: tuple[Server, Path]) -> None:
+    server, _ = own
+    ask(server, "desk", ANN)
+    feedback = {"id": server.log[-1]["episode"], "score": 0.5}
+    assert call(server, "/v1/feedback", feedback, BEN)[0] == 404
+    assert call(server, "/v1/feedback", feedback, ANN)[0] == 200
+
+
+def test_a_keys_file_that_names_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    team = config(tmp_path, "desk", {"only": "Says"})
+    keys = tmp_path / "keys"
+    keys.write_text(f"ann {HASHES['ann']} model/desk=other\n")
+    unknown = pytest.raises(UsageError, match="model 'other' of a key is not served")
+    with unknown, served(team, keys=Keys.read(keys)):
+        pass
+    keys.write_text(f"ann {HASHES['ann']} log=ann\n")
+    useless = pytest.raises(UsageError, match="log=ann has no effect")
+    with useless, served(team, keys=Keys.read(keys)):
+        pass
+    for words in ("model/=desk", "model/desk=", "log=../up", "log=", "log=a log=b"):
+        keys.write_text(f"ann {HASHES['ann']} {words}\n")
+        with pytest.raises(UsageError, match=r":1: .* is not one of"):
+            Keys.read(keys)
+
+
+# ------------------------------------------------------------------------------------ places
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 8, 64])
+def test_no_client_takes_the_last_place_of_those_that_have_none(limit: int) -> None:
+    room = Room(limit, fair=True)
+    share = max(1, min(limit - 1, -(-limit * SHARE // (SHARE + 1))))
+    for _ in range(share):
+        room.take("ann")
+    with pytest.raises(Refusal, match="are being answered") as refused:
+        room.take("ann")
+    assert (refused.value.status, refused.value.code) == (429, "too_many_requests")
+    if limit > 1:
+        room.take("ben")
+
+
+def test_clients_that_want_all_come_to_equal_shares() -> None:
+    limit = 64
+    room, held = Room(limit, fair=True), {"ann": 0, "ben": 0}
+    for name in ["ann"] * limit + ["ann", "ben"] * limit:
+        if held["ann"] > held["ben"] and name == "ben":  # one of Ann's requests has ended
+            room.give("ann")
+            held["ann"] -= 1
+        try:
+            room.take(name)
+        except Refusal:
+            continue
+        held[name] += 1
+    assert abs(held["ann"] - held["ben"]) <= 1
+    assert sum(held.values()) >= limit * 3 // 4
+
+
+def test_a_client_that_floods_the_server_leaves_room_for_another(tmp_path: Path) -> None:
+    slow = config(tmp_path, "slow", {"only": "Waits"})
+    with (
+        served(slow, keys=Keys(HASHES), settings=Settings(concurrency=4)) as server,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        flood = [pool.submit(ask, server, "slow", ANN) for _ in range(3)]
+        for _ in flood:
+            assert GATE.came.acquire(timeout=WAIT)
+        assert said(ask(server, "slow", ANN)) == "too_many_requests"
+        other = pool.submit(ask, server, "slow", BEN)
+        assert GATE.came.acquire(timeout=WAIT)
+        server.open_gate()
+        assert [said(one.result(WAIT)) for one in (*flood, other)] == ["hi"] * 4
