@@ -25,7 +25,7 @@ from orchestrion._learned import (
     evaluate_contender,
     saved_from_json,
 )
-from orchestrion._records import Saved, Split
+from orchestrion._records import JSON, Saved, Split
 from orchestrion._report import (
     Outcomes,
     Report,
@@ -49,6 +49,7 @@ class Trained:
         trained_on: by contender of a report, how many episodes it was trained with.
         shared: answers of earlier runs.
         version: tells apart what was opened: a digest of the config and its checkpoint.
+        overlays: by baseline, the settings that its own trainer learned.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class Trained:
         trained_on: Mapping[str, int] | None = None,
         shared: SharedAnswers | None = None,
         version: str = "",
+        overlays: Mapping[str, Mapping[str, JSON]] | None = None,
     ) -> None:
         self.components, self.directory, self.version = components, directory, version
+        self.overlays = overlays or {}
         self.config, self.opened = components.config, components.opened
         self.trained_on = trained_on or {}
         self.notes = tuple(notes)
@@ -109,7 +112,7 @@ class Trained:
         results: dict[str, Outcomes] = {}
         for name, team in teams.items():
             async with AsyncExitStack() as stack:
-                opened = await self.components.of_contender(team, stack)
+                opened = await self.components.of_contender(team, stack, self.overlays.get(name))
                 engine = opened.engine(self.calls, team.policy, team.agents)
                 stack.callback(engine.close)
                 try:
@@ -142,6 +145,8 @@ class FoundRun:
     checkpoint: Checkpoint | None = None
     states: Mapping[str, Saved] = Factory(dict)
     """Of the baselines, by the paths of their policies."""
+    overlays: Mapping[str, Mapping[str, JSON]] = Factory(dict)
+    """Settings that trainers of baselines learned, by baseline."""
     trained_on: Mapping[str, int] = Factory(dict)
     """By contender of a report, with how many episodes it was trained."""
     notes: Sequence[str] = ()
@@ -164,14 +169,14 @@ def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str]
         restored = reader.usable()
         checkpoint = restored.checkpoint
         trained_on = _trained_on(reader, checkpoint, own_name(config))
-        states = _baseline_states(reader, config)
+        states, overlays = _of_baselines(reader, config)
     if checkpoint is None and config.stages:
         raise UsageError(
             f"{directory}: the run has no checkpoint yet; `orchestrion resume` continues it"
         )
     version = _version(config, restored.path)
     notes += restored.notes()
-    return FoundRun(config, directory, checkpoint, states, trained_on, notes, version)
+    return FoundRun(config, directory, checkpoint, states, overlays, trained_on, notes, version)
 
 
 def _version(config: Config, checkpoint: Path | None) -> str:
@@ -209,7 +214,15 @@ async def open_run(
         load_states(components.opened, found.states)
         name = config.run.cache
         shared = None if name is None else stack.enter_context(SharedAnswers(name))
-        trained = Trained(components, found.directory, notes, trained_on, shared, found.version)
+        trained = Trained(
+            components,
+            found.directory,
+            notes,
+            trained_on,
+            shared,
+            found.version,
+            found.overlays,
+        )
         try:
             async with trained.calls.budget.deadline():
                 yield trained
@@ -232,14 +245,20 @@ def _trained_on(reader: RunReader, checkpoint: Checkpoint | None, own: str) -> d
     return {**trained_on, own: sum(iteration.episodes for iteration in iterations)}
 
 
-def _baseline_states(reader: RunReader, config: Config) -> dict[str, Saved]:
-    """Return the learned states of a run's baselines, by the paths of their policies."""
+def _of_baselines(
+    reader: RunReader, config: Config
+) -> tuple[dict[str, Saved], dict[str, Mapping[str, JSON]]]:
+    """Return what a run's baselines learned: states by the paths of their policies, settings."""
     baselines = config.evaluation.baselines
-    return {
-        baselines[name].policy: saved_from_json(results["state"])
-        for name, results in reader.load_evaluations().items()
-        if name in baselines and results.get("state") is not None
+    evaluations = {
+        name: results for name, results in reader.load_evaluations().items() if name in baselines
     }
+    states = {
+        baselines[name].policy: saved_from_json(results["state"])
+        for name, results in evaluations.items()
+        if results.get("state") is not None
+    }
+    return states, {name: results.get("overlay", {}) for name, results in evaluations.items()}
 
 
 def _check_unchanged(path: Path, reader: RunReader, block: Sequence[str]) -> None:

@@ -159,16 +159,8 @@ def _proposed(
     work: Mapping[str, Any], families: Sequence[str], option: str | None
 ) -> list[Candidate]:
     """What could be tried, the most promising first."""
-    lines, weights = _region(work, option)
-    tried = set(work["tried"])
-    current = program(work["code"], work["entry_point"], tuple(work.get("arguments", ())))
-    return propose(current, families, lines, weights, tried, work.get("order", ()))
-
-
-def _region(work: Mapping[str, Any], option: str | None) -> tuple[list[int], dict[int, float]]:
-    """The region's lines, and what each counts."""
-    lines = list(work["regions"][option or REGIONS[0]])
-    return lines, {line: work["weights"].get(str(line), 1.0) for line in lines}
+    current = program(work["code"], work["entry_point"], tuple(work["arguments"]))
+    return propose(current, families, work["regions"][option or REGIONS[0]], work["order"])
 
 
 def _order(work: Mapping[str, Any]) -> list[int]:
