@@ -4,7 +4,7 @@
     python -m tests.benchmarks.repair seeds FOLDER [SUITE ...] [--seeds 5]
 
 `seeds` trains `docs/examples/repair.yaml` with the seeds 1 to 5, each in a run below FOLDER (one
-that is there already is gone on with), and judges every run on the built-in test split and on all
+that is there already is gone on with), and judges every run on all of the built-in test split and
 of each SUITE. A difference of rewards is a mean over seeds, bug by bug; its interval is a bootstrap
 over bugs. What the others reach is measured with the first seed.
 
@@ -13,10 +13,11 @@ tests, hidden ones too: these rows know what no agent may know. Each says how ma
 could solve, and how many edits are tried until the first that passes the visible tests, on average
 over the bugs that have one.
 
-    hand-made     the task's own ranking, all families together, after the tests were run
-    learned       likewise by the ranking that RUN learned
-    right tool    the hand-made ranking where the right agent and region are always called
-    right line    the hand-made ranking where the right line is known
+    untrained     the task's own ranking, all families together, after the tests were run
+    counted       likewise by the rates of kinds that RUN learned
+    learned       likewise by all that RUN learned
+    right tool    the last of these where the right agent and region are always called
+    right line    likewise where the right line is known
     oracle        the right edit first
 """
 
@@ -31,7 +32,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 from orchestrion_repair.bug import Bug
-from orchestrion_repair.learned import Model, Ranked, begin, rank
+from orchestrion_repair.learned import Model, Ranked, begin, counted, rank
 from orchestrion_repair.ranking import ochiai
 from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_runner
 from orchestrion_repair.state import State, program_of, situation_of, target_of
@@ -49,7 +50,7 @@ TOOLS = (
     ("variable",), ("constant", "return"), ("argument", "function", "unwrap", "wrap"), ("graft",),
     ("guard", "insert"), ("move", "delete", "control"),
 )  # fmt: skip
-BUDGET = 156
+BUDGET = 114
 """Edits that an episode of `docs/examples/repair.yaml` may try."""
 
 
@@ -138,20 +139,20 @@ async def bounds(given: argparse.Namespace) -> None:
         bugs = [bug for bug in await task._usable(runner) if bug.split == given.split]
         step = max(1, len(bugs) // given.bugs)
         known = [await known_of(bug, runner, task.limits) for bug in bugs[::step]]
-    models = {"hand-made": begin()}
+    models = {"untrained": begin()}
     if given.run is not None:
         with RunReader(given.run) as reader:
             checkpoint = reader.usable().checkpoint
         assert checkpoint is not None
-        models["learned"] = Model.from_text(checkpoint.overlay["task.ranking"])
+        learned = Model.from_text(checkpoint.overlay["task.ranking"])
+        models |= {"counted": counted(learned.rates), "learned": learned}
     print(f"{len(known)} bugs, {given.steps} steps")
     print(f"{'':12} {f'in {BUDGET}':>6} {'ever':>8} {'mean':>8} {'median':>8}")
     for name, model in models.items():
         found = [places(one, model) for one in known]
         show(name, [one["all"] for one in found])
-        if name == "hand-made":
-            show("right tool", [one["tool"] for one in found])
-            show("right line", [one["line"] for one in found])
+    show("right tool", [one["tool"] for one in found])
+    show("right line", [one["line"] for one in found])
     show("oracle", [1 if one.right else None for one in known])
 
 
@@ -162,11 +163,12 @@ async def seeds(given: argparse.Namespace) -> None:
     """Train with each seed, judge on every suite, print pooled figures after each seed."""
     found: dict[str, list[Report]] = {suite: [] for suite in (BUILTIN, *given.suites)}
     for seed in range(1, given.seeds + 1):
-        changes = [f"seed={seed}", *(["evaluation.baselines={}"] if seed > 1 else [])]
+        changes = [f"seed={seed}", "task.max_problems=null"]
+        changes += ["evaluation.baselines={}"] if seed > 1 else []
         folder = given.folder / f"seed-{seed}"
         found[BUILTIN].append((await atrain(load(EXAMPLE, changes), folder)).report)
         for suite in given.suites:
-            async with open_run(folder, [f"task.suite={suite}", "task.max_problems=null"]) as run:
+            async with open_run(folder, [f"task.suite={suite}"]) as run:
                 found[suite].append(await run.evaluate("test"))
         for suite, reports in found.items():
             pooled(suite, reports)

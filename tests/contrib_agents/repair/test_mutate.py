@@ -85,8 +85,8 @@ def test_it_goes_on_where_it_stopped() -> None:
     operators: dict[str, list[Any]] = {"all": ["variable", "constant", "operand"]}
 
     async def work(bench: Bench) -> None:
-        first = await bench.act("all", "rest")
-        second = await bench.act("all", "rest")
+        first = await bench.act("all", "next")
+        second = await bench.act("all", "next")
         assert len(first.data["tried"]) == 12
         assert not set(first.data["tried"]) & set(second.data["tried"])
         assert first.data["left"] == second.data["left"] + len(second.data["tried"])

@@ -135,9 +135,9 @@ def _syntax(state: State, program: Program, region: tuple[int, ...]) -> Iterator
 class Outlook:
     """What an agent could still do in a region.
 
-    `outlook`: the chance that one of its best untried candidates, as many as a call tries, is the
-    right one, if any of the program's is; on a logarithmic scale, since most are small: 1 for all, 0
-    for a thousandth or less. `left`: how many candidates it has left there.
+    `outlook`: the chance that one of its best untried candidates, as many as a call tries, is
+    right, if any of the program's is; on a logarithmic scale, since most are small: 1 for
+    certain, 0 for a thousandth or less. `left`: how many candidates it has left there.
     """
 
     outlook: float

@@ -7,7 +7,8 @@ There are three such rankings:
 - `begin`, before anything was learned: a line counts by its suspicion, every kind of edit is as
   likely as any other, and the candidates of a kind share what it promises;
 - `counted`, without context: a candidate's kind counts by how often such edits were right;
-- `fit` (`fitting.py`) draws the weights from those of `counted` towards the candidates that turned out right.
+- `fit` (`fitting.py`) draws the weights from those of `counted` towards the candidates that turned
+  out right.
 
 Only the `DEPTH` candidates that kinds and lines make likeliest are read in full; the others come
 after them.
@@ -223,15 +224,12 @@ class Table:
         self.words = line_syntax(program)
         assert program.source is not None
         self._reader = Reader(program.source)
-        self._traits: dict[int, tuple[Trait, ...]] = {}
         self._model: Model | None = None
         self._known: dict[int, float] = {}
 
-    def traits(self, number: int) -> tuple[Trait, ...]:
-        found = self._traits.get(number)
-        if found is None:
-            found = self._traits[number] = tuple(self._reader.traits(self.edits[number]))
-        return found
+    def traits(self, number: int) -> Iterator[Trait]:
+        """The traits of a candidate that depend on the program alone."""
+        return self._reader.traits(self.edits[number])
 
     def own(self, model: Model, numbers: Sequence[int]) -> list[float]:
         """What the candidates' own traits give."""
@@ -242,7 +240,7 @@ class Table:
         known = self._known
         for number in numbers:
             if number not in known:
-                known[number] = model.dot(self._reader.traits(self.edits[number]))
+                known[number] = model.dot(self.traits(number))
         return [known[number] for number in numbers]
 
     def evidence(self, situation: Situation) -> list[Evidence]:
