@@ -163,7 +163,7 @@ def test_a_better_program_is_kept_if_asked() -> None:
     one = bug(TWO, entry_point="ends", visible=tests, hidden=tests)
 
     async def work(bench: Bench, keep: bool) -> bool:
-        keeping = Mutate(["constant", "off-by-one"], 40, keep_better=keep)
+        keeping = Mutate(["off-by-one"], 40, keep_better=keep)
         async with keeping.open(OpenContext("agents.all", Key(0))) as agent:
             bench.agents["all"] = agent
             for region in ("top", "next", "rest") * 3:
