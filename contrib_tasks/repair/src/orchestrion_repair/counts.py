@@ -34,39 +34,41 @@ _LOOSE = str.maketrans("", "", "() \n\t\"'")
 class Counts:
     """By kind, the right edits (those of a problem share one) and all edits."""
 
-    right: Counter[Kind] = Factory(Counter)
+    right: defaultdict[Kind, float] = Factory(lambda: defaultdict(float))
     total: Counter[Kind] = Factory(Counter)
 
     @staticmethod
     def of(edits: Sequence[Candidate], right: Collection[int]) -> Counts:
         """Return the counts of one problem."""
-        counts = Counts(Counter(), Counter((edit.family, edit.sub) for edit in edits))
+        counts = Counts()
+        counts.total.update((edit.family, edit.sub) for edit in edits)
         for number in sorted(right):
             edit = edits[number]
-            counts.right[edit.family, edit.sub] += 1 / len(right)  # type: ignore[assignment]
+            counts.right[edit.family, edit.sub] += 1 / len(right)
         return counts
 
-    def add(self, other: Counts) -> None:
-        """Add the counts of another problem."""
-        self.right.update(other.right)
-        self.total.update(other.total)
+    def add(self, other: Counts, sign: int = 1) -> None:
+        """Add the counts of another problem, or take them away with `sign` -1."""
+        for kind, hits in other.right.items():
+            self.right[kind] += sign * hits
+        for kind, number in other.total.items():
+            self.total[kind] += sign * number
 
     def without(self, other: Counts) -> Counts:
         """Return the counts as if a problem that was added had not been."""
         rest = Counts(self.right.copy(), self.total.copy())
-        rest.right.subtract(other.right)
-        rest.total.subtract(other.total)
+        rest.add(other, -1)
         return rest
 
     def rates(self) -> dict[Kind, float]:
         """Return the rate of every kind, drawn towards its family's, which has no sub-kind."""
         families: dict[str, list[float]] = defaultdict(lambda: list(START))
         for kind, number in self.total.items():
-            families[kind[0]][0] += self.right[kind]
+            families[kind[0]][0] += self.right.get(kind, 0.0)
             families[kind[0]][1] += number
         rates = {(name, ""): max(FLOOR, hits / all_) for name, (hits, all_) in families.items()}
         for kind, number in self.total.items():
-            mixed = self.right[kind] + DOUBT + STRENGTH * rates[kind[0], ""]
+            mixed = self.right.get(kind, 0.0) + DOUBT + STRENGTH * rates[kind[0], ""]
             rates[kind] = max(FLOOR, mixed / (number + STRENGTH))
         return rates
 

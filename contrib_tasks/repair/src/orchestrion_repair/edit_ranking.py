@@ -228,7 +228,8 @@ class _Learner(Trainer):
         from orchestrion_repair.fitting import fit, with_rates
         from orchestrion_repair.learned import counted
 
-        counts, own = Counts(), {}
+        counts = Counts()
+        own: dict[str, Counts] = {}
         for name, problem in problems.items():
             if right := self._right(problem):
                 own[name] = self._counted(problem, right)

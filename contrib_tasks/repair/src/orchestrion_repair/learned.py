@@ -269,6 +269,7 @@ class Table:
 
 @lru_cache(maxsize=1_000)
 def table_of(program: Program) -> Table:
+    """A program's candidates as arrays."""
     return Table(program)
 
 
@@ -285,6 +286,7 @@ def _kind_scores(model: Model, program: Program, symptoms: tuple[tuple[str, floa
 
 
 def crossing_of(evidence: Evidence) -> tuple[frozenset[str], float | None, bool, bool]:
+    """What `of_crossing` goes by, of a line."""
     return evidence.words, evidence.suspicion, evidence.raised, evidence.gain > 0
 
 
