@@ -1,22 +1,25 @@
 """How much is to be won in program repair, and how much is won over several training seeds.
 
     python -m tests.benchmarks.repair bounds [SUITE] [RUN] [--bugs 40] [--split validation]
-    python -m tests.benchmarks.repair seeds FOLDER [SUITE ...] [--seeds 5]
+    python -m tests.benchmarks.repair seeds FOLDER [SUITE ...] [--seeds 5] [--only seed-2]
 
 `seeds` trains `docs/examples/repair.yaml` with the seeds 1 to 5, each in a run below FOLDER (one
-that is there already is gone on with), and judges every run on the built-in test split and on all
-of each SUITE. A difference of rewards is a mean over seeds, bug by bug; its interval is a bootstrap
-over bugs. What the others reach is measured with the first seed.
+that is there already is gone on with), and judges every run on all of the built-in test split and
+of each SUITE. What the example compares with is measured once, with the first seed, in the run
+`others`, which learns the counts alone. A difference of rewards is a mean over seeds, bug by bug;
+its interval is a bootstrap over bugs. `--only` ends after one run, so that several can be made at
+the same time; without it, all are gone on with, and pooled.
 
 `bounds` gives upper bounds by exhaustive look-ahead. Every candidate of every bug is run on all its
 tests, hidden ones too: these rows know what no agent may know. Each says how many bugs one edit
 could solve, and how many edits are tried until the first that passes the visible tests, on average
 over the bugs that have one.
 
-    hand-made     the task's own ranking, all families together, after the tests were run
-    learned       likewise by the ranking that RUN learned
-    right tool    the hand-made ranking where the right agent and region are always called
-    right line    the hand-made ranking where the right line is known
+    untrained     the task's own ranking, all families together, after the tests were run
+    counted       likewise by the rates of kinds that RUN learned
+    learned       likewise by all that RUN learned
+    right tool    the last of these where the right agent and region are always called
+    right line    likewise where the right line is known
     oracle        the right edit first
 """
 
@@ -31,7 +34,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 from orchestrion_repair.bug import Bug
-from orchestrion_repair.learned import Model, Ranked, begin, rank
+from orchestrion_repair.learned import Model, Ranked, begin, counted, rank
 from orchestrion_repair.ranking import ochiai
 from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_runner
 from orchestrion_repair.state import State, program_of, situation_of, target_of
@@ -44,12 +47,13 @@ from tests.benchmarks.support import EXAMPLES
 
 EXAMPLE = EXAMPLES / "repair.yaml"
 BUILTIN = "builtin"
+WHOLE, NONE = "task.max_problems=null", "evaluation.baselines={}"
 TOOLS = (
     ("comparison",), ("off-by-one", "slice"), ("arithmetic", "operand"), ("condition", "extend"),
     ("variable",), ("constant", "return"), ("argument", "function", "unwrap", "wrap"), ("graft",),
     ("guard", "insert"), ("move", "delete", "control"),
 )  # fmt: skip
-BUDGET = 156
+BUDGET = 114
 """Edits that an episode of `docs/examples/repair.yaml` may try."""
 
 
@@ -138,43 +142,56 @@ async def bounds(given: argparse.Namespace) -> None:
         bugs = [bug for bug in await task._usable(runner) if bug.split == given.split]
         step = max(1, len(bugs) // given.bugs)
         known = [await known_of(bug, runner, task.limits) for bug in bugs[::step]]
-    models = {"hand-made": begin()}
+    models = {"untrained": begin()}
     if given.run is not None:
         with RunReader(given.run) as reader:
             checkpoint = reader.usable().checkpoint
         assert checkpoint is not None
-        models["learned"] = Model.from_text(checkpoint.overlay["task.ranking"])
+        learned = Model.from_text(checkpoint.overlay["task.ranking"])
+        models |= {"counted": counted(learned.rates), "learned": learned}
     print(f"{len(known)} bugs, {given.steps} steps")
     print(f"{'':12} {f'in {BUDGET}':>6} {'ever':>8} {'mean':>8} {'median':>8}")
     for name, model in models.items():
         found = [places(one, model) for one in known]
         show(name, [one["all"] for one in found])
-        if name == "hand-made":
-            show("right tool", [one["tool"] for one in found])
-            show("right line", [one["line"] for one in found])
+    show("right tool", [one["tool"] for one in found])
+    show("right line", [one["line"] for one in found])
     show("oracle", [1 if one.right else None for one in known])
 
 
 # ---------------------------------------------------------------- over seeds
 
 
+OTHERS = (
+    "trainer.context=false",
+    "trainer.episodes=0",
+    "evaluation.baselines={untrained: {policy: {use: hinted}, as_configured: true}, "
+    "learned-order: {policy: {use: order, finish: stop}, "
+    "trainer: {use: learned-order, episodes: 128}, as_configured: true}, "
+    "random: {policy: {use: random}, as_configured: true}}",
+)
+"""The example as a run that learns the counts alone, with its other baselines."""
+
+
 async def seeds(given: argparse.Namespace) -> None:
-    """Train with each seed, judge on every suite, print pooled figures after each seed."""
-    found: dict[str, list[Report]] = {suite: [] for suite in (BUILTIN, *given.suites)}
-    for seed in range(1, given.seeds + 1):
-        changes = [f"seed={seed}", *(["evaluation.baselines={}"] if seed > 1 else [])]
-        folder = given.folder / f"seed-{seed}"
-        found[BUILTIN].append((await atrain(load(EXAMPLE, changes), folder)).report)
+    """Train with each seed, judge on every suite, print pooled figures."""
+    changes = {f"seed-{n}": [f"seed={n}", WHOLE, NONE] for n in range(1, given.seeds + 1)}
+    changes["others"] = ["seed=1", WHOLE, *OTHERS]
+    found: dict[str, dict[str, Report]] = {suite: {} for suite in (BUILTIN, *given.suites)}
+    for name in [given.only] if given.only else changes:
+        folder = given.folder / name
+        found[BUILTIN][name] = (await atrain(load(EXAMPLE, changes[name]), folder)).report
         for suite in given.suites:
-            async with open_run(folder, [f"task.suite={suite}", "task.max_problems=null"]) as run:
-                found[suite].append(await run.evaluate("test"))
+            async with open_run(folder, [f"task.suite={suite}"]) as run:
+                found[suite][name] = await run.evaluate("test")
+    if not given.only:
         for suite, reports in found.items():
-            pooled(suite, reports)
+            pooled(suite, reports.pop("others"), list(reports.values()))
 
 
-def pooled(suite: str, reports: Sequence[Report]) -> None:
+def pooled(suite: str, others: Report, reports: Sequence[Report]) -> None:
     """What the learned team reaches on average, each other one, and the difference in reward."""
-    own = reports[0].contenders[0].name
+    own = others.contenders[0].name
     learned = [report.outcomes[own] for report in reports]
     bugs = list(learned[0])
     print(f"{suite}: {len(bugs)} bugs, {len(reports)} training seeds", flush=True)
@@ -184,9 +201,8 @@ def pooled(suite: str, reports: Sequence[Report]) -> None:
 
     rewards = means("reward")
     print(f"  {own:14} {_row(means('solved'), means('cost'), rewards)}")
-    for name, outcomes in reports[0].outcomes.items():
-        if name == own:
-            continue
+    for contender, outcomes in others.outcomes.items():
+        name = "counted" if contender == own else contender
         solved, cost, reward = (
             [float(outcomes[bug][field] or 0) for bug in bugs]
             for field in ("solved", "cost", "reward")
@@ -229,6 +245,7 @@ def main() -> None:
     one.add_argument("folder", type=Path)
     one.add_argument("suites", nargs="*", metavar="suite", type=_absolute)
     one.add_argument("--seeds", type=int, default=5)
+    one.add_argument("--only", metavar="NAME", help="seed-1, ..., or others")
     one.set_defaults(command=seeds)
     given = parser.parse_args()
     asyncio.run(given.command(given))

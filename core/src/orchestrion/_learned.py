@@ -90,16 +90,28 @@ class LearnedComponents:
         async with AsyncExitStack() as stack:
             yield await self._open(config, stack, self.opened)
 
-    async def of_contender(self, contender: Baseline, stack: AsyncExitStack) -> Opened:
+    async def of_contender(
+        self,
+        contender: Baseline,
+        stack: AsyncExitStack,
+        overlay: Mapping[str, JSON] | None = None,
+        previous: Opened | None = None,
+    ) -> Opened:
         """Return the components that a contender of a report is evaluated with.
 
-        `stack` closes what is opened for it: for an untrained team everything, without any learned
-        state; for a baseline `as_configured` what depends on a learned setting.
+        Args:
+            contender: of the report.
+            stack: closes what is opened for it: for an untrained team everything, without any
+                learned state; for a baseline `as_configured` what depends on a learned setting.
+            overlay: settings that its own trainer learned.
+            previous: the components that it had before it learned them.
         """
         if contender.untrained:
             return await self._open(self.initial, stack)
-        if contender.as_configured and self.overlay:
-            return await self._open(self.initial, stack, self.opened)
+        learned = {} if contender.as_configured else self.overlay
+        if overlay or learned != self.overlay:
+            config = self.initial.with_overlay({**learned, **(overlay or {})})
+            return await self._open(config, stack, previous or self.opened)
         return self.opened
 
     async def _open(

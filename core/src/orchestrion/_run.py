@@ -344,12 +344,11 @@ class Conduct:
             await self._stack.aclose()  # model weights may not fit into memory twice
         async with AsyncExitStack() as stack:
             opened = await self.components.of_contender(team, stack)
+            overlay: dict[str, JSON] = {}
+            if team.trainer is not None:
+                opened, overlay, trained_on = await self._train_baseline(name, team, opened, stack)
             engine = self._engine(opened, team)
             try:
-                if team.trainer is not None:
-                    engine.stage = f"training of {name}"
-                    trained_on = await self._train_baseline(name, team.trainer, opened, engine)
-                    engine.stage = self._part
                 session = await evaluate_contender(
                     engine,
                     name,
@@ -365,6 +364,7 @@ class Conduct:
                 "kinds": kinds(session.evaluations),
                 "trained_on": trained_on,
                 "state": _baseline_state(team, opened),
+                "overlay": overlay,
             }
             if team is OWN_TEAM and self.config.stages:
                 results["train_problems"] = len(session.problems("train"))
@@ -374,10 +374,19 @@ class Conduct:
         self._booked_at = time.monotonic()
         return results
 
-    async def _train_baseline(self, name: str, path: str, opened: Opened, engine: Engine) -> int:
-        """Train a baseline from nothing; return the number of training episodes."""
-        trained_on = 0
+    async def _train_baseline(
+        self, name: str, team: Baseline, opened: Opened, stack: AsyncExitStack
+    ) -> tuple[Opened, dict[str, JSON], int]:
+        """Train a baseline from nothing.
+
+        Returns:
+            Its components, the settings that were learned, and the number of training episodes.
+        """
+        path, trained_on = team.trainer or "", 0
+        overlay: dict[str, JSON] = {}
         for i in range(self._iterations(path)):
+            engine = self._engine(opened, team)
+            engine.stage = f"training of {name}"
             session = EngineSession(
                 engine,
                 f"baseline/{name}/{i}",
@@ -386,10 +395,16 @@ class Conduct:
                 self.config.run.concurrency,
                 collect=False,
             )
-            with calling(place_of(self.config, path), f"iterate({i})"):
-                await opened.runtimes[path].iterate(i, session)
+            try:
+                with calling(place_of(self.config, path), f"iterate({i})"):
+                    await opened.runtimes[path].iterate(i, session)
+            finally:
+                self._close(engine)
             trained_on += session.trained_on
-        return trained_on
+            if session.adopted:
+                overlay |= session.adopted
+                opened = await self.components.of_contender(team, stack, overlay, opened)
+        return opened, overlay, trained_on
 
     def unbooked(self) -> dict[str, Any]:
         """Return what the run took since the last commit, for the store to add."""

@@ -26,7 +26,7 @@ from orchestrion._learned import (
     evaluate_contender,
     saved_from_json,
 )
-from orchestrion._records import Saved, Split
+from orchestrion._records import JSON, Saved, Split
 from orchestrion._report import (
     Outcomes,
     Report,
@@ -52,6 +52,7 @@ class Trained:
         version: tells apart what was opened: a digest of the config and its checkpoint.
         iterations: how many the run had at the checkpoint; None for a config.
         budget: what may be spent; None for a new one, as the config says.
+        overlays: by baseline, the settings that its own trainer learned.
     """
 
     def __init__(
@@ -64,9 +65,10 @@ class Trained:
         version: str = "",
         iterations: int | None = None,
         budget: Budget | None = None,
+        overlays: Mapping[str, Mapping[str, JSON]] | None = None,
     ) -> None:
         self.components, self.directory, self.version = components, directory, version
-        self.iterations = iterations
+        self.iterations, self.overlays = iterations, overlays or {}
         self.config, self.opened = components.config, components.opened
         self.trained_on = trained_on or {}
         self.notes = tuple(notes)
@@ -116,7 +118,9 @@ class Trained:
         async with open_pool(self.config, self.calls, self.directory) as pool:
             for name, team in teams.items():
                 async with AsyncExitStack() as stack:
-                    opened = await self.components.of_contender(team, stack)
+                    opened = await self.components.of_contender(
+                        team, stack, self.overlays.get(name)
+                    )
                     engine = opened.engine(self.calls, team.policy, team.agents)
                     stack.callback(engine.close)
                     if pool is not None:
@@ -151,6 +155,8 @@ class FoundRun:
     checkpoint: Checkpoint | None = None
     states: Mapping[str, Saved] = Factory(dict)
     """Of the baselines, by the paths of their policies."""
+    overlays: Mapping[str, Mapping[str, JSON]] = Factory(dict)
+    """Settings that trainers of baselines learned, by baseline."""
     trained_on: Mapping[str, int] = Factory(dict)
     """By contender of a report, with how many episodes it was trained."""
     notes: Sequence[str] = ()
@@ -176,7 +182,7 @@ def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str]
         restored = reader.usable(after)
         checkpoint = restored.checkpoint
         trained_on = _trained_on(reader, checkpoint, own_name(config))
-        states = _baseline_states(reader, config)
+        states, overlays = _of_baselines(reader, config)
     if checkpoint is None and config.stages:
         raise UsageError(
             f"{directory}: the run has no checkpoint yet; `orchestrion resume` continues it"
@@ -184,7 +190,9 @@ def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str]
     version = _version(config, restored.path)
     notes += restored.notes()
     iterations = restored.after
-    return FoundRun(config, directory, checkpoint, states, trained_on, notes, version, iterations)
+    return FoundRun(
+        config, directory, checkpoint, states, overlays, trained_on, notes, version, iterations
+    )
 
 
 def _versioned(target: str | PathLike[str]) -> tuple[str | PathLike[str], int | None]:
@@ -245,6 +253,7 @@ async def open_run(
             found.version,
             found.iterations,
             None if before is None else before.calls.budget.continued(config.budget),
+            found.overlays,
         )
         try:
             async with trained.calls.budget.deadline():
@@ -268,14 +277,20 @@ def _trained_on(reader: RunReader, checkpoint: Checkpoint | None, own: str) -> d
     return {**trained_on, own: sum(iteration.episodes for iteration in iterations)}
 
 
-def _baseline_states(reader: RunReader, config: Config) -> dict[str, Saved]:
-    """Return the learned states of a run's baselines, by the paths of their policies."""
+def _of_baselines(
+    reader: RunReader, config: Config
+) -> tuple[dict[str, Saved], dict[str, Mapping[str, JSON]]]:
+    """Return what a run's baselines learned: states by the paths of their policies, settings."""
     baselines = config.evaluation.baselines
-    return {
-        baselines[name].policy: saved_from_json(results["state"])
-        for name, results in reader.load_evaluations().items()
-        if name in baselines and results.get("state") is not None
+    evaluations = {
+        name: results for name, results in reader.load_evaluations().items() if name in baselines
     }
+    states = {
+        baselines[name].policy: saved_from_json(results["state"])
+        for name, results in evaluations.items()
+        if results.get("state") is not None
+    }
+    return states, {name: results.get("overlay", {}) for name, results in evaluations.items()}
 
 
 def _check_unchanged(path: Path, reader: RunReader, block: Sequence[str]) -> None:

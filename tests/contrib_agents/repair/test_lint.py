@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
+from orchestrion_repair.ranking import program
 from orchestrion_repair.suite import bugs
 from orchestrion_repair_agents.lint import Lint, findings
 
@@ -38,9 +39,15 @@ def test_odd_lines_become_more_suspicious_at_no_cost() -> None:
     one = bug(TOTAL.replace("result += value", "result = result"))
 
     async def work(bench: Bench) -> Output:
-        before = bench.seen["weights"]["5"]
+        known = program(one.code, "total").candidates
+        mine = [c.number for c in known if c.line == 5]
+
+        def places() -> int:
+            return sum(bench.seen["order"].index(number) for number in mine)
+
+        before = places()
         output = await bench.act("lint")
-        assert bench.seen["weights"]["5"] > before
+        assert places() < before
         assert "lint" in bench.step.observation.blocked  # type: ignore[union-attr]
         return output
 

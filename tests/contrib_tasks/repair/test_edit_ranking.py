@@ -8,9 +8,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from orchestrion_repair.edit_ranking import EditRanking, _Learner
-from orchestrion_repair.learned import Model, begin
+from orchestrion_repair.learned import Model, begin, counted
 from orchestrion_repair.ranking import program
 from orchestrion_repair.state import digest_of
 from orchestrion_repair.task import Repair, RunningRepair
@@ -82,16 +83,13 @@ def test_an_edit_that_fails_a_hidden_test_was_wrong() -> None:
     one._learn_of(episode([FALSE], code=WRONG.replace("< 0", "!= 0"), success=False))
     assert not one.right
     assert one.wrong == {PROBLEM.id: {FALSE}}
-    assert one._fitted({PROBLEM.id: PROBLEM}) is None
+    assert one._learned({PROBLEM.id: PROBLEM}) is None
     one._learn_of(episode([1], [RIGHT], code=TOTAL, success=True))
-    matrix, right, _ = one._row(1, 0, PROBLEM)
-    assert right.sum() == 1
-    assert matrix.shape[0] > 2
-    fitted = one._fitted({PROBLEM.id: PROBLEM})
-    assert fitted is not None
-    ranking = Model.from_text(fitted)
-    scores = matrix @ ranking.weights
-    before = matrix @ begin().weights
+    rows = one._row(1, 0, PROBLEM, begin())
+    assert rows is not None
+    assert rows.right.sum() == 1
+    ranking = Model.from_text(one._learned({PROBLEM.id: PROBLEM}) or "")
+    scores, before = rows.matrix @ ranking.weights, rows.matrix @ counted({}).weights
     # First the right one, then those that are known to be wrong.
     assert scores[0] - scores[1:3].max() > before[0] - before[1:3].max()
 
@@ -101,12 +99,21 @@ def test_a_known_repair_teaches_what_no_episode_tried() -> None:
     one = learner()
     one._learn_of(episode([1, FALSE], code=WRONG.replace("< 0", "!= 0"), success=False))
     assert not one.right
-    matrix, right, _ = one._row(0, 0, known)
-    assert right.sum() == 1
-    ranking = Model.from_text(one._fitted({PROBLEM.id: known}) or "")
-    assert matrix[0] @ ranking.weights > matrix[0] @ begin().weights
+    rows = one._row(0, 0, known, begin())
+    assert rows is not None
+    assert rows.right.sum() == 1
+    ranking = Model.from_text(one._learned({PROBLEM.id: known}) or "")
+    assert rows.matrix[0] @ ranking.weights > rows.matrix[0] @ counted({}).weights
     without = _Learner(EditRanking(repairs=False), Key(1), seen=one.seen, wrong=one.wrong)
-    assert without._fitted({PROBLEM.id: known}) is None
+    assert without._learned({PROBLEM.id: known}) is None
+
+
+def test_without_context_it_learns_how_often_kinds_of_edits_are_right() -> None:
+    known = replace(PROBLEM, hidden={**PROBLEM.hidden, "repair": TOTAL})
+    one = _Learner(EditRanking(episodes=0, context=False), Key(1))
+    ranking = Model.from_text(one._learned({PROBLEM.id: known}) or "")
+    assert max(ranking.rates, key=lambda kind: ranking.rates[kind])[0] == "comparison"
+    assert np.array_equal(ranking.weights, counted({}).weights.astype("<f4"))
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
@@ -123,7 +130,7 @@ def test_what_was_seen_is_saved_and_gives_the_same_ranking() -> None:
     other.load(Saved(data=json.loads(json.dumps(saved.data))))
     assert other.save() == saved
     problems = {PROBLEM.id: PROBLEM}
-    assert other._fitted(problems) == one._fitted(problems)
+    assert other._learned(problems) == one._learned(problems)
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -140,15 +147,22 @@ def config(**changes: Any) -> dict[str, Any]:
         "limits": {"turns": 4},
         "evaluation": {
             "split": "validation",
-            "baselines": {"untrained": {"policy": {"use": "hinted"}, "as_configured": True}},
+            "baselines": {
+                "counted": {
+                    "policy": {"use": "hinted"},
+                    "trainer": {"use": "edit-ranking", "context": False, "episodes": 0},
+                    "as_configured": True,
+                },
+                "untrained": {"policy": {"use": "hinted"}, "as_configured": True},
+            },
         },
         **changes,
     }
 
 
-def test_a_run_learns_a_ranking_that_its_untrained_baseline_does_not_have(tmp_path: Path) -> None:
+def test_a_run_learns_a_ranking_that_its_baselines_do_not_have(tmp_path: Path) -> None:
     async def main() -> None:
-        await atrain(from_data(config()), tmp_path / "one")
+        report = (await atrain(from_data(config()), tmp_path / "one")).report
         with RunReader(tmp_path / "one") as reader:
             checkpoint = reader.usable().checkpoint
         assert checkpoint is not None
@@ -160,6 +174,12 @@ def test_a_run_learns_a_ranking_that_its_untrained_baseline_does_not_have(tmp_pa
             task, plain = (opened.runtimes["task"] for opened in (trained.opened, configured))
             assert task.settings.ranking == ranking
             assert plain.settings.ranking == ""
+            # What a baseline's own trainer learned is kept with the run, and used again.
+            kept = Model.from_text(trained.overlays["counted"]["task.ranking"])
+            assert np.array_equal(kept.weights, counted({}).weights.astype("<f4"))
+            assert kept.rates == Model.from_text(ranking).rates
+            assert trained.overlays["untrained"] == {}
+            assert (await trained.evaluate()).outcomes == report.outcomes
         # Another run of the same config learns the same.
         await atrain(from_data(config()), tmp_path / "two")
         with RunReader(tmp_path / "two") as reader:

@@ -1,4 +1,4 @@
-"""The learned ranking: it begins as the hand-made one, and learns which edits were right."""
+"""The ranking of edits: before anything is learned, by counts, and fitted to what was right."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_repair.features import outlooks
+from orchestrion_repair.fitting import Case, fit, rows_of, with_rates
 from orchestrion_repair.learned import (
-    Case,
     Model,
     Situation,
     begin,
-    fit,
+    counted,
     rank,
-    rows_of,
     situation_from,
     situation_json,
 )
-from orchestrion_repair.prior import rate
-from orchestrion_repair.ranking import Program, program, propose
-from orchestrion_repair.state import State, blocked, map_of, target_of
+from orchestrion_repair.ranking import program
+from orchestrion_repair.state import State, blocked, ranking_of, target_of
 from orchestrion_repair.traits import SIZE, slot
 from scipy.optimize import approx_fprime
 
@@ -44,20 +42,39 @@ def case(code: str, right: str) -> Case:
     return Case(known, Situation(), good, (), others, len(others))
 
 
-def test_before_anything_is_learned_it_goes_by_rates_and_suspicion() -> None:
+def test_before_anything_is_learned_it_goes_by_suspicion_and_all_kinds_are_alike() -> None:
     known = program(WRONG)
     lines = sorted({one.line for one in known.candidates})
     seen = Situation(suspicion=tuple((line, 0.9 if line == 4 else 0.1) for line in lines))
     ranked = rank(begin(), known, seen)
     assert ranked.order[0] == 4
-
-    def weight(number: int) -> float:
-        one = known.candidates[number]
-        return rate(one.family, one.sub) * (0.95 if one.line == 4 else 0.15) ** 2
-
-    values = [weight(number) for number in ranked.numbers.tolist()]
-    assert values == sorted(values, reverse=True)
     assert ranked.chances.sum() == pytest.approx(1)
+    alike = rank(begin(), known, Situation())  # without test results, lines are alike too
+    promised: dict[tuple[str, str], float] = {}
+    for number, chance in zip(alike.numbers.tolist(), alike.chances.tolist(), strict=True):
+        kind = known.candidates[number][1:3]
+        promised[kind] = promised.get(kind, 0.0) + chance
+    assert max(promised.values()) == pytest.approx(min(promised.values()))
+
+
+def test_a_line_on_which_an_edit_helped_moves_up_and_so_does_an_odd_one() -> None:
+    known = program(WRONG)
+    suspicion = tuple((line, 0.7) for line in range(1, 7))
+    last = rank(begin(), known, Situation(suspicion=suspicion)).order[-1]
+    helped = Situation(suspicion=suspicion, gains=((last, 1.0),))
+    odd = Situation(suspicion=suspicion, odd=(last,))
+    assert rank(begin(), known, helped).regions["top"] == (last,)
+    assert rank(begin(), known, odd).order[-1] != last
+
+
+def test_by_counts_an_edit_is_worth_the_rate_of_its_kind() -> None:
+    known = program(WRONG)
+    rates = {("comparison", ""): 0.5, ("variable", ""): 0.01}
+    ranked = rank(counted(rates), known, Situation())
+    values = [known.candidates[number].family for number in ranked.numbers.tolist()]
+    number = values.count("comparison")
+    assert set(values[:number]) == {"comparison"}
+    assert ranked.chances[0] == pytest.approx(50 * ranked.chances[-1])
 
 
 def test_what_was_right_elsewhere_comes_first_here() -> None:
@@ -66,7 +83,8 @@ def test_what_was_right_elsewhere_comes_first_here() -> None:
         case(WRONG, TOTAL),
         case("def f(a, b):\n    return a < b\n", "def f(a, b):\n    return a > b\n"),
     ]
-    model = fit([rows_of(one) for one in lessons], doubt=0.1)
+    rows = [rows_of(one) for one in lessons]
+    model = fit([(one.matrix, one) for one in rows], begin(), doubt=0.1)
     code = (
         "def best(items, other):\n    if items < other:\n        return items\n    return other\n"
     )
@@ -82,11 +100,11 @@ def test_what_was_right_elsewhere_comes_first_here() -> None:
 
 
 def test_the_fit_is_where_the_likelihood_has_no_slope() -> None:
-    matrix, right, offset = rows_of(
-        case("def f(a, b):\n    return a < b\n", "def f(a, b):\n    return a > b\n")
-    )
-    model = fit([(matrix, right, offset)], doubt=1.0, steps=500)
-    first = begin().weights
+    rows = rows_of(case("def f(a, b):\n    return a < b\n", "def f(a, b):\n    return a > b\n"))
+    start = counted({("comparison", ""): 0.1, ("variable", ""): 0.01})
+    matrix, right, offset = with_rates(rows, start.rates), rows.right, rows.offset
+    model = fit([(matrix, rows)], start, doubt=1.0, steps=500)
+    first = start.weights
 
     def loss(weights: np.ndarray) -> float:
         scores = matrix @ weights
@@ -109,17 +127,30 @@ def test_a_sample_stands_for_all_that_were_not_tried() -> None:
     whole = case(WRONG, TOTAL)
     sample = Case(whole.program, whole.situation, whole.right, (), whole.others[::4], whole.rest)
     for one in (whole, sample):
-        _, right, offset = rows_of(one)
-        assert np.exp(offset[~right]).sum() == pytest.approx(whole.rest)
+        rows = rows_of(one)
+        assert np.exp(rows.offset[~rows.right]).sum() == pytest.approx(whole.rest)
 
 
 def test_a_model_is_kept_as_text() -> None:
-    model = begin()
+    model = Model(np.arange(SIZE) / 4, {("comparison", ""): 0.25, ("guard", "a/b"): 0.125})
     again = Model.from_text(model.to_text())
     assert np.array_equal(again.weights, model.weights)
+    assert again.rates == model.rates
     assert Model.from_text(model.to_text()) is again
-    with pytest.raises(ValueError, match=f"expected {4 * SIZE} bytes, got 3"):
-        Model.from_text("AAAA")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("AAAA", "Expecting value"),
+        ("[]", "an object with rates and weights"),
+        ('{"rates": {}, "weights": "AAAA"}', f"expected {4 * SIZE} bytes, got 3"),
+        (counted({("guard", ""): 2.0}).to_text(), "some rates are not between 0 and 1"),
+    ],
+)
+def test_what_is_no_model_is_refused(text: str, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        Model.from_text(text)
 
 
 def test_a_situation_survives_json() -> None:
@@ -141,18 +172,20 @@ def test_what_was_tried_is_not_ranked_again(tried: set[int]) -> None:
     ranked = rank(begin(), known, Situation(tried=frozenset(tried)))
     numbers = ranked.numbers.tolist()
     assert sorted(numbers) == sorted({one.number for one in known.candidates} - tried)
-    assert sorted(line for some in ranked.regions.values() for line in some) == sorted(known.masses)
+    lines = [line for some in ranked.regions.values() for line in some]
+    assert sorted(lines) == sorted({one.line for one in known.candidates})
+    assert [len(ranked.regions[name]) for name in ("top", "next")] == [1, 3]
 
 
 def test_lines_on_which_nothing_changes_the_outcome_can_be_learned_to_be_avoided() -> None:
     weights = begin().weights.copy()
     weights[slot("never moved")] = -2.0
-    lines = tuple((line, 0.5) for line in sorted(program(WRONG).masses))
+    lines = tuple((line, 0.5) for line in range(1, 7))
     tried = frozenset(one.number for one in program(WRONG).candidates if one.line == 4)
     some = frozenset(sorted(tried)[:10])
     seen = Situation(suspicion=lines, tried=some)
     before, after = rank(begin(), program(WRONG), seen), rank(Model(weights), program(WRONG), seen)
-    assert after.weights[4] < before.weights[4]
+    assert after.order.index(4) > before.order.index(4)
 
 
 def state_of(
@@ -171,15 +204,5 @@ def test_agents_are_promising_by_what_the_ranking_says_of_their_edits() -> None:
     assert max(found, key=lambda name: found[name].outlook).startswith("cut:")
     total = sum(found[f"cut:{region}"].left for region in ("top", "next", "rest"))
     assert total == len(candidates_of(WRONG, "delete"))
-    lines = map_of(state)
+    lines = ranking_of(state)
     assert not blocked(state) & {f"cut:{name}" for name, some in lines.regions.items() if some}
-
-
-def test_agents_try_edits_in_the_order_they_are_told() -> None:
-    known: Program = program(WRONG)
-    lines = sorted(known.masses)
-    usual = propose(known, ["comparison"], lines, {}, ())
-    told = [one.number for one in reversed(usual)][:3]
-    found = propose(known, ["comparison"], lines, {}, {told[0]}, [*told, 999_999])
-    assert [one.number for one in found[:2]] == told[1:]
-    assert {one.number for one in found} == {one.number for one in usual} - {told[0]}

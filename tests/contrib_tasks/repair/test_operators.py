@@ -9,12 +9,12 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from orchestrion_repair.counts import Counts, restores, restoring
 from orchestrion_repair.operators import FAMILIES, candidates
 from orchestrion_repair.operators.kinds import element, fits, kind_of_value, kinds_of_arguments
-from orchestrion_repair.prior import count, rate, rates, restores
 from orchestrion_repair.suite import bugs
 
-from tests.contrib_tasks.repair.support import TOTAL, bug
+from tests.contrib_tasks.repair.support import TOTAL
 
 SAMPLE = bugs()[::37]
 
@@ -194,18 +194,45 @@ def test_unknown_fits_anything_and_numbers_fit_truth() -> None:
 
 
 def test_an_edit_that_restores_the_solution_is_counted() -> None:
-    table = count([bug(TOTAL.replace("> 0", ">= 0"), id="one")])
-    right = {family: sum(hits for hits, _ in subs.values()) for family, subs in table.items()}
-    assert right["comparison"] == 1
-    assert sum(right.values()) == 1
+    wrong = TOTAL.replace("> 0", ">= 0")
+    edits = candidates(wrong)[1]
+    counts = Counts.of(edits, restoring(edits, wrong, TOTAL))
+    assert {kind[0]: hits for kind, hits in counts.right.items()} == {"comparison": 1}
+    assert sum(counts.total.values()) == len(edits)
 
 
-def test_every_sub_kind_has_a_rate_and_none_is_zero() -> None:
-    assert min(rates().values()) > 0
-    assert rate("comparison", "never heard of") == rate("comparison", "") > 0
+def test_kinds_that_were_right_more_often_have_higher_rates_and_none_is_zero() -> None:
+    wrong = TOTAL.replace("> 0", ">= 0")
+    edits = candidates(wrong)[1]
+    own = Counts.of(edits, restoring(edits, wrong, TOTAL))
+    [right] = own.right
+    counts = Counts()
+    counts.add(own)
+    counts.add(Counts.of(edits, [edits[-1].number]))
+    rates = counts.rates()
+    assert max(rates[kind] for kind in own.total) == max(rates.values()) < 1
+    assert min(rates.values()) > 0
+    # Without the problem, its own repair says nothing.
+    assert counts.without(own).rates()[right] < rates[right]
 
 
-def test_the_shipped_rates_are_of_these_operators() -> None:
-    met = {(c.family, c.sub) for one in SAMPLE for c in candidates(one.code)[1]}
-    unknown = {pair for pair in met if pair not in rates()}
-    assert not unknown, "run `python -m orchestrion_repair.prior` again"
+def test_a_flag_is_set_anew_and_a_statement_leaves_two_blocks() -> None:
+    right = """\
+def passes(items):
+    number, swapped = 0, True
+    while swapped:
+        swapped = False
+        for i in range(1, len(items)):
+            if items[i - 1] > items[i]:
+                items[i - 1], items[i] = items[i], items[i - 1]
+                swapped = True
+        number += 1
+    return number
+"""
+    for wrong, kind in (
+        (right.replace("        swapped = False\n", ""), ("insert", "reset-before")),
+        (right.replace("        number +=", "                number +="), ("move", "out-further")),
+    ):
+        edits = candidates(wrong)[1]
+        found = {edits[n][1:3] for n in restoring(edits, wrong, right)}
+        assert kind in found

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_repair.operators import FAMILIES
-from orchestrion_repair.prior import rate
-from orchestrion_repair.ranking import MOST, REGIONS, chart, ochiai, program, propose
+from orchestrion_repair.ranking import ochiai, program, propose
 from orchestrion_repair.symptoms import SYMPTOMS, symptoms
 
 from tests.contrib_tasks.repair.support import TOTAL
@@ -27,51 +25,12 @@ def test_suspicion_is_ochiais_coefficient() -> None:
     assert found[4] == 0
 
 
-def test_without_results_lines_come_as_they_are_written() -> None:
-    found = chart(PROGRAM, None, {})
-    assert found.order == tuple(sorted(found.order))
-    assert len(set(found.weights.values())) == 1
-
-
-def test_the_most_suspicious_line_comes_first() -> None:
-    found = chart(PROGRAM, {2: 0.1, 3: 0.1, 4: 1.0, 5: 0.2, 6: 0.1}, {})
-    assert found.regions["top"] == (4,)
-
-
-def test_a_line_on_which_an_edit_helped_moves_up() -> None:
-    suspicion = dict.fromkeys(range(1, 7), 0.7)
-    before = chart(PROGRAM, suspicion, {})
-    last = before.order[-1]
-    assert chart(PROGRAM, suspicion, {last: 1.0}).regions["top"] == (last,)
-
-
-@given(st.dictionaries(st.integers(1, 8), st.floats(0, 1)))
-def test_every_line_is_in_one_region(suspicion: dict[int, float]) -> None:
-    found = chart(PROGRAM, suspicion, {})
-    lines = [line for region in REGIONS for line in found.regions[region]]
-    assert sorted(lines) == sorted(PROGRAM.table)
-    assert len(found.regions["top"]) == 1
-    assert len(found.regions["next"]) == 3
-
-
-def test_the_best_untried_candidates_come_first() -> None:
-    weights = {4: 1.0, 5: 0.5}
-    every = propose(PROGRAM, FAMILIES, [4, 5], weights, ())
-    values = [rate(c.family, c.sub) * weights[c.line] for c in every]
-    assert values == sorted(values, reverse=True)
-    tried = {candidate.number for candidate in every[:5]}
-    assert propose(PROGRAM, FAMILIES, [4, 5], weights, tried) == every[5:]
-
-
-def test_only_the_asked_families_and_lines_are_proposed() -> None:
-    found = propose(PROGRAM, ["comparison"], [4], {}, ())
-    assert {(c.family, c.line) for c in found} == {("comparison", 4)}
-
-
-def test_a_program_keeps_a_bounded_number_of_candidates() -> None:
-    assert all(
-        len(pairs) <= MOST for families in PROGRAM.table.values() for pairs in families.values()
-    )
+def test_only_the_asked_families_and_lines_are_proposed_in_the_order_given() -> None:
+    mine = [c.number for c in PROGRAM.candidates if (c.family, c.line) == ("comparison", 4)]
+    order = [*range(len(PROGRAM.candidates) - 1, -1, -1), 999_999]
+    found = propose(PROGRAM, ["comparison"], [4], order)
+    assert [c.number for c in found] == mine[::-1]
+    assert propose(PROGRAM, ["comparison"], [4], order[:0]) == []
 
 
 # ---------------------------------------------------------------- symptoms

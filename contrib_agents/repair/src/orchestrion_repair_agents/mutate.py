@@ -42,13 +42,10 @@ class Mutate(Agent):
     Args:
         operators: families of edits, see the README of `orchestrion-repair`.
         candidates: how many a call tries.
-        keep_better: run candidates that mend some test on all of them; one that mends some and
-            breaks none becomes the program, and later calls go on from there.
     """
 
     operators: Annotated[list[Family], Meta(min_length=1)]
     candidates: Annotated[int, Meta(ge=1, le=1000)] = 12
-    keep_better: bool = False
 
     @property
     def role(self) -> str:
@@ -102,10 +99,6 @@ class Mutate(Agent):
         last = tries[-1] if tries else None
         if last is not None and _passes(last, order):
             report |= {"code": last.code, "results": [{"passed": True}] * len(order)}
-        elif self.keep_better:
-            better, more = await _better(runner, work, tries)
-            report |= better
-            cost += more
         return Output(_summary(report, tries, work), report, Usage(cost=float(cost)))
 
 
@@ -133,25 +126,6 @@ async def _run(
     return tries
 
 
-async def _better(
-    runner: Runner, work: Mapping[str, Any], tries: Sequence[_Try]
-) -> tuple[dict[str, JSON], int]:
-    """The program of the try that mends most and breaks nothing, if any, and its cost."""
-    promising = [attempt for attempt in tries if _gain(work, attempt) > 0]
-    if not promising:
-        return {}, 0
-    best = max(promising, key=lambda attempt: _gain(work, attempt))
-    everything = list(range(len(work["visible"])))
-    trial = trial_of(work, best.code, everything, lines=True)
-    outcomes = (await runner.run([trial], limits_of(work)))[0]
-    before = [result["passed"] for result in work["results"]]
-    after = [outcome.passed for outcome in outcomes]
-    if any(was and not is_ for was, is_ in zip(before, after, strict=True)):
-        return {}, len(outcomes)
-    results = [outcome_json(outcome) for outcome in outcomes]
-    return {"code": best.code, "results": results}, len(outcomes)
-
-
 # ---------------------------------------------------------------- reading the task
 
 
@@ -159,16 +133,8 @@ def _proposed(
     work: Mapping[str, Any], families: Sequence[str], option: str | None
 ) -> list[Candidate]:
     """What could be tried, the most promising first."""
-    lines, weights = _region(work, option)
-    tried = set(work["tried"])
-    current = program(work["code"], work["entry_point"], tuple(work.get("arguments", ())))
-    return propose(current, families, lines, weights, tried, work.get("order", ()))
-
-
-def _region(work: Mapping[str, Any], option: str | None) -> tuple[list[int], dict[int, float]]:
-    """The region's lines, and what each counts."""
-    lines = list(work["regions"][option or REGIONS[0]])
-    return lines, {line: work["weights"].get(str(line), 1.0) for line in lines}
+    current = program(work["code"], work["entry_point"], tuple(work["arguments"]))
+    return propose(current, families, work["regions"][option or REGIONS[0]], work["order"])
 
 
 def _order(work: Mapping[str, Any]) -> list[int]:

@@ -18,7 +18,7 @@ NOTHING = Output("There is no program here that I could work on.")
 def work_of(view: View) -> Mapping[str, Any] | None:
     """The observation's data if it is of the repair task."""
     data = view.observation.data if view.observation is not None else None
-    wanted = ("code", "on", "entry_point", "visible", "limits", "regions", "weights", "tried")
+    wanted = ("code", "on", "entry_point", "visible", "limits", "regions", "order", "arguments")
     if isinstance(data, Mapping) and all(name in data for name in wanted):
         return data
     return None

@@ -3,15 +3,17 @@
 Each iteration runs the team on some training problems. Where the verifier says that a program is
 repaired, the edit that did it was right, and what was tried before it was not; where a program
 passed the visible tests and failed a hidden one, its edit was wrong. From all that was seen so far
-the model of `learned.py` is fitted anew, and becomes the task's `ranking` in the next iteration: it
-decides which edits agents try first, which lines are the suspicious ones, and how promising each
-agent looks.
+it counts how often each kind of edit was right (`counts.py`), and fits, from these counts on, the
+model of `learned.py`. That becomes the task's `ranking` in the next iteration: it decides which
+edits agents try first, which lines are the suspicious ones, and how promising each agent looks.
 
 Episodes alone show only what the present order reaches: a right edit that it ranks too low is never
 tried, and so never learned. Many training problems come with the program as it was repaired
 (`Bug.solution`). Then every edit that restores that program is right as well, whether or not an
 episode tried it. With `repairs`, the problems that no episode worked on are learned from in this
 way too; for these the visible tests are run once.
+
+Without `context`, what is learned ends with the counts.
 
 All costs are test executions by agents of the team: of episodes, and one run of the visible tests
 for each studied problem.
@@ -42,17 +44,20 @@ from orchestrion import (
     Trainer,
     UsageError,
 )
-from orchestrion_repair.prior import restoring
+from orchestrion_repair.counts import Counts, restoring
+from orchestrion_repair.ranking import Program
 from orchestrion_repair.state import State, after, program_of, situation_of, target_of, testers_of
 
 if TYPE_CHECKING:
-    from orchestrion_repair.learned import Situation
+    from orchestrion_repair.fitting import Rows
+    from orchestrion_repair.learned import Model, Situation
 
 __all__ = ["EditRanking"]
 
 PLACE = "task.ranking"
-OTHERS = 100
-"""Size of the random sample that represents the edits with unknown outcome."""
+NEAREST, OTHERS = 150, 100
+"""Of the edits with unknown outcome: how many of those that counts put first stand for themselves,
+and how many are drawn to stand for all others."""
 
 
 @frozen
@@ -62,21 +67,23 @@ class EditRanking:
     Args:
         episodes: all training episodes; each problem has its turn before any has a second one.
         repairs: learn from the repaired programs that training problems come with, of all of them.
+        context: learn more than how often each kind of edit is right.
         batch: episodes of an iteration, after which the ranking is fitted anew.
-        doubt: how strongly the weights are drawn towards the hand-made ranking.
+        doubt: how strongly the weights are drawn towards a ranking by counts alone.
     """
 
-    episodes: Annotated[int, Meta(ge=1)] = 160
+    episodes: Annotated[int, Meta(ge=0)] = 160
     repairs: bool = True
+    context: bool = True
     batch: Annotated[int, Meta(ge=1)] = 80
-    doubt: Annotated[float, Meta(gt=0)] = 2.5
+    doubt: Annotated[float, Meta(gt=0)] = 4.0
 
     smoke: ClassVar[Mapping[str, Any]] = {"episodes": 4, "batch": 2}
 
     @property
     def iterations(self) -> int:
-        """One a batch."""
-        return -(-self.episodes // self.batch)
+        """One a batch, and one without episodes."""
+        return max(1, -(-self.episodes // self.batch))
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
@@ -103,7 +110,7 @@ class _Learner(Trainer):
     wrong: dict[str, set[int]] = Factory(dict)
     """By problem: edits that passed all visible tests and failed a hidden one."""
     _restoring: dict[str, frozenset[int]] = field(factory=dict, repr=False)
-    _rows: dict[tuple[Any, ...], Any] = field(factory=dict, repr=False)
+    _counts: dict[tuple[str, frozenset[int]], Counts] = field(factory=dict, repr=False)
 
     @property
     def iterations(self) -> int:
@@ -136,18 +143,19 @@ class _Learner(Trainer):
         episodes = await session.rollout(jobs)
         for episode in episodes:
             self._learn_of(episode)
-        if i == self.iterations - 1:
+        last = i == self.iterations - 1
+        if last and self.settings.context:
             await self._study(session, problems)
         named = {problem.id: problem for problem in problems}
-        ranking = await asyncio.to_thread(self._fitted, named)
+        ranking = await asyncio.to_thread(self._learned, named)
         if ranking is not None:
             session.adopt({PLACE: ranking})
         metrics = {
             "repaired": float(len(self.right)),
             "seen": float(len(self.seen)),
         }
-        if i == self.iterations - 1:  # what follows needs the ranking alone
-            self.seen, self._rows = [], {}
+        if last:  # what follows needs the ranking alone
+            self.seen, self._counts = [], {}
             self.right, self.wrong = {}, {}
         return metrics
 
@@ -207,52 +215,68 @@ class _Learner(Trainer):
         if not self.settings.repairs or not repair:
             return frozenset()
         if problem.id not in self._restoring:
-            program = program_of(State(target_of(problem.data), problem.data["code"]))
-            numbers = restoring(program.candidates, problem.data["code"], repair)
+            numbers = restoring(_program(problem).candidates, problem.data["code"], repair)
             self._restoring[problem.id] = frozenset(numbers)
         return self._restoring[problem.id]
 
-    def _fitted(self, problems: Mapping[str, Problem]) -> str | None:
+    def _right(self, problem: Problem) -> frozenset[int]:
+        """The edits that are known to repair a problem."""
+        return self._restored(problem) | self.right.get(problem.id, set())
+
+    def _learned(self, problems: Mapping[str, Problem]) -> str | None:
         """The ranking by all that was seen; None if nothing was right so far."""
-        from orchestrion_repair.learned import fit
+        from orchestrion_repair.fitting import fit, with_rates
+        from orchestrion_repair.learned import counted
 
-        rows = [
-            self._row(number, n, problems[seen.problem])
-            for number, seen in enumerate(self.seen)
-            for n in range(len(seen.situations))
-        ]
-        rows = [row for row in rows if row is not None]
-        return fit(rows, self.settings.doubt).to_text() if rows else None
+        counts = Counts()
+        own: dict[str, Counts] = {}
+        for name, problem in problems.items():
+            if right := self._right(problem):
+                own[name] = self._counted(problem, right)
+                counts.add(own[name])
+        if not own:
+            return None
+        start = counted(counts.rates())
+        if not self.settings.context:
+            return start.to_text()
+        cases = []
+        for number, seen in enumerate(self.seen):
+            if seen.problem in own:
+                rates = counts.without(own[seen.problem]).rates()
+                for n in range(len(seen.situations)):
+                    rows = self._row(number, n, problems[seen.problem], start)
+                    if rows is not None:
+                        cases.append((with_rates(rows, rates), rows))
+        return (fit(cases, start, self.settings.doubt) if cases else start).to_text()
 
-    def _row(self, number: int, n: int, problem: Problem) -> Any:
-        """The case of one situation, as the fit needs it; None if nothing is known to be right."""
-        from orchestrion_repair.learned import Case, rows_of
+    def _counted(self, problem: Problem, right: frozenset[int]) -> Counts:
+        name = problem.id, right
+        if name not in self._counts:
+            self._counts[name] = Counts.of(_program(problem).candidates, right)
+        return self._counts[name]
+
+    def _row(self, number: int, n: int, problem: Problem, start: Model) -> Rows | None:
+        """The case of one situation, as the fit needs it; None if all that is right was tried."""
+        from orchestrion_repair.fitting import Case, rows_of
+        from orchestrion_repair.learned import rank
 
         seen = self.seen[number]
         situation = seen.situations[n]
-        right = self._restored(problem) | self.right.get(seen.problem, set())
-        right -= situation.tried
+        right = self._right(problem) - situation.tried
         if not right:
             return None
         wrong = set(seen.tried) | self.wrong.get(seen.problem, set())
         wrong -= right | situation.tried
-        name = number, n, frozenset(right), frozenset(wrong)
-        if name not in self._rows:
-            program = program_of(State(target_of(problem.data), problem.data["code"]))
-            known = right | wrong | situation.tried
-            rest = [place for place in range(len(program.candidates)) if place not in known]
-            generator = self.key.child("others", seen.problem, number, n).random()
-            others = generator.sample(rest, min(OTHERS, len(rest)))
-            case = Case(
-                program,
-                situation,
-                tuple(sorted(right)),
-                tuple(sorted(wrong)),
-                tuple(others),
-                len(rest),
-            )
-            self._rows[name] = rows_of(case)
-        return self._rows[name]
+        program = _program(problem)
+        ranked = rank(start, program, situation).numbers.tolist()
+        unknown = [place for place in ranked if place not in right and place not in wrong]
+        nearest, rest = unknown[:NEAREST], unknown[NEAREST:]
+        generator = self.key.child("others", seen.problem, number, n).random()
+        others = generator.sample(rest, min(OTHERS, len(rest)))
+        known = (*sorted(wrong), *nearest)
+        return rows_of(
+            Case(program, situation, tuple(sorted(right)), known, tuple(others), len(rest))
+        )
 
     # ------------------------------------------------------------ saved state
 
@@ -284,7 +308,10 @@ class _Learner(Trainer):
             {name: set(numbers) for name, numbers in saved.data[known].items()}
             for known in ("right", "wrong")
         )
-        self._rows = {}
+
+
+def _program(problem: Problem) -> Program:
+    return program_of(State(target_of(problem.data), problem.data["code"]))
 
 
 def _states(episode: Episode) -> list[tuple[State, tuple[int, ...]]]:

@@ -9,13 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from attrs import Factory, define, frozen
+from attrs import frozen
 
-from orchestrion_repair.ranking import REGIONS, Map, Program
-from orchestrion_repair.state import Skills, State, map_of, program_of
+from orchestrion_repair.ranking import REGIONS, Program
+from orchestrion_repair.state import Skills, State, program_of, ranking_of
 from orchestrion_repair.symptoms import SYMPTOMS, symptoms
 from orchestrion_repair.syntax import line_syntax
+
+if TYPE_CHECKING:
+    from orchestrion_repair.learned import Ranked
 
 __all__ = ["features", "hints", "names", "outlooks"]
 
@@ -25,7 +29,7 @@ _PROGRESS = (
     "tests known", "share passing", "fixed", "improved", "turns", "executions", "best gain",
     "second gain", "moved on top line", "moved elsewhere", "lint known", "lint on top line",
     "suspicion of top line", "gap to next line", "share of lines as suspicious as the top",
-    "lines", "candidates", "share tried", "promise left",
+    "lines", "candidates", "share tried",
 )  # fmt: skip
 _SYNTAX = (
     "if", "while", "for", "return", "assign", "augmented", "call statement", "compare", "boolean",
@@ -49,7 +53,7 @@ def names(skills: Skills) -> tuple[str, ...]:
 
 def features(state: State) -> tuple[float, ...]:
     """One number for every name."""
-    program, lines = program_of(state), map_of(state)
+    program, lines = program_of(state), ranking_of(state)
     return (
         *_progress(state, program, lines),
         *_symptoms(state),
@@ -79,7 +83,7 @@ def hints(state: State) -> dict[str, tuple[float, ...]]:
 # ---------------------------------------------------------------- groups
 
 
-def _progress(state: State, program: Program, lines: Map) -> Iterator[float]:
+def _progress(state: State, program: Program, lines: Ranked) -> Iterator[float]:
     results = state.results
     yield float(results is not None)
     yield sum(result["passed"] for result in results) / len(results) if results else 0.0
@@ -102,10 +106,9 @@ def _progress(state: State, program: Program, lines: Map) -> Iterator[float]:
     yield scores[0] - (scores[1] if len(scores) > 1 else 0.0)
     yield sum(score >= scores[0] for score in scores) / len(scores) if known else 0.0
     yield min(1.0, len(lines.order) / 25)
-    number = program.number
+    number = len(program.candidates)
     yield min(1.0, math.log1p(number) / 9)
     yield len(state.tried) / number if number else 1.0
-    yield min(1.0, sum(program.masses[line] * lines.weights[line] for line in lines.order) / 2)
 
 
 def _symptoms(state: State) -> Iterator[float]:
@@ -132,9 +135,9 @@ def _syntax(state: State, program: Program, region: tuple[int, ...]) -> Iterator
 class Outlook:
     """What an agent could still do in a region.
 
-    `outlook`: the weights of its best untried candidates, as many as a call tries, as a share of
-    those of all untried candidates; on a logarithmic scale, since most are small: 1 for all, 0
-    for a thousandth or less. `left`: how many candidates it has left there.
+    `outlook`: the chance that one of its best untried candidates, as many as a call tries, is
+    right, if any of the program's is; on a logarithmic scale, since most are small: 1 for
+    certain, 0 for a thousandth or less. `left`: how many candidates it has left there.
     """
 
     outlook: float
@@ -143,56 +146,14 @@ class Outlook:
 
 def outlooks(state: State) -> dict[str, Outlook]:
     """By "agent:region", in the order of the team."""
-    if state.model is not None:
-        return _learned_outlooks(map_of(state), state.skills)
-    return _outlooks(program_of(state), map_of(state), state.tried, state.skills)
+    return _outlooks(ranking_of(state), state.skills)
 
 
-@lru_cache(maxsize=5_000)
-def _outlooks(
-    program: Program, lines: Map, tried: frozenset[int], skills: Skills
-) -> dict[str, Outlook]:
-    total, by_choice = 0.0, {}
-    fresh: dict[tuple[str, str], _Fresh] = {}
-    for region in REGIONS:
-        for line in lines.regions[region]:
-            weight = lines.weights[line]
-            for family, known in program.rates[line].items():
-                rates, mass = known.rates, known.mass
-                if not known.numbers.isdisjoint(tried):
-                    pairs = program.table[line][family]
-                    rates = tuple(value for value, one in pairs if one.number not in tried)
-                    mass = sum(rates)
-                one = fresh.setdefault((family, region), _Fresh())
-                one.best += [value * weight for value in rates[:BATCH]]
-                one.left += len(rates)
-                total += mass * weight
-    for agent, families in skills:
-        for region in REGIONS:
-            mine = [fresh[f, region] for f in families if (f, region) in fresh]
-            best = sorted((value for one in mine for value in one.best), reverse=True)
-            share = sum(best[:BATCH]) / total if total else 0.0
-            outlook = max(0.0, 1 + math.log10(share) / 3) if share > 0 else 0.0
-            by_choice[f"{agent}:{region}"] = Outlook(outlook, sum(one.left for one in mine))
-    return by_choice
-
-
-@lru_cache(maxsize=5_000)
-def _learned_outlooks(lines: Map, skills: Skills) -> dict[str, Outlook]:
-    from orchestrion_repair.learned import Ranked
-
-    assert isinstance(lines, Ranked)
+@lru_cache(maxsize=1_000)
+def _outlooks(ranked: Ranked, skills: Skills) -> dict[str, Outlook]:
     by_choice = {}
     for agent, families in skills:
-        for region, (shares, left) in zip(REGIONS, lines.best(families, BATCH), strict=True):
+        for region, (shares, left) in zip(REGIONS, ranked.best(families, BATCH), strict=True):
             outlook = max(0.0, 1 + math.log10(shares) / 3) if shares > 0 else 0.0
             by_choice[f"{agent}:{region}"] = Outlook(outlook, left)
     return by_choice
-
-
-@define
-class _Fresh:
-    """Weights of a family's best untried candidates in a region, and how many it has."""
-
-    best: list[float] = Factory(list)
-    left: int = 0

@@ -1,28 +1,34 @@
-"""A learned ranking of edits: which of a program's candidates is the right one.
+"""The ranking of edits: which of a program's candidates is tried next.
 
 A conditional logit (McFadden, 1974): the probability that candidate c of a program is the right one
 is exp(w . x(c)) / sum over all untried c' of exp(w . x(c')), where x are the traits of `traits.py`.
-The weights `w` begin with those that make it the hand-made ranking of `ranking.py`, and `fit` draws
-them towards the candidates that turned out right. Deviations:
+There are three such rankings:
 
-- Several candidates may be right: the likelihood is that any of them is.
-- Of the wrong ones that were not tried a sample stands for all, weighted accordingly.
-- Only the `DEPTH` candidates that kinds and lines make likeliest are read in full; the others come
-  after them.
+- `begin`, before anything was learned: a line counts by its suspicion, every kind of edit is as
+  likely as any other, and the candidates of a kind share what it promises;
+- `counted`, without context: a candidate's kind counts by how often such edits were right;
+- `fit` (`fitting.py`) draws the weights from those of `counted` towards the candidates that turned
+  out right.
+
+Only the `DEPTH` candidates that kinds and lines make likeliest are read in full; the others come
+after them.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import Factory, frozen
 from numpy.typing import NDArray
 
-from orchestrion_repair.ranking import NEXT, Map, Program
+from orchestrion_repair.counts import Kind
+from orchestrion_repair.ranking import NEXT, Program
 from orchestrion_repair.syntax import line_syntax
 from orchestrion_repair.traits import (
     SIZE,
@@ -37,15 +43,14 @@ from orchestrion_repair.traits import (
 
 __all__ = [
     "DEPTH",
-    "Case",
     "Floats",
     "Model",
     "Ranked",
     "Situation",
     "begin",
-    "fit",
+    "counted",
+    "log_rate",
     "rank",
-    "rows_of",
     "situation_from",
     "situation_json",
 ]
@@ -54,15 +59,34 @@ Floats = NDArray[np.float64]
 DEPTH = 200
 
 
+BY_HAND = {"suspicion": 2.0, "gain": 2.0, "odd": 0.8}
+"""Weights of traits that no ranking has to learn first."""
+RATE = slot("rate")
+"""How often edits of a kind were right."""
+
+
 @frozen(eq=False)
 class Model:
-    """The weights of traits [SIZE]."""
+    """A ranking.
+
+    Args:
+        weights: of traits [SIZE].
+        rates: how often edits of a kind were right; empty if they were not counted.
+    """
 
     weights: Floats
+    rates: Mapping[Kind, float] = Factory(dict)
+
+    @property
+    def contextual(self) -> bool:
+        """Whether it goes by more than kinds and lines."""
+        return np.count_nonzero(self.weights) > len(BY_HAND) + 1
 
     def to_text(self) -> str:
-        """The weights in single precision, as base64."""
-        return b64encode(self.weights.astype("<f4").tobytes()).decode()
+        """The rates, and the weights in single precision as base64, as JSON."""
+        rates = {"/".join(kind): rate for kind, rate in sorted(self.rates.items())}
+        weights = b64encode(self.weights.astype("<f4").tobytes()).decode()
+        return json.dumps({"rates": rates, "weights": weights})
 
     @staticmethod
     def from_text(text: str) -> Model:
@@ -73,7 +97,7 @@ class Model:
         """
         return _model(text)
 
-    def dot(self, traits: Sequence[Trait]) -> float:
+    def dot(self, traits: Iterable[Trait]) -> float:
         """The score that some traits give."""
         weights = self.weights
         return float(sum(weights[index] * value for index, value in traits))
@@ -81,22 +105,49 @@ class Model:
 
 @lru_cache(maxsize=64)
 def _model(text: str) -> Model:
-    data = b64decode(text, validate=True)
-    if len(data) != 4 * SIZE:
-        raise ValueError(f"expected {4 * SIZE} bytes, got {len(data)}")
-    weights = np.frombuffer(data, "<f4").astype(float)
+    try:
+        data = json.loads(text)
+        rates = {_kind(name): float(rate) for name, rate in data["rates"].items()}
+        raw = b64decode(data["weights"], validate=True)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"expected an object with rates and weights ({error!r})") from None
+    if len(raw) != 4 * SIZE:
+        raise ValueError(f"expected {4 * SIZE} bytes, got {len(raw)}")
+    weights = np.frombuffer(raw, "<f4").astype(float)
     if not np.isfinite(weights).all():
         raise ValueError("some weights are no finite numbers")
-    return Model(weights)
+    if not all(0 < rate <= 1 for rate in rates.values()):
+        raise ValueError("some rates are not between 0 and 1")
+    return Model(weights, rates)
 
 
+def _kind(name: str) -> Kind:
+    family, _, sub = name.partition("/")
+    return family, sub
+
+
+@lru_cache(maxsize=1)
 def begin() -> Model:
-    """The weights before anything was learned: those of the hand-made ranking."""
+    """The ranking before anything was learned."""
+    return Model(_weights(slot("alike"), -1.0))
+
+
+def counted(rates: Mapping[Kind, float]) -> Model:
+    """The ranking by counts alone, see `Counts.rates`."""
+    return Model(_weights(RATE, 1.0), rates)
+
+
+def _weights(index: int, value: float) -> Floats:
     weights = np.zeros(SIZE)
-    weights[slot("prior")] = 1.0
-    weights[slot("suspicion")] = 2.0
-    weights[slot("gain")] = 2.0
-    return Model(weights)
+    for name, weight in BY_HAND.items():
+        weights[slot(name)] = weight
+    weights[index] = value
+    return weights
+
+
+def log_rate(rates: Mapping[Kind, float], kind: Kind) -> float:
+    """The logarithm of the rate of a kind; of its family's, or the lowest, if it is not known."""
+    return math.log(rates.get(kind) or rates.get((kind[0], "")) or min(rates.values(), default=1))
 
 
 @frozen
@@ -121,16 +172,20 @@ class Situation:
 
 
 @frozen(eq=False)
-class Ranked(Map):
+class Ranked:
     """A program's lines and its untried candidates, the likeliest first.
 
     Args:
+        order: the lines.
+        regions: the lines by region.
         numbers: of the candidates [n].
         chances: that each is the right one, if any is [n].
         family: of each, as a number [n]; `families` has the names.
         region: of each, as a number [n].
     """
 
+    order: tuple[int, ...]
+    regions: Mapping[str, tuple[int, ...]]
     numbers: NDArray[np.int64]
     chances: Floats
     family: NDArray[np.int64]
@@ -150,7 +205,7 @@ class Ranked(Map):
 # ---------------------------------------------------------------- scores
 
 
-class _Table:
+class Table:
     """A program's candidates as arrays, and what was read of them."""
 
     def __init__(self, program: Program) -> None:
@@ -162,30 +217,30 @@ class _Table:
         self.kinds = sorted({(edit.family, edit.sub) for edit in edits})
         kind = {pair: i for i, pair in enumerate(self.kinds)}
         self.kind = np.array([kind[edit.family, edit.sub] for edit in edits], int)
+        self.number = np.bincount(self.kind, minlength=len(self.kinds)).tolist()
         self.families = sorted({family for family, _ in self.kinds})
         family = {name: i for i, name in enumerate(self.families)}
         self.family = np.array([family[edit.family] for edit in edits], int)
         self.words = line_syntax(program)
         assert program.source is not None
         self._reader = Reader(program.source)
-        self._traits: dict[int, tuple[Trait, ...]] = {}
         self._model: Model | None = None
         self._known: dict[int, float] = {}
 
-    def traits(self, number: int) -> tuple[Trait, ...]:
-        found = self._traits.get(number)
-        if found is None:
-            found = self._traits[number] = tuple(self._reader.traits(self.edits[number]))
-        return found
+    def traits(self, number: int) -> Iterator[Trait]:
+        """The traits of a candidate that depend on the program alone."""
+        return self._reader.traits(self.edits[number])
 
     def own(self, model: Model, numbers: Sequence[int]) -> list[float]:
         """What the candidates' own traits give."""
+        if not model.contextual:
+            return [0.0] * len(numbers)
         if self._model is not model:
             self._model, self._known = model, {}
         known = self._known
         for number in numbers:
             if number not in known:
-                known[number] = model.dot(tuple(self._reader.traits(self.edits[number])))
+                known[number] = model.dot(self.traits(number))
         return [known[number] for number in numbers]
 
     def evidence(self, situation: Situation) -> list[Evidence]:
@@ -213,38 +268,46 @@ class _Table:
 
 
 @lru_cache(maxsize=1_000)
-def _table(program: Program) -> _Table:
-    return _Table(program)
+def table_of(program: Program) -> Table:
+    """A program's candidates as arrays."""
+    return Table(program)
 
 
 @lru_cache(maxsize=2_000)
 def _kind_scores(model: Model, program: Program, symptoms: tuple[tuple[str, float], ...]) -> Floats:
-    named = dict(symptoms)
-    return np.array([model.dot(tuple(of_kind(*kind, named))) for kind in _table(program).kinds])
+    named, table = dict(symptoms), table_of(program)
+    return np.array(
+        [
+            model.dot(of_kind(*kind, number, named))
+            + model.weights[RATE] * log_rate(model.rates, kind)
+            for kind, number in zip(table.kinds, table.number, strict=True)
+        ]
+    )
 
 
-def _crossing(evidence: Evidence) -> tuple[frozenset[str], float | None, bool, bool]:
+def crossing_of(evidence: Evidence) -> tuple[frozenset[str], float | None, bool, bool]:
+    """What `of_crossing` goes by, of a line."""
     return evidence.words, evidence.suspicion, evidence.raised, evidence.gain > 0
 
 
 @lru_cache(maxsize=20_000)
-def _crossed(model: Model, table: _Table, *line: Any) -> tuple[float, ...]:
+def _crossed(model: Model, table: Table, *line: Any) -> tuple[float, ...]:
     """What each family is worth on such a line."""
-    return tuple(model.dot(tuple(of_crossing(name, *line))) for name in table.families)
+    return tuple(model.dot(of_crossing(name, *line)) for name in table.families)
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache(maxsize=1_000)
 def rank(model: Model, program: Program, situation: Situation) -> Ranked:
     """The program's lines and candidates in the order to try them."""
     if not program.candidates:
         none = np.zeros(0, int)
         empty: dict[str, tuple[int, ...]] = {"top": (), "next": (), "rest": ()}
-        return Ranked((), {}, empty, none, np.zeros(0), none, (), none)
-    table = _table(program)
+        return Ranked((), empty, none, np.zeros(0), none, (), none)
+    table = table_of(program)
     kinds = _kind_scores(model, program, situation.symptoms)
     evidence = table.evidence(situation)
-    lines = np.array([model.dot(tuple(of_line(known))) for known in evidence])
-    crossed = np.array([_crossed(model, table, *_crossing(known)) for known in evidence])
+    lines = np.array([model.dot(of_line(known)) for known in evidence])
+    crossed = np.array([_crossed(model, table, *crossing_of(known)) for known in evidence])
     scores = kinds[table.kind] + lines[table.line] + crossed[table.line, table.family]
     fresh = np.ones(len(scores), bool)
     fresh[[number for number in situation.tried if number < len(scores)]] = False
@@ -265,105 +328,18 @@ def rank(model: Model, program: Program, situation: Situation) -> Ranked:
     return _ranked(table, numbers, chances)
 
 
-def _ranked(table: _Table, numbers: NDArray[np.int64], chances: Floats) -> Ranked:
+def _ranked(table: Table, numbers: NDArray[np.int64], chances: Floats) -> Ranked:
     masses = np.bincount(table.line[numbers], chances, len(table.lines))
     places = np.argsort(-masses, kind="stable")
     order = tuple(table.lines[i] for i in places)
     where = np.zeros(len(order), int)
     where[places[1:]], where[places[1 + NEXT :]] = 1, 2
     regions = {"top": order[:1], "next": order[1 : 1 + NEXT], "rest": order[1 + NEXT :]}
-    weights = dict(zip(table.lines, masses.tolist(), strict=True))
     family, region = table.family[numbers], where[table.line[numbers]]
-    return Ranked(order, weights, regions, numbers, chances, family, table.families, region)
+    return Ranked(order, regions, numbers, chances, family, table.families, region)
 
 
-# ---------------------------------------------------------------- learning
-
-
-@frozen
-class Case:
-    """What an episode showed: in this situation `right` were right and `wrong` were not.
-
-    `others` stand for all `rest` candidates of which nothing is known.
-    """
-
-    program: Program
-    situation: Situation
-    right: tuple[int, ...]
-    wrong: tuple[int, ...]
-    others: tuple[int, ...]
-    rest: int
-
-
-def rows_of(case: Case) -> tuple[Any, NDArray[np.bool_], Floats]:
-    """Traits [n, SIZE], which rows are right [n], and what is added to their scores [n]."""
-    from scipy.sparse import csr_matrix
-
-    table = _table(case.program)
-    evidence = table.evidence(case.situation)
-    named = dict(case.situation.symptoms)
-    numbers = (*case.right, *case.wrong, *case.others)
-    shared: dict[tuple[int, int], tuple[Trait, ...]] = {}
-    indices: list[int] = []
-    values: list[float] = []
-    starts = [0]
-    for number in numbers:
-        line, kind = int(table.line[number]), int(table.kind[number])
-        if (line, kind) not in shared:
-            family, sub = table.kinds[kind]
-            one = evidence[line]
-            shared[line, kind] = (
-                *of_line(one), *of_kind(family, sub, named), *of_crossing(family, *_crossing(one))
-            )  # fmt: skip
-        for index, value in (*table.traits(number), *shared[line, kind]):
-            indices.append(index)
-            values.append(value)
-        starts.append(len(indices))
-    known = len(case.right) + len(case.wrong)
-    right = np.arange(len(numbers)) < len(case.right)
-    offset = np.zeros(len(numbers))
-    if case.others:
-        offset[known:] = np.log(case.rest / len(case.others))
-    matrix = csr_matrix((values, indices, starts), shape=(len(numbers), SIZE))
-    return matrix, right, offset
-
-
-def fit(rows: Sequence[tuple[Any, Any, Any]], doubt: float, steps: int = 100) -> Model:
-    """The most likely weights, drawn towards `begin()`: doubt / 2 times their squared distance."""
-    from scipy.optimize import minimize
-    from scipy.sparse import vstack
-
-    first = begin().weights
-    matrix = vstack([row[0] for row in rows]).tocsr()
-    right = np.concatenate([row[1] for row in rows])
-    offset = np.concatenate([row[2] for row in rows])
-    sizes = np.array([len(row[1]) for row in rows])
-    starts, case = np.cumsum(sizes) - sizes, np.repeat(np.arange(len(rows)), sizes)
-    columns = np.unique(matrix.indices)
-    matrix = matrix[:, columns].tocsr()
-    transposed = matrix.T.tocsr()
-    base = matrix @ first[columns]
-
-    def softmax(scores: Floats) -> tuple[float, Floats]:
-        """The sum over the cases of the logarithm of their sums, and shares of these."""
-        top = np.maximum.reduceat(scores, starts)
-        parts = np.exp(scores - top[case])
-        sums = np.add.reduceat(parts, starts)
-        return float((top + np.log(sums)).sum()), parts / sums[case]
-
-    def loss(change: Floats) -> tuple[float, Floats]:
-        scores = base + matrix @ change
-        every, shares = softmax(scores + offset)
-        good, mine = softmax(np.where(right, scores, -1e9))
-        value = every - good + doubt / 2 * float(change @ change)
-        return value, transposed @ (shares - mine) + doubt * change
-
-    optimum = minimize(
-        loss, np.zeros(len(columns)), jac=True, method="L-BFGS-B", options={"maxiter": steps}
-    )
-    weights = first.copy()
-    weights[columns] += optimum.x
-    return Model(weights)
+# ---------------------------------------------------------------- as JSON
 
 
 def situation_from(data: Mapping[str, Any]) -> Situation:

@@ -14,18 +14,17 @@ for what is shown next; the verdict is the verifier's, from the program itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
 from orchestrion import JSON, Turn
-from orchestrion_repair.ranking import Map, Program, chart, ochiai, program
+from orchestrion_repair.ranking import Program, ochiai, program
 from orchestrion_repair.symptoms import kinds_of_cases, symptoms
 
 if TYPE_CHECKING:
-    from orchestrion_repair.learned import Model, Situation
+    from orchestrion_repair.learned import Model, Ranked, Situation
 
 from collections.abc import Iterable
 
@@ -40,8 +39,8 @@ __all__ = [
     "after",
     "blocked",
     "digest_of",
-    "map_of",
     "program_of",
+    "ranking_of",
     "role_of",
     "situation_of",
     "skills_of",
@@ -96,7 +95,7 @@ class State:
         skills: the families of every agent that tries edits, as far as known.
         testers: the agents that run the visible tests, as far as known.
         done: agents that have nothing more to say about this program.
-        model: a learned ranking of edits; None for the hand-made one.
+        model: a learned ranking of edits; None for the untrained one.
     """
 
     target: Target
@@ -145,28 +144,15 @@ def program_of(state: State) -> Program:
     return program(state.code, state.target.entry_point, state.target.arguments)
 
 
-def map_of(state: State) -> Map:
-    """The current program's lines, by suspicion or by what a learned ranking says of them."""
-    if state.model is not None:
-        from orchestrion_repair.learned import rank
+def ranking_of(state: State) -> Ranked:
+    """Return the current program's lines and untried edits, the most promising first."""
+    from orchestrion_repair.learned import begin, rank
 
-        return rank(state.model, program_of(state), situation_of(state))
-    return _map(program_of(state), state.suspicion, state.boosts, state.findings)
-
-
-@lru_cache(maxsize=10_000)
-def _map(
-    program: Program,
-    suspicion: tuple[tuple[int, float], ...] | None,
-    boosts: tuple[tuple[int, float], ...],
-    findings: tuple[int, ...],
-) -> Map:
-    odd = dict.fromkeys(findings, 0.2)
-    return chart(program, None if suspicion is None else dict(suspicion), {**odd, **dict(boosts)})
+    return rank(state.model or begin(), program_of(state), situation_of(state))
 
 
 def situation_of(state: State) -> Situation:
-    """What a learned ranking goes by."""
+    """What the ranking goes by."""
     from orchestrion_repair.learned import Situation
 
     how: tuple[tuple[str, float], ...] = ()
@@ -187,25 +173,10 @@ def situation_of(state: State) -> Situation:
 
 def blocked(state: State) -> frozenset[str]:
     """Agents, and options of agents, of which it is known that they have nothing left to do."""
-    names = set(state.done)
-    if state.model is not None:
-        from orchestrion_repair.features import outlooks
+    from orchestrion_repair.features import outlooks
 
-        return frozenset(
-            names.union(name for name, outlook in outlooks(state).items() if not outlook.left)
-        )
-    table, regions = program_of(state).table, map_of(state).regions
-    for agent, families in state.skills:
-        for region, lines in regions.items():
-            left = any(
-                candidate.number not in state.tried
-                for line in lines
-                for family in families
-                for _, candidate in table[line].get(family, ())
-            )
-            if not left:
-                names.add(f"{agent}:{region}")
-    return frozenset(names)
+    used_up = (name for name, outlook in outlooks(state).items() if not outlook.left)
+    return state.done.union(used_up)
 
 
 # ---------------------------------------------------------------- what turns do

@@ -30,7 +30,6 @@ from orchestrion import (
 )
 from orchestrion_repair.bug import Bug
 from orchestrion_repair.features import features, hints
-from orchestrion_repair.ranking import Map
 from orchestrion_repair.runner import LEVEL, Limits, Outcome, Runner, Trial, shared_runner
 from orchestrion_repair.state import (
     Skills,
@@ -38,22 +37,20 @@ from orchestrion_repair.state import (
     after,
     blocked,
     digest_of,
-    map_of,
+    ranking_of,
     skills_of,
     target_of,
     testers_of,
 )
 
 if TYPE_CHECKING:
-    from orchestrion_repair.learned import Model
+    from orchestrion_repair.learned import Model, Ranked
     from orchestrion_repair.loaders import Collection
 
 
 __all__ = ["Repair", "observation_text", "observed", "problem_text"]
 
 BUILTIN = "builtin"
-MOST_ORDERED = 800
-"""How many candidates agents are told in a learned order."""
 SHOWN = 100
 """How many lines say what was left out of a suite."""
 
@@ -81,7 +78,7 @@ class Repair:
         sandbox: where programs run; without one, the best that works here and holds `level`.
         level: the least the sandbox has to hold: 2 barred system calls and files, 3 a view of the
             machine with nothing in it.
-        ranking: how edits are ranked: "" for the hand-made way, or what the trainer `edit-ranking`
+        ranking: how edits are ranked: "" for the untrained way, or what the trainer `edit-ranking`
             learned, as it keeps it.
     """
 
@@ -275,7 +272,7 @@ class RunningRepair(Task):
 
 def observed(state: State) -> Observation:
     """Return what a state shows to people, to agents that work on it, and to learned policies."""
-    lines = map_of(state)
+    ranked = ranking_of(state)
     data: dict[str, JSON] = {
         "code": state.code,
         "on": digest_of(state.code),
@@ -285,26 +282,19 @@ def observed(state: State) -> Observation:
         "visible": list(state.target.visible),
         "limits": dict(state.target.limits),
         "results": list(state.results) if state.results is not None else None,
-        "regions": {name: list(numbers) for name, numbers in lines.regions.items()},
-        "weights": {str(line): weight for line, weight in lines.weights.items()},
+        "regions": {name: list(numbers) for name, numbers in ranked.regions.items()},
         "tried": sorted(state.tried),
-        "order": _order(lines),
+        "order": ranked.numbers.tolist(),
     }
     passing = _passing(state.results)
     return Observation(
-        observation_text(state, lines),
+        observation_text(state, ranked),
         data,
         features(state),
         blocked(state),
         passing,
         hints(state),
     )
-
-
-def _order(lines: Map) -> list[JSON]:
-    """The numbers of the candidates that a learned ranking puts first; none without one."""
-    numbers = getattr(lines, "numbers", None)
-    return [] if numbers is None else numbers[:MOST_ORDERED].tolist()
 
 
 def _passing(results: Sequence[Mapping[str, JSON]] | None) -> float | None:
@@ -333,10 +323,10 @@ def problem_text(data: Mapping[str, Any]) -> str:
     )
 
 
-def observation_text(state: State, lines: Map) -> str:
+def observation_text(state: State, ranked: Ranked) -> str:
     """The current program with the most suspicious lines marked, and its known results."""
-    marks = dict.fromkeys(lines.regions["top"], ">>")
-    marks |= dict.fromkeys(lines.regions["next"], " >")
+    marks = dict.fromkeys(ranked.regions["top"], ">>")
+    marks |= dict.fromkeys(ranked.regions["next"], " >")
     known = state.suspicion is not None or bool(state.boosts)
     rows = [
         f"{marks.get(number, '') if known else '':2} {number:3} {row}"

@@ -3,7 +3,7 @@
 Traits are names with values, hashed into `SIZE` slots (Weinberger et al., 2009), so that a model is
 one vector of weights whatever the team, the program and the families are. There are four groups:
 
-- of its kind (`of_kind`): how often such edits are right, for each way in which tests fail;
+- of its kind (`of_kind`), for each way in which tests fail;
 - of its line (`of_line`): how tests cover it, what stands there, what earlier edits there did;
 - of its kind on its line (`of_crossing`);
 - of the edit itself (`Reader`): where it stands, how the text around it changes (the 2- and 3-grams
@@ -30,7 +30,6 @@ from attrs import frozen
 from orchestrion_repair.operators import Candidate
 from orchestrion_repair.operators.kinds import outer
 from orchestrion_repair.operators.source import Source
-from orchestrion_repair.prior import rate
 
 __all__ = ["SIZE", "Evidence", "Reader", "Trait", "of_crossing", "of_kind", "of_line", "slot"]
 
@@ -293,9 +292,12 @@ def _tried(prefix: str, evidence: Evidence) -> Iterator[Trait]:
             yield slot(f"{prefix}never moved"), math.log1p(evidence.tried)
 
 
-def of_kind(family: str, sub: str, symptoms: Mapping[str, float]) -> Iterator[Trait]:
-    """The traits of a kind of edit where tests fail in this way; `symptoms` without zeros."""
-    yield slot("prior"), math.log(rate(family, sub))
+def of_kind(family: str, sub: str, number: int, symptoms: Mapping[str, float]) -> Iterator[Trait]:
+    """The traits of a kind of edit, of which the program has so many candidates.
+
+    `symptoms` say how tests fail, without zeros.
+    """
+    yield slot("alike"), math.log(number)
     yield slot(f"family {family}"), 1.0
     yield slot(f"kind {family}/{sub}"), 1.0
     for name, share in symptoms.items():

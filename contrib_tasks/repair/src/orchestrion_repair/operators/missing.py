@@ -179,6 +179,8 @@ def _missing(source: Source, place: Place) -> Iterator[tuple[str, str]]:
             case "str":
                 fresh = [("reset", f'{name} = ""'), ("call", f"{name} = {name}.strip()")]
                 fresh += [("call", f"{name} = {name}.lower()")]
+            case "bool":
+                fresh = [("reset", f"{name} = False"), ("reset", f"{name} = True")]
             case _:
                 fresh = []
         fresh.append(("return", f"return {name}"))
