@@ -80,7 +80,7 @@ class Model:
     @property
     def contextual(self) -> bool:
         """Whether it goes by more than kinds and lines."""
-        return np.count_nonzero(self.weights) > len(BY_HAND) + 1
+        return bool(np.count_nonzero(self.weights) > len(BY_HAND) + 1)
 
     def to_text(self) -> str:
         """The rates, and the weights in single precision as base64, as JSON."""

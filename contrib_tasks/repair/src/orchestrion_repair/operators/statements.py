@@ -146,11 +146,13 @@ def _outwards(source: Source, place: Place, start: int, end: int, text: str) -> 
         yield "out-before", owner_start, owner_end, moved + kept
     if place.index == len(place.block) - 1 and len(place.block) > 1 and end == owner_end:
         yield "out-after", start, end, moved
-        above = {one.node: one.owner for one in source.places}
-        while isinstance(owner := above.get(owner), ast.For | ast.While | ast.If):
-            if not source.own_line(owner) or source.rows(owner)[1] != end:
+        above = {inner.node: inner.owner for inner in source.places}
+        outer = above.get(owner)
+        while isinstance(outer, ast.For | ast.While | ast.If):
+            if not source.own_line(outer) or source.rows(outer)[1] != end:
                 break
-            yield "out-further", start, end, indented(text, source.indent(owner))
+            yield "out-further", start, end, indented(text, source.indent(outer))
+            outer = above.get(outer)
     else:
         kept = source.code[start:start] + rest + source.code[end:owner_end]
         yield "out-after", start, owner_end, kept + moved
