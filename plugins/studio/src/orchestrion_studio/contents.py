@@ -17,7 +17,16 @@ from markupsafe import Markup
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-__all__ = ["coded", "contents", "highlighted", "pretty", "printable", "unified_diff", "visible"]
+__all__ = [
+    "coded",
+    "contents",
+    "highlighted",
+    "pretty",
+    "printable",
+    "source_name",
+    "unified_diff",
+    "visible",
+]
 
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -34,6 +43,11 @@ def visible(text: str) -> str:
 def _code_of(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def source_name(source: str) -> str:
+    """Return in words where an episode comes from: training, or the evaluation of a contender."""
+    return "training" if source == "train" else f"evaluation of {visible(source)}"
 
 
 def printable(data: Any) -> Any:

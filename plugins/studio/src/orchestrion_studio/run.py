@@ -23,7 +23,7 @@ __all__ = ["PAGES"]
 FIRST = {
     "reward": ("Reward", "reward, mean of an episode"),
     "success": ("Solved", "share of episodes"),
-    "cost": ("Cost", "cost of an episode, own unit"),
+    "cost": ("Cost", "cost of an episode, the agents' unit"),
     "entropy": ("Entropy", "entropy of decisions"),
 }
 """Metrics that every run shows at once, with the names of their plots and axes."""
@@ -47,12 +47,15 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
     report = known.report if known else None
     names = _metric_names(iterations)
     more = names if query.text("more") else []
+    facts = _facts(reader, iterations)
     return {
         "run": query.run,
-        "facts": _facts(reader, iterations)
+        "facts": facts
         | {"rewards": smoothed([iteration.reward for iteration in iterations], smooth)},
         "smooth": smooth,
-        "curves_first": [_plot(name, iterations, smooth, report) for name in _shown(iterations)],
+        "curves_first": [_plot(name, iterations, smooth, report) for name in _shown(iterations)]
+        if facts["trains"]
+        else [],
         "curves_more": [_plot(name, iterations, smooth, report) for name in more],
         "more": len(names),
         "report": report,
@@ -84,6 +87,8 @@ def _facts(reader: RunReader, iterations: Sequence[Iteration]) -> Data:
         **progress_of(reader.status, len(iterations), planned, pace),
         "stages": len({iteration.stage for iteration in iterations}),
         "episodes": episodes,
+        "trains": bool(episodes) or not iterations,
+        "learned_in": (reader.manifest or {}).get("learned_in"),
         "retention": reader.retention,
         "reward": newest.reward if newest else None,
         "solved": newest.successes / newest.episodes if newest and newest.episodes else None,
