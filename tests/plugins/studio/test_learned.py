@@ -11,13 +11,16 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from orchestrion_studio import create_app
 from orchestrion_studio.compare import compared, differing_settings
 from orchestrion_studio.lessons import changed_lines, lessons_of
 from orchestrion_studio.markdown import markdown_of
 from orchestrion_studio.report import report
 from orchestrion_studio.searches import links_of
 from orchestrion_studio.self_contained import html_of, sample_of
+from starlette.testclient import TestClient
 
+from orchestrion.runs import RunReader
 from tests.plugins.studio.stored import HOSTILE, run_at
 
 HABIT = {
@@ -213,6 +216,29 @@ def test_the_pages_escape_what_agents_wrote(tmp_path: Path) -> None:
             html = render(page, page.data(query, store), query=query, static=False)
             assert "alert(1)" not in html.replace("&lt;script&gt;alert(1)", "")
             assert html.count("<script") == html.count('<script src="/static/')
+
+
+def test_pages_stay_short_whatever_was_learned_and_set(tmp_path: Path) -> None:
+    long = f"{HOSTILE}\ud800" + "word " * 2_000_000
+    pool = [{**POOL[0], "texts": {"solver": "one"}}, {**POOL[1], "texts": {"solver": long}}]
+    made: dict[str, Any] = {
+        "components": {
+            "improver": {"learned": {"habits": {"solver": {"any": [{**HABIT, "text": long}]}}}},
+            "gepa": {"pool": pool, "judged": JUDGED},
+        },
+        "overlay": {"agents.solver.habits": [long]},
+        "solved": [1.0],
+    }
+    run_at(tmp_path / "one", **made).close()
+    run_at(tmp_path / "two", solved=[1.0], rate=f"'{'x' * 1_000_000}'").close()
+    client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
+    for page in ("/learned/one", "/compare?run=one&run=two", "/run/one?diff=two", "/run/two"):
+        for address in (page, f"/api{page}"):
+            answer = client.get(address)
+            assert (answer.status_code, len(answer.content) < 500_000) == (200, True), address
+    assert "\\ud800word" in client.get("/learned/one").text
+    with RunReader(tmp_path / "one") as one, RunReader(tmp_path / "two") as two:
+        assert max(len(html_of(one)), len(html_of(two))) < 500_000
 
 
 # ------------------------------------------------------------------ reports

@@ -140,11 +140,12 @@ def test_a_sweep_goes_on_with_paths_that_its_choices_name_by_their_place_beside_
     tmp_path: Path,
 ) -> None:
     choice = "agents.planner: {choice: [{use: recorded, table: answers.csv}, {use: bench-agent}]}"
-    config = written(tmp_path, f"{RELAY}search:\n  {choice}\nsweep: {{trials: 2}}\n")
+    runs = f"run: {{directory: {tmp_path / 'runs'}}}\n"
+    config = written(tmp_path, f"{RELAY}{runs}search:\n  {choice}\nsweep: {{trials: 2}}\n")
     plan = read_plan(tmp_path / config)
     first = {"use": "recorded", "table": str(tmp_path / "answers.csv")}
     assert plan.space.dimensions["agents.planner"].choice == (first, {"use": "bench-agent"})
-    folder = create(plan, tmp_path / "runs", "team")
+    folder = create(plan, "team")
     assert read_plan(folder / "sweep.yaml").space == plan.space
     check_unchanged(read_plan(folder / "sweep.yaml"), folder)
 

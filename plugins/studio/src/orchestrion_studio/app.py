@@ -87,9 +87,9 @@ def _endpoint(page: Page, site: Query, show: Show) -> Callable[[Request], Respon
 
 def _data(page: Page, query: Query) -> Data:
     if "{run}" not in page.path:
-        return page.data(query, None)
+        return page.plain(query, None)
     with query.open(query.run) as reader:
-        return page.data(query, reader)
+        return page.plain(query, reader)
 
 
 def _as_html(page: Page, query: Query, data: Data) -> Response:

@@ -13,11 +13,12 @@ from orchestrion.runs import (
     Judged,
     RunReader,
     compare_outcomes,
-    stored_config,
     stored_results,
 )
 from orchestrion_studio.catalogue import catalogue_of
+from orchestrion_studio.contents import clipped
 from orchestrion_studio.drawing import plot_of, series_of
+from orchestrion_studio.evaluation import config_of
 from orchestrion_studio.page import Data, Page, Query, page_address
 
 __all__ = ["PAGES", "compared", "differing_settings"]
@@ -32,6 +33,8 @@ CURVES = (
 FIGURES = ("solved", "reward", "cost", "turns")
 MOST_PROBLEMS = 200
 """Problems that are named of each kind; the count is of all."""
+LONGEST = 500
+"""Characters of a setting that are shown."""
 
 
 def compare_data(query: Query, reader: RunReader | None) -> Data:
@@ -57,7 +60,7 @@ def compared(readers: Mapping[str, RunReader]) -> dict[str, Any]:
         "plots": _plots(readers),
         "pairs": [_pair(first, name, results[first], results[name]) for name in others],
         "settings": differing_settings(
-            {name: stored_config(reader) for name, reader in readers.items()}
+            {name: config_of(reader) for name, reader in readers.items()}
         ),
         "problems": _problems(results),
     }
@@ -194,10 +197,13 @@ def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[dict[st
     """
     flat = {name: dict(_flat(config, "")) for name, config in configs.items()}
     paths = dict.fromkeys(path for values in flat.values() for path in values)
-    rows = [
-        {"path": path, "cells": [values.get(path) for values in flat.values()]} for path in paths
-    ]
-    return [row for row in rows if len(set(row["cells"])) > 1]
+    rows = []
+    for path in paths:
+        texts = [values.get(path) for values in flat.values()]
+        if len(set(texts)) > 1:
+            cells = [None if text is None else clipped(text, LONGEST) for text in texts]
+            rows.append({"path": path, "cells": cells})
+    return rows
 
 
 def _flat(value: Any, path: str) -> list[tuple[str, str]]:
@@ -207,8 +213,9 @@ def _flat(value: Any, path: str) -> list[tuple[str, str]]:
             for name, item in value.items()
             for pair in _flat(item, f"{path}.{name}" if path else str(name))
         ]
-    text = to_yaml({"value": value}).removeprefix("value:").strip()
-    return [(path, text if len(text) <= 500 else f"{text[:500]}… ({len(text):,} characters)")]
+    if isinstance(value, str) and len(value) > LONGEST:  # as YAML it takes seconds
+        return [(path, value)]
+    return [(path, to_yaml({"value": value}).removeprefix("value:").strip())]
 
 
 PAGES = [

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
 __all__ = [
+    "clipped",
     "coded",
     "contents",
     "highlighted",
@@ -90,6 +91,11 @@ def pretty(data: Any, most: int | None = None) -> str:
 
 def _plain(value: Any) -> Any:
     return dict(value) if hasattr(value, "keys") else list(value)
+
+
+def clipped(text: str, most: int) -> str:
+    """Return the beginning of a text, with its length, if it has more characters than that."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
 def coded(text: str) -> Markup:

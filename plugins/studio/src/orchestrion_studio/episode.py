@@ -11,7 +11,7 @@ from typing import Any
 from orchestrion import Episode, Trajectory, Turn
 from orchestrion.runs import RunReader, as_data
 from orchestrion_studio.calls import call_data
-from orchestrion_studio.contents import printable, unified_diff
+from orchestrion_studio.contents import unified_diff
 from orchestrion_studio.episodes import FILTERS, link_values, page_of, place_in
 from orchestrion_studio.page import Data, NotFoundError, Page, Query
 from orchestrion_studio.showing import Showing
@@ -52,7 +52,7 @@ def episode_data(query: Query, reader: RunReader | None) -> Data:
     problem = episode.problem
     data = problem.data if isinstance(problem.data, Mapping) else {}
     team = _Team(reader, showing, episode)
-    answer = {
+    return {
         "run": query.run,
         "id": episode.id,
         "filters": link_values(query),
@@ -79,8 +79,6 @@ def episode_data(query: Query, reader: RunReader | None) -> Data:
         "turn_count": stored.turn_count,
         "kept": reader.retention,
     }
-    plain: Data = printable(answer)
-    return plain
 
 
 def _neighbours(query: Query, reader: RunReader) -> dict[str, Any]:

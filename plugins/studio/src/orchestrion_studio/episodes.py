@@ -8,7 +8,6 @@ from attrs import asdict
 
 from orchestrion import Status
 from orchestrion.runs import EpisodeFilter, EpisodeOrder, EpisodePage, EpisodeRow, RunReader
-from orchestrion_studio.contents import printable
 from orchestrion_studio.page import Data, Page, Query
 
 __all__ = ["FILTERS", "PAGES", "filter_of", "link_values", "page_of", "place_in"]
@@ -95,7 +94,7 @@ def episodes_data(query: Query, reader: RunReader | None) -> Data:
     wanted = filter_of(query)
     agents = dict.fromkeys(name for i in reader.iterations() for name in i.agents)
     rows = [{**asdict(row), "at": place_in(query, row)} for row in page.rows]
-    data = {
+    return {
         "run": query.run,
         "filters": link_values(query),
         "order": order,
@@ -116,8 +115,6 @@ def episodes_data(query: Query, reader: RunReader | None) -> Data:
         "priced": any(row.usd and row.usd != row.cost for row in page.rows),
         "running": reader.status == "running",
     }
-    plain: Data = printable(data)
-    return plain
 
 
 PAGES = [

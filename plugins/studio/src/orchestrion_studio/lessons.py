@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrion.runs import stored_config
+from orchestrion_studio.contents import clipped
 from orchestrion_studio.searches import beam_section, front_section
 
 if TYPE_CHECKING:
@@ -149,13 +150,10 @@ def _lines(value: Any) -> list[str]:
     else:
         text = json.dumps(value, indent=1, ensure_ascii=False)
     if len(text) > LONGEST and not any(c.isspace() for c in text):  # encoded numbers, not prose
-        return [f"{text[:40]}… ({len(text):,} characters)"]
+        return [clipped(text, 40)]
     if len(text) > MOST_CHARACTERS:
         text = f"{text[:MOST_CHARACTERS]}\n({len(text) - MOST_CHARACTERS:,} more characters)"
-    return [
-        line if len(line) <= LONGEST else f"{line[:LONGEST]}… ({len(line):,} characters)"
-        for line in text.splitlines()
-    ]
+    return [clipped(line, LONGEST) for line in text.splitlines()]
 
 
 # ------------------------------------------------------------------ what components saved
@@ -205,9 +203,9 @@ def _habits(habits: Any) -> Section | None:
             "agent": role,
             "category": category,
             "version": habit.get("version"),
-            "text": str(habit.get("text", "")),
+            "text": clipped(str(habit.get("text", "")), MOST_CHARACTERS),
             "status": habit.get("status", ""),
-            "reason": habit.get("reason", ""),
+            "reason": clipped(str(habit.get("reason", "")), LONGEST),
             "round": habit.get("round"),
             "mean": habit.get("effect"),
             "low": (habit.get("interval") or [None, None])[0],

@@ -17,6 +17,7 @@ from attrs import field, frozen
 
 from orchestrion import OrchestrionError, UsageError
 from orchestrion.runs import RunReader
+from orchestrion_studio.contents import printable
 from orchestrion_studio.readers import Readers
 
 if TYPE_CHECKING:
@@ -130,6 +131,11 @@ class Page:
     data: Callable[[Query, RunReader | None], Data]
     title: str
     parameters: Mapping[str, str] = field(factory=dict)
+
+    def plain(self, query: Query, reader: RunReader | None) -> Data:
+        """Return the data as JSON and HTML can carry them."""
+        plain: Data = printable(self.data(query, reader))
+        return plain
 
 
 def page_address(path: str, run: str = "", /, **values: Any) -> str:

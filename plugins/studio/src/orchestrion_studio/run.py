@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrion.runs import Iteration, RunReader
 from orchestrion_studio.catalogue import catalogue_of
+from orchestrion_studio.contents import clipped
 from orchestrion_studio.drawing import plot_of, series_of
 from orchestrion_studio.evaluation import config_of, judged
 from orchestrion_studio.page import Data, Page, Query
@@ -34,6 +35,8 @@ COUNTED = ("episodes", "missing")
 SMOOTH = 0.8
 """Weight of what came before in a smoothed curve, where nothing else is asked for."""
 EVENTS = 200
+LONGEST = 2000
+"""Characters of a note, and of a line of a config's difference, that are shown."""
 SERIES = 12
 """Agents that are drawn on their own; the others are one curve."""
 
@@ -66,7 +69,7 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
         "topology": topology_of(reader, iterations),
         "failures": _failures(iterations),
         "notes": _notes(reader),
-        "config": reader.config_text,
+        "config": clipped(reader.config_text, 100_000),
         "diff": _diff(query, reader),
         "panels": panels_of(reader),
     }
@@ -230,7 +233,7 @@ def _notes(reader: RunReader) -> list[Data]:
 
 
 def _plain(data: Any) -> str:
-    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    return clipped(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False), LONGEST)
 
 
 def _diff(query: Query, reader: RunReader) -> Data:
@@ -246,7 +249,7 @@ def _diff(query: Query, reader: RunReader) -> Data:
 def _diff_lines(before: str, after: str) -> Iterator[dict[str, str]]:
     kinds = {"+": "added", "-": "removed", "@": "place"}
     for line in list(unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]:
-        yield {"kind": kinds.get(line[0], "same"), "text": line}
+        yield {"kind": kinds.get(line[0], "same"), "text": clipped(line, LONGEST)}
 
 
 PAGES = [

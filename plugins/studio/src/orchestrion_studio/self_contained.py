@@ -104,7 +104,7 @@ def sample_of(store: RunReader) -> dict[str, str]:
 def _part(page: Page, query: Query, store: RunReader, prefix: str) -> Markup:
     """Return what a page shows, without scripts and forms, with ids and links of its own."""
     try:
-        html = render(page, page.data(query, store), query=query, static=True)
+        html = render(page, page.plain(query, store), query=query, static=True)
     except OrchestrionError as error:
         return Markup("<p>This part cannot be shown: {}</p>").format(str(error))
     html = html.partition("<main")[2].partition(">")[2].rpartition("</main>")[0]

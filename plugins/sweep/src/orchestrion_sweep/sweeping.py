@@ -106,24 +106,32 @@ async def begin(config: Path, overrides: Sequence[str] = (), block: Sequence[str
     Raises:
         UsageError: something is wrong; then nothing was made.
     """
-    if config.is_dir():
-        folder = config.absolute()
-        _state(folder)
-        plan = read_plan(folder / CONFIG, overrides, block)
-        check_unchanged(plan, folder)
-        return Result(plan, folder)
+    known = _known(config, overrides, block)
+    if known is not None:
+        return known
     plan = read_plan(config, overrides, block)
     if plan.settings.method != "optuna":
         plan.draws()  # values that do not fit together are said before anything is made
     for judged in (plan.trial({}), plan.test({}, plan.base.seed)):
         with suppress(RunError):  # what needs the network is opened by the first trial
             await forecast_of(judged)
+    return Result(plan, create(plan, plan.base.run.name or config.stem))
+
+
+def _known(config: Path, overrides: Sequence[str], block: Sequence[str]) -> Result | None:
+    """Return the sweep that a folder holds; None for a file."""
+    if not config.is_dir():
+        return None
+    folder = config.absolute()
+    _state(folder)
+    plan = read_plan(folder / CONFIG, overrides, block)
+    check_unchanged(plan, folder)
+    return Result(plan, folder)
+
+
+def create(plan: Plan, name: str) -> Path:
+    """Make the folder of a new sweep below that of runs, `NAME-sweep-NUMBER`, and return it."""
     root = Path(plan.base.run.directory).expanduser()
-    return Result(plan, create(plan, root, plan.base.run.name or config.stem))
-
-
-def create(plan: Plan, root: Path, name: str) -> Path:
-    """Make the folder of a new sweep, `NAME-sweep-NUMBER`, and return it."""
     make_folder(root.absolute())
     name = name if name.endswith("sweep") else f"{name}-sweep"
     number = 1
