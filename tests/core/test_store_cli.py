@@ -48,7 +48,7 @@ def names(root: Path) -> set[str]:
 
 def test_list_shows_how_every_run_stands(root: Path) -> None:
     lines = invoke(root, "list").output.splitlines()
-    assert lines[0].split() == ["RUN", "STATUS", "ITERATIONS", "EPISODES", "REWARD", "CREATED"]
+    assert lines[0].split() == "RUN STATUS ITERATIONS EPISODES TRAINING REWARD CREATED".split()
     assert lines[1].split()[:5] == ["relay-1", "completed", "1", "1", "0.000"]
     assert lines[2].split()[:5] == ["relay-2", "completed", "4", "4", "1.500"]
     runs = json_of(root, "list")["runs"]

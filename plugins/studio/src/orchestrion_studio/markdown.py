@@ -58,8 +58,8 @@ def _facts(store: RunReader) -> list[str]:
     episodes = sum(iteration.episodes for iteration in iterations)
     rewards = [math.nan if i.reward is None else i.reward for i in iterations]
     lines = [
-        f"- {store.status}: {count(len(iterations))} iterations, {count(episodes)} training episodes, "
-        f"{duration(store.seconds)} of work",
+        f"- {store.status}: {count(len(iterations))} iterations, {count(episodes)} training "
+        f"episodes, {duration(store.seconds)} of work",
         *([f"- it ended with: {_plain(store.detail)}"] if store.detail else []),
         f"- spent: {count(spend.calls)} calls, {count(spend.tokens)} tokens, {usd(spend.usd)}",
     ]
