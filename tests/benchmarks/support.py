@@ -11,7 +11,8 @@ from statistics import mean, stdev
 
 from orchestrion import Agent, Calls, Key, Output, Problem, View
 from orchestrion._engine.episode import Engine
-from orchestrion._run import Conduct, manifest
+from orchestrion._manifest import manifest
+from orchestrion._run import Conduct
 from orchestrion.config import Config
 from orchestrion.runs import RunStore
 

@@ -26,6 +26,7 @@ from orchestrion import (
     Usage,
     View,
 )
+from orchestrion._engine.allowance import Allowance
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath, Recorded
 from orchestrion.testing import Fixed, engine_for
@@ -38,6 +39,25 @@ def dollars(usd: float) -> Usage:
 
 def tokens(count: int) -> Usage:
     return Usage(input_tokens=count)
+
+
+def test_runs_that_share_an_allowance_share_its_budget_its_limiters_and_its_time() -> None:
+    allowance = Allowance(Caps(calls=4), Usage(calls=1), elapsed=60.0)
+    paths = [CallPath(allowance.budget, retry=QUICK, limiters=allowance.limiters) for _ in "ab"]
+
+    async def do() -> Answer:
+        return Answer("yes", Usage(calls=1))
+
+    async def main() -> None:
+        for number, path in enumerate([*paths, paths[0]]):
+            await path.run(str(number), Request("s", number), do, Usage(calls=1))
+        with pytest.raises(BudgetError):
+            await paths[1].run("more", Request("s", "more"), do, Usage(calls=1))
+
+    asyncio.run(main())
+    assert allowance.budget.spent.calls == 4
+    assert list(allowance.limiters) == ["s"]
+    assert allowance.elapsed >= 60
 
 
 def test_a_reservation_that_does_not_fit_waits_for_those_in_flight() -> None:

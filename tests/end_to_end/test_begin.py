@@ -11,7 +11,8 @@ import pytest
 
 from orchestrion import JSON, CheckpointError, Key, UsageError
 from orchestrion._cli.display import Display
-from orchestrion._run import Conduct, manifest
+from orchestrion._manifest import manifest
+from orchestrion._run import Conduct
 from orchestrion.config import from_data
 from orchestrion.runs import RunReader, RunStore, open_run
 

@@ -140,7 +140,7 @@ class Schema:
         return schema
 
     def _sections_of_commands(self) -> dict[str, Any]:
-        sections = {}
+        sections: dict[str, Any] = {}
         for loaded in self.plugins.load_all():
             try:
                 for path in getattr(loaded.namespace, "orchestrion_sections", tuple)():

@@ -213,6 +213,24 @@ def test_before_the_end_visible_examples_alone_count() -> None:
     assert running(partial) == [1, 1, 0]
 
 
+def test_a_verdict_names_what_each_test_gave_to_people_alone() -> None:
+    failing = "def double(n: int) -> int:\n    return 1 // 0\n"
+
+    async def checks(task: RunningReview) -> list[dict[str, str]]:
+        found = [await scored(task, turns(("w", code))) for code in (RIGHT, WRONG, failing)]
+        found.append(await scored(task, turns(("w", RIGHT)), final=False))
+        return [dict(one.checks) for one in found]
+
+    right, wrong, broken, partial = running(checks)
+    names = [f"hidden test {i + 1}" for i in range(len(DOUBLE.tests))]
+    assert list(right) == [*names, *(name for name in right if name.startswith("example"))]
+    assert set(right.values()) == {"passed"}
+    assert [wrong[name] == "passed" for name in names].count(True) == 2
+    assert "wrong value" in wrong.values()
+    assert "ZeroDivisionError" in broken["hidden test 1"]
+    assert partial == {}
+
+
 def test_partial_scores_do_not_change_with_the_hidden_tests() -> None:
     other = evolve(
         DOUBLE, tests=tuple(evolve(t, text=f"double(5) == {n}") for n, t in enumerate(DOUBLE.tests))

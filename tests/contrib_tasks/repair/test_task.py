@@ -260,6 +260,25 @@ def test_a_partial_score_is_the_share_of_visible_tests() -> None:
     assert not scores.success
 
 
+def test_a_verdict_names_what_each_test_gave() -> None:
+    async def work(bench: Bench) -> Any:
+        first = await bench.scores()
+        bench.say(Output("", {"code": WRONG.replace("return", "return 1 //")}))
+        return first.checks, (await bench.scores()).checks, (await bench.scores(final=False)).checks
+
+    first, second, partial = run(work)
+    assert first == {
+        "visible test 1": "wrong value",
+        "visible test 2": "passed",
+        "visible test 3": "wrong value",
+        "hidden test 1": "wrong value",
+        "hidden test 2": "wrong value",
+    }
+    assert list(second) == list(first)
+    assert "ZeroDivisionError" in second["visible test 1"]
+    assert partial == {}
+
+
 STATE = State(Target("total", "", ({"call": [[], 0], "want": 0},), (), {}), WRONG)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),

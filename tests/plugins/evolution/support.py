@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrion import Metrics
-from orchestrion._run import Conduct, manifest
+from orchestrion._manifest import manifest
+from orchestrion._run import Conduct
 from orchestrion.config import Config, from_data
 from orchestrion.runs import Progress, RunReader, RunStore
 

@@ -197,7 +197,8 @@ def wait_for_iteration(root: Path, training: subprocess.Popen[bytes]) -> None:
 
 def curve_of(figure: Any) -> list[float]:
     """Return the values of each iteration that a figure shows."""
-    return figure.evaluate("figure => JSON.parse(figure.dataset.plot).series[0].y")
+    values: list[float] = figure.evaluate("figure => JSON.parse(figure.dataset.plot).series[0].y")
+    return values
 
 
 def test_hostile_episodes_are_shown_and_do_nothing(

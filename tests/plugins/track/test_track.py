@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -62,6 +64,19 @@ def test_a_run_that_is_sent_later_gives_what_was_sent_live(live: Path, tmp_path:
         result = CliRunner().invoke(track, arguments, catch_exceptions=False)
         assert result.exit_code == 0
         assert lines(file) == lines(live.parent / "live.jsonl")
+
+
+def test_a_run_is_sent_where_its_plugins_are_not_installed(live: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    copytree(live, run)
+    text = (run / "config.yaml").read_text()
+    text = re.sub('use: "(?!tests.plugins.track)', 'use: "gone.', text) + 'x: "${env:NO}"\n'
+    (run / "config.yaml").write_text(text)
+    file = tmp_path / "later.jsonl"
+    for arguments in (["--to", "own", "--option", f"file={file}"], ["--to", "mlfow"]):
+        answer = CliRunner().invoke(track, [str(run), *arguments])
+    assert lines(file) == lines(live.parent / "live.jsonl")
+    assert "did you mean 'mlflow'" in str(answer.exception)
 
 
 def test_trackers_change_nothing_in_a_run(live: Path, tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrion._config.components import kind_of
+from orchestrion._config.components import Builder, kind_of
 from orchestrion._config.documents import from_plain
-from orchestrion._config.loading import build, prepared
+from orchestrion._config.loading import build, prepared, register_secrets
 from orchestrion._config.nodes import Node, Problem, Problems, parse_path, replaced, walk
 from orchestrion._config.result import Config
 from orchestrion._config.shapes import Record, Shaper
@@ -77,6 +77,37 @@ class Draft:
         node = self._taken.get(section)
         return Problem((node and node.child(key)) or node, f"{section}.{key}", message)
 
+    def components(self, kind: str, name: str | None = None) -> dict[str, Any]:
+        """Return the components of a section that has a name for each, and look at nothing else.
+
+        Args:
+            kind: of these components.
+            name: of the only one to return; None for all.
+
+        Returns:
+            The components by name.
+
+        Raises:
+            ConfigError: one of them is wrong; has everything that is wrong, with its line.
+        """
+        the_kind = self._plugins.kind(kind)
+        section = the_kind.section if name is None else f"{the_kind.section}.{name}"
+        problems = Problems()
+        problems.found += [p for p in self._found if f"{p.path}.".startswith(f"{section}.")]
+        shaper = self._shaper = self._shaper or Shaper(kind_of(self._plugins))
+        builder = Builder(self._root, self._plugins, shaper, problems)
+        node = self._root.child(the_kind.section)
+        if node is not None and name is None:
+            builder.section(the_kind, node)
+        elif node is not None and (one := node.child(name or "")) is not None:
+            builder.define(kind, section, one)
+        if problems.found:
+            raise ConfigError(problems.in_order(), self._name)
+        register_secrets(builder.entries.values(), shaper)
+        names = node.names if node is not None else {}
+        entries = {name: builder.entries.get(f"{the_kind.section}.{name}") for name in names}
+        return {name: entry.component for name, entry in entries.items() if entry is not None}
+
     def config(self, changes: Mapping[str, Any] | None = None, within: str = "") -> Config:
         """Return the config, with other values at some paths.
 
@@ -101,11 +132,8 @@ class Draft:
                 root = replaced(root, segments, node)
             except ValueError as exc:
                 problems.add(place, path, str(exc))
-        if self._shaper is None:
-            self._shaper = Shaper(kind_of(self._plugins))
-        return build(
-            root, self._name, self._plugins, self._environment, problems, shaper=self._shaper
-        )
+        shaper = self._shaper = self._shaper or Shaper(kind_of(self._plugins))
+        return build(root, self._name, self._plugins, self._environment, problems, shaper)
 
 
 def draft(

@@ -204,12 +204,17 @@ def build(
     config = assembly.config(name, environment)
     if config is None or assembly.problems.found:
         raise ConfigError(assembly.problems.in_order(), name)
-    for entry in config.definitions.values():
-        for setting in assembly.shaper.settings(entry.cls, True):
+    register_secrets(config.definitions.values(), assembly.shaper)
+    return config
+
+
+def register_secrets(entries: Iterable[Entry], shaper: Shaper) -> None:
+    """Note the values of secret settings, which are hidden in all that is written."""
+    for entry in entries:
+        for setting in shaper.settings(entry.cls, True):
             if setting.secret:
                 for text in _texts(getattr(entry.component, setting.name)):
                     register(f"{entry.path}.{setting.key}", text)
-    return config
 
 
 def _texts(value: Any) -> Iterator[str]:

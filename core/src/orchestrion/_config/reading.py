@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrion._config.components import Builder, kind_of
 from orchestrion._config.documents import from_plain
+from orchestrion._config.draft import Draft
 from orchestrion._config.nodes import Node, Problems, Source
 from orchestrion._config.shapes import Record, Shaper
 from orchestrion._config.sources import read_tree
@@ -86,17 +86,17 @@ def read_section(kind: str, source: Path | Mapping[str, Any]) -> dict[str, Any]:
     else:
         root = from_plain(dict(source), Source(key, Path()))
     name = str(source) if isinstance(source, Path) else key
-    section = root.child(key) if root is not None else None
-    if root is None or section is None:
+    if root is None or root.child(key) is None:
         raise ConfigError(problems.in_order() or [f"section '{key}' is missing"], name)
-    builder = Builder(root, plugins, Shaper(kind_of(plugins)), problems)
-    builder.section(plugins.kind(kind), section)
     for other in root.value:
         if other != key:
             problems.add(root, other, f"unknown section: this file holds {key} only")
-    if problems.found or not section.value:
-        raise ConfigError(problems.in_order() or [f"no {kind} is defined"], name)
-    return {name: builder.entries[f"{key}.{name}"].component for name in section.value}
+    if problems.found:
+        raise ConfigError(problems.in_order(), name)
+    components = Draft(root, name, plugins, os.environ).components(kind)
+    if not components:
+        raise ConfigError([f"no {kind} is defined"], name)
+    return components
 
 
 def read_data(path: Path) -> dict[str, Any]:

@@ -43,29 +43,27 @@ def track(
     import sys
     from contextlib import redirect_stdout
 
-    from orchestrion.config import load
-    from orchestrion.runs import find_run
+    from orchestrion.config import draft
+    from orchestrion.runs import RunReader, find_run, stored_config
     from orchestrion_track.follow import follow
-    from orchestrion_track.interfaces import Tracker
 
     directory = find_run(run)
     if settings and to is None:
         raise UsageError("--option needs --to: say which tracker it is for")
     file, blocked = directory / "config.yaml", [*options(ctx).block, *block]
-    config = load(file, block=blocked)
-    paths = [path for path, entry in config.definitions.items() if entry.kind == "tracker"]
+    # The trackers alone: what else the run used need not be installed here.
+    changes, name = list[str](), None
     if to is not None:
-        path = f"trackers.{to}" if f"trackers.{to}" in paths else "trackers.to"
-        changes = [f"{path}.{setting}" for setting in settings]
-        if path == "trackers.to":
-            changes.insert(0, f"{path}.use={to}")
-        config, paths = load(file, changes, block=blocked), [path]
-    if not paths:
+        with RunReader(directory) as reader:
+            known = to in (stored_config(reader).get("trackers") or {})
+        name = to if known else "to"
+        changes = [f"trackers.{name}.use={to}"] * (not known)
+        changes += [f"trackers.{name}.{setting}" for setting in settings]
+    trackers = draft(file, changes, block=blocked).components("tracker", name)
+    if not trackers:
         raise UsageError(f"{directory}: its config has no trackers; name one with --to")
     sent = []
-    for path in paths:
-        tracker = config.definitions[path].component
-        assert isinstance(tracker, Tracker)
+    for tracker in trackers.values():
         tracker.check()
         with redirect_stdout(sys.stderr):
             backend = follow(directory, tracker, lambda seconds: True)
