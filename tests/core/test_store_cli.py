@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from orchestrion import Usage
+from orchestrion import Usage, UsageError
 from orchestrion._engine.calls import Recorded
 from orchestrion.cli import main
-from orchestrion.runs import RunReader, RunStore
+from orchestrion.runs import RunReader, RunStore, find_run
 from tests.core.store_support import checkpoint, episode
 
 
@@ -69,6 +69,14 @@ def test_list_shows_a_run_that_cannot_be_read_and_all_others(root: Path) -> None
 def test_list_of_nothing_is_no_error(tmp_path: Path) -> None:
     assert invoke(tmp_path / "none", "list").output.startswith("no runs in")
     assert json_of(tmp_path / "none", "list")["runs"] == []
+
+
+def test_folders_of_runs_are_named_where_a_run_is_asked_for(root: Path) -> None:
+    above = root.parent
+    listing = invoke(above, "list").output
+    assert listing == f"no runs in {above}; there are some in folders below: add --root {root}\n"
+    with pytest.raises(UsageError, match=rf"but a folder of 2 runs: name one, such as {root}/rel"):
+        find_run(str(root))
 
 
 # ------------------------------------------------------------------------------------- show

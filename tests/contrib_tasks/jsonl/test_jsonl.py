@@ -387,7 +387,7 @@ def test_every_kind_of_file_gives_the_same_problems(name: str, data: bytes, tmp_
             "a.csv",
             "question,answer\nq,x\n",
             {"splits": "split"},
-            r"a\.csv:1: no column 'split', which `splits` names; the columns are 'question', 'answer'",
+            r"csv:1: no column 'split', which `splits` names; the columns are 'question', 'ans",
         ),
         ("a.csv", "question,answer,s\nq,x,dev\n", {"splits": "s"}, "'dev'; want train"),
         ("a.csv", "question,answer,n\nq,x,1\nr,x,1\n", {"id": "n"}, "same name as .*a.csv:2: '1'"),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import Any
 
+from orchestrion import UsageError, did_you_mean
 from orchestrion.runs import Iteration, RunReader
 from orchestrion_studio.catalogue import catalogue_of
 from orchestrion_studio.contents import clipped
@@ -240,6 +241,8 @@ def _diff(query: Query, reader: RunReader) -> Data:
     """Return the lines in which the config of another run differs, if one is named."""
     names = [name for name in catalogue_of(query.folder).look() if name != query.run]
     other, lines = query.text("diff"), list[dict[str, str]]()
+    if other and other not in names:
+        raise UsageError(f"there is no other run {other!r:.80}{did_you_mean(other, names)}")
     if other:
         with query.open(other) as second:
             lines = list(_diff_lines(second.config_text, reader.config_text))
