@@ -72,11 +72,14 @@ def test_list_of_nothing_is_no_error(tmp_path: Path) -> None:
 
 
 def test_folders_of_runs_are_named_where_a_run_is_asked_for(root: Path) -> None:
-    above = root.parent
-    listing = invoke(above, "list").output
-    assert listing == f"no runs in {above}; there are some in folders below: add --root {root}\n"
-    with pytest.raises(UsageError, match=rf"but a folder of 2 runs: name one, such as {root}/rel"):
-        find_run(str(root))
+    inside = root / "sweep-1"
+    inside.mkdir()
+    for name in ("relay-1", "relay-2"):
+        (root / name).rename(inside / name)
+    listing = invoke(root, "list").output
+    assert listing == f"no runs in {root}; there are some in folders below: add --root {inside}\n"
+    with pytest.raises(UsageError, match=r"but a folder of 2 runs: name one, such as .*relay-1"):
+        find_run("sweep-1", root)
 
 
 # ------------------------------------------------------------------------------------- show

@@ -173,6 +173,7 @@ def test_configs_of_two_runs_are_compared(client: TestClient) -> None:
     lines = client.get("/api/run/plain-1?diff=hostile").json()["diff"]["lines"]
     assert {line["kind"] for line in lines} >= {"added", "removed"}
     assert client.get("/run/plain-1?diff=../plain-1").status_code == 404
+    assert "did you mean &#39;hostile&#39;" in client.get("/run/plain-1?diff=hostle").text
 
 
 @pytest.mark.parametrize("name", ["nope", "../plain-1", "plain-1/..", "%2e%2e/x", "a%00b"])

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import Any
 
-from orchestrion import UsageError, did_you_mean
+from orchestrion import did_you_mean
 from orchestrion.runs import Iteration, RunReader
 from orchestrion_studio.catalogue import catalogue_of
 from orchestrion_studio.contents import clipped
 from orchestrion_studio.drawing import plot_of, series_of
 from orchestrion_studio.evaluation import config_of, judged
-from orchestrion_studio.page import Data, Page, Query
+from orchestrion_studio.page import Data, NotFoundError, Page, Query
 from orchestrion_studio.panels import panels_of
 from orchestrion_studio.runs import progress_of
 from orchestrion_studio.spending import spending_of
@@ -242,7 +242,7 @@ def _diff(query: Query, reader: RunReader) -> Data:
     names = [name for name in catalogue_of(query.folder).look() if name != query.run]
     other, lines = query.text("diff"), list[dict[str, str]]()
     if other and other not in names:
-        raise UsageError(f"there is no other run {other!r:.80}{did_you_mean(other, names)}")
+        raise NotFoundError(f"there is no other run {other!r:.80}{did_you_mean(other, names)}")
     if other:
         with query.open(other) as second:
             lines = list(_diff_lines(second.config_text, reader.config_text))
