@@ -33,7 +33,7 @@ HABIT = {
     "tested_on": {"split": "validation", "problems": 8, "pairs": 16},
     "round": 0,
 }
-POOL = [
+POOL: list[dict[str, Any]] = [
     {"texts": {"solver": "one\ntwo"}, "scores": [0.0, None], "parents": [], "changed": ""},
     {"texts": {"solver": "one\nthree"}, "scores": [1.0, 0.5], "parents": [0], "changed": "solver"},
 ]

@@ -55,7 +55,7 @@ class CallSum(NamedTuple):
             that would come next.
         kind: see `engine.recording.Kind`.
         fault: of calls that failed; "" where it was dropped with their answers.
-        count: how many.
+        number: how many.
         retried: attempts that came on top of the first.
         usage: what they took; an unknown price counts as 0.
     """
@@ -63,7 +63,7 @@ class CallSum(NamedTuple):
     seq: int
     kind: str
     fault: str
-    count: int
+    number: int
     retried: int
     usage: Usage
 
@@ -192,7 +192,7 @@ class CallJournal:
             " sum(output_tokens), coalesce(sum(usd), 0.0), coalesce(sum(cost), 0.0)"
             " FROM calls WHERE kind NOT IN ('arrival', 'late') GROUP BY seq, kind, fault"
         )
-        return [CallSum(*row[:5], usage_of(row[5:])) for row in rows]
+        return [CallSum(*row[:5], usage=usage_of(row[5:])) for row in rows]
 
     def __len__(self) -> int:
         (count,) = self._reader.one("SELECT count(*) FROM calls")

@@ -75,24 +75,25 @@ def _course(
     rows: Sequence[Data], sums: Sequence[Any], iterations: Sequence[Iteration]
 ) -> Data | None:
     """Return the plot of what is limited, else of what was paid; None if that is nothing."""
-    known = [row for row in rows if row["name"] != "cost"]
-    chosen = next((row for row in known if row["limit"] is not None), None)
-    chosen = chosen or next((row for row in known if row["spent"]), None)
+    limited = [row for row in rows if row["limit"] is not None]
+    paid = [row for row in rows if row["spent"] and row["name"] in ("usd", "calls", "tokens")]
+    chosen = next(iter([*limited, *paid]), None)
     if chosen is None or not iterations:
         return None
     name, last = chosen["name"], len(iterations)
-    steps = [0.0] * (last + 1)
     if name == "minutes":
         steps = [iteration.seconds / 60 for iteration in iterations]
-    for each in sums if name != "minutes" else ():
-        steps[min(each.seq - 1, last)] += getattr(each.usage, name)
-    if name != "minutes" and not steps[last]:
-        del steps[last]
+    else:
+        steps = [0.0] * (last + 1)
+        for each in sums:
+            steps[min(each.seq - 1, last)] += getattr(each.usage, name)
+        if not steps[last]:
+            del steps[last]
     numbers = list(range(1, len(steps) + 1))
     series = [series_of("spent", numbers, list(accumulate(steps)))]
     if chosen["limit"] is not None:
         series.append(series_of("budget", numbers, [chosen["limit"]] * len(steps), style="rule"))
-    axis = "iteration" if len(steps) == last else f"iteration; {last + 1}: evaluations"
+    axis = "iteration" if len(steps) == last else f"iteration; {last + 1}: since then"
     return plot_of(f"Spent: {chosen['text']}", axis, chosen["text"], series, id="spent")
 
 
@@ -101,9 +102,9 @@ def _failed(sums: Sequence[Any]) -> list[Data]:
     counts = Counter[str]()
     for one in sums:
         if one.kind == "failed":
-            counts[f"failed for good: {FAULTS.get(one.fault, one.fault)}"] += one.count
+            counts[f"failed for good: {FAULTS.get(one.fault, one.fault)}"] += one.number
         elif one.kind in ATTEMPTS:
-            counts[ATTEMPTS[one.kind]] += one.count
+            counts[ATTEMPTS[one.kind]] += one.number
         if one.kind in ("answer", "failed"):
             counts["attempts that were repeated"] += one.retried
     return [{"kind": kind, "count": count} for kind, count in counts.most_common() if count]
