@@ -83,7 +83,7 @@ async def _open(config: Config) -> dict[str, int]:
 
     async with AsyncExitStack() as stack:
         opened = await open_components(config, stack, Key(config.seed), live=False, trial=True)
-        return {**check_ready(opened)}
+        return {str(split): count for split, count in check_ready(opened).items()}
 
 
 def _problem(problem: str) -> dict[str, object]:
