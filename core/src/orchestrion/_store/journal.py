@@ -192,7 +192,10 @@ class CallJournal:
             " sum(output_tokens), coalesce(sum(usd), 0.0), coalesce(sum(cost), 0.0)"
             " FROM calls WHERE kind NOT IN ('arrival', 'late') GROUP BY seq, kind, fault"
         )
-        return [CallSum(*row[:5], usage=usage_of(row[5:])) for row in rows]
+        return [
+            CallSum(seq, kind, fault, number, retried, usage_of(usage))
+            for seq, kind, fault, number, retried, *usage in rows
+        ]
 
     def __len__(self) -> int:
         (count,) = self._reader.one("SELECT count(*) FROM calls")
