@@ -113,12 +113,12 @@ def _summary(config: Config, counts: Mapping[str, int]) -> list[str]:
         + (f", reward {use[config.reward]}" if config.reward else ""),
         f"team of {len(config.roster)}: {names}",
     ]
-    if counts:
-        sizes = ", ".join(f"{split} {count:,}" for split, count in counts.items())
-        lines.insert(1, f"problems: {sizes}")
     if config.stages:
         lines.append("trained by " + ", then ".join(use[path] for path in config.stages))
     if config.evaluation.baselines:
         lines.append("compared with " + ", ".join(config.evaluation.baselines))
+    if counts:
+        sizes = ", ".join(f"{split} {count:,}" for split, count in counts.items())
+        lines.append(f"problems: {sizes}")
     lines.append("plugins: " + ", ".join(p.origin for p in config.plugins_used))
     return lines
