@@ -19,7 +19,7 @@ from orchestrion_studio.wording import figure as figure_text
 __all__ = ["bar", "curves", "data_table", "forest", "plot_of", "series_of", "sparkline", "topology"]
 
 WIDTH, HEIGHT = 640, 240
-LEFT, RIGHT, TOP, BOTTOM = 66, 12, 10, 38
+LEFT, RIGHT, TOP, BOTTOM = 92, 12, 10, 38
 FOREST = 420
 """Width of a forest plot: that of a telephone."""
 POINTS = 240
