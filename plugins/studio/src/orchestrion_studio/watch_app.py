@@ -82,8 +82,8 @@ class Curve(Widget):
         """Return the curve with the range of its values at the left."""
         known = [value for value in self.values if math.isfinite(value)]
         if not known:
-            text = f"{_named(self.metric)}: no value yet" if self.metric else "no iteration yet"
-            return Text(text, style="dim")
+            name = f"{_named(self.metric)}: no value" if self.metric else "no iteration"
+            return Text(f"{name} yet", style="dim")
         window = max(2, len(self.values) // 10)
         values = smoothed(self.values, window) if self.smooth else list(self.values)
         drawn = [value for value in values if math.isfinite(value)]
