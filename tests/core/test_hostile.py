@@ -447,7 +447,7 @@ def test_a_bug_in_the_reward_function_takes_no_success_away(site: Site) -> None:
 def test_a_reward_function_that_never_works_ends_the_run(site: Site) -> None:
     result = train("reward.fails=all")
     assert result.exit_code == 1
-    assert "every reward of iteration 0 failed, 2 of 2" in result.stderr
+    assert "every reward of iteration 1 failed, 2 of 2" in result.stderr
     assert "reward (evil-reward of orchestrion-evil 1.0): ValueError: a bug" in result.stderr
     judged = invoke("eval", "c.yaml", "-o", "reward.fails=test")
     assert judged.exit_code == 1

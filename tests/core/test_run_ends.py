@@ -295,7 +295,7 @@ def test_the_checkpoint_that_stands_in_for_a_damaged_one_is_named(site: Site) ->
 def test_training_in_which_nothing_ever_works_ends(site: Site) -> None:
     result = train("agents.a.mood=raise", "trainer.plays=10")
     assert result.exit_code == 1
-    assert "all 20 turns of iteration 0 failed, 20 of them with a: ZeroDivis" in result.stderr
+    assert "all 20 turns of iteration 1 failed, 20 of them with a: ZeroDivis" in result.stderr
     assert "orchestrion resume" in result.stderr, "the agent may be mended"
     assert status() == "failed"
 
@@ -627,7 +627,7 @@ def test_a_resume_with_other_versions_says_so_and_notes_from_where_on(
 
     assert train("trainer.mood=late").exit_code == 1
     moody_parts.MENDED.append(True)
-    monkeypatch.setattr("orchestrion._run.platform.python_version", lambda: "3.99.1")
+    monkeypatch.setattr("orchestrion._manifest.platform.python_version", lambda: "3.99.1")
     resumed = invoke("resume", "c-1")
     assert resumed.exit_code == 0
     assert "run: goes on with other versions than before: python 3." in resumed.stderr

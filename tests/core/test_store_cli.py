@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from orchestrion import Usage
+from orchestrion import Usage, UsageError
 from orchestrion._engine.calls import Recorded
 from orchestrion.cli import main
-from orchestrion.runs import RunReader, RunStore
+from orchestrion.runs import RunReader, RunStore, find_run
 from tests.core.store_support import checkpoint, episode
 
 
@@ -48,7 +48,7 @@ def names(root: Path) -> set[str]:
 
 def test_list_shows_how_every_run_stands(root: Path) -> None:
     lines = invoke(root, "list").output.splitlines()
-    assert lines[0].split() == ["RUN", "STATUS", "ITERATIONS", "EPISODES", "REWARD", "CREATED"]
+    assert lines[0].split() == "RUN STATUS ITERATIONS EPISODES TRAINING REWARD CREATED".split()
     assert lines[1].split()[:5] == ["relay-1", "completed", "1", "1", "0.000"]
     assert lines[2].split()[:5] == ["relay-2", "completed", "4", "4", "1.500"]
     runs = json_of(root, "list")["runs"]
@@ -69,6 +69,17 @@ def test_list_shows_a_run_that_cannot_be_read_and_all_others(root: Path) -> None
 def test_list_of_nothing_is_no_error(tmp_path: Path) -> None:
     assert invoke(tmp_path / "none", "list").output.startswith("no runs in")
     assert json_of(tmp_path / "none", "list")["runs"] == []
+
+
+def test_folders_of_runs_are_named_where_a_run_is_asked_for(root: Path) -> None:
+    inside = root / "sweep-1"
+    inside.mkdir()
+    for name in ("relay-1", "relay-2"):
+        (root / name).rename(inside / name)
+    listing = invoke(root, "list").output
+    assert listing == f"no runs in {root}; there are some in folders below: add --root {inside}\n"
+    with pytest.raises(UsageError, match=r"but a folder of 2 runs: name one, such as .*relay-1"):
+        find_run("sweep-1", root)
 
 
 # ------------------------------------------------------------------------------------- show

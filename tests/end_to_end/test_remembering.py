@@ -41,15 +41,15 @@ def test_a_run_shows_what_its_model_was_asked_and_said(tmp_path: Path, server: S
     text = call("runs", "show", "asking", "--episode", name, cwd=tmp_path, env=env).stdout
     assert " ".join(text.split()).count("very " * 40 + "long:") == 2
     assert max(map(len, text.splitlines())) <= 80
-    turn = ("--episode", name, "--turn", "1")
+    turn = ("--episode", name, "--turn", "2")
     [place] = shown(*turn, cwd=tmp_path, env=env)["conversation"]
-    assert place["place"] == "1 reader"
+    assert place["place"] == "2 reader"
     first, second = place["calls"]
     assert first["asked"]["request"]["messages"][0]["content"] in json.dumps(second["asked"])
     assert first["answer"]["text"] in second["asked"]["request"]["messages"][0]["content"]
     text = call("runs", "show", "asking", *turn, cwd=tmp_path, env=env).stdout
     assert text.count("[answer]") == 2
-    assert "=== 1 reader" in text
+    assert "=== 2 reader" in text
 
     # Exports name the calls, and hold them by choice.
     call("runs", "export", "asking", "--conversations", cwd=tmp_path, env=env)

@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from orchestrion._secrets import register_named as register_named
     from orchestrion._splits import SplitShares as SplitShares
     from orchestrion._splits import split_of as split_of
+    from orchestrion._splits import splits_of as splits_of
     from orchestrion._stored_run import Run as Run
     from orchestrion._suggest import did_you_mean as did_you_mean
     from orchestrion._training import aevaluate as aevaluate
@@ -148,7 +149,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         ),
         "orchestrion._routing": "router",
         "orchestrion._secrets": "Secret hidden hidden_bytes register register_named",
-        "orchestrion._splits": "SplitShares split_of",
+        "orchestrion._splits": "SplitShares split_of splits_of",
         "orchestrion._stored_run": "Run",
         "orchestrion._suggest": "did_you_mean",
         "orchestrion._training": "aevaluate aresume atrain evaluate resume train",

@@ -88,9 +88,9 @@ def _curve(name: str, values: Sequence[float]) -> str:
     labels = [
         _label(55, 14, f"{high:.3g}", "end"),
         _label(55, 134, f"{low:.3g}", "end"),
-        _label(60, 150, "0", "middle"),
+        _label(60, 150, "1", "middle"),
         _label(290, 150, f"{name} by iteration", "middle"),
-        _label(520, 150, str(last), "middle"),
+        _label(520, 150, str(last + 1), "middle"),
     ]
     return _svg(540, 160, f"{name} by iteration", line + "".join(labels))
 
@@ -111,7 +111,14 @@ def _svg(width: float, height: float, title: str, inner: str) -> str:
 
 def report_html(report: Report) -> str:
     """Return a report's verdict, and a table with a row for each contender."""
-    head = ["", "solved", f"cost ({report.unit})", "reward", "first minus this", "trained on"]
+    head = [
+        "",
+        "solved",
+        f"cost ({report.unit})",
+        "reward",
+        f"{report.contenders[0].name} minus this one",
+        "trained on",
+    ]
 
     def row(team: Contender) -> list[str]:
         ahead = report.ahead.get(team.name)
@@ -122,7 +129,8 @@ def report_html(report: Report) -> str:
             f"{team.trained_on} episodes" if team.trained_on else "",
         ]
 
-    where = f"held-out split {report.split}: {report.problems} problems, {report.seeds} tries each"
+    tries = f", {report.seeds} tries each" if report.seeds > 1 else ""
+    where = f"held-out split {report.split}: {report.problems} problems{tries}"
     return (
         f"<p>{escaped(report.verdict.as_text(report))}</p>"
         f"{_table(head, map(row, report.contenders))}"

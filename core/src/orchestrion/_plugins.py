@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -223,6 +223,17 @@ class Plugins:
                 except PluginError:
                     continue  # kept, and reported where the plugin is needed
         return loaded
+
+    def owner_of_section(self, name: str) -> str:
+        """Return the distribution whose command takes a section out of configs; "" if none."""
+        from attrs import fields
+
+        for loaded in self.load_all():
+            for path in getattr(loaded.namespace, "orchestrion_sections", tuple)():
+                with suppress(Exception):  # a plugin's own code, asked for a hint alone
+                    if any(field.name == name for field in fields(resolve(path))):
+                        return loaded.plugin.distribution
+        return ""
 
     def _try(self, plugin: Plugin) -> Loaded | Failure:
         started = time.perf_counter()

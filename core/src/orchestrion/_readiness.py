@@ -23,8 +23,11 @@ MOST = 10_000_000
 """Episodes of one iteration, or of one evaluation: the smallest take about a kilobyte each."""
 
 
-def check_ready(opened: Opened) -> None:
+def check_ready(opened: Opened) -> dict[Split, int]:
     """Check a task's contract, and ask agents and trainers whether they fit task and team.
+
+    Returns:
+        How many problems of each split are used.
 
     Raises:
         UsageError: a split that is used is empty, a count is absurd, an agent refuses the task, or
@@ -49,6 +52,7 @@ def check_ready(opened: Opened) -> None:
         if baseline.trainer is not None:
             _check_plan(opened, baseline.trainer, sizes)
             check_trainer(opened, baseline.trainer, baseline.policy, baseline.agents)
+    return sizes
 
 
 def _check_agents(opened: Opened, split: Split) -> None:

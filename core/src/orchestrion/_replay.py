@@ -201,7 +201,7 @@ def _compared(
 
 def _differing_iteration(recorded: RunReader, store: RunReader) -> str:
     for then, now in zip(recorded.iterations(), store.iterations(), strict=False):
-        where = f"iteration {now.iteration} of stage {now.stage + 1}"
+        where = f"iteration {now.iteration + 1} of stage {now.stage + 1}"
         for name in sorted({*then.metrics, *now.metrics}):
             before, after = then.metrics.get(name), now.metrics.get(name)
             if before != after and not (before != before and after != after):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from attrs import Factory, asdict, frozen
+from attrs import Factory, asdict, field, frozen
 
 from orchestrion._errors import StoreError
 from orchestrion._keys import Key
@@ -90,8 +90,14 @@ class Report:
     contenders: tuple[Contender, ...]
     ahead: Mapping[str, Estimate]
     unit: str
-    outcomes: Mapping[str, Outcomes]
-    digests: Mapping[str, str] = Factory(dict)
+    outcomes: Mapping[str, Outcomes] = field(repr=False)
+    digests: Mapping[str, str] = field(factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        """Return the report as the command line prints it."""
+        from orchestrion._cli.display import report_lines
+
+        return "\n".join(report_lines(self))
 
     def _repr_html_(self) -> str:
         from orchestrion._html import report_html
@@ -264,8 +270,8 @@ def unit_of(rows: Iterable[Mapping[str, float | None]]) -> str:
     calls of its row, that is the unit; otherwise it is the agents' own.
     """
     table = [row for row in rows if row["cost"]]
-    for unit, field in (("US dollars", "usd"), ("tokens", "tokens"), ("calls", "calls")):
-        if table and all(math.isclose(row["cost"] or 0, row[field] or 0) for row in table):
+    for unit, name in (("US dollars", "usd"), ("tokens", "tokens"), ("calls", "calls")):
+        if table and all(math.isclose(row["cost"] or 0, row[name] or 0) for row in table):
             return unit
     return OWN_UNIT
 

@@ -252,7 +252,7 @@ class Conduct:
                 reported = await self.components.opened.runtimes[path].iterate(i, session)
         finally:
             self._close(session.engine)
-        where = f"iteration {i}"
+        where = f"iteration {i + 1}"
         check_turns(session.episodes, where, HOPELESS)
         check_judged(session.episodes, where)
         metrics = merged_metrics(summarize(session.episodes), reported, place)

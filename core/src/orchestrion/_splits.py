@@ -1,8 +1,9 @@
-"""Divide problems into splits by a hash of their names, so that none ever moves."""
+"""Divide problems into splits by a hash of their names: in asked shares, or so that none moves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ _ORDER: Sequence[Split] = ("train", "validation", "test")
 
 @frozen
 class SplitShares:
-    """Say how large each split is. The split of a problem depends on its name and the seed alone.
+    """Say how large each split is, for `splits_of` and `split_of`.
 
     Args:
         train: share of the problems to learn from.
@@ -41,10 +42,41 @@ class SplitShares:
             raise ValueError(f"train + validation + test: got {total:g}, expected 1")
 
 
+def splits_of(names: Iterable[str], shares: SplitShares) -> dict[str, Split]:
+    """Return the split of each name, so that every split has its share to within one problem.
+
+    The order of the names makes no difference. A name that comes several times is in one split,
+    and counts as often as it comes, so that a frequent one may make its split larger.
+
+    Args:
+        names: of all problems; more of them may move a few to another split.
+        shares: how large each split is.
+    """
+    counts = Counter(names)
+    before = 0
+    splits: dict[str, Split] = {}
+    for name in sorted(counts, key=lambda name: (_position(name, shares), name)):
+        middle = before + counts[name] / 2
+        splits[name] = _split_at(middle / counts.total(), shares)
+        before += counts[name]
+    return splits
+
+
 def split_of(name: str, shares: SplitShares) -> Split:
-    """Return the split of the problem with this name; other problems make no difference."""
+    """Return the split of the problem with this name; other problems make no difference.
+
+    A share is the probability of a split, so that few problems may be divided unevenly.
+    """
+    return _split_at(_position(name, shares), shares)
+
+
+def _position(name: str, shares: SplitShares) -> float:
+    """Return a number from 0 to 1 that depends on the name and the seed alone."""
     digest = blake2b(f"{shares.seed}:{name}".encode(), digest_size=8).digest()
-    position = int.from_bytes(digest, "big") / 2**64
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def _split_at(position: float, shares: SplitShares) -> Split:
     upper = 0.0
     for split in _ORDER:
         upper += getattr(shares, split)

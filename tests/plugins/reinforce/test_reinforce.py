@@ -256,7 +256,7 @@ def test_an_iteration_of_which_nothing_is_learned_says_so() -> None:
     runtime = policy(SMALL)
     with (
         np.errstate(all="ignore"),
-        pytest.raises(RunError, match=r"all 4 updates of iteration 0 were skipped.* inf"),
+        pytest.raises(RunError, match=r"all 4 updates of iteration 1 were skipped.* inf"),
     ):
         train(evolve(QUICK, normalize=False), runtime, _endless("0123456789"), stop=1)
 

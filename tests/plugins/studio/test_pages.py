@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from orchestrion import Usage
 from orchestrion._engine.recording import Recorded
 from orchestrion.runs import RunStore
-from tests.plugins.studio.made import CONFIG, HOSTILE, episode, make_run
+from tests.plugins.studio.made import CONFIG, HOSTILE, episode, make_run, outcomes
 
 TOKEN = "a token that is long enough"
 
@@ -33,6 +33,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def client(folder: Path) -> Iterator[TestClient]:
     with TestClient(create_app(folder, token=None), base_url="http://localhost") as client:
         yield client
+
+
+def test_figures_of_training_and_of_held_out_problems_are_told_apart(client: TestClient) -> None:
+    text = client.get("/run/plain-1?wait=1").text
+    head = text.partition('id="live-key"')[2].partition("</dl>")[0]
+    held_out, _, training = head.partition("On held-out problems")[2].partition("In the last")
+    assert "100.0%" in held_out
+    assert "0.835" in held_out
+    assert "0.3<small> reward" in training
+    assert "Training reward" in client.get("/runs").text
+
+
+def test_iterations_count_from_1_in_what_is_shown_and_in_addresses(client: TestClient) -> None:
+    text = client.get("/episodes/plain-1?iteration=4").text
+    assert text.count("iteration 4</span>") == 2
+    rows = client.get("/api/episodes/plain-1?iteration=4").json()["rows"]
+    assert [row["iteration"] for row in rows] == [3, 3], "stored from 0"
+    wrong = client.get("/episodes/plain-1?iteration=abc")
+    assert wrong.status_code == 400
+    assert "iteration: want a whole number, not &#39;abc&#39;" in wrong.text
 
 
 # ------------------------------------------------------------------ all runs
@@ -58,6 +78,34 @@ def test_runs_are_searched_filtered_and_sorted(client: TestClient) -> None:
     assert names("status=budget") == ["sweep/trial-2"]
     assert names("sort=iterations&order=asc")[0] == "sweep/trial-2"
     assert names("sort=no-such&page=999999") != []
+
+
+def test_a_run_that_ended_without_an_iteration_says_so_and_how_it_goes_on(tmp_path: Path) -> None:
+    store = RunStore.create(tmp_path / "early", CONFIG.format(note="x"), {"seed": 1})
+    store.plan(0, 4)
+    store.set_status("failed", "the service is away")
+    store.close()
+    client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
+    text = client.get("/run/early").text
+    assert "orchestrion resume early" in text
+    assert "No iteration was finished." in text
+    assert "yet" not in text
+    assert "No episode is stored" in client.get("/episodes/early").text
+
+
+def test_a_run_that_only_evaluates_is_not_shown_as_one_that_trains(tmp_path: Path) -> None:
+    facts = {"seed": 1, "learned_in": "000-as-configured"}
+    store = RunStore.create(tmp_path / "test-0", CONFIG.format(note="x"), facts)
+    store.plan(0, 8)
+    store.commit_iteration(0, 7, [], {"entropy": 0.5, "reward": 0.3})
+    store.save_evaluation("learned", outcomes(1.0, 0.8))
+    store.set_status("completed")
+    store.close()
+    client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
+    text = client.get("/run/test-0").text
+    assert "evaluates what 000-as-configured learned" in text
+    assert "of 8 iterations" not in text
+    assert "evaluates only" in client.get("/runs").text
 
 
 def test_a_run_that_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
@@ -125,6 +173,7 @@ def test_configs_of_two_runs_are_compared(client: TestClient) -> None:
     lines = client.get("/api/run/plain-1?diff=hostile").json()["diff"]["lines"]
     assert {line["kind"] for line in lines} >= {"added", "removed"}
     assert client.get("/run/plain-1?diff=../plain-1").status_code == 404
+    assert "did you mean &#39;hostile&#39;" in client.get("/run/plain-1?diff=hostle").text
 
 
 @pytest.mark.parametrize("name", ["nope", "../plain-1", "plain-1/..", "%2e%2e/x", "a%00b"])

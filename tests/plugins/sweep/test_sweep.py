@@ -167,7 +167,8 @@ def test_editors_know_the_sections_of_a_sweep() -> None:
 
 def test_train_does_not_take_the_sections_of_a_sweep(tmp_path: Path) -> None:
     config = written(tmp_path, f"{RELAY}search: {{limits.turns: {{choice: [3]}}}}\n")
-    assert "search: unknown section" in here("train", config, cwd=tmp_path, code=2).stderr
+    stderr = here("train", config, cwd=tmp_path, code=2).stderr
+    assert "search: unknown section here: it is for the command of orchestrion-sweep" in stderr
 
 
 @given(st.floats(0, 1, exclude_max=True), st.integers())

@@ -238,7 +238,10 @@ class Clerk(Speaker):
         text = asked_text(request)
         category = category_of(text)
         if not category:
-            raise ValueError("the speaker clerk knows only the made-up tickets of task `tickets`")
+            raise ValueError(
+                "the speaker clerk knows only the made-up tickets of task `tickets`; for questions "
+                "of your own use a model of a service (`models`), or agents of kind `function`"
+            )
         success, which, check = draw.uniforms(3)
         checked = bool(answer_in(text.rpartition("one of")[2])) and check < self.checks
         if not checked and success >= self.skills.get(category, self.skill):

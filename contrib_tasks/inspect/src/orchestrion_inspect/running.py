@@ -32,7 +32,7 @@ from orchestrion import (
     Usage,
     UsageError,
     load_function,
-    split_of,
+    splits_of,
 )
 from orchestrion_inspect.grading import AskedError, grading, nobody
 from orchestrion_inspect.task import Inspect
@@ -101,6 +101,8 @@ class RunningInspect(Task):
             UsageError: see `Inspect.open`.
         """
         running = cls(settings, where)
+        inputs = (str(sample.input) for sample in running.samples.values())
+        splits = splits_of(inputs, settings.split)
         for name, sample in running.samples.items():
             try:
                 asked = await _apart(running._asked(sample))
@@ -113,8 +115,9 @@ class RunningInspect(Task):
             choices: list[JSON] = list(sample.choices or ())
             data: JSON = {"choices": choices} if choices else None
             target: JSON = sample.target if isinstance(sample.target, str) else [*sample.target]
-            split = split_of(str(sample.input), settings.split)
-            running._problems[split].append(Problem(name, text, data=data, hidden=target))
+            running._problems[splits[str(sample.input)]].append(
+                Problem(name, text, data=data, hidden=target)
+            )
         return running
 
     def problems(self, split: Split) -> Sequence[Problem]:

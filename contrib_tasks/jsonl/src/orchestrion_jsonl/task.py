@@ -30,7 +30,7 @@ from orchestrion import (
     ceiling_of,
     did_you_mean,
     refuse_idle,
-    split_of,
+    splits_of,
 )
 from orchestrion_jsonl.checks import (
     NAMES,
@@ -78,7 +78,8 @@ class Jsonl(Task):
         show: columns that agents and policies see as data.
         id: the column with a name for each row; by default their numbers.
         splits: the column that says `train`, `validation` or `test`.
-        split: how rows are divided without such a column; equal questions stay together.
+        split: shares of the rows without such a column, and a `seed`; equal questions stay
+            together.
         solver: the agent whose last completed turn is judged.
     """
 
@@ -251,7 +252,7 @@ def divided(settings: Jsonl) -> dict[Split, tuple[Problem, ...]]:
     Raises:
         UsageError: a row is wrong, with its place; two rows have one name; or there are none.
     """
-    problems: dict[Split, list[Problem]] = {split: [] for split in SPLITS}
+    rows: list[tuple[Split | None, Problem]] = []
     wrong: list[str] = []
     places: dict[str, str] = {}
     for number, (place, row) in enumerate(_rows(settings), 1):
@@ -265,7 +266,7 @@ def divided(settings: Jsonl) -> dict[Split, tuple[Problem, ...]]:
             wrong.append(f"{place}: {error}")
         else:
             places[problem.id] = place
-            problems[split].append(problem)
+            rows.append((split, problem))
     source = settings.file or "rows"
     if wrong:
         more = f"\n  and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
@@ -274,25 +275,31 @@ def divided(settings: Jsonl) -> dict[Split, tuple[Problem, ...]]:
         )
     if not places:
         raise UsageError(f"{source}: has no rows")
+    shared = splits_of((problem.text for _, problem in rows), settings.split)
+    problems: dict[Split, list[Problem]] = {split: [] for split in SPLITS}
+    for named, problem in rows:
+        problems[named or shared[problem.text]].append(problem)
     return {split: tuple(found) for split, found in problems.items()}
 
 
 def _check_columns(settings: Jsonl, place: str, row: Row) -> None:
     """Refuse columns that the first row lacks: all at once, since every row would lack them."""
     question = [settings.question] if isinstance(settings.question, str) else settings.question
-    named = {f"question: {column}": column for column in question}
-    named |= {f"show: {column}": column for column in settings.show}
+    named = [("question", column) for column in question]
+    named += [("show", column) for column in settings.show]
     for name in ("answer", "category", "id", "splits"):
         if (column := getattr(settings, name)) is not None:
-            named[f"{name}: {column}"] = column
+            named.append((name, column))
+    columns = ", ".join(map(repr, row)) or "none"
     missing = [
-        f"{setting}{did_you_mean(column, list(row))}"
-        for setting, column in named.items()
+        f"no column {column!r}, which `{setting}` names{did_you_mean(column, list(row))}"
+        for setting, column in named
         if column not in row
     ]
     if missing:
-        columns = ", ".join(map(repr, row)) or "none"
-        raise UsageError("\n  ".join([f"{place}: has no such column; it has {columns}", *missing]))
+        if settings.file is not None and {".csv", ".tsv"} & {*settings.file.suffixes}:
+            place = f"{settings.file}:1"  # the header
+        raise UsageError(f"{place}: {'; '.join(missing)}; the columns are {columns}")
 
 
 def _rows(settings: Jsonl) -> Iterator[tuple[str, Row]]:
@@ -301,15 +308,14 @@ def _rows(settings: Jsonl) -> Iterator[tuple[str, Row]]:
     return ((f"rows, element {number}", row) for number, row in enumerate(settings.rows, 1))
 
 
-def _problem(settings: Jsonl, row: Row, number: int) -> tuple[Split, Problem]:
-    """Return a row as a problem, and its split; ValueError says what is wrong with it."""
+def _problem(settings: Jsonl, row: Row, number: int) -> tuple[Split | None, Problem]:
+    """Return a row as a problem, and the split that it names; ValueError says what is wrong."""
     question = _question(row, settings.question)
     expected = _expected(row, settings)
     name = f"row-{number}" if settings.id is None else _text(row, settings.id)
     category = "" if settings.category is None else _text(row, settings.category)
-    if settings.splits is None:
-        split = split_of(question, settings.split)
-    else:
+    split = None
+    if settings.splits is not None:
         named = _text(row, settings.splits)
         if named not in SPLITS:
             raise ValueError(f"column {settings.splits!r}: {named!r}; want {', '.join(SPLITS)}")

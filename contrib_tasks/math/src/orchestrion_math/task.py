@@ -27,7 +27,7 @@ from orchestrion import (
     no_calls,
     refuse_idle,
     replace,
-    split_of,
+    splits_of,
 )
 from orchestrion_math.equality import same
 from orchestrion_math.generate import Arithmetic, generate
@@ -95,9 +95,10 @@ class Math:
         own = load(self.test) if self.test is not None else ()
         tested = {problem.text for problem in own}
         made: dict[Split, list[Problem]] = {"train": [], "validation": [], "test": list(own)}
-        for problem in load(self.source):
-            if problem.text not in tested:
-                made[split_of(problem.text, self.split)].append(problem)
+        new = [problem for problem in load(self.source) if problem.text not in tested]
+        splits = splits_of((problem.text for problem in new), self.split)
+        for problem in new:
+            made[splits[problem.text]].append(problem)
         return {name: _named(name, problems) for name, problems in made.items()}
 
 

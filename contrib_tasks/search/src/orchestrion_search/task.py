@@ -29,7 +29,7 @@ from orchestrion import (
     no_calls,
     refuse_idle,
     replace,
-    split_of,
+    splits_of,
 )
 from orchestrion_search.answers import exact, f1, value_of
 from orchestrion_search.documents import Bm25, Document, Index, read_corpus, without_doubles
@@ -136,10 +136,11 @@ class Search:
         loaded = load(self.source)
         own = load(self.test) if self.test is not None else None
         tested = {problem.text for problem in own.problems} if own is not None else set()
+        new = [problem for problem in loaded.problems if problem.text not in tested]
+        named = splits_of((problem.text for problem in new), self.split)
         splits: dict[Split, list[Problem]] = {"train": [], "validation": [], "test": []}
-        for problem in loaded.problems:
-            if problem.text not in tested:
-                splits[split_of(problem.text, self.split)].append(problem)
+        for problem in new:
+            splits[named[problem.text]].append(problem)
         if own is not None:
             splits["test"] += own.problems
         all_documents = [*loaded.documents, *(own.documents if own is not None else ()), *more]

@@ -20,12 +20,16 @@ _LISTS = ("messages", "input")
 def places_of(episode: Episode, turn: int | None = None) -> list[tuple[str, Sequence[str]]]:
     """Return where calls were made in an episode, with their names; nested teams included.
 
+    Args:
+        episode: the episode.
+        turn: only this one, counted from 1.
+
     Raises:
         UsageError: there is no such turn.
     """
     from orchestrion._store.conversations import turns_with_names
 
-    if turn is not None and turn not in [item.index for item in episode.turns]:
+    if turn is not None and not 1 <= turn <= len(episode.turns):
         raise UsageError(f"episode {episode.id} has no turn {turn}; it has {len(episode.turns)}")
     places: list[tuple[str, Sequence[str]]] = [
         (name, item.output.calls)
@@ -46,7 +50,7 @@ def episode_lines(episode: Episode) -> list[str]:
     for turn in episode.turns:
         option = f":{turn.option}" if turn.option else ""
         calls = f", {len(turn.output.calls)} calls" if turn.output.calls else ""
-        lines += ["", f"{turn.index} {turn.agent}{option}: {turn.status}{calls}"]
+        lines += ["", f"{turn.index + 1} {turn.agent}{option}: {turn.status}{calls}"]
         lines += _indented(turn.error or turn.output.content)
     return _fitting(lines)
 

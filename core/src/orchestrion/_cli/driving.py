@@ -183,10 +183,10 @@ def training_lines(store: RunReader) -> list[str]:
         if own:
             lines += ["", f"stage {stage + 1}, last of {last.iteration + 1} iterations:"]
             lines += [f"  {line}" for line in wrap("  ".join(_pair(*pair) for pair in own.items()))]
-    return [*lines, *_diagnosis_lines(diagnose(store))]
+    return [*lines, *diagnosis_lines(diagnose(store))]
 
 
-def _diagnosis_lines(findings: Sequence[Finding]) -> list[str]:
+def diagnosis_lines(findings: Sequence[Finding]) -> list[str]:
     """Return what went wrong or could be better, and what to do; nothing if all is well."""
     from orchestrion._store.diagnosis import WARNING
 

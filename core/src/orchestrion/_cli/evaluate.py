@@ -59,7 +59,9 @@ def command(
     `orchestrion runs compare` compares two of those, or two runs.
     """
     from orchestrion._cli.display import problem_lines, report_lines
+    from orchestrion._cli.driving import diagnosis_lines
     from orchestrion._report import Report
+    from orchestrion._store.diagnosis import cut_off
     from orchestrion._store.evaluations import keep_evaluation
     from orchestrion._trained import open_run
 
@@ -88,6 +90,8 @@ def command(
         emit(document)
     else:
         for line in report_lines(report):
+            click.echo(line)
+        for line in diagnosis_lines([*cut_off(report.outcomes[report.contenders[0].name])]):
             click.echo(line)
         for line in ["", *problem_lines(report.outcomes)] if problems else ():
             answer(line)

@@ -34,16 +34,17 @@ command.add_command(prune_command)
 @root_option
 @json_option
 def list_command(root: Path, as_json: bool) -> None:
-    """List all runs, with how they stand and what they reached."""
+    """List all runs: how they stand, and the reward of the last training iteration."""
     from orchestrion._store import run_directories
+    from orchestrion._store.names import nested_runs
 
     runs = [_facts(directory) for directory in run_directories(root)]
     if as_json:
         emit({"runs": runs})
     elif not runs:
-        click.echo(f"no runs in {root}")
+        click.echo(f"no runs in {root}{nested_runs(root)}")
     else:
-        head = ["RUN", "STATUS", "ITERATIONS", "EPISODES", "REWARD", "CREATED"]
+        head = ["RUN", "STATUS", "ITERATIONS", "EPISODES", "TRAINING REWARD", "CREATED"]
         click.echo(table([head, *map(_row, runs)]))
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--turn",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=1),
     metavar="N",
     help="With --episode: show what was asked and answered in this turn.",
 )
@@ -54,7 +54,10 @@ def show_command(
     root: Path,
     as_json: bool,
 ) -> None:
-    """Show a run: what was learned, evaluated and spent; one of its episodes; or its calls."""
+    """Show a run: what was learned, evaluated and spent; one of its episodes; or its calls.
+
+    Stages, iterations and turns count from 1; with --json they are as stored, from 0.
+    """
     from orchestrion._store import RunReader, find_run
 
     if episode is None and (conversation or turn is not None):
@@ -155,7 +158,10 @@ def _metrics_table(metrics: Sequence[dict[str, Any]]) -> str:
 
     columns = ("stage", "iteration", *EVERY_ITERATION)
     names = [name for name in columns if any(name in row for row in metrics)]
-    cells = [[f"  {_cell(row.get(name))}" for name in names] for row in metrics]
+    counted = [
+        {**row, "stage": row["stage"] + 1, "iteration": row["iteration"] + 1} for row in metrics
+    ]
+    cells = [[f"  {_cell(row.get(name))}" for name in names] for row in counted]
     return table([[f"  {name}" for name in names], *cells])
 
 

@@ -19,6 +19,8 @@ from orchestrion._cli.common import (
 from orchestrion._errors import ConfigError, OrchestrionError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from orchestrion.config import Config
 
 
@@ -48,11 +50,11 @@ def command(
     """
     path = find_config(config)
     try:
-        loaded = load_config(ctx, path, overrides, block)
+        loaded, counts = load_config(ctx, path, overrides, block), dict[str, int]()
         if not no_open:
             from orchestrion._cli.looping import in_loop  # imports asyncio
 
-            in_loop(_open(loaded))
+            counts = in_loop(_open(loaded))
     except OrchestrionError as exc:
         if not as_json:
             raise
@@ -60,17 +62,19 @@ def command(
         emit({"config": str(path), "ok": False, "problems": [_problem(p) for p in problems]})
         return exc.exit_code
     if as_json:
-        emit({"config": str(path), "ok": True, "problems": [], **_facts(loaded, resolved)})
+        facts = {"splits": counts, **_facts(loaded, resolved)}
+        emit({"config": str(path), "ok": True, "problems": [], **facts})
     elif resolved:
         click.echo(loaded.to_yaml(), nl=False)
     else:
         click.echo(f"{path}: ok")
-        for line in _summary(loaded):
+        for line in _summary(loaded, counts):
             click.echo(f"  {line}")
     return 0
 
 
-async def _open(config: Config) -> None:
+async def _open(config: Config) -> dict[str, int]:
+    """Open the components, ask whether they fit, and return how many problems each split has."""
     from contextlib import AsyncExitStack
 
     from orchestrion._engine.opening import open_components
@@ -79,7 +83,7 @@ async def _open(config: Config) -> None:
 
     async with AsyncExitStack() as stack:
         opened = await open_components(config, stack, Key(config.seed), live=False, trial=True)
-        check_ready(opened)
+        return {str(split): count for split, count in check_ready(opened).items()}
 
 
 def _problem(problem: str) -> dict[str, object]:
@@ -101,7 +105,7 @@ def _facts(config: Config, resolved: bool) -> dict[str, object]:
     return {**facts, "resolved": config.resolved()} if resolved else facts
 
 
-def _summary(config: Config) -> list[str]:
+def _summary(config: Config, counts: Mapping[str, int]) -> list[str]:
     use = {path: entry.use for path, entry in config.components.items()}
     names = ", ".join(path.partition(".")[2] for path in config.roster)
     lines = [
@@ -113,5 +117,8 @@ def _summary(config: Config) -> list[str]:
         lines.append("trained by " + ", then ".join(use[path] for path in config.stages))
     if config.evaluation.baselines:
         lines.append("compared with " + ", ".join(config.evaluation.baselines))
+    if counts:
+        sizes = ", ".join(f"{split} {count:,}" for split, count in counts.items())
+        lines.append(f"problems: {sizes}")
     lines.append("plugins: " + ", ".join(p.origin for p in config.plugins_used))
     return lines

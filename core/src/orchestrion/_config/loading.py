@@ -244,7 +244,10 @@ class _Assembly:
         for section, node in self.root.value.items():
             if section not in known:
                 names = (*known, "include")
-                close = did_you_mean(section, names) or f" (known: {listed(names, 20)})"
+                if owner := self.plugins.owner_of_section(section):
+                    close = f" here: it is for the command of {owner}, see `orchestrion --help`"
+                else:
+                    close = did_you_mean(section, names) or f" (known: {listed(names, 20)})"
                 self.problems.add(node, section, f"unknown section{close}")
         return kinds
 

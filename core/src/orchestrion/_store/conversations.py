@@ -168,9 +168,9 @@ def _asked(database: Database, pieces: bytes | None) -> JSON:
 
 
 def turns_with_names(trajectory: Trajectory, before: str = "") -> Iterator[tuple[str, Turn]]:
-    """Yield all turns with place and agent; those of a nested team after the turn they are in."""
+    """Yield all turns, each with its place (from 1) and agent; a nested team's follow its turn."""
     for turn in trajectory.turns:
-        name = f"{before}{turn.index} {turn.agent}"
+        name = f"{before}{turn.index + 1} {turn.agent}"
         yield name, turn
         if turn.output.inner is not None:
             yield from turns_with_names(turn.output.inner, f"{name} > ")

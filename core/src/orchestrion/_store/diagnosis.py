@@ -16,7 +16,7 @@ from attrs import asdict, frozen
 
 from orchestrion._keys import Key
 from orchestrion._records import JSON
-from orchestrion._report import LEARNED, Verdict, enumerated, paired
+from orchestrion._report import LEARNED, Outcomes, Verdict, enumerated, paired
 from orchestrion._statistics import mean
 from orchestrion._store.reader import Iteration, RunReader
 
@@ -67,7 +67,7 @@ def diagnose(store: RunReader) -> list[Finding]:
     curve = _Curve(last_stage)
     findings = [
         *_without_reward(last_stage),
-        *_cut_off(evaluations),
+        *cut_off(evaluations.get(LEARNED, {}).get("outcomes", {})),
         *_given_up(evaluations),
         *_not_ahead(store, evaluations, curve),
         *_never_tried(store, iterations),
@@ -107,10 +107,9 @@ def _without_reward(iterations: Sequence[Iteration]) -> Iterator[Finding]:
         )
 
 
-def _cut_off(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
-    """Find that nearly all episodes of the learned policy end at a limit, and so unsolved."""
-    rows = evaluations.get(LEARNED, {}).get("outcomes", {}).values()
-    share = mean([row["limit"] for row in rows]) if rows else 0.0
+def cut_off(outcomes: Outcomes) -> Iterator[Finding]:
+    """Find that nearly all episodes of an evaluation end at a limit, and so unsolved."""
+    share = mean([row["limit"] or 0.0 for row in outcomes.values()]) if outcomes else 0.0
     if share >= MOSTLY:
         yield Finding(
             "cut_off",
@@ -322,7 +321,8 @@ def _not_ahead(
                 "not_ahead",
                 NOTE,
                 f"what was learned is not shown to be ahead of {enumerated(level)}",
-                "train for longer or judge on more problems; else take the simpler one",
+                "train for longer, judge on more problems, or let the policy see more of a problem "
+                "(its encoders); else take the simpler one",
                 level,
             )
     rise = curve.rise(reached)

@@ -30,6 +30,13 @@ def run_at(directory: Path) -> Path:
     return directory.absolute()
 
 
+def nested_runs(folder: Path) -> str:
+    """Return the names of folders of runs right below a folder, e.g. those of sweeps, as a hint."""
+    below = sorted(folder.iterdir()) if folder.is_dir() else []
+    holding = [p for p in below if not is_run(p) and p.is_dir() and run_directories(p)]
+    return f"; there are some in folders below: add --root {holding[0]}" if holding else ""
+
+
 def run_directories(root: Path = RUNS) -> list[Path]:
     """Return all runs of a folder, by name and number."""
     paths = [path for path in root.iterdir() if is_run(path)] if root.is_dir() else []
@@ -100,4 +107,7 @@ def find_run(name_or_path: str | os.PathLike[str], root: Path = RUNS) -> Path:
     near = get_close_matches(Path(wanted).name, names, n=1)
     are = "run is" if len(names) == 1 else "runs are"
     hint = f"; did you mean {near[0]}?" if near else f"; {len(names)} {are} in {root}"
+    for folder in (Path(wanted), root / wanted):
+        if inside := run_directories(folder):
+            hint = f", but a folder of {len(inside)} runs: name one, such as {inside[0]}"
     raise UsageError(f"no run {wanted!r} here{hint}")

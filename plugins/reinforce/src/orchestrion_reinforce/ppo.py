@@ -136,7 +136,7 @@ class Learner(Planned):
         self._skipped += int((~np.isfinite([*norms, *losses])).sum())
         if not np.isfinite(norms).any():
             raise RunError(
-                f"reinforce: all {len(norms)} updates of iteration {i} were skipped, since no "
+                f"reinforce: all {len(norms)} updates of iteration {i + 1} were skipped, since no "
                 f"gradient was finite; rewards went from {steps.totals.min():.3g} to "
                 f"{steps.totals.max():.3g}: look at the reward function and the task's features"
             )

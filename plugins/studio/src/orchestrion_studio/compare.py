@@ -39,7 +39,8 @@ LONGEST = 500
 
 def compare_data(query: Query, reader: RunReader | None) -> Data:
     """Return runs beside each other: curves, figures, differences, settings and problems."""
-    names = list(dict.fromkeys(query.texts("run")))
+    base = query.text("base")
+    names = list(dict.fromkeys([*([base] if base else []), *query.texts("run")]))
     known = list(catalogue_of(query.folder).look())
     chooser = {"folder": query.folder.name, "known": sorted(known)}
     if len(names) > MOST_RUNS:
@@ -224,6 +225,9 @@ PAGES = [
         "compare.html",
         compare_data,
         "Two to eight runs beside each other: curves, results, settings, problems",
-        {"run": "a run, given two to eight times; the first is compared with each of the others"},
+        {
+            "run": "a run, given two to eight times; the first is compared with each of the others",
+            "base": "the run that is compared with each of the others, whichever comes first",
+        },
     )
 ]

@@ -24,6 +24,7 @@ __all__ = [
     "highlighted",
     "pretty",
     "printable",
+    "source_name",
     "unified_diff",
     "visible",
 ]
@@ -43,6 +44,11 @@ def visible(text: str) -> str:
 def _code_of(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def source_name(source: str) -> str:
+    """Return in words where an episode comes from: training, or the evaluation of a contender."""
+    return "training" if source == "train" else f"evaluation of {visible(source)}"
 
 
 def printable(data: Any) -> Any:

@@ -19,7 +19,9 @@ from orchestrion_studio.wording import figure as figure_text
 __all__ = ["bar", "curves", "data_table", "forest", "plot_of", "series_of", "sparkline", "topology"]
 
 WIDTH, HEIGHT = 640, 240
-LEFT, RIGHT, TOP, BOTTOM = 66, 12, 10, 38
+LEFT, RIGHT, TOP, BOTTOM = 92, 12, 10, 38
+FOREST = 420
+"""Width of a forest plot: that of a telephone."""
 POINTS = 240
 """Points that are drawn of a curve; of a longer one, means of neighbours."""
 ROWS = 80
@@ -279,11 +281,9 @@ def forest(rows: Sequence[Mapping[str, Any]], axis: str) -> Markup:
     if not known:
         return Markup("")
     values = [row[name] for row in known for name in ("low", "high") if row[name] is not None]
-    across = Scale([0.0, *(row["mean"] for row in known), *values], 170, WIDTH - 110)
-    height = 26 * len(known) + 44
-    parts = [
-        Markup('<path class="zero" d="M{} 4V{}"/>').format(across(0.0), height - 38),
-    ]
+    across = Scale([0.0, *(row["mean"] for row in known), *values], 10, FOREST - 10)
+    height = 44 * len(known) + 44
+    parts = [Markup('<path class="zero" d="M{} 4V{}"/>').format(across(0.0), height - 38)]
     for value in across.ticks(5):
         parts.append(
             Markup('<text class="middle" x="{}" y="{}">{}</text>').format(
@@ -291,7 +291,7 @@ def forest(rows: Sequence[Mapping[str, Any]], axis: str) -> Markup:
             )
         )
     for number, row in enumerate(known):
-        y = 18 + 26 * number
+        y = 32 + 44 * number
         low = row["mean"] if row["low"] is None else row["low"]
         high = row["mean"] if row["high"] is None else row["high"]
         kind = "better" if low > 0 else "worse" if high < 0 else "level"
@@ -300,20 +300,19 @@ def forest(rows: Sequence[Mapping[str, Any]], axis: str) -> Markup:
                 '<g class="{}"><text x="0" y="{}">{}</text><path class="whisker" d="M{} {}H{}"/>'
                 '<circle cx="{}" cy="{}" r="4"/><text class="end" x="{}" y="{}">{}</text></g>'
             ).format(
-                *(kind, y + 4, _short(row["name"], 24)),
+                *(kind, y - 14, _short(row["name"], 40)),
                 *(across(low), y, across(high)),
                 *(across(row["mean"]), y),
-                *(WIDTH, y + 4, f"{row['mean']:+.3f}"),
+                *(FOREST, y - 14, f"{row['mean']:+.3f}"),
             )
         )
     return Markup(
-        '<div class="scroll" tabindex="0" role="region" aria-label="Forest plot">'
         '<svg class="forest" viewBox="0 0 {} {}" role="img" aria-label="{}">{}'
-        '<text class="name middle" x="{}" y="{}">{}</text></svg></div>'
+        '<text class="name middle" x="{}" y="{}">{}</text></svg>'
     ).format(
-        *(WIDTH, height, f"Forest plot: {axis}; the table has the figures"),
+        *(FOREST, height, f"Forest plot: {axis}; the table has the figures"),
         Markup("").join(parts),
-        *(across((across.low + across.high) / 2), height - 4, axis),
+        *(FOREST / 2, height - 4, axis),
     )
 
 

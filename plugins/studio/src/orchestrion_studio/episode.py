@@ -35,9 +35,9 @@ def episode_of(query: Query, reader: RunReader) -> Any:
 
 
 def turn_at(trajectory: Trajectory, place: str) -> Turn | None:
-    """Return the turn at a place: "3", or "3.0" for the first one of its nested team."""
+    """Return the turn at a place: "3", or "3.1" for the first one of its nested team."""
     here, _, rest = place.partition(".")
-    turn = next((each for each in trajectory.turns if str(each.index) == here), None)
+    turn = next((each for each in trajectory.turns if _place(each.index) == here), None)
     if turn is None or not rest:
         return turn
     return None if turn.output.inner is None else turn_at(turn.output.inner, rest)
@@ -126,7 +126,7 @@ class _Team:
         chances = decision.chances
         return {
             "decision": {
-                "number": number,
+                "number": number + 1,
                 "stop": decision.stop,
                 "wait": decision.wait,
                 "chance": None if decision.logp is None else exp(min(decision.logp, 0.0)),
@@ -140,7 +140,7 @@ class _Team:
     def _turn(
         self, turn: Turn, above: str, turns: Sequence[Turn], programs: dict[int, str | None]
     ) -> dict[str, Any]:
-        showing, output, place = self._showing, turn.output, f"{above}{turn.index}"
+        showing, output, place = self._showing, turn.output, _place(turn.index, above)
         readable = [
             index
             for index in programs
@@ -166,8 +166,8 @@ class _Team:
             "program": self._version(own, before, place, max(readable, default=-1), content),
             "data": showing.json(_without_program(output.data) or None, f"data-{place}"),
             "metadata": showing.json(as_data(output.metadata) or None, f"metadata-{place}"),
-            "reads": None if turn.reads is None else [f"{above}{i}" for i in turn.reads],
-            "earlier": [f"{above}{each.index}" for each in turns if each.index < turn.index],
+            "reads": None if turn.reads is None else [_place(i, above) for i in turn.reads],
+            "earlier": [_place(each.index, above) for each in turns if each.index < turn.index],
             "usage": as_data(output.usage),
             "reward": self._rewards[turn.index] if top else None,
             "final": output.final,
@@ -189,7 +189,7 @@ class _Team:
             "first": before is None,
             "said": own.strip() in content and _FENCES.sub("", content).strip() != own.strip(),
             "same": before == own,
-            "since": None if since < 0 else since,
+            "since": None if since < 0 else _place(since, place[: place.rfind(".") + 1]),
         }
 
     def _calls(self, names: Sequence[str]) -> list[Any]:
@@ -197,6 +197,11 @@ class _Team:
         for call in self._reader.calls(names):
             described.append(call_data(call, messages, self._showing))
         return described
+
+
+def _place(index: int, above: str = "") -> str:
+    """Return what a turn is called where it is shown: turns count from 1."""
+    return f"{above}{index + 1}"
 
 
 def _name(agent: str, option: str | None) -> str:

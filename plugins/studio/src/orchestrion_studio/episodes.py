@@ -18,8 +18,8 @@ FILTERS = {
     "solved": "`yes` or `no`",
     "agent": "the name of an agent that has a turn in it",
     "problem": "part of the problem's id or category",
-    "stage": "number of the stage, from 0",
-    "iteration": "number of the iteration, from 0",
+    "stage": "number of the stage, from 1",
+    "iteration": "number of the iteration, from 1",
     "from": "the smallest reward",
     "to": "the largest reward",
     "text": "part of the content or of the error of a turn",
@@ -31,11 +31,13 @@ _SOLVED = {"yes": True, "no": False}
 
 
 def filter_of(query: Query) -> EpisodeFilter:
-    """Return the filter that an address describes."""
+    """Return the filter that an address describes; iterations and stages are those of training."""
+    stage, iteration = _stored(query, "stage"), _stored(query, "iteration")
+    timed = stage is not None or iteration is not None
     return EpisodeFilter(
-        source=query.text("source") or None,
-        stage=_whole(query, "stage"),
-        iteration=_whole(query, "iteration"),
+        source=query.text("source") or ("train" if timed else None),
+        stage=stage,
+        iteration=iteration,
         status=query.text("status") or None,
         success=_SOLVED.get(query.text("solved")),
         problem=query.text("problem"),
@@ -46,9 +48,11 @@ def filter_of(query: Query) -> EpisodeFilter:
     )
 
 
-def _whole(query: Query, name: str) -> int | None:
-    value = query.number(name, -1)
-    return None if value < 0 else value
+def _stored(query: Query, name: str) -> int | None:
+    """Return a number as it is stored, from 0; an address has it as it is shown, from 1."""
+    if not query.text(name):
+        return None
+    return query.number(name, 1, low=1) - 1
 
 
 def _order(query: Query) -> tuple[EpisodeOrder, bool]:
@@ -108,6 +112,8 @@ def episodes_data(query: Query, reader: RunReader | None) -> Data:
             "agent": sorted(agents),
         },
         "kept": reader.retention,
+        "priced": any(row.usd and row.usd != row.cost for row in page.rows),
+        "running": reader.status == "running",
     }
 
 

@@ -312,9 +312,17 @@ def _values(data: Mapping[str, Any]) -> Section | None:
         }
     if not isinstance(model, str) or not isinstance(data.get("choices"), list):
         return None
-    about = f"The policy takes the choice whose value the model `{model}` predicts to be highest."
+    about = (
+        f"The policy takes the choice whose value the model `{model}` predicts to be highest. A "
+        "value depends on the situation, so that no choice has one figure; these are the choices."
+    )
     rows = [str(choice) for choice in data["choices"]]
-    return {"kind": "model", "title": "Values of choices", "about": about, "rows": rows[:MOST_ROWS]}
+    return {
+        "kind": "model",
+        "title": "What the policy chooses among",
+        "about": about,
+        "rows": rows[:MOST_ROWS],
+    }
 
 
 # ------------------------------------------------------------------ metrics by agent
@@ -378,6 +386,8 @@ def _missing(store: RunReader, has_checkpoint: bool, sections: Sequence[Section]
         )
     if "habits" in kinds or "texts" in kinds:
         texts.append("Of a trial its result is recorded; its episodes only if they are kept.")
+    if "model" in kinds:
+        texts.append("The values that the policy predicted at single decisions are not recorded.")
     if "weights" in kinds:
         texts.append(
             "What single numbers of networks and optimizers mean cannot be read; what the policy "

@@ -57,10 +57,10 @@ def _facts(store: RunReader) -> list[str]:
     iterations, spend = store.iterations(), store.spend()
     episodes = sum(iteration.episodes for iteration in iterations)
     rewards = [math.nan if i.reward is None else i.reward for i in iterations]
-    status = _plain(f"{store.status} {store.detail}".strip())
     lines = [
-        f"- {status}: {count(len(iterations))} iterations, {count(episodes)} training episodes, "
-        f"{duration(store.seconds)} of work",
+        f"- {store.status}: {count(len(iterations))} iterations, {count(episodes)} training "
+        f"episodes, {duration(store.seconds)} of work",
+        *([f"- it ended with: {_plain(store.detail)}"] if store.detail else []),
         f"- spent: {count(spend.calls)} calls, {count(spend.tokens)} tokens, {usd(spend.usd)}",
     ]
     known = [reward for reward in rewards if math.isfinite(reward)]

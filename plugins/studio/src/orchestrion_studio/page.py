@@ -5,6 +5,7 @@ The same data are rendered at the page's path, given as JSON below `/api`, and w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -14,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 from attrs import field, frozen
 
-from orchestrion import OrchestrionError
+from orchestrion import OrchestrionError, UsageError
 from orchestrion.runs import RunReader
 from orchestrion_studio.contents import printable
 from orchestrion_studio.readers import Readers
@@ -64,19 +65,31 @@ class Query:
         return [value for value in self.values.get(name, ()) if value]
 
     def number(self, name: str, default: int, low: int = 0, high: int = 10**9) -> int:
-        """Return a parameter as a number within limits; the default if it is none."""
+        """Return a parameter as a number within limits; the default if it is not given.
+
+        Raises:
+            UsageError: it is no whole number.
+        """
+        text = self.text(name)
         try:
-            return min(max(int(self.text(name)), low), high)
+            return min(max(int(text), low), high) if text else default
         except ValueError:
-            return default
+            raise UsageError(f"{name}: want a whole number, not {text!r:.80}") from None
 
     def real(self, name: str) -> float | None:
-        """Return a parameter as a real number; None if it is none."""
+        """Return a parameter as a real number; None if it is not given.
+
+        Raises:
+            UsageError: it is no number, or not a finite one.
+        """
+        text = self.text(name)
         try:
-            value = float(self.text(name))
+            value = float(text) if text else None
         except ValueError:
-            return None
-        return value if abs(value) < float("inf") else None
+            value = math.nan
+        if value is not None and not math.isfinite(value):
+            raise UsageError(f"{name}: want a number, not {text!r:.80}")
+        return value
 
     def directory(self, run: str) -> Path:
         """Return the folder of a run below the folder.

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import Any
 
+from orchestrion import did_you_mean
 from orchestrion.runs import Iteration, RunReader
 from orchestrion_studio.catalogue import catalogue_of
 from orchestrion_studio.contents import clipped
 from orchestrion_studio.drawing import plot_of, series_of
 from orchestrion_studio.evaluation import config_of, judged
-from orchestrion_studio.page import Data, Page, Query
+from orchestrion_studio.page import Data, NotFoundError, Page, Query
 from orchestrion_studio.panels import panels_of
 from orchestrion_studio.runs import progress_of
 from orchestrion_studio.spending import spending_of
@@ -24,7 +25,7 @@ __all__ = ["PAGES"]
 FIRST = {
     "reward": ("Reward", "reward, mean of an episode"),
     "success": ("Solved", "share of episodes"),
-    "cost": ("Cost", "cost of an episode, own unit"),
+    "cost": ("Cost", "cost of an episode, the agents' unit"),
     "entropy": ("Entropy", "entropy of decisions"),
 }
 """Metrics that every run shows at once, with the names of their plots and axes."""
@@ -50,12 +51,15 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
     report = known.report if known else None
     names = _metric_names(iterations)
     more = names if query.text("more") else []
+    facts = _facts(reader, iterations)
     return {
         "run": query.run,
-        "facts": _facts(reader, iterations)
+        "facts": facts
         | {"rewards": smoothed([iteration.reward for iteration in iterations], smooth)},
         "smooth": smooth,
-        "curves_first": [_plot(name, iterations, smooth, report) for name in _shown(iterations)],
+        "curves_first": [_plot(name, iterations, smooth, report) for name in _shown(iterations)]
+        if facts["trains"]
+        else [],
         "curves_more": [_plot(name, iterations, smooth, report) for name in more],
         "more": len(names),
         "report": report,
@@ -87,6 +91,8 @@ def _facts(reader: RunReader, iterations: Sequence[Iteration]) -> Data:
         **progress_of(reader.status, len(iterations), planned, pace),
         "stages": len({iteration.stage for iteration in iterations}),
         "episodes": episodes,
+        "trains": bool(episodes) or not iterations,
+        "learned_in": (reader.manifest or {}).get("learned_in"),
         "retention": reader.retention,
         "reward": newest.reward if newest else None,
         "solved": newest.successes / newest.episodes if newest and newest.episodes else None,
@@ -235,6 +241,8 @@ def _diff(query: Query, reader: RunReader) -> Data:
     """Return the lines in which the config of another run differs, if one is named."""
     names = [name for name in catalogue_of(query.folder).look() if name != query.run]
     other, lines = query.text("diff"), list[dict[str, str]]()
+    if other and other not in names:
+        raise NotFoundError(f"there is no other run {other!r:.80}{did_you_mean(other, names)}")
     if other:
         with query.open(other) as second:
             lines = list(_diff_lines(second.config_text, reader.config_text))

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from orchestrion import OrchestrionError
 from orchestrion.runs import EpisodeFilter, EpisodeOrder, RunReader
 from orchestrion_studio.app import PAGES
+from orchestrion_studio.contents import source_name
 from orchestrion_studio.page import HERE, Page, Query, render
 
 __all__ = ["MOST_BYTES", "html_of"]
@@ -87,7 +88,7 @@ def sample_of(store: RunReader) -> dict[str, str]:
     own = next(iter(store.load_evaluations()), "")
     sample: dict[str, str] = {}
     for source in dict.fromkeys(name for name in (own, "train") if name):
-        title = "training" if source == "train" else f"evaluation of {source}"
+        title = source_name(source)
         kinds: tuple[tuple[str, EpisodeFilter, EpisodeOrder, bool], ...] = (
             ("solved, highest reward", EpisodeFilter(source=source, success=True), "reward", True),
             ("not solved, lowest", EpisodeFilter(source=source, success=False), "reward", False),

@@ -108,8 +108,15 @@ def standing_of(store: RunReader) -> Standing:
         {name: count / turns.total() for name, count in turns.most_common()},
         list(evaluations),
         stored_report(store, evaluations),
-        [(_time(event.at), f"{event.kind}: {_short(event.data)}") for event in store.events()],
+        [*((_time(e.at), f"{e.kind}: {_short(e.data)}") for e in store.events()), *_end(store)],
     )
+
+
+def _end(store: RunReader) -> list[tuple[str, str]]:
+    """Return how a run ended as its last event; nothing while it goes on."""
+    if store.finished is None or store.status == "running":
+        return []
+    return [(_time(store.finished), f"{store.status}: {_short(store.detail)}".rstrip(": "))]
 
 
 def curves_of(metrics: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:

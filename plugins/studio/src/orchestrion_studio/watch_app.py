@@ -69,7 +69,7 @@ class Curve(Widget):
 
     DEFAULT_CSS = "Curve { height: 1fr; min-height: 6; }"
 
-    metric = "reward"
+    metric = ""
     values: tuple[float, ...] = ()
     smooth = False
 
@@ -82,7 +82,8 @@ class Curve(Widget):
         """Return the curve with the range of its values at the left."""
         known = [value for value in self.values if math.isfinite(value)]
         if not known:
-            return Text(f"{_plain(self.metric)}: no value yet", style="dim")
+            name = f"{_named(self.metric)}: no value" if self.metric else "no iteration"
+            return Text(f"{name} yet", style="dim")
         window = max(2, len(self.values) // 10)
         values = smoothed(self.values, window) if self.smooth else list(self.values)
         drawn = [value for value in values if math.isfinite(value)]
@@ -91,9 +92,9 @@ class Curve(Widget):
         height = max(1, self.size.height - 2)
         lines = braille(values, max(1, self.size.width - margin), height)
         text = Text(no_wrap=True, overflow="ellipsis")
-        text.append(_plain(self.metric), style="bold")
-        mean = f", mean of {window}" if self.smooth else ""
-        text.append(f" by iteration{mean}: last {self.values[-1]:.4g}\n")
+        text.append(_named(self.metric), style="bold")
+        mean = f" (each the mean of {window})" if self.smooth else ""
+        text.append(f" by iteration{mean}; the last is {values[-1]:.4g}\n")
         for row, line in enumerate(lines):
             label = top if row == 0 else bottom if row == len(lines) - 1 else ""
             text.append(f"{label:>{margin - 1}} ", style="dim").append(f"{line}\n", style="cyan")
@@ -224,6 +225,8 @@ class WatchApp(App[None]):
             text.append("  paused: p goes on", style="yellow")
         if standing.detail:
             text.append(f"  {_plain(standing.detail)}")
+        if standing.status in ("failed", "interrupted", "budget", "cancelled"):
+            text.append(f"\ngoes on with: orchestrion resume {_plain(standing.name)}")
         progress = standing.progress
         of = "" if progress.total is None else f" of {progress.total:,}"
         text.append(f"\n{_bar(progress.share)}{progress.done:,}{of} iterations")
@@ -273,7 +276,7 @@ def _results(standing: Standing) -> RenderableType:
         table.add_column("last", justify="right")
         table.add_column("by iteration")
         for name, values in list(standing.curves.items())[:8]:
-            table.add_row(escape(_plain(name)), f"{values[-1]:.4g}", sparkline(values, 24))
+            table.add_row(escape(_named(name)), f"{values[-1]:.4g}", sparkline(values, 24))
         return table
     table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
     table.title = f"held-out split {escape(_plain(report.split))}, {report.problems} problems"
@@ -297,6 +300,11 @@ def _events(standing: Standing) -> RenderableType:
     if not standing.events:
         text.append("none", style="not bold dim")
     return text
+
+
+def _named(metric: str) -> str:
+    """Return what a metric is called where it is shown."""
+    return "solved" if metric == "success" else _plain(metric)
 
 
 def _plain(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from decimal import Decimal
 
 __all__ = ["count", "duration", "figure", "percent", "plain_time", "signed", "usd"]
 
@@ -18,7 +19,12 @@ def figure(value: float | None, digits: int = 3) -> str:
         return f"{int(value):,}"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
+    return _plain(f"{value:.{digits}g}")
+
+
+def _plain(text: str) -> str:
+    """Return a small number without an exponent, as the command line writes it."""
+    return f"{Decimal(text):f}" if "e-0" in text else text
 
 
 def signed(value: float | None, digits: int = 3) -> str:
@@ -41,7 +47,7 @@ def usd(value: float | None) -> str:
     """Return US dollars: to the cent, or with three digits where they are less than 1."""
     if value is None or not math.isfinite(value):
         return NONE
-    return f"${value:,.2f}" if value == 0 or value >= 1 else f"${value:.3g}"
+    return f"${value:,.2f}" if value == 0 or value >= 1 else f"${_plain(f'{value:.3g}')}"
 
 
 def duration(seconds: float | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from orchestrion import UsageError
+from orchestrion import ConfigError, UsageError
 from orchestrion.cli import block_option, emit, json_option, note, options
 
 __all__ = ["track"]
@@ -59,7 +59,10 @@ def track(
         name = to if known else "to"
         changes = [f"trackers.{name}.use={to}"] * (not known)
         changes += [f"trackers.{name}.{setting}" for setting in settings]
-    trackers = draft(file, changes, block=blocked).components("tracker", name)
+    try:
+        trackers = draft(file, changes, block=blocked).components("tracker", name)
+    except ConfigError as error:
+        raise ConfigError([_as_typed(p, f"trackers.{name}.") for p in error.problems]) from None
     if not trackers:
         raise UsageError(f"{directory}: its config has no trackers; name one with --to")
     sent = []
@@ -71,3 +74,13 @@ def track(
         note(f"{directory}: sent to {tracker.label}, run {backend.id}")
     if as_json:
         emit({"run": str(directory), "sent": sent})
+
+
+def _as_typed(problem: str, prefix: str) -> str:
+    """Return a problem of `--to` or `--option` in the words of the command line."""
+    path = f"-o {prefix}"
+    if not problem.startswith(path):
+        return problem
+    setting, _, message = problem.removeprefix(path).partition(": ")
+    text = message.removeprefix(f"{prefix}{setting}: ")
+    return f"--to: {text}" if setting == "use" else f"--option {setting}: {text}"

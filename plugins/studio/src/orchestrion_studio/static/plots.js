@@ -63,8 +63,8 @@ async function draw(figure) {
     legend: { live: true },
     series: [{ label: plot.x, value: (_, value) => text(value) }, ...series],
     axes: [
-      { ...axis, label: plot.x, size: 28 },
-      { ...axis, label: plot.y, size: 48 },
+      { ...axis, label: plot.x, size: 28, incrs: whole(plot) ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6] : undefined },
+      { ...axis, label: plot.y, size: (_, texts) => Math.max(48, 12 + 6.5 * longest(texts)) },
     ],
     hooks: { draw: [(chart) => whiskers(chart, plot)] },
   };
@@ -73,9 +73,20 @@ async function draw(figure) {
   sizes.observe(canvas);
 }
 
+function longest(texts) {
+  return Math.max(0, ...(texts ?? []).map((each) => each?.length ?? 0));
+}
+
+// Iterations and episodes are counted: no tick lies between two of them.
+function whole(plot) {
+  return plot.series.every((series) => series.x.every(Number.isInteger));
+}
+
 function text(value) {
   if (value === null || value === undefined) return "–";
-  return Math.abs(value) < 1000 ? String(Number(value.toPrecision(4))) : Math.round(value).toLocaleString("en");
+  const near = Number(value.toPrecision(4));
+  if (near && Math.abs(near) < 1e-6) return near.toFixed(12).replace(/0+$/, "");
+  return Math.abs(value) < 1000 ? String(near) : Math.round(value).toLocaleString("en");
 }
 
 // Room for intervals too; a curve that never changes is in the middle.
