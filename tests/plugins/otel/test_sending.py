@@ -135,6 +135,16 @@ def test_a_server_that_refuses_is_said_once_with_its_reason(
     assert "write one that begins with http://" in done.stderr
 
 
+def test_a_redirect_is_no_delivery(folder: Path) -> None:
+    with ModelService(reply(307, b"", location="http://elsewhere.invalid/v1/traces")) as server:
+        url = f"{server.url}/v1/traces"
+        [note] = followed(folder, Listener(url))
+        done = orchestrion("otel", str(folder), "--endpoint", url, cwd=folder, code=1)
+    assert "sending traces failed" in note
+    assert "redirects to http://elsewhere.invalid/v1/traces" in note
+    assert "0 episodes were sent before" in done.stderr
+
+
 def test_episodes_that_come_too_fast_are_left_out_and_counted(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
