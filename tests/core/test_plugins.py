@@ -442,6 +442,8 @@ def test_imports_in_two_threads_at_once_leave_standard_output_as_it_was(
 
     class Slow:
         def __getattr__(self, name: str) -> str:
+            if name not in inside:
+                raise AttributeError(name)
             inside[name].set()
             go_on[name].wait()
             return name
