@@ -122,6 +122,24 @@ def test_what_is_wrong_is_said_with_its_line_before_anything_is_run(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("sweep", "problem"),
+    [
+        ("{method: grid}", "team.yaml:9: sweep.method: a grid of 3,000,000,000 trials"),
+        ("{trials: 1000000000}", "sweep.trials: must be at most 10000"),
+        ("{trials: 3, seeds: 1000000000}", "sweep.seeds: must be at most 1000"),
+    ],
+)
+def test_a_sweep_without_end_is_refused_before_its_trials_are_made(
+    sweep: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Space, "grid")
+    monkeypatch.delattr(Space, "draw")
+    search = "{limits.turns: {choice: [3, 4, 5]}, trainer.beam: {integers: [1, 1000000000]}}"
+    config = written(tmp_path, f"{RELAY}search: {search}\nsweep: {sweep}\n")
+    assert problem in here("sweep", config, "--dry-run", cwd=tmp_path, code=2).stderr
+
+
 def test_train_does_not_take_the_sections_of_a_sweep(tmp_path: Path) -> None:
     config = written(tmp_path, f"{RELAY}search: {{limits.turns: {{choice: [3]}}}}\n")
     assert "search: unknown section" in here("train", config, cwd=tmp_path, code=2).stderr

@@ -61,10 +61,12 @@ def write_atomic(path: Path, chunks: Iterable[bytes], point: str = "file") -> No
         fault_point(f"{point}.renamed")
         sync_folder(path.parent)
         fault_point(f"{point}.synced")
-    except OSError as error:
+    except BaseException as error:  # whatever the chunks raise, too
         with suppress(OSError):
             temporary.unlink()
-        raise StoreError(explain(error, path)) from error
+        if isinstance(error, OSError):
+            raise StoreError(explain(error, path)) from error
+        raise
 
 
 def sync_folder(folder: Path) -> None:
