@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import unquote
 
 from orchestrion._config.nodes import BROKEN, Node, Problems, Source, walk
+from orchestrion._secrets import register
 from orchestrion._suggest import did_you_mean
 
-__all__ = ["escape", "expand", "read_dotenv", "variables"]
+__all__ = ["check_addresses", "escape", "expand", "read_dotenv", "variables"]
 
 _REFERENCE = re.compile(r"(\$?)\$\{env:([^}]*)\}")
+_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s:@]*:([^/?#\s]+)@")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LINE = r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*"
 
@@ -55,6 +58,22 @@ def _expand(node: Node, path: str, environment: Mapping[str, str], problems: Pro
 def escape(text: str) -> str:
     """Return text from which `expand` makes the given text."""
     return _REFERENCE.sub(lambda match: f"${match[0]}", text) if "${env:" in text else text
+
+
+def check_addresses(root: Node, problems: Problems) -> None:
+    """Refuse passwords written into addresses; those from the environment are secrets."""
+    for path, node in walk(root):
+        if not isinstance(node.value, str) or (found := _PASSWORD.match(node.value)) is None:
+            continue
+        if _PASSWORD.match(node.value if node.raw is None else _REFERENCE.sub("", node.raw)):
+            problems.add(
+                node,
+                path,
+                "has a password in the address, which would be stored with the run; write "
+                "${env:NAME} in its place, and set that variable",
+            )
+        for password in (found[1], unquote(found[1])):
+            register(path, password)
 
 
 def variables(root: Node) -> list[str]:
