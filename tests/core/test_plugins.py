@@ -417,6 +417,26 @@ def test_a_failing_hook_fails_the_run_and_names_the_plugin() -> None:
         plugins.observers(["watching"]).run_finished(None, "completed")
 
 
+def test_plugins_wait_at_the_end_of_a_run_when_all_were_told() -> None:
+    told: list[str] = []
+
+    class Waiting:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        @hookimpl
+        def orchestrion_run_finished(self, status: str) -> Any:
+            told.append(f"{self.name} {status}")
+            return lambda: told.append(f"{self.name} waits")
+
+    plugins = Plugins(path=[], env={})
+    for name in "ab":
+        plugins.register(Waiting(name), name)
+    plugins.observers("ab").run_finished(None, "completed")
+    assert sorted(told[:2]) == ["a completed", "b completed"]
+    assert sorted(told[2:]) == ["a waits", "b waits"]
+
+
 def test_every_lifecycle_hook_of_the_specs_has_a_method_with_its_arguments() -> None:
     import inspect
 
