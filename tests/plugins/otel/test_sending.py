@@ -116,8 +116,8 @@ def test_a_server_that_never_answers_is_said_once_and_holds_nothing_up(
         listener = Listener(f"{server.url}/v1/traces")
         [note] = followed(folder, listener)
     assert listener._reader is not None
-    with pytest.raises(StoreError):
-        listener._reader.status  # closed, or files of the database would be left behind
+    with pytest.raises(StoreError):  # closed, or files of the database would be left behind
+        listener._reader.iterations()
     assert "was not done when the run ended" in note
     assert f"orchestrion otel {folder}" in note
     assert listener._thread is not None

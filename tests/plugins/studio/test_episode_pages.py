@@ -122,6 +122,10 @@ def test_filters_stay_in_the_links_and_lead_from_episode_to_episode(client: Test
     assert second.status_code == 200
     assert "0/0/106" in second.text
     assert client.get("/episodes/plain?after=x").status_code == 400
+    assert client.get("/episodes/plain?after=inf,99999999999999999999999").status_code == 400
+    missing = client.get(f"/run/{'x' * 5000}")
+    assert missing.status_code == 404
+    assert len(missing.text) < 5000
     assert client.get("/episode/plain?id=none").status_code == 404
     assert client.get("/text/plain?id=0/0/1&name=content-9").status_code == 404
 
