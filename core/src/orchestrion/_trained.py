@@ -96,7 +96,7 @@ class Trained:
         if split not in (None, *get_args(Split)):
             raise UsageError(f"split: {split!r} is none of {', '.join(get_args(Split))}")
         for name, number in (("seeds", seeds), ("limit", limit)):
-            if number is not None and not (isinstance(number, int) and number > 0):
+            if number is not None and number < 1:
                 raise UsageError(f"{name}: must be at least 1, got {number!r:.80}")
         evaluation = self.config.evaluation
         split, seeds = split or evaluation.split, seeds or evaluation.seeds
