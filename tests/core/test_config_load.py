@@ -766,7 +766,12 @@ def test_a_password_in_an_address_comes_from_the_environment(plugins: Plugins) -
         assert resolved(url) == url
     place = "[models.m.url]"
     assert hidden("hunter-7766, other%218855, other!8855") == f"{place}, {place}, {place}"
-    for url in ("http://me:literal-4433@host", "http://${env:KEY}:literal-4433@host/"):
+    assert resolved("http://h/?a=1&write_token=${env:DB_PW}&b").endswith("=${env:DB_PW}&b")
+    for url in (
+        "http://me:literal-4433@host",
+        "http://${env:KEY}:literal-4433@host/",
+        "http://host/?write_token=literal-4433",
+    ):
         with pytest.raises(ConfigError, match=r"models\.m\.url: has a password") as caught:
             resolved(url)
         assert "literal-4433" not in str(caught.value)

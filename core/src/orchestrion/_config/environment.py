@@ -15,6 +15,9 @@ __all__ = ["check_addresses", "escape", "expand", "read_dotenv", "variables"]
 
 _REFERENCE = re.compile(r"(\$?)\$\{env:([^}]*)\}")
 _PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s:@]*:([^/?#\s]+)@")
+_TOKEN = re.compile(
+    r"(?i)[a-z][a-z0-9+.-]*://[^\s#]*[?&][\w-]*(?:token|secret|password|api_?key)=([^&#\s]+)"
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LINE = r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*"
 
@@ -61,19 +64,25 @@ def escape(text: str) -> str:
 
 
 def check_addresses(root: Node, problems: Problems) -> None:
-    """Refuse passwords written into addresses; those from the environment are secrets."""
+    """Refuse passwords and tokens in addresses; those from the environment are secrets."""
     for path, node in walk(root):
-        if not isinstance(node.value, str) or (found := _PASSWORD.match(node.value)) is None:
+        if not isinstance(node.value, str) or "://" not in node.value:
             continue
-        if _PASSWORD.match(node.value if node.raw is None else _REFERENCE.sub("", node.raw)):
+        if _secrets_in(node.value if node.raw is None else _REFERENCE.sub("", node.raw)):
             problems.add(
                 node,
                 path,
-                "has a password in the address, which would be stored with the run; write "
-                "${env:NAME} in its place, and set that variable",
+                "has a password or token in the address, which would be stored with the run; "
+                "write ${env:NAME} in its place, and set that variable",
             )
-        for password in (found[1], unquote(found[1])):
-            register(path, password)
+        for secret in _secrets_in(node.value):
+            register(path, secret)
+            register(path, unquote(secret))
+
+
+def _secrets_in(address: str) -> list[str]:
+    found = (pattern.match(address) for pattern in (_PASSWORD, _TOKEN))
+    return [match[1] for match in found if match is not None]
 
 
 def variables(root: Node) -> list[str]:

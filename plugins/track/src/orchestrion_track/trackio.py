@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from attrs import field, frozen
+from attrs import frozen
 
 from orchestrion import OrchestrionError
 from orchestrion_track.interfaces import Backend, Point, RunInfo, Tracker
@@ -23,13 +23,14 @@ class Trackio(Tracker):
 
     Args:
         project: its name.
-        server: the address of a trackio server with its write token, which is treated as a secret,
-            or none for the local database, which stands where TRACKIO_DIR says.
+        server: the address of a trackio server with its write token, e.g.
+            "http://host:7860/?write_token=${env:TRACKIO_TOKEN}", or none for the local database,
+            which stands where TRACKIO_DIR says.
         report: whether to keep `config.yaml` and `report.json` with the run at its end.
     """
 
     project: str = "orchestrion"
-    server: str | None = field(default=None, repr=False, metadata={"secret": True})
+    server: str | None = None
     report: bool = False
 
     needs: ClassVar[tuple[str, ...]] = ("trackio",)
