@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from orchestrion import RunError
-from orchestrion._engine.checks import merged_metrics
+from orchestrion import Episode, Problem, Reward, RunError, Scores, Trajectory
+from orchestrion._engine.checks import judged, merged_metrics
 
 
 def test_metrics_are_python_numbers_whatever_a_trainer_reports() -> None:
@@ -31,3 +31,11 @@ def test_a_trainer_does_not_replace_a_metric_of_core() -> None:
 def test_a_metric_that_is_not_a_finite_number_is_refused(value: object) -> None:
     with pytest.raises(RunError, match="trainer: metric 'x' must be a finite number"):
         merged_metrics({}, {"x": value}, "trainer")
+
+
+def test_a_part_whose_name_no_file_can_hold_is_refused() -> None:
+    episode, parts = Episode("0", Problem("p"), Trajectory()), {"\ud800": 1.0}
+    with pytest.raises(TypeError, match=r"Scores\.parts must have texts for names, in UTF-8"):
+        judged(episode, Scores(1.0, parts=parts), None, ())
+    with pytest.raises(TypeError, match=r"Reward\.parts must have texts for names, in UTF-8"):
+        judged(episode, Scores(1.0), Reward(1.0, parts=parts), ())

@@ -21,6 +21,7 @@ from orchestrion import (
     Model,
     Policy,
     RunError,
+    hidden,
     hookimpl,
 )
 from orchestrion._plugins import Plugins
@@ -753,6 +754,27 @@ def test_secrets_written_into_a_config_are_masked(plugins: Plugins) -> None:
         from_data(resolved, env=ENV, plugins=plugins)
     assert [p.path for p in caught.value.problems] == ["models.m.key", "models.m.headers"]  # type: ignore[attr-defined]
     assert "masked when the config was stored" in str(caught.value)
+
+
+def test_a_password_in_an_address_comes_from_the_environment(plugins: Plugins) -> None:
+    def resolved(url: str) -> Any:
+        variables = {"DB_PW": "hunter-7766", "ADDRESS": "https://me:other%218855@host/x"}
+        config = secret_config(plugins, {"key": "${env:KEY}", "url": url}, **variables)
+        return config.resolved()["models"]["m"]["url"]
+
+    for url in ("http://me:${env:DB_PW}@host", "${env:ADDRESS}", "http://host:80/a:b@c"):
+        assert resolved(url) == url
+    place = "[models.m.url]"
+    assert hidden("hunter-7766, other%218855, other!8855") == f"{place}, {place}, {place}"
+    assert resolved("http://h/?a=1&write_token=${env:DB_PW}&b").endswith("=${env:DB_PW}&b")
+    for url in (
+        "http://me:literal-4433@host",
+        "http://${env:KEY}:literal-4433@host/",
+        "http://host/?write_token=literal-4433",
+    ):
+        with pytest.raises(ConfigError, match=r"models\.m\.url: has a password") as caught:
+            resolved(url)
+        assert "literal-4433" not in str(caught.value)
 
 
 def test_no_message_repeats_a_secret(plugins: Plugins) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestrion import Component, Kind, PluginError, RunError, hookimpl
+from orchestrion import Component, Kind, PluginError, RunError, hookimpl, load_object
 from orchestrion._discovery import COMMANDS, GROUP, installed
 from orchestrion._plugins import Plugins
 from tests.core.plugin_support import Site
@@ -417,6 +418,26 @@ def test_a_failing_hook_fails_the_run_and_names_the_plugin() -> None:
         plugins.observers(["watching"]).run_finished(None, "completed")
 
 
+def test_plugins_wait_at_the_end_of_a_run_when_all_were_told() -> None:
+    told: list[str] = []
+
+    class Waiting:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        @hookimpl
+        def orchestrion_run_finished(self, status: str) -> Any:
+            told.append(f"{self.name} {status}")
+            return lambda: told.append(f"{self.name} waits")
+
+    plugins = Plugins(path=[], env={})
+    for name in "ab":
+        plugins.register(Waiting(name), name)
+    plugins.observers("ab").run_finished(None, "completed")
+    assert sorted(told[:2]) == ["a completed", "b completed"]
+    assert sorted(told[2:]) == ["a waits", "b waits"]
+
+
 def test_every_lifecycle_hook_of_the_specs_has_a_method_with_its_arguments() -> None:
     import inspect
 
@@ -432,6 +453,35 @@ def test_every_lifecycle_hook_of_the_specs_has_a_method_with_its_arguments() -> 
         spec = inspect.signature(getattr(hookspecs, hook))
         method = inspect.signature(getattr(Observers, hook.removeprefix("orchestrion_")))
         assert list(spec.parameters) == list(method.parameters)[1:]
+
+
+def test_imports_in_two_threads_at_once_leave_standard_output_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first thread to begin is the first to end."""
+    inside = {name: threading.Event() for name in ("first", "second")}
+    go_on = {name: threading.Event() for name in inside}
+
+    class Slow:
+        def __getattr__(self, name: str) -> str:
+            if name not in inside:
+                raise AttributeError(name)
+            inside[name].set()
+            go_on[name].wait()
+            return name
+
+    monkeypatch.setitem(sys.modules, "slow_parts", Slow())
+    before, threads = sys.stdout, []
+    for name in inside:
+        thread = threading.Thread(target=load_object, args=(f"slow_parts:{name}", "here"))
+        thread.start()
+        inside[name].wait()
+        assert sys.stdout is sys.stderr
+        threads.append(thread)
+    for name, thread in zip(inside, threads, strict=True):
+        go_on[name].set()
+        thread.join()
+    assert sys.stdout is before
 
 
 def test_a_registered_plugin_object_must_be_right_and_its_name_free() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
+import re
 import signal
 import threading
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,18 @@ import pytest
 from attrs import frozen
 
 import orchestrion as o
-from orchestrion import Agent, Episode, Key, Output, Problem, Scores, Trajectory, Turn, UsageError
+from orchestrion import (
+    Agent,
+    Episode,
+    Key,
+    Output,
+    Problem,
+    Scores,
+    StoreError,
+    Trajectory,
+    Turn,
+    UsageError,
+)
 from orchestrion._report import compare
 from orchestrion._store.exports import export_run
 from orchestrion.config import from_data, to_yaml
@@ -176,6 +189,28 @@ def test_episodes_are_the_rows_of_rewards_csv(tmp_path: Path) -> None:
 
     table = run.episodes("dicts")
     assert [{name: text(value) for name, value in row.items()} for row in table] == rows
+
+
+def test_arguments_that_mean_nothing_are_refused(tmp_path: Path) -> None:
+    run = o.train(DATA, tmp_path / "run")
+    files = sorted(tmp_path.iterdir())
+    wrong: list[tuple[str, Callable[[], object]]] = [
+        ("limit: must be at least 1, got -1", lambda: o.evaluate(run, limit=-1)),
+        ("limit: must be at least 1, got 0", lambda: o.evaluate(run, limit=0)),
+        ("split: 'zz' is none of train", lambda: o.evaluate(run, split="zz")),  # type: ignore[arg-type]
+        ("an override is PATH=VALUE", lambda: o.train(DATA, overrides=[3])),  # type: ignore[list-item]
+        ("progress: expected", lambda: o.train(DATA, progress=object())),  # type: ignore[arg-type]
+        ("no episode has the source 'zz'", lambda: run.episodes(source="zz")),
+        ("stage: expected a whole number", lambda: run.turns(stage="x")),  # type: ignore[arg-type]
+    ]
+    for words, call in wrong:
+        with pytest.raises(UsageError, match=re.escape(words)):
+            call()
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError) as caught:
+        o.train(DATA, tmp_path / "file/run")
+    assert "can be resumed" not in str(caught.value)
+    assert sorted(tmp_path.iterdir()) == sorted([*files, tmp_path / "file"])
 
 
 def test_a_library_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

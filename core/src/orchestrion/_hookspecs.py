@@ -157,5 +157,9 @@ def orchestrion_checkpoint_written(path: Path, iteration: int) -> None:
 
 
 @hookspec
-def orchestrion_run_finished(directory: Path | None, status: str) -> None:
-    """A run ends: "completed", "failed", "budget" or "cancelled". Since 0.1."""
+def orchestrion_run_finished(directory: Path | None, status: str) -> Callable[[], None] | None:
+    """A run ends: "completed", "failed", "budget" or "cancelled". Since 0.1.
+
+    An implementation that has to wait for something, e.g. for a server, may return a function that
+    does: it is called when all plugins know that the run ended, so that waits do not add up.
+    """

@@ -4,15 +4,44 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module, invalidate_caches
+from threading import Lock
 from typing import Any
 
 from orchestrion._errors import UsageError
 from orchestrion._suggest import article
 
-__all__ = ["load_function", "load_object", "resolve", "resolve_here"]
+__all__ = ["load_function", "load_object", "printing_aside", "resolve", "resolve_here"]
+
+
+class _Aside:
+    """Sends what is printed to standard error while any thread asks for that.
+
+    `redirect_stdout` puts back what it found, which another thread may have redirected meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._blocks = Lock(), 0
+        self._before: Any = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if not self._blocks:
+                self._before, sys.stdout = sys.stdout, sys.stderr
+            self._blocks += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocks -= 1
+                if not self._blocks:
+                    sys.stdout, self._before = self._before, None
+
+
+printing_aside = _Aside()
 
 
 def resolve(path: str) -> Any:
@@ -28,7 +57,7 @@ def resolve(path: str) -> Any:
 
 def resolve_here(path: str) -> Any:
     """Import what `path` names, as `python -m` does: from the current folder, too."""
-    with redirect_stdout(sys.stderr):
+    with printing_aside():
         try:
             return resolve(path)
         except ModuleNotFoundError:

@@ -33,9 +33,9 @@ class _Call(NamedTuple):
     function: Callable[..., object]
     names: tuple[str, ...]
 
-    def __call__(self, arguments: dict[str, Any]) -> None:
+    def __call__(self, arguments: dict[str, Any]) -> object:
         try:
-            self.function(*[arguments[name] for name in self.names])
+            return self.function(*[arguments[name] for name in self.names])
         # BaseException: a plugin does not end the process either.
         except BaseException as exc:
             if from_outside(exc):
@@ -138,12 +138,15 @@ class Observers:
     def run_finished(self, directory: Path | None, status: str) -> None:
         """Call `orchestrion_run_finished`: of all plugins, before the first error is raised."""
         event(INFO, "run finished", status=status)
-        errors = []
-        for call in self._calls["orchestrion_run_finished"]:
+        errors, calls = [], [*self._calls["orchestrion_run_finished"]]
+        for call in calls:
             try:
-                call({"directory": directory, "status": status})
+                wait = call({"directory": directory, "status": status})
             except RunError as error:
                 errors.append(error)
+                continue
+            if callable(wait):  # when all others were told: so they wait at the same time
+                calls.append(call._replace(function=wait, names=()))
         if errors:
             raise errors[0]
 

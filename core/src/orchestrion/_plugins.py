@@ -8,18 +8,17 @@ second of two plugins of the same name without a message.
 from __future__ import annotations
 
 import os
-import sys
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrion._components import KINDS, Component, Kind
 from orchestrion._discovery import Plugin, Selection, installed, normal
 from orchestrion._errors import PluginError
-from orchestrion._importing import resolve, resolve_here
+from orchestrion._importing import printing_aside, resolve, resolve_here
 from orchestrion._interrupts import from_outside
 from orchestrion._slow import importing
 from orchestrion._suggest import article, did_you_mean, listed, nearest
@@ -239,7 +238,7 @@ class Plugins:
         started = time.perf_counter()
         try:
             # What a plugin prints must not get into a JSON document on standard output.
-            with redirect_stdout(sys.stderr), importing(f"plugin {plugin}"):
+            with printing_aside(), importing(f"plugin {plugin}"):
                 return self._admit(plugin, started)
         except _Incompatible as exc:
             return Failure("incompatible", str(exc))
@@ -403,7 +402,7 @@ class Plugins:
             PluginError: it cannot be imported, or is not a frozen attrs class.
         """
         try:
-            with redirect_stdout(sys.stderr), importing(str(found)):
+            with printing_aside(), importing(str(found)):
                 cls = resolve(found.component.path)
         except BaseException as exc:
             _raise_interrupt(exc)

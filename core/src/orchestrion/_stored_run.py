@@ -28,6 +28,21 @@ def _folder(target: str | PathLike[str]) -> Path:
     return find_run(target).absolute()
 
 
+def _check_where(reader: RunReader, where: Where) -> None:
+    """Refuse what no episode can have: an empty table would not tell why.
+
+    Raises:
+        UsageError: the run has no such source, or a number is none.
+    """
+    source, sources = where.get("source"), ["train", *reader.evaluation_names()]
+    if source is not None and source not in sources:
+        name = reader.directory.name
+        raise UsageError(f"{name}: no episode has the source {source!r}; there are {sources}")
+    for name, number in (("stage", where.get("stage")), ("iteration", where.get("iteration"))):
+        if not isinstance(number, int | None):
+            raise UsageError(f"{name}: expected a whole number, got {number!r:.80}")
+
+
 @frozen
 class Run:
     """A run in its folder, running or ended; what is read is what the folder holds then.
@@ -96,11 +111,13 @@ class Run:
     def episodes(self, as_: tables.Form | None = None, **where: Unpack[Where]) -> Any:
         """Return a table with a row for each episode, e.g. `episodes(source="train")`."""
         with RunReader(self.path) as reader:
+            _check_where(reader, where)
             return tables.in_form(tables.episodes(reader, **where), as_)
 
     def turns(self, as_: tables.Form | None = None, **where: Unpack[Where]) -> Any:
         """Return a table with a row for each turn of the episodes, e.g. `turns(id="0/3/1")`."""
         with RunReader(self.path) as reader:
+            _check_where(reader, where)
             return tables.in_form(tables.turns(reader, **where), as_)
 
     def calls(self, as_: tables.Form | None = None, who: str | None = None) -> Any:
@@ -130,6 +147,7 @@ class Run:
         from orchestrion._activations import fold, waves
 
         with RunReader(self.path) as reader:
+            _check_where(reader, where)
             return fold(waves(stored.episode.turns) for stored in reader.episodes(**where))
 
     def load(

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
+from typing import get_args
 
 from attrs import Factory, frozen
 
@@ -97,9 +98,14 @@ class Trained:
             baselines: whether to evaluate them as well.
 
         Raises:
-            UsageError: the split has no problems.
+            UsageError: the split has no problems, or an argument is wrong.
             RunError: no episode could be judged, or every turn failed.
         """
+        if split not in (None, *get_args(Split)):
+            raise UsageError(f"split: {split!r} is none of {', '.join(get_args(Split))}")
+        for name, number in (("seeds", seeds), ("limit", limit)):
+            if number is not None and number < 1:
+                raise UsageError(f"{name}: must be at least 1, got {number!r:.80}")
         evaluation = self.config.evaluation
         split, seeds = split or evaluation.split, seeds or evaluation.seeds
         limit = limit or evaluation.episodes

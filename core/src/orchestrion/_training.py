@@ -11,6 +11,7 @@ from pathlib import Path
 from orchestrion._blocking import blocking
 from orchestrion._config.loading import ConfigLike, as_config
 from orchestrion._engine.allowance import Allowance
+from orchestrion._errors import UsageError
 from orchestrion._manifest import manifest
 from orchestrion._notebook import notebook_progress
 from orchestrion._observers import Observers
@@ -24,6 +25,7 @@ from orchestrion._store import RunReader, RunStore, find_run
 from orchestrion._store.names import run_folder
 from orchestrion._store.reader import RunStatus
 from orchestrion._stored_run import Run
+from orchestrion._suggest import article
 from orchestrion._trained import open_run
 from orchestrion.config import Config, load
 
@@ -60,6 +62,7 @@ async def atrain(
         UsageError: the folder holds a run of another config, or something else.
         OrchestrionError: the run failed.
     """
+    _check_progress(progress)
     config = as_config(config, overrides, block)
     observers = config.observers()  # before there is a folder: one of them may refuse
     if directory is not None and (Path(directory) / "run.db").exists():
@@ -67,6 +70,12 @@ async def atrain(
     else:
         store = create_run(config, None if directory is None else Path(directory))
     return await _carry_out(config, store, observers, progress, allowance)
+
+
+def _check_progress(progress: object) -> None:
+    if progress is not None and not isinstance(progress, Progress):
+        kind = type(progress).__name__
+        raise UsageError(f"progress: expected an orchestrion.runs.Progress, got {article(kind)}")
 
 
 async def aresume(
@@ -90,6 +99,7 @@ async def aresume(
         UsageError: there is no such run, or its config was changed.
         OrchestrionError: as `atrain`.
     """
+    _check_progress(progress)
     directory = find_run(run)
     config = load(directory / "config.yaml", overrides, block=block)
     with RunReader(directory) as reader:

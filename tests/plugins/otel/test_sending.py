@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from orchestrion_otel import listener as listening
 from orchestrion_otel.listener import Listener
 
+from orchestrion import StoreError
 from orchestrion.runs import RunReader
 from tests.end_to_end.support import here as orchestrion
 from tests.plugins.otel.support import attributes, received
@@ -100,7 +101,9 @@ def followed(folder: Path, listener: Listener, between: Any = None) -> list[str]
     if between is not None:
         between()
     listener.orchestrion_iteration_finished()
-    listener.orchestrion_run_finished()
+    wait = listener.orchestrion_run_finished()
+    assert wait is not None
+    wait()
     return notes
 
 
@@ -112,6 +115,9 @@ def test_a_server_that_never_answers_is_said_once_and_holds_nothing_up(
     with ModelService(hang()) as server:
         listener = Listener(f"{server.url}/v1/traces")
         [note] = followed(folder, listener)
+    assert listener._reader is not None
+    with pytest.raises(StoreError):  # closed, or files of the database would be left behind
+        listener._reader.iterations()
     assert "was not done when the run ended" in note
     assert f"orchestrion otel {folder}" in note
     assert listener._thread is not None
@@ -133,6 +139,16 @@ def test_a_server_that_refuses_is_said_once_with_its_reason(
     assert not caplog.records
     done = orchestrion("otel", str(folder), "--endpoint", "localhost", cwd=folder, code=2)
     assert "write one that begins with http://" in done.stderr
+
+
+def test_a_redirect_is_no_delivery(folder: Path) -> None:
+    with ModelService(reply(307, b"", location="http://elsewhere.invalid/v1/traces")) as server:
+        url = f"{server.url}/v1/traces"
+        [note] = followed(folder, Listener(url))
+        done = orchestrion("otel", str(folder), "--endpoint", url, cwd=folder, code=1)
+    assert "sending traces failed" in note
+    assert "redirects to http://elsewhere.invalid/v1/traces" in note
+    assert "0 episodes were sent before" in done.stderr
 
 
 def test_episodes_that_come_too_fast_are_left_out_and_counted(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from orchestrion_studio import create_app
 from orchestrion_studio.contents import contents, unified_diff, visible
-from orchestrion_studio.showing import Showing
+from orchestrion_studio.episode_text import SENT
+from orchestrion_studio.showing import _FENCE, _MARKED, ALL_COMPARED, Showing
 from starlette.testclient import TestClient
 
 from orchestrion import Decision, Episode, Output, Problem, Reward, Scores, Trajectory, Turn
 from orchestrion.runs import RunStore
+from tests.coroutines import sync
 from tests.plugins.studio.episodes_support import ATTACKS, BIG, Markup, hostile_run
 
 _DRAWN = {"svg", "rect", "path", "text", "g", "circle"}
@@ -119,6 +123,10 @@ def test_filters_stay_in_the_links_and_lead_from_episode_to_episode(client: Test
     assert second.status_code == 200
     assert "0/0/106" in second.text
     assert client.get("/episodes/plain?after=x").status_code == 400
+    assert client.get("/episodes/plain?after=inf,99999999999999999999999").status_code == 400
+    missing = client.get(f"/run/{'x' * 5000}")
+    assert missing.status_code == 404
+    assert len(missing.text) < 5000
     assert client.get("/episode/plain?id=none").status_code == 404
     assert client.get("/text/plain?id=0/0/1&name=content-9").status_code == 404
 
@@ -162,3 +170,62 @@ def test_contents_are_shown_in_the_form_they_have() -> None:
     assert '<span class="t-k">def</span>' in contents(
         showing.text("```python\ndef f(): 1\n```", "")
     )
+
+
+def test_patterns_look_at_each_line_once() -> None:
+    for text in ("\n" * 50 + "- a", "\n" * 50 + "1. a", "|a|\n\n\n"):
+        found = _MARKED.search(text)
+        assert found is not None
+        assert "\n" not in found[0]
+    assert (
+        len(_FENCE.findall("```x\n" * 50)) == 1
+    )  # a fence that nothing closes has all that follows
+
+
+def test_long_programs_are_not_compared() -> None:
+    lines = [f"x{n % 150}" for n in range(10_000)]
+    shown = Showing().difference("\n".join(lines), "\n".join(reversed(lines)), "program-1")
+    assert "too long to be compared" in shown["text"]
+    showing, half = Showing(), "x\n" * 1000
+    texts = [showing.difference(half, f"{half}y", "program-1")["text"] for _ in range(100)]
+    assert sum("+y" in text for text in texts) == ALL_COMPARED // 2001
+
+
+@sync
+async def test_large_texts_are_sent_to_few_readers_at_once(tmp_path: Path) -> None:
+    hostile_run(tmp_path / "hostile")
+    app = create_app(tmp_path, token=None)
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/text/hostile",
+        "query_string": b"id=big",
+        "headers": [(b"host", b"127.0.0.1")],
+    }
+    begun, read_on = asyncio.Semaphore(0), asyncio.Event()
+    sizes: list[int] = []
+    statuses: list[int] = []
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+            begun.release()
+        else:
+            sizes.append(len(message["body"]))
+        if statuses[-1] == 200:
+            await read_on.wait()
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    readers = [asyncio.create_task(app(scope, receive, send)) for _ in range(SENT)]
+    for _ in readers:
+        await begun.acquire()
+    await app(scope, receive, send)
+    assert statuses == [200] * SENT + [503]
+    read_on.set()
+    await asyncio.gather(*readers)
+    assert sum(sizes) > SENT * BIG
+    assert max(sizes) < 1_000_000
+    await app(scope, receive, send)
+    assert statuses[-1] == 200

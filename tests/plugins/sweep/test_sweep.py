@@ -165,6 +165,37 @@ def test_editors_know_the_sections_of_a_sweep() -> None:
     assert not validator.is_valid(good)
 
 
+@pytest.mark.parametrize(
+    ("sweep", "problem"),
+    [
+        ("{method: grid}", "team.yaml:9: sweep.method: a grid of 3,000,000,000 trials"),
+        ("{trials: 1000000000}", "sweep.trials: must be at most 10000"),
+        ("{trials: 3, seeds: 1000000000}", "sweep.seeds: must be at most 1000"),
+    ],
+)
+def test_a_sweep_without_end_is_refused_before_its_trials_are_made(
+    sweep: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Space, "grid")
+    monkeypatch.delattr(Space, "draw")
+    search = "{limits.turns: {choice: [3, 4, 5]}, trainer.beam: {integers: [1, 1000000000]}}"
+    config = written(tmp_path, f"{RELAY}search: {search}\nsweep: {sweep}\n")
+    assert problem in here("sweep", config, "--dry-run", cwd=tmp_path, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    "search",
+    ["traces.headers.x-key: {choice: [n-99]}", "traces.headers: {choice: [{x-key: n-99}]}"],
+)
+def test_secrets_are_not_searched(search: str, tmp_path: Path) -> None:
+    traces = 'traces: {use: otlp, endpoint: "http://127.0.0.1:9/v1/traces", headers: {a: b}}'
+    text = f"{RELAY}{traces}\nsearch: {{{search}}}\nsweep: {{trials: 3}}\n"
+    done = here("sweep", written(tmp_path, text), cwd=tmp_path, code=2)
+    assert "traces.headers is a secret, which would be stored" in done.stderr
+    assert "n-99" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 def test_train_does_not_take_the_sections_of_a_sweep(tmp_path: Path) -> None:
     config = written(tmp_path, f"{RELAY}search: {{limits.turns: {{choice: [3]}}}}\n")
     stderr = here("train", config, cwd=tmp_path, code=2).stderr

@@ -9,9 +9,13 @@ import pytest
 pytest.importorskip("trackio", reason="the extra trackio is not installed")
 
 import trackio
+from orchestrion_track.follow import follow
+from orchestrion_track.trackio import Trackio
 from trackio.sqlite_storage import SQLiteStorage
 
-from tests.plugins.track.support import Values, killed_and_resumed, sent, stored
+from orchestrion import OrchestrionError
+from tests.plugins.track.support import Values, killed_and_resumed, run, sent, stored
+from tests.service import ModelService, Reply, reply
 
 
 def test_a_killed_and_resumed_run_is_one_run_and_there_once(
@@ -32,3 +36,14 @@ def test_a_killed_and_resumed_run_is_one_run_and_there_once(
             found[name, row["step"]] = row[name]
     assert {key: value for key, value in found.items() if key[1] < 3} == stored(directory)
     assert found["evaluation/learned/solved", 3] == 1.0
+
+
+@pytest.mark.parametrize("answer", [reply(503), reply(200, b"<html>")])
+def test_a_server_that_does_not_take_a_run_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Reply
+) -> None:
+    monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path / "trackio")
+    directory = run(tmp_path / "run", {})
+    with ModelService(answer) as server, pytest.raises(OrchestrionError, match="could not create"):
+        follow(directory, Trackio(server=f"{server.url}/?write_token=x"), lambda seconds: True)
+    assert not list((directory / "trackers").glob("*.json"))

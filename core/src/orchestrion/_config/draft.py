@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from orchestrion._config.components import Builder, kind_of
 from orchestrion._config.documents import from_plain
-from orchestrion._config.loading import build, prepared, register_secrets
+from orchestrion._config.loading import build, prepared, register_secrets, secrets_of
 from orchestrion._config.nodes import Node, Problem, Problems, parse_path, replaced, walk
 from orchestrion._config.result import Config
 from orchestrion._config.shapes import Record, Shaper
@@ -133,7 +133,22 @@ class Draft:
             except ValueError as exc:
                 problems.add(place, path, str(exc))
         shaper = self._shaper = self._shaper or Shaper(kind_of(self._plugins))
-        return build(root, self._name, self._plugins, self._environment, problems, shaper)
+        config = build(root, self._name, self._plugins, self._environment, problems, shaper)
+        secrets = secrets_of(config.definitions.values(), shaper)
+        for secret in dict.fromkeys(path for path, _ in secrets):
+            for path in changes or {}:
+                if section is not None and _overlap(path, secret):
+                    text = f"{secret} is a secret, which would be stored; it cannot be given here"
+                    problems.add(section.child(path) or section, path, text)
+        if problems.found:
+            raise ConfigError(problems.in_order(), self._name)
+        return config
+
+
+def _overlap(first: str, second: str) -> bool:
+    """Return whether one of two config paths is a part of the other."""
+    a, b = sorted((first, second), key=len)
+    return b == a or b.startswith((f"{a}.", f"{a}["))
 
 
 def draft(

@@ -5,13 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import unquote
 
 from orchestrion._config.nodes import BROKEN, Node, Problems, Source, walk
+from orchestrion._secrets import register
 from orchestrion._suggest import did_you_mean
 
-__all__ = ["escape", "expand", "read_dotenv", "variables"]
+__all__ = ["check_addresses", "escape", "expand", "read_dotenv", "variables"]
 
 _REFERENCE = re.compile(r"(\$?)\$\{env:([^}]*)\}")
+_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s:@]*:([^/?#\s]+)@")
+_TOKEN = re.compile(
+    r"(?i)[a-z][a-z0-9+.-]*://[^\s#]*[?&][\w-]*(?:token|secret|password|api_?key)=([^&#\s]+)"
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LINE = r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*"
 
@@ -55,6 +61,28 @@ def _expand(node: Node, path: str, environment: Mapping[str, str], problems: Pro
 def escape(text: str) -> str:
     """Return text from which `expand` makes the given text."""
     return _REFERENCE.sub(lambda match: f"${match[0]}", text) if "${env:" in text else text
+
+
+def check_addresses(root: Node, problems: Problems) -> None:
+    """Refuse passwords and tokens in addresses; those from the environment are secrets."""
+    for path, node in walk(root):
+        if not isinstance(node.value, str) or "://" not in node.value:
+            continue
+        if _secrets_in(node.value if node.raw is None else _REFERENCE.sub("", node.raw)):
+            problems.add(
+                node,
+                path,
+                "has a password or token in the address, which would be stored with the run; "
+                "write ${env:NAME} in its place, and set that variable",
+            )
+        for secret in _secrets_in(node.value):
+            register(path, secret)
+            register(path, unquote(secret))
+
+
+def _secrets_in(address: str) -> list[str]:
+    found = (pattern.match(address) for pattern in (_PASSWORD, _TOKEN))
+    return [match[1] for match in found if match is not None]
 
 
 def variables(root: Node) -> list[str]:

@@ -14,7 +14,7 @@ from msgspec import Meta
 from orchestrion._components import KINDS, Kind
 from orchestrion._config.components import NAME, Builder, Entry, kind_of
 from orchestrion._config.documents import from_plain
-from orchestrion._config.environment import expand, read_dotenv, variables
+from orchestrion._config.environment import check_addresses, expand, read_dotenv, variables
 from orchestrion._config.nodes import BROKEN, FAILED, Node, Problems, Source, walk
 from orchestrion._config.result import Config
 from orchestrion._config.sections import AS_UNTRAINED, EXECUTOR, PLAIN, RESERVED, Baseline
@@ -27,7 +27,7 @@ from orchestrion._plugins import Plugins
 from orchestrion._secrets import register, register_named
 from orchestrion._suggest import article, did_you_mean, listed
 
-__all__ = ["ConfigLike", "as_config", "build", "from_data", "load", "prepared"]
+__all__ = ["ConfigLike", "as_config", "build", "from_data", "load", "prepared", "secrets_of"]
 
 ConfigLike = Config | Mapping[str, Any] | str | PathLike[str]
 """A config file, YAML text of several lines, a mapping, or a config that was read."""
@@ -178,6 +178,7 @@ def _overridden(
     root = override(root, overrides, environment, problems)
     # Also for settings that are not marked secret, for example a field of a request's body.
     register_named({name: environment.get(name, "") for name in variables(root)}, strictly=True)
+    check_addresses(root, problems)
     if plugins is None:
         # `run.block` is not checked yet: plugins must be blocked before anything is imported.
         run = root.child("run")
@@ -210,11 +211,17 @@ def build(
 
 def register_secrets(entries: Iterable[Entry], shaper: Shaper) -> None:
     """Note the values of secret settings, which are hidden in all that is written."""
+    for path, text in secrets_of(entries, shaper):
+        register(path, text)
+
+
+def secrets_of(entries: Iterable[Entry], shaper: Shaper) -> Iterator[tuple[str, str]]:
+    """Yield the values of all settings that are secrets, each with the setting's path."""
     for entry in entries:
         for setting in shaper.settings(entry.cls, True):
             if setting.secret:
                 for text in _texts(getattr(entry.component, setting.name)):
-                    register(f"{entry.path}.{setting.key}", text)
+                    yield f"{entry.path}.{setting.key}", text
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -121,7 +121,8 @@ def override(
     root: Node, overrides: Sequence[str], environment: Mapping[str, str], problems: Problems
 ) -> Node:
     """Return the tree after `a.b=c` overrides; values are YAML 1.2."""
-    for text in overrides:
+    for item in overrides:
+        text = str(item)  # others than texts are told what an override is
         source = Source(f"-o {text.partition('=')[0]}", Path.cwd())
         place = Node(None, source)
         path, equals, value = text.partition("=")

@@ -234,8 +234,8 @@ def _check_reward(reward: Reward, turns: int, team: Collection[str]) -> None:
 
 def _check_numbers(what: str, numbers: Iterable[tuple[Any, Any]]) -> None:
     for name, value in numbers:
-        if type(name) is not str:
-            raise TypeError(f"{what} must have texts for names, not {name!r}")
+        if type(name) is not str or not encodes(name):
+            raise TypeError(f"{what} must have texts for names, in UTF-8, not {name!r:.80}")
         if not isinstance(value, _NUMBERS) or not abs(value) < _LARGEST:
             raise ValueError(f"{what}[{name}] is {value!r}; {_AMOUNT}")
 

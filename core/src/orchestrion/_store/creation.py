@@ -48,7 +48,7 @@ def create_folder(directory: Path, config_text: str, state: Mapping[str, JSON]) 
                 f"{directory}: already holds files; choose another name or folder, or go on with "
                 f"what is there: orchestrion resume {directory.name}"
             ) from error
-        raise StoreError(explain(error, directory)) from error
+        raise StoreError(explain(error, directory, stored=False)) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     fault_point("create.renamed")

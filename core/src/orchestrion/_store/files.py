@@ -22,10 +22,11 @@ _ADVICE = {
 }
 
 
-def explain(error: OSError, path: Path) -> str:
-    """Return what went wrong with a file, and what to do about it."""
+def explain(error: OSError, path: Path, stored: bool = True) -> str:
+    """Return what went wrong with a file, and what to do about it; `stored`: a run was there."""
     advice = _ADVICE.get(error.errno or 0, (error.strerror or str(error)).lower())
-    return f"{path}: {advice}. What was stored before is intact; the run can be resumed"
+    rest = ". What was stored before is intact; the run can be resumed" if stored else ""
+    return f"{path}: {advice}{rest}"
 
 
 def write_atomic(path: Path, chunks: Iterable[bytes], point: str = "file") -> None:
@@ -61,10 +62,12 @@ def write_atomic(path: Path, chunks: Iterable[bytes], point: str = "file") -> No
         fault_point(f"{point}.renamed")
         sync_folder(path.parent)
         fault_point(f"{point}.synced")
-    except OSError as error:
+    except BaseException as error:  # whatever the chunks raise, too
         with suppress(OSError):
             temporary.unlink()
-        raise StoreError(explain(error, path)) from error
+        if isinstance(error, OSError):
+            raise StoreError(explain(error, path)) from error
+        raise
 
 
 def sync_folder(folder: Path) -> None:
@@ -88,7 +91,7 @@ def make_folder(folder: Path) -> Path:
             folder.mkdir(exist_ok=True)
             sync_folder(folder.parent)
         except OSError as error:
-            raise StoreError(explain(error, folder)) from error
+            raise StoreError(explain(error, folder, stored=False)) from error
     return folder
 
 

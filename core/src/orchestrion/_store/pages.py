@@ -243,9 +243,12 @@ def _where(wanted: EpisodeFilter) -> tuple[list[str], list[Any]]:
 def _place(text: str) -> list[float]:
     try:
         key, number = text.split(",")
-        return [float(key), int(number)]
+        place = [float(key), int(number)]
+        if not 0 <= place[1] < 2**63:
+            raise ValueError  # what the database cannot hold
     except ValueError:
         raise UsageError(f"{text!r:.80} is no place in a list of episodes") from None
+    return place
 
 
 def _lower(text: str) -> str:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -57,6 +58,7 @@ class Listener:
         """When turns ended, by episode and index."""
         self._left_out = 0
         self._watched: Watched | None = None
+        self._reader: RunReader | None = None
         self._reason = ""
 
     # ------------------------------------------------------------------ hooks
@@ -89,17 +91,22 @@ class Listener:
         self._ends.clear()  # of episodes that were cut off
         self._look()
 
-    def orchestrion_run_finished(self) -> None:
-        """Wait for what is still to be sent, but not for long."""
+    def orchestrion_run_finished(self) -> Callable[[], None] | None:
+        """Return what waits for what is still to be sent, but not for long."""
         if self._thread is None:
-            return
+            return None
         with self._wake:
             self._over = True
             self._wake.notify()
-        self._thread.join(PATIENCE)
-        if self._thread.is_alive():
+        return partial(self._wait, self._thread, time.monotonic() + PATIENCE)
+
+    def _wait(self, thread: threading.Thread, deadline: float) -> None:
+        thread.join(max(deadline - time.monotonic(), 0))
+        if thread.is_alive():
             self._reason = self._reason or f"no answer within {PATIENCE:g} s"
             self._say("was not done when the run ended")
+            if self._reader is not None:
+                self._reader.close()  # the database leaves files behind that somebody has open
         self._look()
 
     def _look(self) -> None:
@@ -136,6 +143,7 @@ class Listener:
 
         assert self._directory is not None
         with RunReader(self._directory) as reader, kept_quiet() as reason:
+            self._reader = reader
             exporter = self._exporter
             self._watched = (
                 exporter_of(self._endpoint, self._headers)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
+import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
@@ -26,6 +27,11 @@ _LOGGERS = (
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
     "opentelemetry.sdk._shared_internal",
 )
+_OWN_SESSIONS = (
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER",
+)
+"""Variables that have OpenTelemetry load a session, which a session of ours would replace."""
 
 
 class Watched(SpanExporter):
@@ -79,7 +85,23 @@ def kept_quiet() -> Iterator[_Reason]:
 
 def exporter_of(endpoint: str | None, headers: Mapping[str, str]) -> Watched:
     """Return what sends over OTLP/HTTP; None leaves the endpoint to OpenTelemetry."""
-    return Watched(OTLPSpanExporter(endpoint=endpoint, headers=dict(headers) or None))
+    session = None
+    if not any(os.environ.get(name) for name in _OWN_SESSIONS):
+        session = requests.Session()
+        session.hooks["response"].append(_refuse_redirect)
+    return Watched(
+        OTLPSpanExporter(endpoint=endpoint, headers=dict(headers) or None, session=session)
+    )
+
+
+def _refuse_redirect(response: requests.Response, *args: Any, **kwargs: Any) -> None:
+    """Raise for a redirect: OpenTelemetry takes it for success, and does not follow it."""
+    if 300 <= response.status_code < 400:
+        place = response.headers.get("location", "nowhere")
+        raise requests.RequestException(
+            f"the server answers {response.status_code} and redirects to {place}; "
+            "give the endpoint there, if you trust it"
+        )
 
 
 def resource_of(run: RunFacts) -> Resource:

@@ -43,6 +43,8 @@ def studio(folder: Path, host: str, port: int, token: str | None) -> None:
         raise UsageError(f"--host {host}: other machines could reach it; give --token TOKEN")
     if token is not None and len(token) < 16:
         raise UsageError("--token: it has fewer than 16 characters; `--token new` makes one up")
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise UsageError("--token: a header cannot carry it; use printable ASCII characters")
     from orchestrion_studio.server import serve
 
     def ready(address: str) -> None:

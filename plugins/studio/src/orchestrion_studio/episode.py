@@ -11,7 +11,6 @@ from typing import Any
 from orchestrion import Episode, Trajectory, Turn
 from orchestrion.runs import RunReader, as_data
 from orchestrion_studio.calls import call_data
-from orchestrion_studio.contents import unified_diff
 from orchestrion_studio.episodes import FILTERS, link_values, page_of, place_in
 from orchestrion_studio.page import Data, NotFoundError, Page, Query
 from orchestrion_studio.showing import Showing
@@ -182,10 +181,9 @@ class _Team:
         if own is None:
             return None
         name = f"program-{place}"
-        difference = "" if before is None else unified_diff(before, own)
         return {
             "code": self._showing.code(own, name),
-            "diff": self._showing.code(difference, name, "diff"),
+            "diff": self._showing.difference(own if before is None else before, own, name),
             "first": before is None,
             "said": own.strip() in content and _FENCES.sub("", content).strip() != own.strip(),
             "same": before == own,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from asyncio import Semaphore
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from orchestrion import OrchestrionError, Turn
 from orchestrion.runs import RunReader, StoredEpisode, as_data
@@ -25,31 +29,60 @@ _PARTS: dict[str, Callable[[Turn], str]] = {
 }
 
 
-def whole_text(site: Query) -> Callable[[Request], Response]:
+LARGE = 2_000_000
+"""Characters from which on a text is not shown in the browser, which it would make slow."""
+SENT = 4
+"""Large texts that are sent at once: each is in memory until its reader has taken all of it."""
+PIECE = 100_000
+
+
+def whole_text(site: Query) -> Callable[[Request], Awaitable[Response]]:
     """Return the endpoint that gives `name` of an episode `id`: "record", "problem", "call-NAME",
     "content-3" of turn 3, and so on.
     """
+    made, sent = Semaphore(1), Semaphore(SENT)
 
-    def answer(request: Request) -> Response:
+    def text_for(request: Request) -> str:
         query = Query(
             site.folder,
             request.path_params["run"],
             {name: [request.query_params[name]] for name in request.query_params},
             site.readers,
         )
+        with query.open(query.run) as reader:
+            return _text(query.text("name", "record"), episode_of(query, reader), reader)
+
+    async def answer(request: Request) -> Response:
         try:
-            with query.open(query.run) as reader:
-                text = _text(query.text("name", "record"), episode_of(query, reader), reader)
+            async with made:
+                text = await run_in_threadpool(text_for, request)
         except NotFoundError as error:
             return PlainTextResponse(f"{error}\n", 404)
         except OrchestrionError as error:
             return PlainTextResponse(f"{error}\n", 500)
-        # Inline only where it is small: what is large would make a browser slow.
-        kind = "inline" if len(text) < 2_000_000 else "attachment"
-        headers = {"content-disposition": f'{kind}; filename="episode.txt"'}
-        return Response(text.encode(errors="replace"), 200, headers, "text/plain; charset=utf-8")
+        if len(text) >= LARGE and sent.locked():
+            return PlainTextResponse("other large texts are being sent; try again later\n", 503)
+        return _Whole(text, sent)
 
     return answer
+
+
+class _Whole(StreamingResponse):
+    """Sends a text piece by piece; a large one holds one of the places until all of it is sent."""
+
+    def __init__(self, text: str, places: Semaphore) -> None:
+        self._places = places if len(text) >= LARGE else nullcontext()
+        kind = "attachment" if len(text) >= LARGE else "inline"
+        pieces = (
+            text[start : start + PIECE].encode(errors="replace")
+            for start in range(0, len(text), PIECE)
+        )
+        headers = {"content-disposition": f'{kind}; filename="episode.txt"'}
+        super().__init__(pieces, 200, headers, "text/plain; charset=utf-8")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._places:
+            await super().__call__(scope, receive, send)
 
 
 def _text(name: str, stored: StoredEpisode, reader: RunReader) -> str:

@@ -98,9 +98,13 @@ class Query:
             NotFoundError: there is none of this name.
         """
         directory = self.folder / run
-        inside = not any(part in ("", ".", "..") for part in run.split("/"))
-        if not inside or "\0" in run or not (directory / "run.db").is_file():
-            raise NotFoundError(f"there is no run {run!r} below {self.folder.name}")
+        found = not any(part in ("", ".", "..") for part in run.split("/")) and "\0" not in run
+        try:
+            found = found and (directory / "run.db").is_file()
+        except OSError:  # no file has so long a name
+            found = False
+        if not found:
+            raise NotFoundError(f"there is no run {run!r:.200} below {self.folder.name}")
         return directory
 
     def open(self, run: str) -> AbstractContextManager[RunReader]:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from orchestrion_studio.contents import pretty
+from orchestrion_studio.contents import pretty, unified_diff
 
 __all__ = ["Showing"]
 
@@ -18,8 +18,12 @@ BEGINNING = 400
 MARKDOWN, ALL_MARKDOWN = 8_000, 100_000
 CODE = 150_000
 """Characters that are coloured."""
-_FENCE = re.compile(r"(?ms)^(```|~~~).*?^\1\s*$")
-_MARKED = re.compile(r"(?m)^(#{1,6} |\s*[-*+] |\s*\d+[.)] |\|.*\|\s*$)|\*\*\w|`\S")
+COMPARED, ALL_COMPARED = 4_000, 20_000
+"""Lines of two programs, and of all programs of a page, that are compared: that takes time in
+proportion to the square of their number."""
+# Both take time in proportion to a text: the one always finds an end, the other looks at one line.
+_FENCE = re.compile(r"(?ms)^(```|~~~).*?(^\1[ \t]*$|\Z)")
+_MARKED = re.compile(r"(?m)^(#{1,6} |[ \t]*[-*+] |[ \t]*\d+[.)] |\|.*\|[ \t]*$)|\*\*\w|`\S")
 _INDENTED = re.compile(r"(?m)^(?!\s|[-*+] |\d+[.)] ).*\n(    |\t)")
 """A line that begins with spaces right after one that does not: Markdown would join the two."""
 
@@ -33,6 +37,7 @@ class Showing:
 
     def __init__(self) -> None:
         self._left, self._markdown, self._code = PAGE, ALL_MARKDOWN, CODE
+        self._compared = ALL_COMPARED
 
     def text(self, text: str, name: str) -> dict[str, Any]:
         """Show what an agent wrote: Markdown, JSON or plain text."""
@@ -65,6 +70,14 @@ class Showing:
         if self._code < 0:
             shown["form"] = "text"
         return shown
+
+    def difference(self, old: str, new: str, name: str) -> dict[str, Any]:
+        """Show the lines that changed, or say that there are too many to compare."""
+        lines = len(old.splitlines()) + len(new.splitlines())
+        if lines > min(COMPARED, self._compared):
+            return self.plain("(too long to be compared line by line)", name)
+        self._compared -= lines
+        return self.code(unified_diff(old, new), name, "diff")
 
     def _cut(self, text: str, name: str, form: str) -> dict[str, Any]:
         shown = text[: max(min(TEXT, self._left), BEGINNING)]

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from attrs import evolve, frozen
 
 from orchestrion import JSON, ConfigError, Key
 from orchestrion.config import Config, Draft, draft
-from orchestrion_sweep.settings import Sections, Sweep
-from orchestrion_sweep.space import Space, Values, listed, shown
+from orchestrion_sweep.settings import MOST, Sections, Sweep
+from orchestrion_sweep.space import Space, Values, shown
 
 FIXED = {
     "task": "trials would be judged on other problems",
@@ -164,8 +165,13 @@ def _misplaced(written: Draft, sections: Sections) -> list[str]:
         for other in sections.search:
             if other.startswith((f"{path}.", f"{path}[")):
                 add(other, f"is a part of {path}, which is searched as well; leave one out")
-        if sections.sweep.method == "grid" and not listed(dimension):
+        if sections.sweep.method == "grid" and not dimension.count:
             add(path, "a grid needs values it can list: choice or integers")
+    combinations = prod(dimension.count for dimension in sections.search.values())
+    if sections.sweep.method == "grid" and combinations > MOST:
+        text = f"a grid of {combinations:,} trials; {MOST:,} are the most"
+        advice = "search fewer values, or use `method: random`"
+        problems.append(written.problem("sweep", "method", f"{text}: {advice}"))
     return problems
 
 

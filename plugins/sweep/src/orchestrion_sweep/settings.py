@@ -11,6 +11,8 @@ from orchestrion import JSON, Meta
 
 Objective = Literal["reward", "solved", "cost"]
 Count = Annotated[int, Meta(ge=1)]
+MOST = 10_000
+"""Trials of a sweep."""
 
 
 @frozen
@@ -38,6 +40,13 @@ class Dimension:
             raise ValueError(f"{given[0]}: {ends[0]:g} must be less than {ends[1]:g}")
         if self.log_uniform is not None and self.log_uniform[0] <= 0:
             raise ValueError("log_uniform: both ends must be greater than 0")
+
+    @property
+    def count(self) -> int:
+        """Return how many values there are; 0 if they cannot be listed."""
+        if self.integers is not None:
+            return self.integers[1] - self.integers[0] + 1
+        return len(self.choice or ())
 
     @property
     def range(self) -> tuple[float, float] | None:
@@ -70,9 +79,9 @@ class Sweep:
     """
 
     method: Literal["grid", "random", "optuna"] = "random"
-    trials: Annotated[int, Meta(ge=2)] | None = None
+    trials: Annotated[int, Meta(ge=2, le=MOST)] | None = None
     parallel: Count = 1
-    seeds: Count = 1
+    seeds: Annotated[int, Meta(ge=1, le=1000)] = 1
     objective: Objective | Annotated[tuple[Objective, ...], Meta(min_length=1)] = "reward"
     prune: bool = False
 

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from select import select
 
@@ -56,16 +57,18 @@ class Listener:
         """Say it, once, if the tracker failed or does not answer."""
         self._look()
 
-    def orchestrion_run_finished(self) -> None:
-        """Wait for what is still to be sent, as long as the tracker answers."""
+    def orchestrion_run_finished(self) -> Callable[[], None] | None:
+        """Return what waits for what is still to be sent, as long as the tracker answers."""
         process = self._process
         if process is None:
-            return
+            return None
         assert process.stdin is not None
-        assert process.stdout is not None
         with suppress(OSError):
             process.stdin.close()
-        deadline = time.monotonic() + self._tracker.patience
+        return partial(self._wait, process, time.monotonic() + self._tracker.patience)
+
+    def _wait(self, process: subprocess.Popen[bytes], deadline: float) -> None:
+        assert process.stdout is not None
         while process.poll() is None and not self._stuck() and time.monotonic() < deadline:
             select([process.stdout], [], [], 0.1)
             self._look()

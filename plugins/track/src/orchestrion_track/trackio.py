@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 from attrs import frozen
 
+from orchestrion import OrchestrionError
 from orchestrion_track.interfaces import Backend, Point, RunInfo, Tracker
 
 __all__ = ["Trackio"]
@@ -20,8 +23,9 @@ class Trackio(Tracker):
 
     Args:
         project: its name.
-        server: the address of a trackio server with its write token, or none for the local
-            database, which stands where TRACKIO_DIR says.
+        server: the address of a trackio server with its write token, e.g.
+            "http://host:7860/?write_token=${env:TRACKIO_TOKEN}", or none for the local database,
+            which stands where TRACKIO_DIR says.
         report: whether to keep `config.yaml` and `report.json` with the run at its end.
     """
 
@@ -36,17 +40,18 @@ class Trackio(Tracker):
         """See `Tracker.connect`."""
         import trackio
 
-        made: Any = trackio.init(
-            project=self.project,
-            # Its runs are found by their names, and folders may be called alike.
-            name=known or f"{run.name}-{uuid.uuid4().hex[:6]}",
-            server_url=self.server,
-            config=dict(run.config),
-            resume="allow",
-            embed=False,
-            auto_log_cpu=False,
-            auto_log_gpu=False,
-        )
+        with _failing():
+            made: Any = trackio.init(
+                project=self.project,
+                # Its runs are found by their names, and folders may be called alike.
+                name=known or f"{run.name}-{uuid.uuid4().hex[:6]}",
+                server_url=self.server,
+                config=dict(run.config),
+                resume="allow",
+                embed=False,
+                auto_log_cpu=False,
+                auto_log_gpu=False,
+            )
         return _TrackioRun(made)
 
 
@@ -66,4 +71,20 @@ class _TrackioRun:
 
     def finish(self, status: str) -> None:
         """See `Backend.finish`."""
-        self._run.finish()
+        with _failing():
+            self._run.finish()
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Raise for what trackio only warns of: a server that it cannot reach, data that it holds back.
+
+    Raises:
+        OrchestrionError: it warned.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        if warning.category is UserWarning and "trackio" in Path(warning.filename).parts:
+            raise OrchestrionError(f"trackio: {warning.message}")
