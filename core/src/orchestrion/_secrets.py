@@ -13,7 +13,7 @@ import logging
 import re
 import traceback
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
@@ -56,6 +56,7 @@ class _Known:
         self.forms: dict[str, str] = {}
         self.text: re.Pattern[str] | None = None
         self.data: re.Pattern[bytes] | None = None
+        self.told: Callable[[str, str], None] | None = None
 
     def add(self, name: str, value: str) -> None:
         new = {form: _mark(name) for form in _forms(value) if form not in self.forms}
@@ -67,6 +68,8 @@ class _Known:
         pattern = "|".join(map(re.escape, forms))
         self.text = re.compile(pattern)
         self.data = re.compile(pattern.encode())
+        if self.told is not None:
+            self.told(name, value)
 
 
 _KNOWN = _Known()
@@ -82,6 +85,11 @@ def register(name: str, value: str) -> None:
     _KNOWN.add(name, value)
     for part in _credentials(value):
         register(name, part)
+
+
+def watch_secrets(told: Callable[[str, str], None]) -> None:
+    """Have a function called with the name and the value of each secret that is registered."""
+    _KNOWN.told = told
 
 
 def _credentials(value: str) -> list[str]:

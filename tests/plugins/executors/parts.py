@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import struct
+import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import accumulate
@@ -46,6 +47,7 @@ from orchestrion import (
     Trajectory,
     Usage,
     View,
+    register,
 )
 
 
@@ -126,6 +128,40 @@ class Deadly(Agent):
         if view.problem.id == self.problem and not (self.alive and Path(self.alive).exists()):
             if self.alive:
                 Path(self.alive).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Output("alive")
+
+
+@frozen
+class Nasty(Agent):
+    """Does at some problems what would end, double or betray the process it runs in."""
+
+    token: str
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        match int(view.problem.id[1:]) % 5:
+            case 1:
+                raise KeyboardInterrupt
+            case 2:
+                asyncio.get_running_loop().stop()
+            case 3:
+                os.fork()
+            case 4:
+                register("TOKEN", self.token[::-1])
+                return Output(self.token[::-1])
+        return Output("nice")
+
+
+@frozen
+class Leaving(Agent):
+    """Starts a process that outlives it, and dies; does nothing once `alive` exists."""
+
+    alive: str
+
+    def act(self, view: View, key: Key, calls: Calls) -> Output:
+        if not Path(self.alive).exists():
+            child = subprocess.Popen(["sleep", "600"], close_fds=False, start_new_session=True)
+            Path(self.alive).write_text(str(child.pid))
             os.kill(os.getpid(), signal.SIGKILL)
         return Output("alive")
 

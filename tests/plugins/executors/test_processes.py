@@ -122,6 +122,30 @@ def test_a_worker_that_dies_once_changes_nothing(tmp_path: Path) -> None:
     assert one["iterations"] == two["iterations"]
 
 
+def test_a_worker_has_the_guards_of_a_command(tmp_path: Path) -> None:
+    token = "drawn-for-this-test-alone"
+    train(config("nasty", nasty={"token": token}), tmp_path / "run", overrides=[TWO])
+    with RunReader(tmp_path / "run") as run:
+        turns = {
+            int(kept.episode.problem.id[1:]) % 5: turn
+            for kept in run.episodes()
+            for turn in kept.episode.trajectory.turns
+            if turn.agent == "nasty"
+        }
+    for problem, text in ((1, "KeyboardInterrupt"), (2, "would end"), (3, "run every")):
+        assert turns[problem].status == "failed"
+        assert text in turns[problem].error
+    assert "TOKEN" in turns[4].output.content
+    for file in tmp_path.rglob("*"):
+        assert file.is_dir() or token[::-1].encode() not in file.read_bytes()
+
+
+def test_a_dead_worker_is_noticed_although_what_it_started_lives(tmp_path: Path) -> None:
+    marker = tmp_path / "alive"
+    train(config("leaving", leaving={"alive": str(marker)}), tmp_path / "run", overrides=[TWO])
+    os.kill(int(marker.read_text()), signal.SIGKILL)  # it was still there
+
+
 def test_an_episode_that_kills_every_worker_is_named(tmp_path: Path) -> None:
     data = config("deadly", deadly={"problem": "p5"}, run={"concurrency": 6})
     text = r"run\.executor \(processes of .*\): episode 0/\d+/?.*\(problem p5\) lost 3 workers"
@@ -153,14 +177,15 @@ def alive(stat: Path) -> bool:
 
 
 def test_the_leading_process_may_be_killed_and_the_executor_changed(tmp_path: Path) -> None:
-    train(config(trainer={"iterations": 12}), tmp_path / "whole")
-    (tmp_path / "run.yaml").write_text(json.dumps(config(trainer={"iterations": 12})))
+    train(config(trainer={"iterations": 8}), tmp_path / "whole")
+    (tmp_path / "run.yaml").write_text(json.dumps(config(trainer={"iterations": 8})))
     words = ("train", "run.yaml", "-o", TWO, "-o", "run.name=cut")
     process = start(tmp_path, *words, PYTHONPATH=str(ROOT))
     directory = tmp_path / "runs" / "cut"
     wait_for_iterations(directory, 3, process)
     workers = children(process.pid)
     assert len(workers) == 2
+    os.kill(int(workers[0].parent.name), signal.SIGSTOP)
     process.kill()
     process.wait()
     while any(map(alive, workers)):

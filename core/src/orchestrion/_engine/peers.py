@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import threading
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from functools import partial
@@ -43,6 +44,7 @@ class Peer:
         self._link, self._do, self._told = link, do, told
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._answering: dict[int, asyncio.Task[Any]] = {}
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._number = 0
         self._outgoing: list[tuple[Any, ...]] = []
         self._lost: LinkLost | None = None
@@ -75,8 +77,11 @@ class Peer:
             self._asked.pop(number, None)
 
     def tell(self, *message: Any) -> None:
-        """Tell the other side something that needs no answer."""
-        self._post(("tell", *message))
+        """Tell the other side something that needs no answer; may be called in any thread."""
+        if threading.get_ident() == self._thread:
+            self._post(("tell", *message))
+        else:
+            self._loop.call_soon_threadsafe(self._post, ("tell", *message))
 
     async def serve(self) -> NoReturn:
         """Answer until the other side is gone, or the caller is cancelled.
@@ -137,7 +142,7 @@ class Peer:
         if self._lost is not None:
             return
         if not self._outgoing:
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._loop.call_soon(self._flush)
         self._outgoing.append(message)
 
     def _flush(self) -> None:

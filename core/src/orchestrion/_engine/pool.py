@@ -33,6 +33,7 @@ from orchestrion._guards import place_of
 from orchestrion._interfaces import Answer, OpenContext, Policy, Request, Stateful
 from orchestrion._keys import Key
 from orchestrion._records import Episode, Problem, Saved, Usage, replace
+from orchestrion._secrets import register
 from orchestrion.config import Baseline, Config
 
 __all__ = ["Pool", "open_pool"]
@@ -390,7 +391,7 @@ class _Seat:
             await self._serving  # it is over
         link = await self._executor.start()
         self._teams, self._policies = {}, set()
-        self._peer = peer = Peer(link, self._do, self._log)
+        self._peer = peer = Peer(link, self._do, self._told)
         self._serving = asyncio.create_task(_serve(peer, link))
         return peer
 
@@ -446,6 +447,12 @@ class _Seat:
 
         inside.set(nested)
         return await self._calls.run(scope, request, attempt, reserve, who, stage)
+
+    def _told(self, kind: str, *message: Any) -> None:
+        if kind == "secret":
+            register(*message)
+        else:
+            self._log(*message)
 
     def _log(self, item: int | None, name: str, level: int, text: str, fields: Any) -> None:
         """Log what a worker logged, as if it had happened here."""

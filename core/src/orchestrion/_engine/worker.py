@@ -24,9 +24,10 @@ from orchestrion._events import LOGGER
 from orchestrion._executors import Link, LinkLost
 from orchestrion._guards import describe
 from orchestrion._interfaces import Answer, Request, Stateful
-from orchestrion._interrupts import from_outside
+from orchestrion._interrupts import Interrupted, from_outside
 from orchestrion._keys import Key
 from orchestrion._records import Episode, Problem, Saved, Usage, replace
+from orchestrion._secrets import watch_secrets
 from orchestrion._session import fewer_collections
 from orchestrion.config import Config
 
@@ -113,6 +114,10 @@ class Worker:
 
     async def serve(self) -> None:
         """Answer until the leading process closes the link, or is gone."""
+        # Nobody presses Ctrl-C here: a KeyboardInterrupt is an agent's.
+        Interrupted.expected = True
+        # What is a secret here may be in what the leading process writes.
+        watch_secrets(lambda name, value: self.peer.tell("secret", name, value))
         with fewer_collections():
             try:
                 await self.peer.serve()
@@ -377,7 +382,7 @@ class _Forwarding(logging.Handler):
         except Exception:
             self.handleError(record)
             return
-        self.peer.tell(item and item.number, record.name, record.levelno, text, plain)
+        self.peer.tell("log", item and item.number, record.name, record.levelno, text, plain)
 
 
 def _forward_logs(peer: Peer, level: int) -> None:

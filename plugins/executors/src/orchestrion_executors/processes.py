@@ -7,6 +7,7 @@ Nor are they started by `multiprocessing`, which would import the user's script 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -20,8 +21,13 @@ from msgspec import Meta
 from orchestrion import Executor, LinkLost
 from orchestrion_executors.streams import StreamLink
 
-PATIENCE = 10.0
+PATIENCE = 5.0
 """Seconds that a worker has to close its components before it is killed."""
+MOST = 1024
+"""Workers."""
+REST = 0.5
+"""Seconds in which what a process sent before its end is read."""
+_NAMES = {number.value: number.name for number in signal.Signals}
 
 
 @frozen
@@ -32,7 +38,7 @@ class Processes(Executor):
         workers: how many processes.
     """
 
-    workers: Annotated[int, Meta(ge=1)] = 2
+    workers: Annotated[int, Meta(ge=1, le=MOST)] = 2
 
     async def start(self) -> WorkerProcess:
         """See `Executor.start`."""
@@ -40,7 +46,8 @@ class Processes(Executor):
         # Modules are found as here; not by PYTHONPATH, which what components start would inherit.
         code = (
             f"import sys; sys.path[:] = {sys.path!r}\n"
-            f"from orchestrion_executors.serving import main; main({theirs.fileno()})"
+            "from orchestrion_executors.serving import main\n"
+            f"main({theirs.fileno()}, {os.getpid()})"
         )
         with theirs:
             try:
@@ -48,6 +55,7 @@ class Processes(Executor):
                     *(sys.executable, "-c", code),
                     stdin=DEVNULL,
                     pass_fds=[theirs.fileno()],
+                    start_new_session=True,  # Ctrl-C is for the leading process
                 )
             except OSError as error:
                 ours.close()
@@ -63,13 +71,20 @@ class WorkerProcess(StreamLink):
     ) -> None:
         super().__init__(reader, writer)
         self.process = process
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        """End the stream with the process: something that it started may hold its other end."""
+        await self.process.wait()
+        await asyncio.sleep(REST)
+        self._writer.transport.abort()
 
     async def why(self) -> str:
         """Return how the process ended."""
         code = await self.process.wait()
         if code >= 0:
             return f"it ended with exit code {code}"
-        return f"it was killed by signal {signal.Signals(-code).name}"
+        return f"it was killed by signal {_NAMES.get(-code, -code)}"
 
     async def close(self) -> None:
         """Close the link, and wait for the end of the process."""
@@ -81,3 +96,5 @@ class WorkerProcess(StreamLink):
             with suppress(ProcessLookupError):
                 self.process.kill()
             await self.process.wait()
+        finally:
+            self._watching.cancel()

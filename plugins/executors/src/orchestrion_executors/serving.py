@@ -1,30 +1,56 @@
-"""What a worker process does."""
+"""What a worker process does.
+
+Its event loop is watched like that of a command: a component that blocks it for longer than
+`run.timeout` ends the worker, and none of them may stop the loop or fork.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import socket
 import sys
 
 from orchestrion import work
+from orchestrion.cli import in_loop
 from orchestrion_executors.streams import StreamLink
 
+_PR_SET_PDEATHSIG = 1
 
-def main(number: int) -> None:
+
+def main(number: int, leader: int) -> None:
     """Run episodes for the process at the other end of a socket; never returns.
 
     Args:
         number: the socket's file descriptor.
+        leader: process id of the leading process.
     """
-    # Ctrl-C in a terminal reaches all processes; the leading one says what is to end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with(leader)
+    # What agents start must not hold it open: its end says that this process is gone.
+    os.set_inheritable(number, False)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
+        os.dup2(sys.stderr.fileno(), 2)
     # What a component prints must not get into what the leading process prints.
-    os.dup2(sys.stderr.fileno(), 1)
-    asyncio.run(_serve(socket.socket(fileno=number)))
+    os.dup2(2, 1)
+    code = 0
+    try:
+        in_loop(_serve(socket.socket(fileno=number)))
+    except BaseException as error:
+        print(f"a worker ends: {type(error).__name__}: {error}", file=sys.stderr)
+        code = 1
     sys.stderr.flush()
-    os._exit(0)  # threads of agents that take long would hold it up
+    os._exit(code)  # threads of agents that take long would hold it up
+
+
+def _end_with(leader: int) -> None:
+    """Have this process killed when the leading one ends, also while a component blocks it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != leader:  # it ended before
+        os._exit(0)
 
 
 async def _serve(end: socket.socket) -> None:
