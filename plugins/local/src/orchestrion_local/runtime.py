@@ -234,7 +234,7 @@ class LocalModel(Model):
             return Answer({"vectors": [self._embedded(prompt) for prompt in prompts]}, usage)
 
         content = {"model": self.name, "version": self.version, "texts": list(texts)}
-        call = Request(f"local:{self.name}", content, VERSION, cache=True)
+        call = Request(f"local:{self.name}", content, VERSION, cache=True, computed=True)
         return await calls.run(call, do, usage)
 
     def embedding_ceiling(self, tokens: int) -> Usage:
@@ -582,6 +582,7 @@ def sampled(
         sample=key.hex(),
         timeout=86400,
         shown={**settings, "messages": request["messages"]},
+        computed=True,
     )
 
 
