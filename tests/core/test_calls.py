@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ from orchestrion import (
     ReplayError,
     Request,
     Scores,
+    StoreError,
     Usage,
     View,
 )
@@ -359,6 +361,54 @@ def test_a_call_that_failed_for_good_is_tried_again_by_a_resume_and_fails_in_a_r
     assert asyncio.run(resumed.run("k", ASK, answering(Answer("now", ONE)), ONE)).data == "now"
     again = ReplayPath(journal)
     assert asyncio.run(again.run("k", ASK, answering(), ONE)).data == "now"
+
+
+COMPUTED = Request("weights", {"q": 1}, computed=True)
+
+
+def test_a_computed_answer_does_not_wait_for_the_disk_and_can_be_replayed() -> None:
+    class Held(Memory):
+        used = threading.Event()
+
+        def put_many(self, rows: list[Recorded]) -> None:
+            assert self.used.wait(60)
+            super().put_many(rows)
+
+    journal = Held()
+
+    async def main() -> None:
+        path = CallPath(journal=journal)
+        answer = await path.run("k", COMPUTED, answering(Answer("a", ONE)), ONE)
+        assert (answer.data, journal.rows) == ("a", {})
+        journal.used.set()
+        await path.settle()
+
+    asyncio.run(main())
+    replayed = ReplayPath(journal).run("k", COMPUTED, answering(), ONE)
+    assert asyncio.run(replayed).data == "a"
+
+
+def test_a_resumed_run_computes_an_answer_again() -> None:
+    journal = Memory()
+    for text in ("first", "second"):
+        work = CallPath(journal=journal).run("k", COMPUTED, answering(Answer(text, ONE)), ONE)
+        assert asyncio.run(work).data == text
+
+
+def test_a_computed_answer_that_cannot_be_recorded_ends_the_run() -> None:
+    class Full(Memory):
+        def put_many(self, rows: list[Recorded]) -> None:
+            raise StoreError("the disk is full")
+
+    async def main() -> None:
+        path = CallPath(journal=Full())
+        await path.run("k", COMPUTED, answering(Answer("a", ONE)), ONE)
+        with pytest.raises(StoreError):
+            await path.settle()
+        with pytest.raises(StoreError):
+            await path.run("next", COMPUTED, answering(Answer("b", ONE)), ONE)
+
+    asyncio.run(main())
 
 
 class Keeping(Memory):

@@ -286,6 +286,10 @@ class Request:
             they cannot read, such as numbers of tokens.
         lasting: whether an attempt goes on at the service when this process ends, and is taken up
             by a resumed run (a batch): what is cut off is then not booked as spent.
+        computed: whether the answer is computed in this process from the request and from what
+            checkpoints hold, such as a model's weights. It is recorded as any other, but nothing
+            waits for the disk, and a resumed run computes it again. So neither the disk nor an
+            interruption changes which of such requests are ready at the same time.
     """
 
     service: str
@@ -297,6 +301,7 @@ class Request:
     timeout: float = 600.0
     shown: JSON = None
     lasting: bool = False
+    computed: bool = False
 
 
 @frozen

@@ -250,6 +250,7 @@ class Conduct:
         try:
             with calling(place, f"iterate({i})"), fewer_collections():
                 reported = await self.components.opened.runtimes[path].iterate(i, session)
+            await self.calls.settle()
         finally:
             self._close(session.engine)
         where = f"iteration {i + 1}"
@@ -357,6 +358,7 @@ class Conduct:
                     evaluation.seeds,
                     evaluation.episodes,
                 )
+                await self.calls.settle()
             finally:
                 self._close(engine)
             results = {

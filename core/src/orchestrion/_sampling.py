@@ -171,6 +171,7 @@ async def run_sample(config: Config, store: RunStore, count: int) -> None:
             try:
                 async with calls.budget.deadline():
                     episodes = await session.rollout(jobs)
+                await calls.settle()
             finally:
                 engine.close()
                 await calls.drain()

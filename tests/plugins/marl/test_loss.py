@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestrion_local import micro_batches
 from orchestrion_marl.advantages import Rows, agent_wise, amplification, grpo
 from orchestrion_marl.settings import Kl
-from orchestrion_marl.trainer import (
+from orchestrion_marl.updating import (
     divergence,
     divergence_in_loss,
     policy_terms,

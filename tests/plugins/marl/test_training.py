@@ -10,7 +10,7 @@ import pytest
 import torch
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.runtime import LocalModel
-from orchestrion_marl.trainer import calls_of, groups_that_differ
+from orchestrion_marl.calls import calls_of, groups_that_differ
 
 from orchestrion import (
     ConfigError,

@@ -11,8 +11,9 @@ from orchestrion_local import WeightOptimizer
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.runtime import LocalModel
 from orchestrion_local.settings import Optimizer
+from orchestrion_marl.calls import Call
 from orchestrion_marl.settings import AgentSettings, Kl, MarlSettings
-from orchestrion_marl.trainer import Batch, Call, UpdateStatistics, update
+from orchestrion_marl.updating import Batch, UpdateStatistics, update
 
 from orchestrion import Key
 from tests.plugins.local.support import opened, sync

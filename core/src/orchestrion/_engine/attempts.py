@@ -175,16 +175,17 @@ class Attempts:
             text=text.decode(),
             pieces=attempt.pieces,
         )
-        await self.journal.add(row)
+        await self.journal.add(row, wait=not call.request.computed)
         return Answer(data, answer.usage, answer.estimated)
 
     async def _attempt(self, attempt: Recorded, call: Call, spent: _Spent) -> tuple[Answer, float]:
         """Return the answer of one attempt and its seconds; `spent` says what it spent."""
         reserve, request = call.reserve, call.request
+        wait = not request.computed
         try:
             # On record before it is made: a crash must not lose what it may have spent.
             if self.journal.keeps_attempts and reserve != NO_USAGE:
-                await self.journal.add(attempt)
+                await self.journal.add(attempt, wait)
             # A call that never answers may have spent all that was reserved for it.
             spent.usage = reserve
             outer = inside.set(True)
@@ -198,7 +199,7 @@ class Attempts:
             self._warn_if_over(answer.usage, reserve, request.service)
             return answer, time.monotonic() - began
         except TimeoutError:
-            await self.journal.add(_without_answer(attempt, "timeout", reserve))
+            await self.journal.add(_without_answer(attempt, "timeout", reserve), wait)
             raise CallError(
                 f"{request.service}: no answer within {request.timeout:g} s", "transient"
             ) from None
@@ -208,7 +209,7 @@ class Attempts:
             spent.usage = actual
             free = actual == NO_USAGE
             row = ended(attempt.key) if free else _without_answer(attempt, "billed", actual)
-            await self.journal.add(row)
+            await self.journal.add(row, wait)
             raise
         except asyncio.CancelledError:
             # Not awaited. If the row is not written any more, the attempt counts as lost.
@@ -220,7 +221,7 @@ class Attempts:
             )
             raise
         except BaseException:
-            await self.journal.add(_without_answer(attempt, "cut", spent.usage))
+            await self.journal.add(_without_answer(attempt, "cut", spent.usage), wait)
             raise
 
     def _warn_if_over(self, actual: Usage, reserve: Usage, service: str) -> None:

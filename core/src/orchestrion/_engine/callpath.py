@@ -20,7 +20,6 @@ from orchestrion._engine.completion import CompletionOrder, LiveOrder
 from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._engine.recording import (
     AnswerCache,
-    Batch,
     Facts,
     Failure,
     Journal,
@@ -74,8 +73,7 @@ class CallPath:
             retry or RetrySettings(),
             {} if limiters is None else limiters,
         )
-        self._cache, self._shared = cache, shared
-        self._to_share = None if shared is None else Batch(shared.put_many)
+        self._cache, self._shared = cache, JournalWriter(shared)
         self._answers = Reuse()
         self._in_flight = Reuse(0)  # keeps no results: the journal does
 
@@ -92,8 +90,16 @@ class CallPath:
     async def drain(self) -> None:
         """Return when all rows are durable or have failed, however the run ended."""
         await self.journal.drain()
-        if self._to_share is not None:
-            await self._to_share.drain()
+        await self._shared.drain()
+
+    async def settle(self) -> None:
+        """Return when all rows are durable, also those of `Request.computed`.
+
+        Raises:
+            StoreError: one of these could not be written.
+        """
+        await self.journal.settle()
+        await self._shared.settle()
 
     async def run(
         self,
@@ -122,7 +128,7 @@ class CallPath:
         request_digest, name = named(scope, request)
         if made is not None:
             made.append(name)
-        recorded = self.journal.get(name)
+        recorded = None if request.computed else self.journal.get(name)
         if recorded is not None:
             return answer_of(recorded)
         facts = Facts(request.service, who, stage)
@@ -140,7 +146,7 @@ class CallPath:
             answer = [str(error), error.fault, error.retry_after]
             facts = call.facts._replace(attempts=call.failures, at=time.time())
             row = Recorded(f"{call.name}/failed", call.digest, answer, NO_USAGE, "failed", facts)
-            await self.journal.add(row._replace(pieces=self.journal.pieces(call.request)))
+            await self._record(call, row)
             raise
 
     async def _from_run(self, call: Call) -> Answer:
@@ -165,7 +171,7 @@ class CallPath:
 
     async def _from_earlier_runs(self, call: Call) -> Answer:
         """Return the answer of an equal call of another run; without one, make the call."""
-        if call.request.cache is False or self._shared is None or self._to_share is None:
+        if call.request.cache is False:
             return await self._attempts.answer(call)
         known = self._shared.get(call.digest)
         if known is not None:
@@ -175,13 +181,17 @@ class CallPath:
         answer = await self._attempts.answer(call)
         facts = Facts(estimated=answer.estimated)
         row = Recorded(call.digest, call.digest, answer.data, answer.usage, facts=facts)
-        await self._to_share.add(row)
+        await self._shared.add(row, wait=not call.request.computed)
         return answer
 
     async def _record_cached(self, call: Call, answer: Answer) -> None:
         facts = call.facts._replace(estimated=answer.estimated, attempts=0, at=time.time())
         row = Recorded(call.name, call.digest, answer.data, answer.usage, "cached", facts)
-        await self.journal.add(row._replace(pieces=self.journal.pieces(call.request)))
+        await self._record(call, row)
+
+    async def _record(self, call: Call, row: Recorded) -> None:
+        row = row._replace(pieces=self.journal.pieces(call.request))
+        await self.journal.add(row, wait=not call.request.computed)
 
     def time_limit(self, seconds: float | None) -> float | None:
         """Return the limit to enforce where `seconds` is configured; a replay returns None."""

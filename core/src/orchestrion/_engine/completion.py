@@ -192,7 +192,9 @@ class LiveOrder:
         # A run that was cut off may have left an order that does not hold any more.
         if self._by_decision or await self._journal.find(place) is not None:
             answer = [[decision, indices] for decision, indices in self._by_decision.items()]
-            await self._journal.add(Recorded(place, "order", answer, NO_USAGE, "arrival"))
+            row = Recorded(place, "order", answer, NO_USAGE, "arrival")
+            # The disk must not decide when the next episode starts.
+            await self._journal.add(row, wait=False)
 
 
 def order_place(episode: str, key: Key) -> str:

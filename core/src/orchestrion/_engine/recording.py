@@ -204,6 +204,8 @@ class JournalWriter:
         self._journal = journal
         self._batch = None if journal is None else Batch(journal.put_many)
         self.keeps_attempts = bool(getattr(journal, "keeps_attempts", False))
+        self._failure: BaseException | None = None
+        """Why a row that nobody waited for could not be written."""
 
     def get(self, key: str) -> Recorded | None:
         """Return the row under this key, if there is one."""
@@ -213,10 +215,24 @@ class JournalWriter:
         """Return the row under this key, also from where the journal is another process's."""
         return self.get(key)
 
-    async def add(self, row: Recorded) -> None:
-        """Return when the row is durable."""
-        if self._batch is not None:
-            await self._batch.add(row)
+    async def add(self, row: Recorded, wait: bool = True) -> None:
+        """Return when the row is durable, or at once if `wait` is false.
+
+        The error of a row that was not waited for is raised by the next `add`, or by `settle`.
+        """
+        if self._batch is None:
+            return
+        if self._failure is not None:
+            raise self._failure
+        done = self._batch.add(row)
+        if wait:
+            await done
+        else:
+            done.add_done_callback(self._note_failure)
+
+    def _note_failure(self, done: asyncio.Future[None]) -> None:
+        if not done.cancelled():
+            self._failure = self._failure or done.exception()
 
     def add_soon(self, row: Recorded) -> None:
         """Queue a row without waiting for it, as a cancelled caller must do."""
@@ -234,6 +250,16 @@ class JournalWriter:
         """Return when all rows are durable or have failed."""
         if self._batch is not None:
             await self._batch.drain()
+
+    async def settle(self) -> None:
+        """Return when all rows are durable.
+
+        Raises:
+            BaseException: a row that nobody waited for could not be written.
+        """
+        await self.drain()
+        if self._failure is not None:
+            raise self._failure
 
 
 # ------------------------------------------------------------------------------- requests

@@ -358,8 +358,8 @@ class _DistantJournal(JournalWriter):
         found: Recorded | None = await self._peer.ask("find", _ITEM.get().number, key)
         return found
 
-    async def add(self, row: Recorded) -> None:
-        """See `JournalWriter.add`."""
+    async def add(self, row: Recorded, wait: bool = True) -> None:
+        """See `JournalWriter.add`; always waits."""
         await self._peer.ask("add", _ITEM.get().number, row)
 
 

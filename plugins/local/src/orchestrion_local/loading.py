@@ -13,9 +13,10 @@ import torch
 
 from orchestrion import OpenContext, RunError, UsageError
 from orchestrion_local.offloading import size_of
-from orchestrion_local.runtime import LocalModel, placed_on
+from orchestrion_local.runtime import LocalModel
 from orchestrion_local.settings import Architecture, ModelSettings
 from orchestrion_local.tokenizers import Characters, Pretrained, Tokenizer
+from orchestrion_local.weights import placed_on
 
 __all__ = ["load"]
 

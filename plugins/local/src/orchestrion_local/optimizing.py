@@ -16,8 +16,8 @@ from attrs import frozen
 from orchestrion import Array, CheckpointError, RunError, Saved
 from orchestrion_local.interfaces import Trainable
 from orchestrion_local.offloading import size_of
-from orchestrion_local.runtime import pack, unpack
 from orchestrion_local.settings import Optimizer
+from orchestrion_local.weights import pack, unpack
 
 __all__ = ["WeightOptimizer", "check_memory", "micro_batches"]
 

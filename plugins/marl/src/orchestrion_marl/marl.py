@@ -10,7 +10,7 @@ from attrs import frozen
 from orchestrion_local import check_known, names_of, unsynced
 
 from orchestrion import OpenContext, Trainer, UsageError
-from orchestrion_marl.settings import MarlSettings, Planned
+from orchestrion_marl.settings import MarlSettings
 
 __all__ = ["Marl"]
 
@@ -35,7 +35,7 @@ class Marl(MarlSettings):
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Yield the trainer; in a dry run only its plan, which needs no torch.
+        """Yield the trainer; in a dry run without models, which needs no torch.
 
         Raises:
             UsageError: a model has no weights; a name is not in the team or not in `models`; or a
@@ -54,9 +54,7 @@ class Marl(MarlSettings):
                 f"old; with max_staleness {self.max_staleness} they would be left out. Give the "
                 f"server a `sync`, or set max_staleness to {oldest}"
             )
-        if ctx.trial:
-            yield Planned(self)
-            return
+        # Not above: listing plugins must not load numpy.
         from orchestrion_marl.trainer import MarlTrainer
 
         yield MarlTrainer(self, ctx)

@@ -10,17 +10,11 @@ from orchestrion_local import Optimizer
 
 from orchestrion import (
     Meta,
-    Metrics,
     Model,
-    Plan,
-    Session,
-    Split,
-    Trainer,
-    UsageError,
     refuse_idle,
 )
 
-__all__ = ["Advantage", "AgentSettings", "Kl", "MarlSettings", "Overlong", "Planned"]
+__all__ = ["Advantage", "AgentSettings", "Kl", "MarlSettings", "Overlong"]
 
 Count = Annotated[int, Meta(ge=1)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -274,32 +268,3 @@ class MarlSettings:
     def validates_after(self, i: int) -> bool:
         """Return whether iteration `i`, from 0, ends with an evaluation on the validation split."""
         return self.validate_every is not None and (i + 1) % self.validate_every == 0
-
-
-class Planned(Trainer):
-    """The part of the trainer that needs no weights: all that a dry run uses."""
-
-    def __init__(self, settings: MarlSettings) -> None:
-        self.settings = settings
-
-    @property
-    def iterations(self) -> int:
-        """See `Trainer.iterations`."""
-        return self.settings.iterations
-
-    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
-        """See `Trainer.plan`."""
-        settings = self.settings
-        episodes = settings.problems * settings.group * (settings.dynamic or 1)
-        if settings.validates_after(i):
-            episodes += sizes["validation"]
-        return Plan(episodes)
-
-    def check(self, session: Session) -> None:
-        """See `Trainer.check`."""
-        if not len(session.problems("train")):
-            raise UsageError("the task has no training problems")
-
-    async def iterate(self, i: int, session: Session) -> Metrics:
-        """Raise an error: a dry run does not train."""
-        raise NotImplementedError("a dry run does not train")
