@@ -24,9 +24,10 @@ EPISODES, PROBLEMS = 1_000, 2_000
 """Episodes of an iteration, and how many problems there are."""
 AGENTS = ("planner", "searcher", "coder", "tester", "critic")
 PAGE = """
+from pathlib import Path
 import sys
 from orchestrion.runs import RunReader
-with RunReader(sys.argv[1]) as run:
+with RunReader(Path(sys.argv[1])) as run:
     print(len(run.episode_page(limit=50).rows))
 """
 
