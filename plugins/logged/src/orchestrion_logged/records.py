@@ -25,7 +25,7 @@ __all__ = ["Context", "LogWriter", "Logged", "LoggedEpisode", "check_record", "c
 
 _LEAST = 1e-6
 """With a smaller propensity, one decision would outweigh a million others."""
-_MOST = 1e9
+MOST = 1e9
 """Larger rewards would dominate every mean."""
 
 Number = Annotated[float, Meta(ge=0)]
@@ -112,8 +112,8 @@ def check_record(record: Logged) -> str:
     if record.propensity is not None and record.propensity < _LEAST:
         return f"the propensity {record.propensity:g} is too small to weigh by: at least {_LEAST:g}"
     numbers = (record.reward or 0.0, record.score or 0.0, record.cost)
-    if any(abs(number) > _MOST for number in numbers):
-        return f"reward, score and cost must lie between -{_MOST:g} and {_MOST:g}"
+    if any(abs(number) > MOST for number in numbers):
+        return f"reward, score and cost must lie between -{MOST:g} and {MOST:g}"
     if record.step and not record.episode:
         return f"step {record.step} without an episode; set `episode`"
     if len({len(hint) for hint in record.context.hints.values()}) > 1:
