@@ -192,3 +192,18 @@ def test_an_episode_that_cannot_be_logged_leaves_no_half_and_hides_no_error(
         loop(0)
     assert "were not logged" in caught.value.__notes__[0]
     assert not file.read_bytes()
+
+
+def test_a_name_may_be_given_again(tmp_path: Path) -> None:
+    for _ in range(2):  # as after a restart
+        log = EdgeLog(tmp_path / "log.jsonl", explore=0.5)
+        edge = log.edge(choices=("a", "b"))(lambda state: "a")
+        for _ in range(20):
+            with log.episode("user-7"):
+                edge("a question")
+    lines = [line for [line] in read_log(tmp_path / "log.jsonl")]
+    assert len({line.episode for line in lines}) == 40
+    assert all(line.episode.startswith("user-7-") for line in lines)
+    drawn = [line.choice for line in lines]
+    assert set(drawn) == {"a", "b"}
+    assert drawn[:20] == drawn[20:], "of the same seed"

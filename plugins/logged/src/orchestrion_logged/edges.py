@@ -122,6 +122,7 @@ class EdgeLog:
         if not 0 <= explore <= 1:
             raise UsageError(f"explore is a share, from 0 to 1, not {explore!r}")
         self._writer, self._explore, self._key = LogWriter(Path(path)), explore, Key(seed)
+        self._begun = 0
         self._now: ContextVar[EdgeEpisode | None] = ContextVar("episode", default=None)
 
     @contextmanager
@@ -131,10 +132,13 @@ class EdgeLog:
         If the block fails, the score is 0; after a `UsageError` it stays as it was.
 
         Args:
-            name: for people and for the draws.
+            name: what it begins with in the log, e.g. a user; may be given again. Draws depend on
+                it, and on how many episodes began before.
         """
-        name = name or uuid4().hex
-        episode = EdgeEpisode(name, self._key.child(name))
+        unique = uuid4().hex
+        key = self._key.child(name or unique).child(self._begun)
+        self._begun += 1
+        episode = EdgeEpisode(f"{name}-{unique}" if name else unique, key)
         token = self._now.set(episode)
         try:
             yield episode
