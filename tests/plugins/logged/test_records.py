@@ -110,6 +110,23 @@ def test_what_a_crash_cut_off_does_not_spoil_the_next_line(tmp_path: Path) -> No
     assert content.notes == ["left out: 1 lines that were cut off, or are being written"]
 
 
+def test_what_a_full_disk_cut_off_does_not_spoil_the_next_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "log.jsonl", os.write
+    with LogWriter(path) as writer:
+        monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:20]))
+        for _ in range(2):
+            with pytest.raises(StoreError, match="cut off after 20 bytes"):
+                writer.append(Logged(Context(), "lost"))
+        monkeypatch.undo()
+        for _ in range(2):
+            writer.append(Logged(Context(), "a"))
+    content = read(path)
+    assert [line.choice for [line] in content.episodes] == ["a", "a"]
+    assert content.notes == ["left out: 2 lines that were cut off, or are being written"]
+
+
 def test_a_line_cut_off_at_any_byte_is_left_out_and_said(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     context = Context(text="zwölf", data=[True, None], features=(0.5, 1e-7), hints={"a": (1.0,)})

@@ -142,7 +142,7 @@ class LogWriter:
     """Appends decisions to a log; use it with `with`.
 
     Each line is written in a single append, so that several processes may write to one log and a
-    reader never sees half a line. A line that a crash cut off is ended first.
+    reader never sees half a line. A line that a crash or a full disk cut off is ended first.
 
     Args:
         path: created if it does not exist; must not end in `.gz`.
@@ -156,6 +156,7 @@ class LogWriter:
         if path.suffix == ".gz":
             raise UsageError(f"{path}: a compressed log cannot be appended to; leave out `.gz`")
         self.path = path
+        self._torn = False
         try:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
             self._file: int | None = os.open(path, flags, 0o666)
@@ -182,11 +183,13 @@ class LogWriter:
         Raises:
             StoreError: the file is closed, or the disk is full.
         """
+        lines = b"\n" + lines if self._torn else lines
         try:
             done = os.write(self.fileno(), lines)
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written to: {error}") from error
-        if done != len(lines):
+        self._torn = done != len(lines)
+        if self._torn:
             raise StoreError(f"{self.path}: the line was cut off after {done} bytes; make room")
 
     def fileno(self) -> int:
