@@ -141,6 +141,9 @@ def test_what_cannot_be_logged_is_said(tmp_path: Path) -> None:
         wrong("a question")
     with pytest.raises(UsageError, match="from 0 to 1"):
         EdgeLog(tmp_path / "log.jsonl", explore=5)
+    for end in ("stop", "done"):
+        with pytest.raises(UsageError, match=f"the choice '{end}' would be the end"):
+            log.edge(choices=("a", end), end="done")
     right = log.edge(choices=("a", "b"))(lambda state: "a")
     with pytest.raises(ZeroDivisionError), log.episode():
         len(right("a question")) / 0

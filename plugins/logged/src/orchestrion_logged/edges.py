@@ -169,7 +169,15 @@ class EdgeLog:
         Args:
             choices: the names that it may return, besides `end`.
             end: what it returns when nobody is next; logged as "stop".
+
+        Raises:
+            UsageError: a choice is named as the end is.
         """
+        if ends := {STOP, end}.intersection(choices):
+            raise UsageError(
+                f"the choice {ends.pop()!r} would be the end of an episode; give it another name, "
+                "or leave it out and return `end`"
+            )
 
         def decorate(function: Any) -> Any:
             def logged(name: str, state: Any) -> str:
