@@ -132,6 +132,30 @@ def test_several_decisions_make_an_episode_with_what_was_said_between(tmp_path: 
     assert [line.score for line in lines] == [None, None, 0.5]
 
 
+def test_an_answer_is_what_the_chosen_agent_said_after_the_choice(tmp_path: Path) -> None:
+    log = EdgeLog(tmp_path / "log.jsonl")
+    agents = ("planner", "writer", "critic")
+    messages = [{"role": "user", "content": "a question"}]
+
+    def say(name: str, content: str) -> None:
+        messages.append({"role": "assistant", "name": name, "content": content})
+
+    # Nodes after fixed edges speak before the first choice, and after a chosen one.
+    say("planner", "fixed")
+    choices = iter(["writer", "writer", "critic", o.END])
+    edge = log.edge(choices=agents)(lambda state: next(choices))
+    with log.episode():
+        edge(messages)
+        say("writer", "draft")
+        say("critic", "fixed too")
+        edge(messages)  # it only calls a tool
+        edge(messages)
+        say("critic", "good")
+        edge(messages)
+    [lines] = read_log(tmp_path / "log.jsonl")
+    assert [line.answer for line in lines] == ["draft", "", "good", ""]
+
+
 def test_what_cannot_be_logged_is_said(tmp_path: Path) -> None:
     log = EdgeLog(tmp_path / "log.jsonl")
     wrong = log.edge(choices=("a", "b"))(lambda state: "c")

@@ -97,9 +97,12 @@ class EdgeEpisode:
         chosen = free[int(which * len(free))] if coin < share else own
         chance = float(chosen == own) if chances is None else chances[chosen]
         chance = (1 - share) * chance + (share / len(free) if chosen in free else 0.0)
-        for place, turn in enumerate(turns[: len(self._lines)]):
-            self._lines[place] = replace(self._lines[place], answer=turn.output.content)
         step = len(self._lines)
+        if step:
+            last = self._lines[-1]
+            since = (t.output.content for t in turns[self._turns :] if t.agent == last.choice)
+            self._lines[-1] = replace(last, answer=next(since, ""))
+        self._turns = len(turns)
         self._lines.append(Logged(context, chosen, allowed, chance, episode=self.name, step=step))
         return chosen
 
