@@ -37,7 +37,7 @@ __all__ = ["EdgeEpisode", "EdgeLog"]
 STOP = "stop"
 
 
-def _number(what: str, value: SupportsFloat, most: float) -> float:
+def _number(what: str, value: Any, most: float) -> float:
     """Return a number, also numpy's or a bool; raise `UsageError` if it is not from 0 to `most`."""
     try:
         number = float(value) if isinstance(value, SupportsFloat) else nan
