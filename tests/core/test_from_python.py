@@ -77,6 +77,18 @@ def test_a_run_reports_what_a_later_process_finds(policy: str, tmp_path: Path) -
     assert reported == found == 0.0
 
 
+def test_a_config_has_no_versions(tmp_path: Path) -> None:
+    config = tmp_path / "team.yaml"
+    config.touch()
+
+    async def use() -> None:
+        async with open_run(f"{config}@999"):
+            pass
+
+    with pytest.raises(UsageError, match=r"@999: .* is a config; only a run has versions"):
+        asyncio.run(use())
+
+
 def test_a_load_that_brings_nothing_back_is_noted(tmp_path: Path) -> None:
     class Told(Progress):
         """Keeps what it is told."""

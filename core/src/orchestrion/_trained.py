@@ -178,6 +178,8 @@ def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str]
     if isinstance(target, str | PathLike) and not is_text(target):
         target, after = _versioned(target)
         directory = run_directory(target)
+        if directory is None and after is not None:
+            raise UsageError(f"{target}@{after}: {target} is a config; only a run has versions")
     path = None if directory is None else directory / "config.yaml"
     config = as_config(target if path is None else path, overrides, block)
     notes = config.plugins.notes()

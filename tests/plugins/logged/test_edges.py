@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from attrs import frozen
 from click.testing import CliRunner
@@ -131,6 +132,30 @@ def test_several_decisions_make_an_episode_with_what_was_said_between(tmp_path: 
     assert [line.score for line in lines] == [None, None, 0.5]
 
 
+def test_an_answer_is_what_the_chosen_agent_said_after_the_choice(tmp_path: Path) -> None:
+    log = EdgeLog(tmp_path / "log.jsonl")
+    agents = ("planner", "writer", "critic")
+    messages = [{"role": "user", "content": "a question"}]
+
+    def say(name: str, content: str) -> None:
+        messages.append({"role": "assistant", "name": name, "content": content})
+
+    # Nodes after fixed edges speak before the first choice, and after a chosen one.
+    say("planner", "fixed")
+    choices = iter(["writer", "writer", "critic", o.END])
+    edge = log.edge(choices=agents)(lambda state: next(choices))
+    with log.episode():
+        edge(messages)
+        say("writer", "draft")
+        say("critic", "fixed too")
+        edge(messages)  # it only calls a tool
+        edge(messages)
+        say("critic", "good")
+        edge(messages)
+    [lines] = read_log(tmp_path / "log.jsonl")
+    assert [line.answer for line in lines] == ["draft", "", "good", ""]
+
+
 def test_what_cannot_be_logged_is_said(tmp_path: Path) -> None:
     log = EdgeLog(tmp_path / "log.jsonl")
     wrong = log.edge(choices=("a", "b"))(lambda state: "c")
@@ -140,8 +165,72 @@ def test_what_cannot_be_logged_is_said(tmp_path: Path) -> None:
         wrong("a question")
     with pytest.raises(UsageError, match="from 0 to 1"):
         EdgeLog(tmp_path / "log.jsonl", explore=5)
+    for end in ("stop", "done"):
+        with pytest.raises(UsageError, match=f"the choice '{end}' would be the end"):
+            log.edge(choices=("a", end), end="done")
     right = log.edge(choices=("a", "b"))(lambda state: "a")
     with pytest.raises(ZeroDivisionError), log.episode():
         len(right("a question")) / 0
     [[line]] = read_log(tmp_path / "log.jsonl")
     assert line.score == 0.0
+
+
+def test_a_score_or_cost_is_checked_where_it_is_given(tmp_path: Path) -> None:
+    log = EdgeLog(tmp_path / "log.jsonl")
+    edge = log.edge(choices=("a", "b"))(lambda state: "a")
+    for given in (True, np.float32(1), np.bool_(True), np.int64(1)):
+        with log.episode() as episode:
+            edge("a question")
+            episode.cost(given)
+            episode.score = given
+    wrongs: tuple[Any, ...] = (2.0, -1, float("nan"), "1", np.ones(2), [1])
+
+    def scored(value: Any) -> None:
+        with log.episode() as episode:
+            edge("a question")
+            episode.score = value
+
+    for wrong in wrongs:
+        with pytest.raises(UsageError, match="score of an episode is a number from 0 to 1, not"):
+            scored(wrong)
+    with pytest.raises(UsageError, match="cost of an episode is a number"), log.episode() as one:
+        one.cost(-1)
+    lines = [line for [line] in read_log(tmp_path / "log.jsonl")]
+    # A mistake in the scoring is no bad result.
+    assert [(line.score, line.cost) for line in lines] == [(1.0, 1.0)] * 4 + [(None, 0.0)] * 6
+
+
+def test_an_episode_that_cannot_be_logged_leaves_no_half_and_hides_no_error(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "log.jsonl"
+    log = EdgeLog(file)
+    right = log.edge(choices=("a", "b"))(lambda state: "a")
+    wrong = log.edge(choices=("a", "a"))(lambda state: "a")
+
+    def loop(parts: int) -> None:
+        with log.episode():
+            right("a question")
+            len(wrong("a question")) / parts
+
+    with pytest.raises(UsageError, match="names a choice twice"):
+        loop(1)
+    with pytest.raises(ZeroDivisionError) as caught:
+        loop(0)
+    assert "were not logged" in caught.value.__notes__[0]
+    assert not file.read_bytes()
+
+
+def test_a_name_may_be_given_again(tmp_path: Path) -> None:
+    for _ in range(2):  # as after a restart
+        log = EdgeLog(tmp_path / "log.jsonl", explore=0.5)
+        edge = log.edge(choices=("a", "b"))(lambda state: "a")
+        for _ in range(20):
+            with log.episode("user-7"):
+                edge("a question")
+    lines = [line for [line] in read_log(tmp_path / "log.jsonl")]
+    assert len({line.episode for line in lines}) == 40
+    assert all(line.episode.startswith("user-7-") for line in lines)
+    drawn = [line.choice for line in lines]
+    assert set(drawn) == {"a", "b"}
+    assert drawn[:20] == drawn[20:], "of the same seed"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from orchestrion_encoders.counts import Counts
-from orchestrion_logged import Context, Logged, read_log
+from orchestrion_logged import Context, Logged, LogWriter, read_log
 from orchestrion_logged.decisions import as_decisions
 from orchestrion_logged.evaluating import encode_by
 from orchestrion_logged.importing import from_chats, from_table
@@ -173,3 +173,39 @@ def test_a_run_is_imported_with_what_its_task_showed(
         for line in episode:
             assert line.propensity == pytest.approx(1 / len(line.allowed or ()))
             assert line.context.features
+
+
+@pytest.mark.parametrize(
+    ("choice", "score", "message"),
+    [
+        ("billing", None, "no decision has rewards nor scores"),
+        ("sales", 1.0, "names the choice 'sales', which this team does not have"),
+        ("billing", 1.0, "no choice was logged 10 times with feedback"),
+    ],
+)
+def test_a_log_that_teaches_nothing_leaves_no_run(
+    choice: str,
+    score: float | None,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with LogWriter(Path("log.jsonl")) as writer:
+        writer.append(Logged(Context(text="a question"), choice, score=score))
+    rows = [{"question": "a question", "answer": "an answer"}] * 4
+    split = {"train": 0.5, "validation": 0.0, "test": 0.5}
+    config = {
+        "task": {"use": "jsonl", "rows": rows, "split": split},
+        "agents": {
+            name: {"use": "function", "function": "os.path:basename"}
+            for name in ("billing", "technical")
+        },
+        "policy": {"use": "random"},
+    }
+    Path("team.yaml").write_text(json.dumps(config))
+    words = ["learn", "log.jsonl", "--from", "team.yaml"]
+    refused = CliRunner().invoke(main, words, standalone_mode=False).exception
+    assert isinstance(refused, UsageError)
+    assert message in str(refused)
+    assert not Path("runs").exists()

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_logged import Context, Logged, LogWriter, read_log
+from orchestrion_logged import Context, Logged, LogWriter, read, read_log
 from orchestrion_logged.records import encode
 
 from orchestrion import StoreError, UsageError
@@ -57,7 +57,6 @@ def test_a_packed_log_reads_like_a_plain_one(tmp_path: Path) -> None:
         ('{"context": {}, "choice": "a", "step": 1}', "step 1 without an episode"),
         ('{"context": {}, "choice": "a", "episode": "e", "step": 1}', "but step 0 is missing"),
         ('{"context": {"hints": {"a": [1], "b": [1, 2]}}, "choice": "a"}', "same number"),
-        ('{"context": {}, "cho', "truncated"),
     ],
 )
 def test_a_wrong_line_is_named_with_its_number(tmp_path: Path, line: str, message: str) -> None:
@@ -106,10 +105,39 @@ def test_what_a_crash_cut_off_does_not_spoil_the_next_line(tmp_path: Path) -> No
     path.write_bytes(b'{"context": {}, "cho')
     with LogWriter(path) as writer:
         writer.append(Logged(Context(), "a"))
-    with pytest.raises(UsageError, match=r":1: .*truncated"):
-        read_log(path)
-    path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
-    assert len(read_log(path)) == 1
+    content = read(path)
+    assert len(content.episodes) == 1
+    assert content.notes == ["left out: 1 lines that were cut off, or are being written"]
+
+
+def test_what_a_full_disk_cut_off_does_not_spoil_the_next_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "log.jsonl", os.write
+    with LogWriter(path) as writer:
+        monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:20]))
+        for _ in range(2):
+            with pytest.raises(StoreError, match="cut off after 20 bytes"):
+                writer.append(Logged(Context(), "lost"))
+        monkeypatch.undo()
+        for _ in range(2):
+            writer.append(Logged(Context(), "a"))
+    content = read(path)
+    assert [line.choice for [line] in content.episodes] == ["a", "a"]
+    assert content.notes == ["left out: 2 lines that were cut off, or are being written"]
+
+
+def test_a_line_cut_off_at_any_byte_is_left_out_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    context = Context(text="zwölf", data=[True, None], features=(0.5, 1e-7), hints={"a": (1.0,)})
+    line = encode(Logged(context, "a", ("a", "b"), 0.25, score=1.0, episode="e"))
+    for end in range(1, len(line)):
+        path.write_bytes(b'{"context": {"features": [1, 2]}, "choice": "a"}\n' + line[:end])
+        content = read(path)
+        assert (len(content.episodes), len(content.notes)) == (1, 1)
+    path.write_bytes(line[:9])
+    with pytest.raises(UsageError, match=r"holds no decisions; left out: 1 lines"):
+        read(path)
 
 
 def test_nothing_is_logged_that_could_not_be_read(tmp_path: Path) -> None:

@@ -306,7 +306,9 @@ async def _learned(
     import json
 
     from orchestrion.config import load
-    from orchestrion.runs import aevaluate, atrain, run_directory
+    from orchestrion.runs import aevaluate, atrain, open_run, run_directory
+    from orchestrion_logged.from_logs import FromLogs
+    from orchestrion_logged.learning import decisions_for
 
     directory = run_directory(source)
     path = Path(source) if directory is None else directory / "config.yaml"
@@ -322,6 +324,11 @@ async def _learned(
     config = load(path, [*changes, *overrides], block=block)
     base = path.stem if directory is None else re.sub(r"-\d+$", "", directory.name)
     folder = _folder(Path(config.run.directory), config.run.name, base)
+    settings = [config.components[path].component for path in config.stages]
+    async with open_run(config) as opened:  # before there is a folder: the log may be refused
+        for setting in settings:
+            if isinstance(setting, FromLogs):
+                decisions_for(setting, opened.opened.runtimes["policy"])
     after = (await atrain(config, folder)).report
     return folder, after, await aevaluate(source, baselines=False, block=block)
 

@@ -21,40 +21,65 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import nan
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 from uuid import uuid4
 
 from msgspec.structs import replace
 
-from orchestrion import END, Key, Observation, Turn, UsageError
+from orchestrion import END, Key, Observation, OrchestrionError, Turn, UsageError
 from orchestrion.runs import Router, problem_and_turns
-from orchestrion_logged.records import Context, Logged, LogWriter
+from orchestrion_logged.records import MOST, Context, Logged, LogWriter, checked
 
 __all__ = ["EdgeEpisode", "EdgeLog"]
 
 STOP = "stop"
 
 
+def _number(what: str, value: Any, most: float) -> float:
+    """Return a number, also numpy's or a bool; raise `UsageError` if it is not from 0 to `most`."""
+    try:
+        number = float(value) if isinstance(value, SupportsFloat) else nan
+    except (TypeError, ValueError, OverflowError):
+        number = nan
+    if not 0 <= number <= most:
+        raise UsageError(
+            f"the {what} of an episode is a number from 0 to {most:g}, not {value!r:.80}"
+        )
+    return number
+
+
 class EdgeEpisode:
     """One pass through the loop.
 
     Attributes:
-        score: how good its result was, 0 to 1; None if nobody knows.
+        name: in the log.
     """
 
     def __init__(self, name: str, key: Key) -> None:
-        self.name, self.score = name, None
-        self._key = key.child(name)
+        self.name = name
+        self._key = key
+        self._score: float | None = None
         self._lines: list[Logged] = []
+        self._turns = 0
+        """How many there were at the latest choice."""
 
-    score: float | None
+    @property
+    def score(self) -> float | None:
+        """How good its result was, 0 to 1; None if nobody knows. `UsageError` if set otherwise."""
+        return self._score
 
-    def cost(self, amount: float) -> None:
-        """Add what the latest choice cost."""
+    @score.setter
+    def score(self, value: SupportsFloat | None) -> None:
+        self._score = None if value is None else _number("score", value, 1)
+
+    def cost(self, amount: SupportsFloat) -> None:
+        """Add what the latest choice cost; raise `UsageError` if that is no number from 0 on."""
+        added = _number("cost", amount, MOST)
         if self._lines:
             last = self._lines[-1]
-            self._lines[-1] = replace(last, cost=last.cost + amount)
+            self._lines[-1] = replace(last, cost=_number("cost", last.cost + added, MOST))
 
     def take(
         self,
@@ -72,9 +97,12 @@ class EdgeEpisode:
         chosen = free[int(which * len(free))] if coin < share else own
         chance = float(chosen == own) if chances is None else chances[chosen]
         chance = (1 - share) * chance + (share / len(free) if chosen in free else 0.0)
-        for place, turn in enumerate(turns[: len(self._lines)]):
-            self._lines[place] = replace(self._lines[place], answer=turn.output.content)
         step = len(self._lines)
+        if step:
+            last = self._lines[-1]
+            since = (t.output.content for t in turns[self._turns :] if t.agent == last.choice)
+            self._lines[-1] = replace(last, answer=next(since, ""))
+        self._turns = len(turns)
         self._lines.append(Logged(context, chosen, allowed, chance, episode=self.name, step=step))
         return chosen
 
@@ -97,22 +125,44 @@ class EdgeLog:
         if not 0 <= explore <= 1:
             raise UsageError(f"explore is a share, from 0 to 1, not {explore!r}")
         self._writer, self._explore, self._key = LogWriter(Path(path)), explore, Key(seed)
+        self._begun = 0
         self._now: ContextVar[EdgeEpisode | None] = ContextVar("episode", default=None)
 
     @contextmanager
     def episode(self, name: str = "") -> Iterator[EdgeEpisode]:
-        """Log what is decided in the block, when it ends; if it fails, with the score 0."""
-        episode = EdgeEpisode(name or uuid4().hex, self._key)
+        """Log what is decided in the block, when it ends.
+
+        If the block fails, the score is 0; after a `UsageError` it stays as it was.
+
+        Args:
+            name: what it begins with in the log, e.g. a user; may be given again. Draws depend on
+                it, and on how many episodes began before.
+        """
+        unique = uuid4().hex
+        key = self._key.child(name or unique).child(self._begun)
+        self._begun += 1
+        episode = EdgeEpisode(f"{name}-{unique}" if name else unique, key)
         token = self._now.set(episode)
         try:
             yield episode
-        except Exception:
-            episode.score = 0.0
+        except BaseException as error:
+            # What is refused here says nothing of the result.
+            if isinstance(error, Exception) and not isinstance(error, UsageError):
+                episode.score = 0.0
+            try:
+                self._write(episode)
+            except OrchestrionError as unwritten:
+                error.add_note(f"its decisions were not logged: {unwritten}")
             raise
+        else:
+            self._write(episode)
         finally:
             self._now.reset(token)
-            for line in episode.lines():
-                self._writer.append(line)
+
+    def _write(self, episode: EdgeEpisode) -> None:
+        """Write all of its lines, or none."""
+        if lines := episode.lines():
+            self._writer.write(b"".join(checked(line, self._writer.path) for line in lines))
 
     def edge(self, *, choices: Sequence[str], end: str = END) -> Callable[[Any], Any]:
         """Return a decorator of a function, plain or async, that says who is next.
@@ -122,7 +172,15 @@ class EdgeLog:
         Args:
             choices: the names that it may return, besides `end`.
             end: what it returns when nobody is next; logged as "stop".
+
+        Raises:
+            UsageError: a choice is named as the end is.
         """
+        if ends := {STOP, end}.intersection(choices):
+            raise UsageError(
+                f"the choice {ends.pop()!r} would be the end of an episode; give it another name, "
+                "or leave it out and return `end`"
+            )
 
         def decorate(function: Any) -> Any:
             def logged(name: str, state: Any) -> str:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from orchestrion_logged.from_logs import FromLogs
 
-__all__ = ["Learning", "learn"]
+__all__ = ["Learning", "decisions_for", "learn"]
 
 
 FOLDS = 5
@@ -60,7 +60,7 @@ class Learning(Trainer):
 
     def check(self, session: Session) -> None:
         """Check that the policy is `values` and that the log fits the team; raise `UsageError`."""
-        self._decisions(session)
+        decisions_for(self.settings, session.policy)
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """Return an empty plan: no episode is played."""
@@ -68,7 +68,7 @@ class Learning(Trainer):
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Learn from the log and install the model."""
-        decisions = self._decisions(session)
+        decisions = decisions_for(self.settings, session.policy)
         policy: ValuePolicy = session.policy
         if policy.prepares:
             key = session.key.child("prepare")
@@ -91,20 +91,24 @@ class Learning(Trainer):
             "bent": float(len(model.features.phases) > 0),
         }
 
-    def _decisions(self, session: Session) -> Decisions:
-        if not isinstance(session.policy, ValuePolicy):
-            raise UsageError("from-logs trains the policy `values`; write `policy: {use: values}`")
-        where = str(self.settings.log)
-        decisions = as_decisions(
-            read_log(self.settings.log), session.policy.names, self.settings.cost_weight, where
+
+def decisions_for(settings: FromLogs, policy: object) -> Decisions:
+    """Return the log as a policy's team sees it.
+
+    Raises:
+        UsageError: the policy is not `values`, or cannot learn from the log.
+    """
+    if not isinstance(policy, ValuePolicy):
+        raise UsageError("from-logs trains the policy `values`; write `policy: {use: values}`")
+    where = str(settings.log)
+    decisions = as_decisions(read_log(settings.log), policy.names, settings.cost_weight, where)
+    times = np.bincount(decisions.choice, minlength=1)
+    if times.max() < settings.least:
+        raise UsageError(
+            f"{where}: no choice was logged {settings.least} times with feedback; log more, or set "
+            "`least` lower"
         )
-        times = np.bincount(decisions.choice, minlength=1)
-        if times.max() < self.settings.least:
-            raise UsageError(
-                f"{where}: no choice was logged {self.settings.least} times with feedback; log "
-                "more, or set `least` lower"
-            )
-        return decisions
+    return decisions
 
 
 def learn(

@@ -63,7 +63,8 @@ def read(path: Path) -> Log:
     """Return a log.
 
     Args:
-        path: a file, or the folder of a served team, which may hold no decision yet.
+        path: a file, or the folder of a served team, which may hold no decision yet. Lines that
+            were cut off are left out; a note says so.
 
     Raises:
         UsageError: it cannot be read, or lines are wrong; the first few are named.
@@ -75,6 +76,7 @@ def read(path: Path) -> Log:
     notes: list[str] = []
     lines: list[tuple[str, Any]] = []
     width: int | None = None
+    torn = 0
     for where, line in _lines_of_folder(path, notes) if folder else _lines_of_file(path):
         try:
             record = _decoded(line)
@@ -87,6 +89,9 @@ def read(path: Path) -> Log:
                     wrong = f"`features` has {count} numbers, but {width} in the first line"
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             wrong = str(error)
+        if wrong and not folder and _cut_off(line):
+            torn += 1
+            continue
         if wrong and folder and where.startswith(str(path / STEPS)):
             notes.append(f"left out: a step that was cut off: {where}")
             continue
@@ -98,7 +103,9 @@ def read(path: Path) -> Log:
         lines.append((where, record))
     if problems:
         raise UsageError("\n".join(problems))
-    return _served(lines, notes) if folder else Log(_episodes(path, lines))
+    if torn:
+        notes.append(_torn(torn))
+    return _served(lines, notes) if folder else Log(_episodes(path, lines, notes), notes)
 
 
 def _decoded(line: bytes) -> Logged | ServedRequest | Feedback | ServedStep:
@@ -109,7 +116,26 @@ def _decoded(line: bytes) -> Logged | ServedRequest | Feedback | ServedStep:
     return _DECISION.decode(line)
 
 
-def _episodes(path: Path, lines: Sequence[tuple[str, Logged]]) -> list[LoggedEpisode]:
+def _cut_off(line: bytes) -> bool:
+    """Whether a line is the beginning of one; what ends within a number needs another digit."""
+    for text in (line, line + b"0"):
+        try:
+            msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            if "truncated" in str(error):  # errors of msgspec are of one class
+                return True
+        except UnicodeDecodeError:
+            return False
+    return False
+
+
+def _torn(count: int) -> str:
+    return f"left out: {count} lines that were cut off, or are being written"
+
+
+def _episodes(
+    path: Path, lines: Sequence[tuple[str, Logged]], notes: Sequence[str]
+) -> list[LoggedEpisode]:
     """The decisions of a file, by episode."""
     episodes: dict[str, list[tuple[str, Logged]]] = {}
     for where, record in lines:
@@ -118,7 +144,7 @@ def _episodes(path: Path, lines: Sequence[tuple[str, Logged]]) -> list[LoggedEpi
     if problems:
         raise UsageError("\n".join(problems))
     if not episodes:
-        raise UsageError(f"{path}: holds no decisions")
+        raise UsageError("; ".join([f"{path}: holds no decisions", *notes]))
     return [
         tuple(record for _, record in sorted(steps, key=lambda item: item[1].step))
         for steps in episodes.values()
@@ -202,4 +228,4 @@ def _lines_of_folder(folder: Path, notes: list[str]) -> Iterator[tuple[str, byte
     except OSError as error:
         raise UsageError(f"{folder}: cannot be read: {error}") from error
     if torn:
-        notes.append(f"left out: {torn} lines that were cut off, or are being written")
+        notes.append(_torn(torn))

@@ -25,7 +25,7 @@ __all__ = ["Context", "LogWriter", "Logged", "LoggedEpisode", "check_record", "c
 
 _LEAST = 1e-6
 """With a smaller propensity, one decision would outweigh a million others."""
-_MOST = 1e9
+MOST = 1e9
 """Larger rewards would dominate every mean."""
 
 Number = Annotated[float, Meta(ge=0)]
@@ -112,8 +112,8 @@ def check_record(record: Logged) -> str:
     if record.propensity is not None and record.propensity < _LEAST:
         return f"the propensity {record.propensity:g} is too small to weigh by: at least {_LEAST:g}"
     numbers = (record.reward or 0.0, record.score or 0.0, record.cost)
-    if any(abs(number) > _MOST for number in numbers):
-        return f"reward, score and cost must lie between -{_MOST:g} and {_MOST:g}"
+    if any(abs(number) > MOST for number in numbers):
+        return f"reward, score and cost must lie between -{MOST:g} and {MOST:g}"
     if record.step and not record.episode:
         return f"step {record.step} without an episode; set `episode`"
     if len({len(hint) for hint in record.context.hints.values()}) > 1:
@@ -142,7 +142,7 @@ class LogWriter:
     """Appends decisions to a log; use it with `with`.
 
     Each line is written in a single append, so that several processes may write to one log and a
-    reader never sees half a line. A line that a crash cut off is ended first.
+    reader never sees half a line. A line that a crash or a full disk cut off is ended first.
 
     Args:
         path: created if it does not exist; must not end in `.gz`.
@@ -156,6 +156,7 @@ class LogWriter:
         if path.suffix == ".gz":
             raise UsageError(f"{path}: a compressed log cannot be appended to; leave out `.gz`")
         self.path = path
+        self._torn = False
         try:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
             self._file: int | None = os.open(path, flags, 0o666)
@@ -182,11 +183,13 @@ class LogWriter:
         Raises:
             StoreError: the file is closed, or the disk is full.
         """
+        lines = b"\n" + lines if self._torn else lines
         try:
             done = os.write(self.fileno(), lines)
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written to: {error}") from error
-        if done != len(lines):
+        self._torn = done != len(lines)
+        if self._torn:
             raise StoreError(f"{self.path}: the line was cut off after {done} bytes; make room")
 
     def fileno(self) -> int:
