@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,12 @@ HASHES = {"ann": hash_of(ANN), "ben": hash_of(BEN)}
 
 
 def call(server: Server, path: str, body: object = None, key: str = ANN) -> tuple[int, object]:
+    """Return the status, and the JSON that was answered."""
+    status, text = fetch(server, path, body, key)
+    return status, json.loads(text)
+
+
+def fetch(server: Server, path: str, body: object = None, key: str = ANN) -> tuple[int, bytes]:
     """Return the status, and what was answered."""
     place = urlsplit(server.address)
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
@@ -37,7 +44,7 @@ def call(server: Server, path: str, body: object = None, key: str = ANN) -> tupl
         method = "GET" if body is None else "POST"
         connection.request(method, path, json.dumps(body) if body is not None else None, headers)
         response = connection.getresponse()
-        return response.status, json.loads(response.read())
+        return response.status, response.read()
     finally:
         connection.close()
 
@@ -163,6 +170,15 @@ def test_a_key_has_its_own_model_that_no_other_key_sees(own: tuple[Server, Path]
     assert ask(server, "desk", ANN)[1]["model"] == "desk"
     assert said(ask(server, "desk-ann", BEN)) == "model_not_found"
     assert models(server, ANN) == models(server, BEN) == ["desk"]
+
+
+def test_metrics_show_a_key_the_models_that_it_may_ask_for(own: tuple[Server, Path]) -> None:
+    server, _ = own
+    for key, seen in ((ANN, {"", "desk-ann"}), (BEN, {"", "desk"})):
+        ask(server, "desk", key)
+        ask(server, "unknown", key)
+        text = fetch(server, "/metrics", key=key)[1].decode()
+        assert set(re.findall(r'model="(.*?)"', text)) == seen
 
 
 def test_a_key_has_its_own_log_and_feedback_finds_it(own: tuple[Server, Path]) -> None:
