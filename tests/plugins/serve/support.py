@@ -133,6 +133,22 @@ class Pays(Agent):
 
 
 @frozen
+class Reserves(Agent):
+    """Asks a service that answers when the gate is open."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Return the problem's text, for at most half a US dollar."""
+
+        async def ask() -> Answer:
+            GATE.came.release()
+            await GATE.open.wait()
+            return Answer("done", Usage(1, 3, 2, 0.25))
+
+        await calls.run(Request("reserves", view.problem.text), ask, Usage(1, 30, 20, 0.5))
+        return Output(view.problem.text)
+
+
+@frozen
 class Burns(Agent):
     """Pays for two attempts that give no answer, and fails."""
 
