@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from orchestrion_logged import read
 from orchestrion_serve import Keys, Settings
+from orchestrion_serve.canary import Trial
 from orchestrion_serve.in_use import UseSettings
 from orchestrion_serve.keys import hash_of
 from orchestrion_serve.limits import SHARE, Room
@@ -22,6 +23,7 @@ from orchestrion_serve.refusals import Refusal
 from orchestrion_serve.versions import versions_of
 
 from orchestrion import BudgetError, Usage, UsageError
+from orchestrion.cli import main
 from orchestrion.runs import open_run, train
 from tests.plugins.serve.support import GATE, WAIT, Server, config, served
 
@@ -102,6 +104,20 @@ def test_versions_have_names(run: Path) -> None:
                 assert data["model"] == name
         assert call(server, "/v1/models/team@3")[0] == 200
         assert call(server, "/v1/models/team@")[0] == 404
+
+
+def test_a_version_that_is_served_by_its_number_is_not_answered_by_a_canary(
+    run: Path, tmp_path: Path
+) -> None:
+    new, log = f"{run}@3", tmp_path / "logs"
+    with served(f"{run}@2", use=UseSettings(log, trial=Trial(share=0.999)), canary=new) as server:
+        for _ in range(3):
+            assert ask(server, "team@2", text="feature")[0] == 200
+    requests = read(log / "team@2").served.values()
+    assert [one.canary for one in requests] == [""] * 3
+    with pytest.raises(UsageError, match="who asks for RUN@N gets that version alone"):
+        words = [f"{run}@2", "--log", str(log), "--canary", new, "--port", "0"]
+        main(["serve", *words], standalone_mode=False)
 
 
 def test_an_older_version_is_opened_by_its_number_as_long_as_it_is_kept(run: Path) -> None:

@@ -8,7 +8,7 @@ from orchestrion import UsageError
 from orchestrion.runs import Trained
 from orchestrion_serve.refusals import Refusal
 
-__all__ = ["Names"]
+__all__ = ["Names", "is_version"]
 
 
 class Names:
@@ -59,9 +59,14 @@ class Names:
             Refusal: there is none of this name.
         """
         models = self.of(tenant)
-        if name in models:
-            return models[name], False
-        base, _, number = name.rpartition("@")
-        if number and base in models and number == str(self._teams[models[base]].iterations):
-            return models[base], True
+        model = models.get(name, models.get(name.rpartition("@")[0]))
+        if model is not None:
+            pinned = is_version(name, self._teams[model])
+            if pinned or name in models:
+                return model, pinned
         raise Refusal(404, "model_not_found", f"there is no model {name!r:.80}", "model")
+
+
+def is_version(name: str, team: Trained) -> bool:
+    """Return whether a name, `NAME@N`, means this version alone."""
+    return team.iterations is not None and name.endswith(f"@{team.iterations}")
