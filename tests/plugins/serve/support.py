@@ -279,12 +279,11 @@ def served(
         async with AsyncExitStack() as stack:
             teams = await open_teams(stack, targets)
             uses = {}
-            logs = keys.logs.values() if keys is not None else ()
             if use is not None:
                 new = None
                 if canary is not None:
                     new = await stack.enter_async_context(open_run(canary))
-                uses = dict(await stack.enter_async_context(using(teams, use, new, print, logs)))
+                uses = dict(await stack.enter_async_context(using(teams, use, new, print, keys)))
             async with serving(teams, "127.0.0.1", 0, settings, keys, write, uses) as running:
                 servers.append(Server(running, asyncio.get_running_loop(), log))
                 ready.set()

@@ -199,6 +199,7 @@ def test_metrics_show_a_key_the_models_that_it_may_ask_for(own: tuple[Server, Pa
 
 def test_a_key_has_its_own_log_and_feedback_finds_it(own: tuple[Server, Path]) -> None:
     server, folder = own
+    assert [path.name for path in (folder / "logs/ann").iterdir()] == ["desk-ann"]
     before = len(read(folder / "logs/ann/desk-ann").served)
     name = str(ask(server, "desk", ANN)[1]["id"])
     ask(server, "desk", BEN)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from orchestrion import UsageError
 from orchestrion.runs import Trained
+from orchestrion_serve.keys import Keys
 from orchestrion_serve.refusals import Refusal
 
-__all__ = ["Names", "is_version"]
+__all__ = ["Names", "is_version", "logs_of"]
 
 
 class Names:
@@ -70,3 +71,17 @@ class Names:
 def is_version(name: str, team: Trained) -> bool:
     """Return whether a name, `NAME@N`, means this version alone."""
     return team.iterations is not None and name.endswith(f"@{team.iterations}")
+
+
+def logs_of(teams: Mapping[str, Trained], keys: Keys | None) -> Mapping[str, set[str]]:
+    """Return the models that each folder of logs is for, "" being that of all clients.
+
+    Raises:
+        UsageError: a key names a model that is not served.
+    """
+    logs = {"": set(teams)}
+    if keys is not None:
+        names = Names(teams, keys.models)
+        for client, own in keys.logs.items():
+            logs.setdefault(own, set()).update(names.of(client).values())
+    return logs

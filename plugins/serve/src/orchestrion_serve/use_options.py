@@ -123,9 +123,9 @@ async def open_uses(
         given["verify_share"],
         trial,
     )
-    new, logs = None, keys.logs.values() if keys is not None else ()
+    new = None
     if canary is not None:
         new = await stack.enter_async_context(open_run(canary, overrides, block))
         if not hasattr(new.engine.team.task, "problem_from"):
             raise UsageError(f"{canary}: its task takes no free text, so it cannot be served")
-    return await stack.enter_async_context(using(teams, settings, new, note, logs))
+    return await stack.enter_async_context(using(teams, settings, new, note, keys))
