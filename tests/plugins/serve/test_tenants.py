@@ -115,8 +115,8 @@ def test_a_version_that_is_served_by_its_number_is_not_answered_by_a_canary(
             assert ask(server, "team@2", text="feature")[0] == 200
     requests = read(log / "team@2").served.values()
     assert [one.canary for one in requests] == [""] * 3
+    words = [f"{run}@2", "--log", str(log), "--canary", new, "--port", "0"]
     with pytest.raises(UsageError, match="who asks for RUN@N gets that version alone"):
-        words = [f"{run}@2", "--log", str(log), "--canary", new, "--port", "0"]
         main(["serve", *words], standalone_mode=False)
 
 
