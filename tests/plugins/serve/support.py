@@ -133,6 +133,22 @@ class Pays(Agent):
 
 
 @frozen
+class Reserves(Agent):
+    """Asks a service that answers when the gate is open."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Return the problem's text, for at most half a US dollar."""
+
+        async def ask() -> Answer:
+            GATE.came.release()
+            await GATE.open.wait()
+            return Answer("done", Usage(1, 3, 2, 0.25))
+
+        await calls.run(Request("reserves", view.problem.text), ask, Usage(1, 30, 20, 0.5))
+        return Output(view.problem.text)
+
+
+@frozen
 class Burns(Agent):
     """Pays for two attempts that give no answer, and fails."""
 
@@ -263,12 +279,11 @@ def served(
         async with AsyncExitStack() as stack:
             teams = await open_teams(stack, targets)
             uses = {}
-            logs = keys.logs.values() if keys is not None else ()
             if use is not None:
                 new = None
                 if canary is not None:
                     new = await stack.enter_async_context(open_run(canary))
-                uses = dict(await stack.enter_async_context(using(teams, use, new, print, logs)))
+                uses = dict(await stack.enter_async_context(using(teams, use, new, print, keys)))
             async with serving(teams, "127.0.0.1", 0, settings, keys, write, uses) as running:
                 servers.append(Server(running, asyncio.get_running_loop(), log))
                 ready.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import resource
 import socket
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import openai
 import pytest
 from orchestrion_serve import Settings
 
+from orchestrion import UsageError
+from orchestrion.cli import listener
 from tests.plugins.serve.support import GATE, WAIT, Server, config, served
 
 JSON = {"content-type": "application/json"}
@@ -314,3 +317,11 @@ def test_of_a_body_of_100_megabytes_only_a_part_is_read(server: Server) -> None:
     assert sent < 100
     assert server.record()["error"] == "body_too_large"
     assert answer(server, chat())[0] == 200
+
+
+def test_a_server_whose_files_leave_no_descriptor_for_clients_does_not_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (4, 4))
+    with pytest.raises(UsageError, match="no connection could be taken: nearly all of the 4 file"):
+        listener("127.0.0.1", 0)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from orchestrion_logged import read
 from orchestrion_serve import Keys
 from orchestrion_serve.canary import Trial
 from orchestrion_serve.in_use import UseSettings
+from orchestrion_serve.keys import hash_of
+from orchestrion_serve.limits import KeyLimits
 
 from orchestrion import Key
 from orchestrion.cli import main
@@ -134,6 +136,22 @@ def test_feedback_late_missing_repeated_corrected_and_forged(desk: Desk, tmp_pat
     for (line,) in log.episodes:  # no contents
         assert (line.context.text, line.context.id, line.answer) == ("", "", "")
         assert line.context.features
+
+
+def test_feedback_is_taken_when_the_money_and_the_requests_of_a_key_are_used(
+    tmp_path: Path,
+) -> None:
+    team, logs = config(tmp_path, "desk", {"only": "Says"}), UseSettings(tmp_path / "logs")
+    for limits, status in ((KeyLimits(usd=0.25), 402), (KeyLimits(requests=1), 429)):
+        keys = Keys({"ann": hash_of(OWN)}, {"ann": limits})
+        with (
+            served(team, keys=keys, use=logs) as server,
+            closing(Client(server.address, OWN)) as ann,
+        ):
+            name, _ = ann.ask("hi")
+            body = {"model": "desk", "messages": [{"role": "user", "content": "hi"}]}
+            assert ann.post("/v1/chat/completions", body)[0] == status
+            assert ann.tell(name, 1.0)[0] == 200
 
 
 def judge(question: str, answer: str) -> float | None:

@@ -199,6 +199,18 @@ def test_what_a_cancelled_turn_paid_is_booked(teams: list[str]) -> None:
         assert ask(server, key=ANN)[:2] == (402, "insufficient_quota")
 
 
+def test_what_a_stopping_server_cancels_is_booked_on_disk(tmp_path: Path) -> None:
+    team, spent = config(tmp_path, "cut", {"only": "Reserves"}), tmp_path / "keys.spent"
+    keys = Keys({"ann": hash_of(ANN)}, {"ann": KeyLimits(usd=100)}, spent)
+    stopping = served(team, keys=keys, settings=Settings(drain=0.01))
+    with ThreadPoolExecutor(1) as pool, stopping as server:
+        asked = pool.submit(ask, server, "cut", ANN)
+        assert GATE.came.acquire(timeout=WAIT)
+        asyncio.run_coroutine_threadsafe(server.running.drain(), server.loop).result(WAIT)
+        assert json.loads(spent.read_text())["ann"][0] == 0.5
+        assert asked.result(WAIT)[:2] == (503, "stopping")
+
+
 def test_a_key_pays_for_failed_turns_and_for_attempts_without_an_answer(teams: list[str]) -> None:
     keys = Keys({"ann": hash_of(ANN)}, {"ann": KeyLimits(usd=0.5)})
     with served(*teams, keys=keys) as server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from orchestrion_logged import read
 from orchestrion_serve import Keys, Settings
+from orchestrion_serve.canary import Trial
 from orchestrion_serve.in_use import UseSettings
 from orchestrion_serve.keys import hash_of
 from orchestrion_serve.limits import SHARE, Room
@@ -21,6 +23,7 @@ from orchestrion_serve.refusals import Refusal
 from orchestrion_serve.versions import versions_of
 
 from orchestrion import BudgetError, Usage, UsageError
+from orchestrion.cli import main
 from orchestrion.runs import open_run, train
 from tests.plugins.serve.support import GATE, WAIT, Server, config, served
 
@@ -29,6 +32,12 @@ HASHES = {"ann": hash_of(ANN), "ben": hash_of(BEN)}
 
 
 def call(server: Server, path: str, body: object = None, key: str = ANN) -> tuple[int, object]:
+    """Return the status, and the JSON that was answered."""
+    status, text = fetch(server, path, body, key)
+    return status, json.loads(text)
+
+
+def fetch(server: Server, path: str, body: object = None, key: str = ANN) -> tuple[int, bytes]:
     """Return the status, and what was answered."""
     place = urlsplit(server.address)
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
@@ -37,7 +46,7 @@ def call(server: Server, path: str, body: object = None, key: str = ANN) -> tupl
         method = "GET" if body is None else "POST"
         connection.request(method, path, json.dumps(body) if body is not None else None, headers)
         response = connection.getresponse()
-        return response.status, json.loads(response.read())
+        return response.status, response.read()
     finally:
         connection.close()
 
@@ -95,6 +104,20 @@ def test_versions_have_names(run: Path) -> None:
                 assert data["model"] == name
         assert call(server, "/v1/models/team@3")[0] == 200
         assert call(server, "/v1/models/team@")[0] == 404
+
+
+def test_a_version_that_is_served_by_its_number_is_not_answered_by_a_canary(
+    run: Path, tmp_path: Path
+) -> None:
+    new, log = f"{run}@3", tmp_path / "logs"
+    with served(f"{run}@2", use=UseSettings(log, trial=Trial(share=0.999)), canary=new) as server:
+        for _ in range(3):
+            assert ask(server, "team@2", text="feature")[0] == 200
+    requests = read(log / "team@2").served.values()
+    assert [one.canary for one in requests] == [""] * 3
+    words = [f"{run}@2", "--log", str(log), "--canary", new, "--port", "0"]
+    with pytest.raises(UsageError, match="who asks for RUN@N gets that version alone"):
+        main(["serve", *words], standalone_mode=False)
 
 
 def test_an_older_version_is_opened_by_its_number_as_long_as_it_is_kept(run: Path) -> None:
@@ -165,8 +188,18 @@ def test_a_key_has_its_own_model_that_no_other_key_sees(own: tuple[Server, Path]
     assert models(server, ANN) == models(server, BEN) == ["desk"]
 
 
+def test_metrics_show_a_key_the_models_that_it_may_ask_for(own: tuple[Server, Path]) -> None:
+    server, _ = own
+    for key, seen in ((ANN, {"", "desk-ann"}), (BEN, {"", "desk"})):
+        ask(server, "desk", key)
+        ask(server, "unknown", key)
+        text = fetch(server, "/metrics", key=key)[1].decode()
+        assert set(re.findall(r'model="(.*?)"', text)) == seen
+
+
 def test_a_key_has_its_own_log_and_feedback_finds_it(own: tuple[Server, Path]) -> None:
     server, folder = own
+    assert [path.name for path in (folder / "logs/ann").iterdir()] == ["desk-ann"]
     before = len(read(folder / "logs/ann/desk-ann").served)
     name = str(ask(server, "desk", ANN)[1]["id"])
     ask(server, "desk", BEN)

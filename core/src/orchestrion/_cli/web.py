@@ -32,7 +32,7 @@ def listener(host: str, port: int) -> socket.socket:
     the others needs some too.
 
     Raises:
-        UsageError: the address cannot be used.
+        UsageError: the address cannot be used, or the first client would be refused.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With its protocol named, asyncio sends what is written at once; else answers take 40 ms more.
@@ -44,6 +44,9 @@ def listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         opened.close()
         raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
+    if opened.fileno() >= _for_clients():
+        opened.close()
+        raise UsageError(f"no connection could be taken: {_nearly_all()}")
     return opened
 
 
@@ -53,18 +56,27 @@ class _Listener(socket.socket):
     def accept(self) -> tuple[socket.socket, Any]:
         """Return a connection, unless its descriptor is among the last ones."""
         connection, address = super().accept()
-        limit = _descriptors()
         # The system gives out the lowest number that is free.
-        if connection.fileno() < limit - limit // RESERVED:
+        if connection.fileno() < _for_clients():
             return connection, address
         connection.close()
         if time.monotonic() - self._told >= _QUIET:
             self._told = time.monotonic()
-            note(
-                f"connections are refused: nearly all of the {limit} file descriptors of this "
-                "process are in use; `ulimit -n` allows more"
-            )
+            note(f"connections are refused: {_nearly_all()}")
         raise BlockingIOError  # as if none had come
+
+
+def _for_clients() -> int:
+    """Return the first number of a file descriptor that no client's connection gets."""
+    limit = _descriptors()
+    return limit - limit // RESERVED
+
+
+def _nearly_all() -> str:
+    return (
+        f"nearly all of the {_descriptors()} file descriptors of this process are in use; "
+        "`ulimit -n` allows more"
+    )
 
 
 def _descriptors() -> int:

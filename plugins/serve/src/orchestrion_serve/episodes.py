@@ -141,6 +141,9 @@ class Episodes:
             await asyncio.wait(self._work, timeout=self._settings.drain)
         for work in self._work:
             work.cancel()
+        if self._work:
+            # What they took is known when their agents have been cancelled.
+            await asyncio.wait(self._work, timeout=CANCELLING)
 
     # ------------------------------------------------------------------ one episode
 

@@ -108,7 +108,8 @@ class Gateway:
             self._admission.authenticate(call, request)
         except Refusal as refusal:
             return refused(call, refusal, error_of)
-        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
+        models = self._episodes.names.of(call.tenant).values()
+        return Response(self._metrics.text(models), media_type=CONTENT_TYPE)
 
     async def _models(self, request: Request) -> Response:
         call = Call(self._log)

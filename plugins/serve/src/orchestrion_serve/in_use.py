@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
@@ -30,6 +30,8 @@ from orchestrion import (
 from orchestrion.runs import Trained, add_note
 from orchestrion_serve.canary import Canary, Trial, trials_of
 from orchestrion_serve.exploring import Exploration, Watched
+from orchestrion_serve.keys import Keys
+from orchestrion_serve.names import logs_of
 from orchestrion_serve.recording import Answered, decisions_of
 from orchestrion_serve.verifying import Verifier
 
@@ -369,7 +371,7 @@ async def using(
     settings: UseSettings,
     new: Trained | None = None,
     note: Note = lambda text: None,
-    logs: Iterable[str] = (),
+    keys: Keys | None = None,
 ) -> AsyncIterator[Mapping[str, InUse]]:
     """Open the logs of models until the block ends: by MODEL, those of clients by FOLDER/MODEL.
 
@@ -378,20 +380,21 @@ async def using(
         settings: the same for all.
         new: a version of the only model, to be tried.
         note: called with what a person should know.
-        logs: folders of clients' own logs.
+        keys: whose clients may have logs of their own, of the models that they may ask for.
 
     Raises:
         StoreError: a log cannot be written to.
-        UsageError: a log is damaged or has the name of a model, or the verifier cannot be loaded.
+        UsageError: a log is damaged or has the name of a model, a key names a model that is not
+            served, or the verifier cannot be loaded.
     """
     opened: dict[str, InUse] = {}
     try:
-        for own in ("", *dict.fromkeys(logs)):
+        for own, models in logs_of(teams, keys).items():
             if own in teams:
                 raise UsageError(f"--keys: log={own}: a model has this name; choose another one")
-            for name, team in teams.items():
+            for name in sorted(models):
                 place = f"{own}/{name}" if own else name
-                opened[place] = InUse(name, settings, team, new, note, own)
+                opened[place] = InUse(name, settings, teams[name], new, note, own)
         yield opened
     finally:
         for use in opened.values():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from attrs import frozen
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE
+from prometheus_client.registry import Collector
 
 from orchestrion_serve.requests import Log
 
@@ -61,6 +63,20 @@ class Metrics:
             known = self._known[metric, labels] = metric.labels(*labels)
         return known
 
-    def text(self) -> bytes:
-        """Return all of them in Prometheus' text format."""
-        return generate_latest(self._registry)
+    def text(self, models: Collection[str]) -> bytes:
+        """Return what is of these models, or of none, in Prometheus' text format."""
+        return generate_latest(_OfModels(self._registry, {"", *models}))
+
+
+@frozen
+class _OfModels(Collector):
+    registry: CollectorRegistry
+    models: Collection[str]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric, without the samples of other models."""
+        for metric in self.registry.collect():
+            metric.samples = [
+                one for one in metric.samples if one.labels.get("model", "") in self.models
+            ]
+            yield metric

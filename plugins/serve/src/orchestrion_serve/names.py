@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from orchestrion import UsageError
 from orchestrion.runs import Trained
+from orchestrion_serve.keys import Keys
 from orchestrion_serve.refusals import Refusal
 
-__all__ = ["Names"]
+__all__ = ["Names", "is_version", "logs_of"]
 
 
 class Names:
@@ -59,9 +60,28 @@ class Names:
             Refusal: there is none of this name.
         """
         models = self.of(tenant)
-        if name in models:
-            return models[name], False
-        base, _, number = name.rpartition("@")
-        if number and base in models and number == str(self._teams[models[base]].iterations):
-            return models[base], True
+        model = models.get(name, models.get(name.rpartition("@")[0]))
+        if model is not None:
+            pinned = is_version(name, self._teams[model])
+            if pinned or name in models:
+                return model, pinned
         raise Refusal(404, "model_not_found", f"there is no model {name!r:.80}", "model")
+
+
+def is_version(name: str, team: Trained) -> bool:
+    """Return whether a name, `NAME@N`, means this version alone."""
+    return team.iterations is not None and name.endswith(f"@{team.iterations}")
+
+
+def logs_of(teams: Mapping[str, Trained], keys: Keys | None) -> Mapping[str, set[str]]:
+    """Return the models that each folder of logs is for, "" being that of all clients.
+
+    Raises:
+        UsageError: a key names a model that is not served.
+    """
+    logs = {"": set(teams)}
+    if keys is not None:
+        names = Names(teams, keys.models)
+        for client, own in keys.logs.items():
+            logs.setdefault(own, set()).update(names.of(client).values())
+    return logs

@@ -145,10 +145,11 @@ class Admission:
     def __init__(self, settings: Settings, keys: Keys | None, room: Room) -> None:
         self._settings, self._keys, self._room = settings, keys, room
 
-    async def admit(self, call: Call, request: Request) -> bytes:
+    async def admit(self, call: Call, request: Request, *, counts: bool = True) -> bytes:
         """Note whose request it is, and return its body.
 
-        Every request that can start an episode comes in here, whatever its protocol.
+        Every request that can start an episode comes in here, whatever its protocol; one that
+        starts none does not count against the limits of its key.
 
         Raises:
             Refusal: its sender is unknown, there is no room, or the body is late, too large or not
@@ -157,16 +158,16 @@ class Admission:
         self.authenticate(call, request)
         self._room.take(call.tenant)
         try:
-            return await self._admitted(call, request)
+            return await self._admitted(call, request, counts)
         finally:
             self._room.give(call.tenant)
 
-    async def _admitted(self, call: Call, request: Request) -> bytes:
+    async def _admitted(self, call: Call, request: Request, counts: bool) -> bytes:
         # Read once: each look into `request.headers` goes through all of them.
         heads = dict(request.scope["headers"])
         call.seconds = _number(heads, b"x-orchestrion-timeout", self._settings.timeout)
         call.usd = _number(heads, b"x-orchestrion-max-usd", self._settings.max_usd)
-        if call.account is not None:
+        if counts and call.account is not None:
             call.account.admit()
         if heads.get(b"content-type", b"").partition(b";")[0] != b"application/json":
             # A page in a browser can send other types without asking.

@@ -93,6 +93,14 @@ async def open_uses(
         return {}
     if canary is not None and len(teams) > 1:
         raise UsageError("--canary RUN: name one RUN to serve; the canary is a version of it")
+    from orchestrion_serve.names import is_version
+
+    named = keys is not None and any(keys.models.values())
+    if canary is not None and not named and all(is_version(*team) for team in teams.items()):
+        raise UsageError(
+            "--canary RUN: who asks for RUN@N gets that version alone, so nothing would be tried; "
+            "serve RUN, or let keys ask for it by another name: model/NAME=RUN@N"
+        )
     if given["explore_budget"] is not None and not given["explore"]:
         raise UsageError("--explore-budget has no effect without --explore")
     from orchestrion.runs import open_run
@@ -115,9 +123,9 @@ async def open_uses(
         given["verify_share"],
         trial,
     )
-    new, logs = None, keys.logs.values() if keys is not None else ()
+    new = None
     if canary is not None:
         new = await stack.enter_async_context(open_run(canary, overrides, block))
         if not hasattr(new.engine.team.task, "problem_from"):
             raise UsageError(f"{canary}: its task takes no free text, so it cannot be served")
-    return await stack.enter_async_context(using(teams, settings, new, note, logs))
+    return await stack.enter_async_context(using(teams, settings, new, note, keys))
