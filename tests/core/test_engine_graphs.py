@@ -72,6 +72,8 @@ def played(
             return await engine.run("e", PROBLEM, Key(1))
         finally:
             engine.close()
+            if calls is not None:
+                await calls.settle()  # a run does so before it commits
 
     episode = asyncio.run(main())
     assert errors == []

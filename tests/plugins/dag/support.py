@@ -177,6 +177,8 @@ class Case:
                 return await engine.run("e", PROBLEM, Key(1))
             finally:
                 engine.close()
+                if calls is not None:
+                    await calls.settle()  # a run does so before it commits
 
         episode, seconds = simulated(main())
         return episode, seconds, team

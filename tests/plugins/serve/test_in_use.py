@@ -94,7 +94,7 @@ def test_an_answer_that_is_not_given_scores_nothing_so_that_no_version_gains_by_
     with served(team, use=UseSettings(tmp_path / "logs")) as server:
         client = Client(server.address)
         body = {"model": "mute", "messages": [{"role": "user", "content": "hi"}]}
-        assert client.post("/v1/chat/completions", body)[0] == 502
+        assert client.post("/v1/chat/completions", body)[0] == 502, server.log
         client.close()
     log = read(tmp_path / "logs" / "mute")
     [request] = log.served.values()

@@ -98,6 +98,7 @@ def _refuse_redirect(response: requests.Response, *args: Any, **kwargs: Any) -> 
     """Raise for a redirect: OpenTelemetry takes it for success, and does not follow it."""
     if 300 <= response.status_code < 400:
         place = response.headers.get("location", "nowhere")
+        response.close()
         raise requests.RequestException(
             f"the server answers {response.status_code} and redirects to {place}; "
             "give the endpoint there, if you trust it"
