@@ -87,8 +87,8 @@ def register(name: str, value: str) -> None:
         register(name, part)
 
 
-def watch_secrets(told: Callable[[str, str], None]) -> None:
-    """Have a function called with the name and the value of each secret that is registered."""
+def watch_secrets(told: Callable[[str, str], None] | None) -> None:
+    """Have a function called with the name and the value of each secret registered from now on."""
     _KNOWN.told = told
 
 

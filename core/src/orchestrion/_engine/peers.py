@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from typing import Any, NoReturn
@@ -80,8 +81,9 @@ class Peer:
         """Tell the other side something that needs no answer; may be called in any thread."""
         if threading.get_ident() == self._thread:
             self._post(("tell", *message))
-        else:
-            self._loop.call_soon_threadsafe(self._post, ("tell", *message))
+        elif self._lost is None:
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                self._loop.call_soon_threadsafe(self._post, ("tell", *message))
 
     async def serve(self) -> NoReturn:
         """Answer until the other side is gone, or the caller is cancelled.

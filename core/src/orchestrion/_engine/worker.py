@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from pathlib import Path
 from types import SimpleNamespace
@@ -114,11 +114,7 @@ class Worker:
 
     async def serve(self) -> None:
         """Answer until the leading process closes the link, or is gone."""
-        # Nobody presses Ctrl-C here: a KeyboardInterrupt is an agent's.
-        Interrupted.expected = True
-        # What is a secret here may be in what the leading process writes.
-        watch_secrets(lambda name, value: self.peer.tell("secret", name, value))
-        with fewer_collections():
+        with fewer_collections(), _alone(self.peer):
             try:
                 await self.peer.serve()
             except LinkLost:
@@ -383,6 +379,25 @@ class _Forwarding(logging.Handler):
             self.handleError(record)
             return
         self.peer.tell("log", item and item.number, record.name, record.levelno, text, plain)
+
+
+@contextmanager
+def _alone(peer: Peer) -> Iterator[None]:
+    """Have this process work for the leading one alone, until it is over."""
+    expected, level = Interrupted.expected, LOGGER.level
+    # Nobody presses Ctrl-C here: a KeyboardInterrupt is an agent's.
+    Interrupted.expected = True
+    # What is a secret here may be in what the leading process writes.
+    watch_secrets(lambda name, value: peer.tell("secret", name, value))
+    try:
+        yield
+    finally:
+        Interrupted.expected = expected
+        watch_secrets(None)
+        LOGGER.setLevel(level)
+        for logger in (logging.getLogger(), LOGGER):
+            for handler in [each for each in logger.handlers if isinstance(each, _Forwarding)]:
+                logger.removeHandler(handler)
 
 
 def _forward_logs(peer: Peer, level: int) -> None:
