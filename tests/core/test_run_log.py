@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from orchestrion import _runlog
 from orchestrion._events import DEBUG, INFO, LOGGER, WARNING, event, within
@@ -18,6 +19,14 @@ from orchestrion._secrets import register
 from tests.core.plugin_support import Site, invoke, site_with_config, train
 
 KEY = "sk-log-5f1e0c77aa"
+
+
+@pytest.fixture(autouse=True)
+def unconfigured() -> None:
+    """Libraries of other tests may have configured structlog, and a run leaves that alone."""
+    structlog.reset_defaults()
+
+
 HOOKS = """
 @hookimpl
 def orchestrion_agents():

@@ -94,7 +94,7 @@ def test_a_routers_decisions_are_logged_with_the_policys_own_probabilities(tmp_p
     route = o.router(team(tmp_path, {"use": f"{__name__}:Weighs"}))
     log = EdgeLog(tmp_path / "log.jsonl", explore=0.2)
     edge = log.route(route)
-    for _ in range(20):
+    for _ in range(80):
         with log.episode() as episode:
             chosen = edge("a question")
             said = {"role": "assistant", "name": chosen, "content": "done"}
