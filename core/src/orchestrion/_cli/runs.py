@@ -69,7 +69,6 @@ def _numbers(store: RunReader) -> dict[str, Any]:
     return {
         "status": store.status,
         "detail": store.detail,
-        "sample": bool((store.manifest or {}).get("sample")),
         "iterations": len(iterations),
         "episodes": sum(iteration.episodes for iteration in iterations),
         "reward": iterations[-1].reward if iterations else None,
@@ -83,8 +82,7 @@ def _row(run: dict[str, Any]) -> list[str]:
         return [run["name"], run["status"], "", "", "", run["problem"]]
     reward = "" if run["reward"] is None else f"{run['reward']:.3f}"
     counts = [str(run["iterations"]), str(run["episodes"])]
-    status = f"{run['status']} (a sample for a dry run)" if run["sample"] else run["status"]
-    return [run["name"], status, *counts, reward, run["created"]]
+    return [run["name"], run["status"], *counts, reward, run["created"]]
 
 
 @command.command("export")
@@ -100,22 +98,17 @@ def _row(run: dict[str, Any]) -> list[str]:
     is_flag=True,
     help="Write calls.jsonl as well: what models and tools were asked and answered.",
 )
-@click.option(
-    "--parquet",
-    is_flag=True,
-    help="Write episodes, turns and metrics as Parquet files as well; needs pyarrow.",
-)
 @root_option
 @json_option
 def export_command(
-    run: str, folder: Path | None, conversations: bool, parquet: bool, root: Path, as_json: bool
+    run: str, folder: Path | None, conversations: bool, root: Path, as_json: bool
 ) -> None:
     """Write episodes.json, rewards.csv, learned_behaviors.json and summary.json."""
     from orchestrion._store import RunReader, find_run
     from orchestrion._store.exports import export_run
 
     with RunReader(find_run(run, root)) as store:
-        paths = [str(path) for path in export_run(store, folder, conversations, parquet)]
+        paths = [str(path) for path in export_run(store, folder, conversations)]
     if as_json:
         emit({"files": paths})
     else:
