@@ -20,8 +20,6 @@ from attrs import Factory, frozen
 
 from orchestrion._records import Turn
 
-__all__ = ["END", "LONGEST", "START", "Activations", "Waves", "fold", "waves"]
-
 LONGEST = 4
 """Cycles up to this length are counted."""
 START, END = "start", "end"

@@ -15,8 +15,6 @@ from msgspec.structs import astuple
 
 from orchestrion._records import NO_USAGE, Usage
 
-__all__ = ["ceiling_of", "team_ceiling", "times", "turn_ceilings", "turns_of", "worst"]
-
 
 def ceiling_of(component: Any, tokens: int) -> Usage | None:
     """Return the upper bound of a component for so many tokens to read; None if it gives none."""

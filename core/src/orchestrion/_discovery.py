@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "GROUP", "Plugin", "Selection", "installed", "normal"]
-
 GROUP = "orchestrion"
 COMMANDS = "orchestrion.commands"
 

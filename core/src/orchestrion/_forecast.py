@@ -29,8 +29,6 @@ from orchestrion._report import own_name
 from orchestrion._store.serial import encode
 from orchestrion.config import Config
 
-__all__ = ["Forecast", "Part", "forecast", "forecast_of"]
-
 _MAX_PROBLEMS = 10_000
 """Problems of a split that are measured: a task may make each problem when it is read."""
 

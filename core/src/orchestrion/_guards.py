@@ -16,7 +16,6 @@ from orchestrion._secrets import hidden
 if TYPE_CHECKING:
     from orchestrion.config import Config
 
-__all__ = ["FATAL", "LONGEST", "calling", "describe", "in_one_line", "place_of", "raise_named"]
 
 FATAL = (BudgetError, ReplayError, StoreError, GeneratorExit)
 """Errors in a turn that end the episode: the run's own, not the agent's."""

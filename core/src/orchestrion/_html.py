@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from orchestrion._statistics import Estimate
     from orchestrion._stored_run import Run
 
-__all__ = ["episode_html", "escaped", "graph_html", "report_html", "run_html"]
 
 _SHOWN = 10_000
 """Characters of a text that are shown."""

@@ -11,8 +11,6 @@ from typing import Any
 from orchestrion._interfaces import Metrics
 from orchestrion._progress import Progress
 
-__all__ = ["NotebookBar", "notebook_progress"]
-
 _EVERY = 0.25
 """Seconds between two updates of what is shown."""
 

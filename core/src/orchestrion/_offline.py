@@ -10,8 +10,6 @@ from typing import Any
 
 from orchestrion._errors import OrchestrionError
 
-__all__ = ["is_local", "is_loopback", "no_network"]
-
 _EVENTS = {"socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo"}
 _forbidding: list[tuple[type[OrchestrionError], str]] = []
 _hooked = False

@@ -35,9 +35,6 @@ from orchestrion._config.shapes import (
 from orchestrion._interrupts import from_outside
 from orchestrion._suggest import did_you_mean, shown
 
-__all__ = ["MASK", "Structurer", "got", "named"]
-
-
 MASK: Final = "<masked>"
 """Replaces a secret that was written into the config itself when the config is stored."""
 

@@ -32,8 +32,6 @@ from orchestrion._keys import Key
 from orchestrion._records import NO_USAGE, Usage
 from orchestrion._secrets import hidden_bytes
 
-__all__ = ["Attempts", "Call", "RetrySettings"]
-
 _encode, _decode = msgspec.json.encode, msgspec.json.decode
 
 _ROUNDING = 1 + 1e-9

@@ -10,8 +10,6 @@ from orchestrion._interfaces import Calls, Policy, Situation
 from orchestrion._keys import Key
 from orchestrion._records import Decision
 
-__all__ = ["DecisionBatcher"]
-
 
 class DecisionBatcher:
     """Ask one policy, for many episodes at once.

@@ -22,8 +22,6 @@ from orchestrion._errors import ReplayError
 from orchestrion._keys import Key
 from orchestrion._records import NO_USAGE, Activation, Turn
 
-__all__ = ["CompletionOrder", "Ended", "LiveOrder", "Running", "order_place"]
-
 
 class Ended(NamedTuple):
     """An activation that has ended."""

@@ -14,8 +14,6 @@ from collections import deque
 from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
-__all__ = ["Deadlines", "exited", "resume"]
-
 T = TypeVar("T")
 
 PATIENCE = 5.0

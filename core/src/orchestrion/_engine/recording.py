@@ -12,22 +12,6 @@ from orchestrion._interfaces import Answer, Request
 from orchestrion._keys import Key
 from orchestrion._records import JSON, NO_USAGE, Usage
 
-__all__ = [
-    "AnswerCache",
-    "Batch",
-    "Facts",
-    "Failure",
-    "Journal",
-    "JournalWriter",
-    "Kind",
-    "Recorded",
-    "answer_of",
-    "cut",
-    "ended",
-    "joined",
-    "place_of",
-]
-
 _encode, _decode = msgspec.json.encode, msgspec.json.decode
 
 Kind = Literal[

@@ -12,8 +12,6 @@ from orchestrion._interfaces import Answer, Request
 from orchestrion._keys import Key
 from orchestrion._records import Usage
 
-__all__ = ["RecordedOrder", "ReplayPath"]
-
 
 class ReplayPath(CallPath):
     """Answers from a run's journal alone: makes no call, spends nothing, records nothing.

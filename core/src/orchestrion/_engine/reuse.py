@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Reuse", "digest"]
-
 
 def digest(*content: Any) -> str:
     """Return 32 hex digits for JSON values; equal values have equal digests."""
