@@ -227,11 +227,10 @@ def test_a_library_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_
 
 HOSTILE = "'\"><script>x</script><img src=x onerror=x></pre></svg>&lt;b>\u202e\x1b[31m\0\ud800"
 TAGS = set(
-    "b bdi circle details div g path polygon polyline pre progress small summary svg table td text "
-    "th title tr p".split()
+    "b bdi details div polyline pre progress small summary svg table td text th title tr p".split()
 )
 ATTRIBUTES = set(
-    "anchor cx cy d dir fill font-size height max-width opacity open points r role stroke "
+    "anchor dir fill font-size height max-width open points role stroke "
     "stroke-width style text-anchor value max viewbox x xmlns y".split()
 )
 
@@ -278,8 +277,6 @@ def test_html_shows_hostile_texts_as_texts(tmp_path: Path) -> None:
     assert "more characters" in text
     assert len(text) < 100_000
     assert not {"\0", "\x1b", "\ud800", "\u202e"} & set(text)
-    graph = o.fold([o.waves(whole.turns)])
-    assert "<script>" in shown(graph._repr_html_())
     fields = "solved cost turns reward missing limit failed usd tokens calls".split()
     row = dict.fromkeys(fields, 1.0)
     results = {HOSTILE: {HOSTILE: row}, HOSTILE + "2": {HOSTILE: row}}

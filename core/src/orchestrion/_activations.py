@@ -50,11 +50,6 @@ class Activations:
     compactness: float = 0.0
     cycles: tuple[float, ...] = (0.0,) * LONGEST
 
-    def _repr_html_(self) -> str:
-        from orchestrion._html import graph_html
-
-        return graph_html(self)
-
     @property
     def cycle_length(self) -> float:
         """Mean length of the cycles that were counted; 0 if there are none."""
