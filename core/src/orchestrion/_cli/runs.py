@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from orchestrion._cli.common import emit, json_option, root_option, table, time_text
 from orchestrion._cli.runs_compare import compare_command
 from orchestrion._cli.runs_show import show_command
-from orchestrion._errors import StoreError
-
-if TYPE_CHECKING:
-    from orchestrion._store import RunReader
 
 
 @click.group("runs", no_args_is_help=True)
@@ -48,30 +44,20 @@ def list_command(root: Path, as_json: bool) -> None:
 
 def _facts(directory: Path) -> dict[str, Any]:
     """Return a line of the list; also for a run that cannot be read."""
-    from orchestrion._store import RunReader
+    from orchestrion._store.glance import glance
 
+    run = glance(directory)
     facts: dict[str, Any] = {"name": directory.name, "directory": str(directory)}
-    try:
-        with RunReader(directory) as store:
-            return facts | _numbers(store)
-    except StoreError as error:
-        return facts | {"status": "unreadable", "problem": str(error)}
-    # What a damaged database holds may break any of the code that reads it.
-    except Exception as error:
-        problem = f"{directory}: is damaged ({type(error).__name__}: {error})"
-        return facts | {"status": "unreadable", "problem": problem}
-
-
-def _numbers(store: RunReader) -> dict[str, Any]:
-    iterations = store.iterations()
-    return {
-        "status": store.status,
-        "detail": store.detail,
-        "iterations": len(iterations),
-        "episodes": sum(iteration.episodes for iteration in iterations),
-        "reward": iterations[-1].reward if iterations else None,
-        "created": time_text(store.created),
-        "seconds": store.seconds,
+    if run.status == "unreadable":
+        return facts | {"status": run.status, "problem": run.detail}
+    return facts | {
+        "status": run.status,
+        "detail": run.detail,
+        "iterations": run.iterations,
+        "episodes": run.episodes,
+        "reward": run.rewards[-1] if run.rewards else None,
+        "created": time_text(run.created),
+        "seconds": run.seconds,
     }
 
 

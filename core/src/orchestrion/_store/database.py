@@ -248,7 +248,7 @@ class Database:
             finally:
                 connection.close()
         except sqlite3.Error as error:
-            raise _store_error(error, path) from error
+            raise store_error(error, path) from error
         return cls(path, writable=True)
 
     @contextmanager
@@ -256,7 +256,7 @@ class Database:
         try:
             yield
         except sqlite3.Error as error:
-            raise _store_error(error, self.path) from error
+            raise store_error(error, self.path) from error
         except UnicodeDecodeError as error:  # in a name: our texts are decoded leniently
             raise self.damage("its names are no text") from error
         except OSError as error:
@@ -466,7 +466,8 @@ def _on_network(path: Path) -> bool:
     return False
 
 
-def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
+def store_error(error: sqlite3.Error, path: Path) -> StoreError:
+    """Return the error to raise in place of SQLite's, which says what to do."""
     name = getattr(error, "sqlite_errorname", "") or ""
     intact = "What was stored before is intact; the run can be resumed"
     if name.startswith("SQLITE_FULL"):
