@@ -47,13 +47,6 @@ def turn_ceilings(
 
     Any agent may take any turn, and reads everything that was written before it.
 
-    Args:
-        agents: the team.
-        turns: number of turns.
-        tokens: the tokens to read before the first turn.
-        free_output: tokens that a turn is assumed to add if it makes no calls and gives no bound
-            of its output.
-
     Returns:
         None if an agent gives no bound.
     """

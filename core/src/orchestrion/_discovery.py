@@ -122,12 +122,7 @@ def _headers(folder: str) -> tuple[str, str, str]:
 
 
 class Selection(NamedTuple):
-    """Which plugins may be imported, by the names of plugins or distributions.
-
-    Args:
-        block: are never imported.
-        allow: if given, only these are imported.
-    """
+    """Which plugins may be imported, by the names of plugins or distributions."""
 
     block: frozenset[str] = frozenset()
     allow: frozenset[str] | None = None

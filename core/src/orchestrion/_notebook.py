@@ -23,11 +23,7 @@ def notebook_progress(directory: Path) -> Progress:
 
 
 class NotebookBar(Progress):
-    """Shows a bar, the reward, the share of solved problems and the time left in one line.
-
-    Args:
-        directory: the run's folder.
-    """
+    """Shows a bar, the reward, the share of solved problems and the time left in one line."""
 
     def __init__(self, directory: Path) -> None:
         self._ipython: Any = import_module("IPython.display")

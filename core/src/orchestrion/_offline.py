@@ -40,10 +40,6 @@ def no_network(error: type[OrchestrionError], why: str) -> Iterator[None]:
 
     Sockets of the file system, which programs on one machine talk by, are left alone; so are
     processes that were started.
-
-    Args:
-        error: what is raised where somebody tries.
-        why: begins its message, e.g. "a replay asks nobody".
     """
     global _hooked
     if not _hooked:

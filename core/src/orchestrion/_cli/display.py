@@ -28,12 +28,7 @@ _QUIET_SECONDS = 5.0
 
 
 class Display(Progress):
-    """Shows progress on standard error. Use as a context manager.
-
-    Args:
-        verbose: a line for every iteration, with everything the trainer reports.
-        terminal: whether to draw a bar; by default, if standard error is a terminal.
-    """
+    """Shows progress on standard error. Use as a context manager."""
 
     def __init__(self, verbose: bool = False, terminal: bool | None = None) -> None:
         self._verbose = verbose

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import click
 
-from orchestrion._cli.common import (
-    block_option,
-    json_option,
-    load_config,
-    note,
-    options,
-    override_option,
-    verbose_option,
-)
+from orchestrion._cli import common
 
 
 @click.command("resume")
 @click.argument("run")
-@override_option
-@block_option
-@verbose_option
-@json_option
+@common.override_option
+@common.block_option
+@common.verbose_option
+@common.json_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -39,9 +31,9 @@ def command(
     from orchestrion._store import RunStore, find_run
 
     directory = find_run(run)
-    config = load_config(ctx, directory / "config.yaml", overrides, block)
+    config = common.load_config(ctx, directory / "config.yaml", overrides, block)
     with RunStore.open(directory) as store:
         for line in store.usable().notes():
-            note(line)
-        verbose = verbose or options(ctx).verbose
+            common.note(line)
+        verbose = verbose or common.options(ctx).verbose
         return carry_out(config, store, config.observers(), verbose, as_json)

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrion._cli.common import (
-    answer,
-    block_option,
-    emit,
-    json_option,
-    note,
-    options,
-    override_option,
-    printable,
-)
+from orchestrion._cli import common
 from orchestrion._cli.display import cost_text
 from orchestrion._cli.looping import in_loop
 from orchestrion._errors import UsageError
@@ -31,14 +22,14 @@ if TYPE_CHECKING:
 @click.argument("target", metavar="CONFIG|RUN")
 @click.option("--input", "text", help="The problem as text; '-' reads standard input.")
 @click.option("--problem", "problem_id", help="A problem of the task instead, by its id.")
-@override_option
-@block_option
+@common.override_option
+@common.block_option
 @click.option(
     "--stream/--no-stream",
     default=None,
     help="Show what models write as it comes; default: if standard error is a terminal.",
 )
-@json_option
+@common.json_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -59,16 +50,15 @@ def command(
     if (text is None) == (problem_id is None):
         raise UsageError("give the problem: --input TEXT, --input - or --problem ID")
     if text is not None:
-        text = printable(_standard_input() if text == "-" else text, "--input")
+        text = common.printable(_standard_input() if text == "-" else text, "--input")
+    blocked = [*common.options(ctx).block, *block]
     episode, known = in_loop(
-        _episode(
-            target, text, problem_id, overrides, [*options(ctx).block, *block], as_json, stream
-        )
+        _episode(target, text, problem_id, overrides, blocked, as_json, stream)
     )
     if as_json:
         from orchestrion._store.serial import as_data
 
-        emit({"episode": as_data(episode), "known_answer": known})
+        common.emit({"episode": as_data(episode), "known_answer": known})
     else:
         _conclude(episode, known)
     if episode.turns and episode.answer is None:
@@ -98,7 +88,7 @@ async def _episode(
 
     async with open_run(target, overrides, block) as trained:
         for line in trained.notes:
-            note(line)
+            common.note(line)
         problem = _problem(trained, text, problem_id)
         printer = _Printer(sys.stderr.isatty() if stream is None else stream)
         if not quiet:
@@ -153,19 +143,19 @@ def _print_turn(turn: Turn, content: bool) -> None:
     option = f":{turn.option}" if turn.option is not None else ""
     head = f"[{turn.index + 1}] {turn.agent}{option}"
     if turn.status != "completed":
-        note(f"{head} {turn.status}: {turn.error}")
+        common.note(f"{head} {turn.status}: {turn.error}")
         return
-    note(f"{head} ({cost_text(turn.usage)})")
+    common.note(f"{head} ({cost_text(turn.usage)})")
     if content and turn.output.content:
-        note("    " + turn.output.content.rstrip().replace("\n", "\n    "))
+        common.note("    " + turn.output.content.rstrip().replace("\n", "\n    "))
 
 
 def _conclude(episode: Episode, known: bool) -> None:
     text = next((t.output.content for t in reversed(episode.turns) if t.output.content), "")
     if episode.observation is not None and episode.observation.text:
         text = episode.observation.text
-    note("answer:")
-    answer(text)
+    common.note("answer:")
+    common.answer(text)
     parts = [episode.status.value, cost_text(episode.usage)]
     if not known:
         parts.append("not judged: no answer to this input is known")
@@ -174,4 +164,4 @@ def _conclude(episode: Episode, known: bool) -> None:
         parts.append("solved" if episode.success else "not solved")
     if episode.error:
         parts.append(episode.error)
-    note(", ".join(parts))
+    common.note(", ".join(parts))

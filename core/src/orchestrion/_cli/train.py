@@ -7,31 +7,21 @@ from typing import Any
 
 import click
 
-from orchestrion._cli.common import (
-    block_option,
-    config_argument,
-    find_config,
-    json_option,
-    load_config,
-    note,
-    options,
-    override_option,
-    verbose_option,
-)
+from orchestrion._cli import common
 
 
 @click.command("train")
-@config_argument
-@override_option
-@block_option
-@verbose_option
+@common.config_argument
+@common.override_option
+@common.block_option
+@common.verbose_option
 @click.option(
     "--dry-run",
     is_flag=True,
     help="Say what would be done and what it costs at most; do none of it.",
 )
 @click.option("--smoke", is_flag=True, help="Try it out first: five problems, a few iterations.")
-@json_option
+@common.json_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -48,15 +38,15 @@ def command(
     Every run has a folder of its own under runs/. What was learned is evaluated on held-out
     problems beside the baselines of the config, all by the same evaluator.
     """
-    path = find_config(config)
-    loaded = load_config(ctx, path, overrides, block)
+    path = common.find_config(config)
+    loaded = common.load_config(ctx, path, overrides, block)
     if smoke:
         from orchestrion._cli.smoke import smaller
 
         changes = smaller(loaded)
-        loaded = load_config(ctx, path, [*overrides, *changes.overrides], block)
+        loaded = common.load_config(ctx, path, [*overrides, *changes.overrides], block)
         for line in changes.lines:
-            note(line)
+            common.note(line)
     if dry_run:
         from orchestrion._cli.dry_run import describe
 
@@ -69,5 +59,5 @@ def command(
     observers = loaded.observers()  # before there is a folder: one of them may refuse
     facts: dict[str, Any] = {"smoke": True} if smoke else {}
     with create_run(loaded, suffix="-smoke" if smoke else "", **facts) as store:
-        verbose = verbose or options(ctx).verbose
+        verbose = verbose or common.options(ctx).verbose
         return carry_out(loaded, store, observers, verbose, as_json)

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrion._cli.common import (
-    block_option,
-    config_argument,
-    emit,
-    find_config,
-    json_option,
-    load_config,
-    override_option,
-)
+from orchestrion._cli import common
 from orchestrion._errors import ConfigError, OrchestrionError
 
 if TYPE_CHECKING:
@@ -25,12 +17,12 @@ if TYPE_CHECKING:
 
 
 @click.command("validate")
-@config_argument
-@override_option
-@block_option
+@common.config_argument
+@common.override_option
+@common.block_option
 @click.option("--resolved", is_flag=True, help="Print it with every default, without secrets.")
 @click.option("--no-open", is_flag=True, help="Read the file only; load no table, model or tool.")
-@json_option
+@common.json_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -48,9 +40,9 @@ def command(
     like `neural` that does not say whose it is (`reinforce:neural` does), all that are not blocked.
     With --no-open it imports no heavy library.
     """
-    path = find_config(config)
+    path = common.find_config(config)
     try:
-        loaded, counts = load_config(ctx, path, overrides, block), dict[str, int]()
+        loaded, counts = common.load_config(ctx, path, overrides, block), dict[str, int]()
         if not no_open:
             from orchestrion._cli.looping import in_loop  # imports asyncio
 
@@ -59,11 +51,11 @@ def command(
         if not as_json:
             raise
         problems = exc.problems if isinstance(exc, ConfigError) else [str(exc)]
-        emit({"config": str(path), "ok": False, "problems": [_problem(p) for p in problems]})
+        common.emit({"config": str(path), "ok": False, "problems": [_problem(p) for p in problems]})
         return exc.exit_code
     if as_json:
         facts = {"splits": counts, **_facts(loaded, resolved)}
-        emit({"config": str(path), "ok": True, "problems": [], **facts})
+        common.emit({"config": str(path), "ok": True, "problems": [], **facts})
     elif resolved:
         click.echo(loaded.to_yaml(), nl=False)
     else:

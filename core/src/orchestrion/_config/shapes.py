@@ -253,17 +253,7 @@ def refers(shape: Shape) -> bool:
 
 
 class Setting(Struct, frozen=True):
-    """A public field of an attrs class, as a config sees it.
-
-    Args:
-        name: the name of the field.
-        key: its name in a config (attrs' alias).
-        shape: the values it may have.
-        default: the field's default, `NOTHING` if it must be given.
-        help: its description in the docstring of the class or in the annotation.
-        learnable: whether an overlay may change it.
-        secret: whether its value must never be written anywhere.
-    """
+    """A public field of an attrs class, as a config sees it."""
 
     name: str
     key: str

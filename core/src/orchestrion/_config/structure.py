@@ -44,13 +44,7 @@ def _refuse(kind: str, node: Node, path: str) -> Any:
 
 
 class Structurer(NamedTuple):
-    """Converts values and notes every problem on the way.
-
-    Args:
-        shaper: reads the shapes of nested classes.
-        problems: collects the problems.
-        refer: resolves (kind, node, path) to the component wired in there, or `FAILED`.
-    """
+    """Converts values and notes every problem on the way."""
 
     shaper: Shaper
     problems: Problems

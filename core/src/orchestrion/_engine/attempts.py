@@ -75,14 +75,7 @@ class _Spent:
 
 
 class Attempts:
-    """Makes calls: at most as fast, as much and as often as limits, budget and retries allow.
-
-    Args:
-        budget: the run's.
-        journal: records every attempt that spent something, and every answer.
-        retry: see `RetrySettings`.
-        limiters: by service; others are added.
-    """
+    """Makes calls: at most as fast, as much and as often as limits, budget and retries allow."""
 
     def __init__(
         self,

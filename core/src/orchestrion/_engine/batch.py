@@ -12,12 +12,7 @@ from orchestrion._records import Decision
 
 
 class DecisionBatcher:
-    """Ask one policy, for many episodes at once.
-
-    Args:
-        policy: opened.
-        place: how messages name it.
-    """
+    """Ask one policy, for many episodes at once."""
 
     def __init__(self, policy: Policy, place: str) -> None:
         self.policy, self.place = policy, place

@@ -42,14 +42,7 @@ class _Silent:
 
 
 class Host(ABC):
-    """What calls, activations and loops use of the engine that runs them.
-
-    Args:
-        team: opened components.
-        calls: the run's call path.
-        timeout: time limit of one activation in seconds; None means no limit.
-        observers: called after each turn and episode.
-    """
+    """What calls, activations and loops use of the engine that runs them."""
 
     def __init__(
         self,

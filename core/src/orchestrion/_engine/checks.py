@@ -258,11 +258,6 @@ def problems_of(task: Any, split: Split, place: str) -> Sequence[Problem]:
 def check_problems(task: Any, used: Sequence[Split], place: str) -> None:
     """Check the problems of all splits of a task.
 
-    Args:
-        task: opened.
-        used: splits that must not be empty.
-        place: of the task in the config.
-
     Raises:
         UsageError: a split that is used has no problems.
         RunError: something is not a Problem, an id is not a string, or two problems share one.

@@ -48,11 +48,7 @@ class CompletionOrder(Protocol):
 
 
 class Running:
-    """The activations of one loop that run as tasks.
-
-    Args:
-        order: decides which of them is next.
-    """
+    """The activations of one loop that run as tasks."""
 
     __slots__ = ("_ended", "_indices", "_wake", "order", "tasks")
 

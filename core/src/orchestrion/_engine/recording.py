@@ -178,11 +178,7 @@ def place_of(episode: str, key: Key) -> str:
 
 
 class JournalWriter:
-    """Read and write a journal from the event loop.
-
-    Args:
-        journal: None if nothing is recorded.
-    """
+    """Read and write a journal from the event loop."""
 
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal

@@ -14,11 +14,7 @@ from orchestrion._records import Usage
 
 
 class ReplayPath(CallPath):
-    """Answers from a run's journal alone: makes no call, spends nothing, records nothing.
-
-    Args:
-        recorded: the journal of the run that is replayed.
-    """
+    """Answers from a run's journal alone: makes no call, spends nothing, records nothing."""
 
     def __init__(self, recorded: Journal) -> None:
         super().__init__()

@@ -17,11 +17,7 @@ def digest(*content: Any) -> str:
 
 
 class Reuse:
-    """A bounded cache of results; requests that wait for the same result compute it once.
-
-    Args:
-        size: results that are kept; the oldest goes first.
-    """
+    """A bounded cache of results; requests that wait for the same result compute it once."""
 
     def __init__(self, size: int = 200_000) -> None:
         self._size = size

@@ -169,10 +169,6 @@ class Database:
 
     `lock` is held by every statement and transaction; who keeps in memory what a transaction
     changes holds it around both.
-
-    Args:
-        path: the file.
-        writable: whether to write; a reader never creates anything.
     """
 
     def __init__(self, path: Path, *, writable: bool) -> None:
@@ -331,11 +327,6 @@ class Database:
 
     def rows(self, table: str, rest: str = "", values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return rows as dictionaries, each checked against its mark.
-
-        Args:
-            table: the table.
-            rest: what follows it in the statement: WHERE, ORDER BY.
-            values: for its question marks.
 
         Raises:
             StoreError: a row is not what was written.

@@ -124,12 +124,7 @@ def _record(episode: Episode, retention: Retention) -> str:
 
 
 def read_episodes(database: Database, filters: Mapping[str, Any]) -> Iterator[StoredEpisode]:
-    """Yield stored episodes in the order they were written, a page in memory at a time.
-
-    Args:
-        database: where from.
-        filters: wanted values by column; a value of None means any.
-    """
+    """Yield stored episodes in the order they were written, a page in memory at a time."""
     for row in read_rows(database, filters):
         try:
             fields = {**parse(row["record"]), "problem": parse(row["public"])}
@@ -201,14 +196,7 @@ class _TurnNames(msgspec.Struct):
 def read_turn_orders(
     database: Database, stage: int, iteration: int, limit: int
 ) -> list[list[tuple[int, str]]]:
-    """Return the turns of an iteration's first training episodes: (decision, agent) each.
-
-    Args:
-        database: where from.
-        stage: of the iteration.
-        iteration: its number.
-        limit: how many episodes at most; fewer are read where their records are long.
-    """
+    """Return the turns of an iteration's first training episodes: (decision, agent) each."""
     query = (
         "SELECT e.number, e.record FROM episodes e JOIN iterations i ON i.seq = e.seq"
         " WHERE i.stage = ? AND i.iteration = ? AND e.source = ? AND e.number > ?"

@@ -65,11 +65,6 @@ def export_run(
 ) -> list[Path]:
     """Write all exports of a run; returns the files.
 
-    Args:
-        store: the run.
-        folder: where to; the run's own `exports` by default.
-        conversations: whether to write `calls.jsonl` as well.
-
     Raises:
         StoreError: the folder cannot be written to, or the run's database is damaged.
     """

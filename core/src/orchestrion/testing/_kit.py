@@ -51,10 +51,6 @@ class Check:
 def checks(plugin: str, plugins: Plugins | None = None) -> Iterator[Check]:
     """Yield every check of every component that a plugin supplies.
 
-    Args:
-        plugin: its name, or its distribution's.
-        plugins: where it is registered; by default those of the environment.
-
     Raises:
         PluginError: it is not installed, or cannot be loaded.
     """

@@ -310,12 +310,7 @@ class Subject:
 
 
 class Bench:
-    """A component under test, open on the kit's stage.
-
-    Args:
-        subject: the component.
-        parts: all components of the config around it.
-    """
+    """A component under test, open on the kit's stage."""
 
     def __init__(self, subject: Subject, parts: Opened) -> None:
         self.subject, self.parts = subject, parts

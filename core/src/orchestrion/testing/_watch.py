@@ -226,11 +226,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 @contextmanager
 def offline(what: str) -> Iterator[None]:
-    """Refuse the network outside `calls.run`; fail if it was used, or if the event loop slept.
-
-    Args:
-        what: whose code runs, as the message names it.
-    """
+    """Refuse the network outside `calls.run`; fail if it was used, or if the event loop slept."""
     if not _Watched.installed:
         sys.addaudithook(_audit)
         _Watched.installed = True
