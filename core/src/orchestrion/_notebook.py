@@ -46,13 +46,11 @@ class NotebookBar(Progress):
         self._handle.update(self._line(text))
 
     def stage(self, name: str, iterations: int, done: int) -> None:
-        """See `Progress.stage`."""
         self._name, self._total, self._done, self._began_at = name, iterations, done, done
         self._began = time.monotonic()
         self._show("")
 
     def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
-        """See `Progress.iteration`."""
         self._done = iteration + 1
         now = time.monotonic()
         if now - self._shown < _EVERY and self._done < self._total:
@@ -62,9 +60,7 @@ class NotebookBar(Progress):
         self._show(", ".join([*parts, f"{each * (self._total - self._done):.0f} s left"]))
 
     def evaluating(self, name: str, known: bool) -> None:
-        """See `Progress.evaluating`."""
         self._show(f"evaluating {name}")
 
     def ended(self, status: str) -> None:
-        """See `Progress.ended`."""
         self._show(status)

@@ -168,11 +168,9 @@ class ActivationCalls:
 
     @property
     def watched(self) -> bool:
-        """See `Calls.watched`."""
         return self._engine.viewer is not None
 
     def show(self, text: str) -> None:
-        """See `Calls.show`."""
         if self._engine.viewer is not None:
             self._engine.viewer(self.label or self.who, text)
 
@@ -182,7 +180,6 @@ class ActivationCalls:
         do: Callable[[], Awaitable[Answer]],
         reserve: Usage = NO_USAGE,
     ) -> Answer:
-        """See `Calls.run`."""
         # Taken before the first await: calls are numbered in the order they are made.
         index, self._next = self._next, self._next + 1
         scope = self._scope or self._key.hex()
@@ -194,7 +191,6 @@ class ActivationCalls:
         return answer
 
     async def reuse(self, content: JSON, do: Callable[[], Awaitable[Any]]) -> Any:
-        """See `Calls.reuse`."""
         return await self._engine.calls.reuse.get(digest(content), do)
 
     async def team(
@@ -205,7 +201,6 @@ class ActivationCalls:
         policy: Policy,
         turns: int | None = None,
     ) -> Trajectory:
-        """See `Calls.team`."""
         trajectory, error = await self._engine.nested(self, view, key, members, policy, turns)
         for turn in trajectory.turns:
             self.used = self.used + turn.usage

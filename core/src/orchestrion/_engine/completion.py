@@ -158,7 +158,6 @@ class LiveOrder:
         """Indices of the turns that ended first, by decision. None until two run side by side."""
 
     async def next(self, running: Running, decision: int, arrival: bool) -> list[Ended]:
-        """See `CompletionOrder.next`."""
         if arrival:
             return await self._journaled(running, decision)
         if self._by_decision is None:
@@ -179,7 +178,6 @@ class LiveOrder:
         return ended
 
     async def close(self) -> None:
-        """See `CompletionOrder.close`."""
         if self._by_decision is None:
             return
         place = order_place(self._episode, self._key)

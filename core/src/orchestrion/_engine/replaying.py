@@ -77,7 +77,6 @@ class RecordedOrder:
         self._by_decision: dict[int, list[int]] | None = None
 
     async def next(self, running: Running, decision: int, arrival: bool) -> list[Ended]:
-        """See `CompletionOrder.next`."""
         if arrival:
             place = place_of(self._episode, self._key.child("arrival", decision))
             row = self._recorded.get(place)
