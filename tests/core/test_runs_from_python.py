@@ -277,6 +277,8 @@ def test_html_shows_hostile_texts_as_texts(tmp_path: Path) -> None:
     assert "more characters" in text
     assert len(text) < 100_000
     assert not {"\0", "\x1b", "\ud800", "\u202e"} & set(text)
+    graph = o.fold([o.waves(whole.turns)])
+    assert "<script>" in shown(graph._repr_html_())
     fields = "solved cost turns reward missing limit failed usd tokens calls".split()
     row = dict.fromkeys(fields, 1.0)
     results = {HOSTILE: {HOSTILE: row}, HOSTILE + "2": {HOSTILE: row}}

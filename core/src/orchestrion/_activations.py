@@ -65,8 +65,13 @@ class Activations:
             **{f"share/{n}": self.turns.get(n, 0) / total if total else 0.0 for n in names},
         }
 
+    def _repr_html_(self) -> str:
+        from orchestrion._html import graph_html
+
+        return graph_html(self)
+
     def summary(self) -> list[str]:
-        """What the picture does not show, line by line."""
+        """Return figures on the whole, line by line."""
         counted = ", ".join(f"{mean:.2f} of length {n}" for n, mean in enumerate(self.cycles, 1))
         turns = sum(self.turns.values()) / self.episodes if self.episodes else 0.0
         return [

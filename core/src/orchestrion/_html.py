@@ -1,4 +1,4 @@
-"""Runs, reports and episodes as HTML for notebooks, without scripts or links.
+"""Runs, reports, episodes and graphs as HTML for notebooks, without scripts or links.
 
 Texts of agents are not to be trusted: every text is escaped. Colours follow the page's own.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrion._secrets import hidden
 
 if TYPE_CHECKING:
+    from orchestrion._activations import Activations
     from orchestrion._records import Episode, Turn, Usage
     from orchestrion._report import Contender, Report
     from orchestrion._statistics import Estimate
@@ -170,3 +171,11 @@ def _turn(turn: Turn, levels: int) -> str:
         f"<pre dir='auto' style='{_BOX}'>{escaped(text)}</pre>"
         f"<div style='margin-left:2em'>{inner}</div></details>"
     )
+
+
+def graph_html(graph: Activations) -> str:
+    """Return who acted after whom, the most frequent first, and figures on the whole."""
+    edges = sorted(graph.edges.items(), key=lambda edge: (-edge[1], edge[0]))
+    rows = [(first, then, str(times)) for (first, then), times in edges]
+    lines = "".join(f"<div>{escaped(line)}</div>" for line in graph.summary())
+    return f"{_table(('agent', 'then', 'times'), rows)}<small>{lines}</small>"
