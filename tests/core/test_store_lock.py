@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -13,7 +12,7 @@ import pytest
 from attrs import asdict, evolve
 
 from orchestrion import StoreError, UsageError
-from orchestrion._store import next_directory, run_directories
+from orchestrion._store import lock, next_directory, run_directories
 from orchestrion._store.lock import Holder, RunLock, lock_holder
 from orchestrion.runs import RunStore, find_run
 from tests.core.store_support import ended, forked
@@ -107,10 +106,7 @@ def test_a_torn_lock_file_locks_nothing(tmp_path: Path, text: str) -> None:
 def test_without_system_locks_the_file_says_who_holds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_locks(descriptor: int, operation: int) -> None:
-        raise OSError(errno.ENOLCK, "no locks available")
-
-    monkeypatch.setattr("fcntl.flock", no_locks)
+    monkeypatch.setattr(lock, "fcntl", None)
     held = RunLock(tmp_path)
     with pytest.raises(
         StoreError, match=f"in use by process {os.getpid()} on {socket.gethostname()}"

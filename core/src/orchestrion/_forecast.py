@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import islice
-from math import isnan
+from math import ceil, isnan
 from typing import Any, get_args
 
 from attrs import frozen
@@ -77,6 +77,16 @@ class Forecast:
                 suffices = None if bound <= cap and not is_complete else bound <= cap
                 comparison[name] = (cap, bound, suffices)
         return comparison
+
+    def each(self) -> Usage:
+        """Return the mean bound of a call, in the part where that is highest."""
+        parts = [part.usage for part in self.parts if part.usage.calls]
+        if not parts:
+            return NO_USAGE
+        part = max(parts, key=lambda usage: (usage.usd / usage.calls, usage.tokens / usage.calls))
+        return Usage(
+            1, ceil(part.tokens / part.calls), 0, part.usd / part.calls, part.cost / part.calls
+        )
 
 
 def forecast(opened: Opened) -> Forecast:

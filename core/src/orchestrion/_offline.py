@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from ipaddress import ip_address
 from typing import Any
 
+from orchestrion._errors import OrchestrionError
+
 _EVENTS = {"socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo"}
-_forbidding: list[tuple[type[Exception], str, list[str]] | None] = []
+_forbidding: list[tuple[type[OrchestrionError], str]] = []
 _hooked = False
 
 
@@ -33,28 +35,17 @@ def is_local(host: str) -> bool:
 
 
 @contextmanager
-def no_network(error: type[Exception], why: str) -> Iterator[list[str]]:
+def no_network(error: type[OrchestrionError], why: str) -> Iterator[None]:
     """Refuse connections and look-ups of this process, whoever tries.
 
     Sockets of the file system, which programs on one machine talk by, are left alone; so are
-    processes that were started. Yields a list that what was tried to be reached is added to.
+    processes that were started.
     """
     global _hooked
     if not _hooked:
         _hooked = True
         sys.addaudithook(_refuse)  # for good: there is no way to take one back
-    tried: list[str] = []
-    _forbidding.append((error, why, tried))
-    try:
-        yield tried
-    finally:
-        _forbidding.pop()
-
-
-@contextmanager
-def network_allowed() -> Iterator[None]:
-    """Allow the network again, inside `no_network`."""
-    _forbidding.append(None)
+    _forbidding.append((error, why))
     try:
         yield
     finally:
@@ -62,8 +53,7 @@ def network_allowed() -> Iterator[None]:
 
 
 def _refuse(event: str, args: tuple[Any, ...]) -> None:
-    forbidden = _forbidding[-1] if _forbidding else None
-    if forbidden is None or event not in _EVENTS:
+    if not _forbidding or event not in _EVENTS:
         return
     if event == "socket.getaddrinfo":
         where = args[0]
@@ -71,7 +61,6 @@ def _refuse(event: str, args: tuple[Any, ...]) -> None:
         where = args[1][0]
     else:  # a path, or a kernel interface
         return
-    error, why, tried = forbidden
+    error, why = _forbidding[-1]
     where = where.decode(errors="replace") if isinstance(where, bytes) else where
-    tried.append(str(where))
     raise error(f"{why}, and something tried to reach {where}")

@@ -126,6 +126,29 @@ def _lines(config: Config, bound: Forecast) -> list[str]:
             None: "may or may not be enough",
         }[enough]
         lines.append(f"budget.{name}: {cap:,g} {verdict} (at most {need:,.6g})")
+    return lines + _at_once(config, bound)
+
+
+def _at_once(config: Config, bound: Forecast) -> list[str]:
+    """Return warnings where the budget covers fewer calls at once than may run."""
+    each, width, lines = bound.each(), config.run.concurrency, []
+    for name, need in (("tokens", float(each.tokens)), ("usd", each.usd)):
+        cap = getattr(config.budget, name)
+        if not cap or not need or isnan(need) or cap >= need * width:
+            continue
+        fits = int(cap / need)
+        if not fits:
+            lines.append(
+                f"budget.{name}: {cap:,g} may not cover a single call (at most {need:,.3g}), and "
+                "the run would end with it; lower max_tokens of the models, or raise the budget"
+            )
+            continue
+        lines.append(
+            f"budget.{name}: {cap:,g} covers {fits:,} calls at once (each at most {need:,.3g}), "
+            f"and run.concurrency is {width}: others wait until these have taken less; "
+            f"lower max_tokens of the models, or set run.concurrency or limits.concurrency "
+            f"of the models to {fits:,}"
+        )
     return lines
 
 

@@ -36,7 +36,7 @@ IMPORTING = 30.0
 """The same while a module is being imported."""
 GRACE = 10.0
 """Seconds that an interrupted command has to end while its loop runs."""
-NUDGE = signal.SIGURG
+NUDGE = getattr(signal, "SIGURG", 0)
 """An otherwise unused signal: it cuts off the system call that the main thread waits in."""
 
 
@@ -124,12 +124,14 @@ class _Supervisor:
 
     def __enter__(self) -> None:
         self._threads = set(threading.enumerate())
-        self._fork, os.fork = os.fork, self._guarded_fork
+        self._fork = os.fork if hasattr(os, "fork") else None
+        if self._fork is not None:
+            os.fork = self._guarded_fork
         for number in (signal.SIGINT, signal.SIGTERM):
             with suppress(ValueError):  # not in the main thread
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._handlers[number] = signal.signal(number, self._signalled)
-        if self._handlers:
+        if self._handlers and hasattr(signal, "pthread_kill"):
             self._handlers[NUDGE] = signal.signal(NUDGE, _nudged)
             self._arrivals = os.pipe()
             for end in self._arrivals:
@@ -140,8 +142,9 @@ class _Supervisor:
         self._stop.set()
         if self._arrivals:
             signal.set_wakeup_fd(self._wakeup)
-        os.fork = self._fork
-        if signal.SIGALRM in self._handlers:
+        if self._fork is not None:
+            os.fork = self._fork
+        if getattr(signal, "SIGALRM", None) in self._handlers:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -184,6 +187,7 @@ class _Supervisor:
         caller = sys._getframe(1).f_globals.get("__name__", "")
         if caller.partition(".")[0] not in ("multiprocessing", "os", "pty"):
             raise RuntimeError("os.fork() would run everything twice; use subprocess instead")
+        assert self._fork is not None
         return self._fork()
 
     # ------------------------------------------------------------------ signals
@@ -197,10 +201,11 @@ class _Supervisor:
         # Errors from now on are consequences of the cancellation.
         self._loop.set_exception_handler(_ignore)
         self._loop.call_soon_threadsafe(self._task.cancel)
-        # C code that holds the interpreter lock (a regular expression that backtracks) stops
-        # the watching thread as well, but signals are still handled.
-        self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._too_late)
-        signal.setitimer(signal.ITIMER_REAL, GRACE + PATIENCE)
+        if hasattr(signal, "setitimer"):
+            # C code that holds the interpreter lock (a regular expression that backtracks) stops
+            # the watching thread as well, but signals are still handled.
+            self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._too_late)
+            signal.setitimer(signal.ITIMER_REAL, GRACE + PATIENCE)
 
     def _too_late(self, number: int, frame: FrameType | None) -> None:
         assert self.interrupt is not None

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 import time
 from typing import Any
 
 from orchestrion._cli.common import note
 from orchestrion._errors import UsageError
+
+try:
+    import resource
+except ImportError:  # pragma: no cover - systems without limits of this kind
+    resource = None  # type: ignore[assignment]
+
 
 HEAD_SECONDS = 20.0
 """From the connection, or the last answer, to the end of a request's headers."""
@@ -75,8 +80,11 @@ def _nearly_all() -> str:
 
 def _descriptors() -> int:
     """Return how many file descriptors the process may have open."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1 << 30 if soft == resource.RLIM_INFINITY else soft
+    limit = 1 << 30
+    if resource is not None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        limit = limit if soft == resource.RLIM_INFINITY else soft
+    return limit
 
 
 class Impatient:

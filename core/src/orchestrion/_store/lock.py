@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import socket
@@ -15,6 +14,11 @@ from attrs import asdict, frozen
 
 from orchestrion._errors import StoreError
 from orchestrion._store.files import explain
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - systems without flock fall back on process ids
+    fcntl = None  # type: ignore[assignment]
 
 NAME = "run.lock"
 _held: set[int] = set()
@@ -104,14 +108,15 @@ class RunLock:
         _held.add(self._descriptor)
 
     def _acquire(self) -> None:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            raise StoreError(self._in_use(_read(self._path))) from None
-        except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                raise
+        if fcntl is not None:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                raise StoreError(self._in_use(_read(self._path))) from None
+            except OSError as error:
+                if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                    raise
         # No such locks here (some network folders): go by what the file says.
         holder = lock_holder(self._path.parent)
         if holder is not None:
@@ -129,8 +134,9 @@ class RunLock:
             _held.discard(self._descriptor)
             with suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
-                # Closing alone would leave it to children that are just being forked.
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+                if fcntl is not None:
+                    # Closing alone would leave it to children that are just being forked.
+                    fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
 
 
@@ -142,4 +148,5 @@ def _close_inherited() -> None:
     _held.clear()
 
 
-os.register_at_fork(after_in_child=_close_inherited)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_inherited)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -36,10 +37,17 @@ CREATE TABLE IF NOT EXISTS answers (
 
 
 def cache_folder(name: str, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder that `run.cache` names; "shared" is the user's own for caches."""
+    """Return the folder that `run.cache` names; "shared" is the platform's own for caches."""
     if name != "shared":
         return Path(name).expanduser()
-    return Path(environment.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "orchestrion"
+    home = Path("~").expanduser()
+    if sys.platform == "win32":
+        base = Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    else:
+        base = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "orchestrion"
 
 
 class SharedAnswers:
