@@ -16,10 +16,9 @@ def imports_for_types(file: str) -> dict[str, str]:
     homes: dict[str, str] = {}
     with open(file, encoding="utf-8") as source:
         for line in source:
-            if " as " in line:
-                match line.split():
-                    case ["from", home, "import", name, "as", other] if name == other:
-                        homes[home] = f"{homes.get(home, '')} {name}"
+            match line.split():
+                case ["from", home, "import", name, "as", other] if name == other:
+                    homes[home] = f"{homes.get(home, '')} {name}"
     return homes
 
 
