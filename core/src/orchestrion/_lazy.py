@@ -8,20 +8,6 @@ from importlib import import_module
 from typing import Any
 
 
-def imports_for_types(file: str) -> dict[str, str]:
-    """Return what a module imports for type checkers (`from m import a as a`), by module.
-
-    So the names that it supplies stand in one list.
-    """
-    homes: dict[str, str] = {}
-    with open(file, encoding="utf-8") as source:
-        for line in source:
-            match line.split():
-                case ["from", home, "import", name, "as", other] if name == other:
-                    homes[home] = f"{homes.get(home, '')} {name}"
-    return homes
-
-
 def names_on_first_use(
     module: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

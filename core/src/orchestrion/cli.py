@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrion._lazy import imports_for_types, names_on_first_use
+from orchestrion._lazy import names_on_first_use
 
 if TYPE_CHECKING:
     from orchestrion._cli import Main as Main
@@ -31,4 +31,14 @@ if TYPE_CHECKING:
     from orchestrion._cli.web import Impatient as Impatient
     from orchestrion._cli.web import listener as listener
 
-__getattr__, __dir__, __all__ = names_on_first_use(__name__, imports_for_types(__file__))
+__getattr__, __dir__, __all__ = names_on_first_use(
+    __name__,
+    {
+        "orchestrion._cli": "Main Options main",
+        "orchestrion._cli.common": (
+            "answer block_option emit find_config json_option note options override_option table"
+        ),
+        "orchestrion._cli.looping": "in_loop stopped_by_signals",
+        "orchestrion._cli.web": "Impatient listener",
+    },
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrion._lazy import imports_for_types, names_on_first_use
+from orchestrion._lazy import names_on_first_use
 
 if TYPE_CHECKING:
     from orchestrion._config.components import Entry as Entry
@@ -30,4 +30,16 @@ if TYPE_CHECKING:
     from orchestrion._config.sections import RunSettings as RunSettings
     from orchestrion._config.yaml import to_yaml as to_yaml
 
-__getattr__, __dir__, __all__ = names_on_first_use(__name__, imports_for_types(__file__))
+__getattr__, __dir__, __all__ = names_on_first_use(
+    __name__,
+    {
+        "orchestrion._config.components": "Entry",
+        "orchestrion._config.draft": "Draft draft",
+        "orchestrion._config.loading": "from_data load",
+        "orchestrion._config.nodes": "Problem",
+        "orchestrion._config.reading": "read_as read_data read_section text_as",
+        "orchestrion._config.result": "Config",
+        "orchestrion._config.sections": "Baseline Budget Evaluation Limits RunSettings",
+        "orchestrion._config.yaml": "to_yaml",
+    },
+)
