@@ -183,8 +183,13 @@ def test_no_secret_is_stored(tmp_path: Path) -> None:
     assert b"canary-0123456789" not in (tmp_path / "run" / "run.db").read_bytes()
 
 
-def test_a_lower_retention_keeps_no_texts(tmp_path: Path) -> None:
-    recorded(tmp_path / "run", Talker(), "turns")
+@pytest.mark.parametrize("late", [False, True], ids=["from the start", "by runs prune"])
+def test_a_lower_retention_keeps_no_texts(tmp_path: Path, late: bool) -> None:
+    recorded(tmp_path / "run", Talker(), "all" if late else "turns")
+    if late:
+        with RunStore.open(tmp_path / "run") as store:
+            store.shrink("turns")
+            assert not store.journal.keeps_requests
     with RunReader(tmp_path / "run") as reader:
         assert reader._reader.all("SELECT * FROM texts") == []
         assert {one.asked for one in calls_of(reader, "a")} == {None}

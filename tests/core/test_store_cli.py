@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from orchestrion import Usage, UsageError
 from orchestrion._engine.calls import Recorded
 from orchestrion.cli import main
-from orchestrion.runs import RunStore, find_run
+from orchestrion.runs import RunReader, RunStore, find_run
 from tests.core.store_support import checkpoint, episode
 
 
@@ -109,6 +109,10 @@ def test_show_tells_one_episode_turn_by_turn(root: Path) -> None:
     [
         (["show", "relay-3"], "no run 'relay-3' here; did you mean relay-"),
         (["show", "relay-2", "--episode", "9"], "relay-2 has no episode '9'"),
+        (["prune", "relay-2"], "say what to prune"),
+        (["prune", "--delete"], "say what to prune"),
+        (["prune", "relay-2", "--delete", "--retention", "none"], "say what to prune"),
+        (["prune", "relay-2", "--keep-newest", "1"], "leave RUN out"),
     ],
 )
 def test_what_cannot_be_done_is_a_usage_error(root: Path, words: list[str], said: str) -> None:
@@ -142,3 +146,43 @@ def test_export_writes_the_files_and_says_where(root: Path, tmp_path: Path) -> N
     result = invoke(root, "export", "relay-1", "--to", str(tmp_path / "elsewhere"))
     assert all(Path(line).is_file() for line in result.output.splitlines())
     assert len(result.output.splitlines()) == 4
+
+
+# ------------------------------------------------------------------------------------ prune
+
+
+def test_prune_drops_parts_of_a_run_and_keeps_its_numbers(root: Path) -> None:
+    words = ("prune", "relay-2", "--retention", "episodes", "--checkpoints", "1")
+    assert json_of(root, *words, "--dry-run")["runs"][0]["action"] == "would be shrunk"
+    with RunReader(root / "relay-2") as store:
+        assert store.retention == "all"
+    assert json_of(root, *words)["runs"][0]["action"] == "shrunk"
+    with RunReader(root / "relay-2") as store:
+        assert [found.episode.turns for found in store.episodes()] == [()] * 4
+        assert [one.reward for one in store.iterations()] == [0.0, 0.5, 1.0, 1.5]
+    assert len(list((root / "relay-2" / "checkpoints").iterdir())) == 1
+
+
+def test_prune_deletes_whole_runs(root: Path) -> None:
+    assert "would be deleted" in invoke(root, "prune", "relay-1", "--delete", "--dry-run").output
+    assert names(root) == {"relay-1", "relay-2"}
+    result = json_of(root, "prune", "relay-1", "--delete")["runs"][0]
+    assert result["action"] == "deleted"
+    assert result["freed"] > 10_000
+    assert names(root) == {"relay-2"}
+
+
+def test_prune_keeps_the_newest_runs(root: Path) -> None:
+    result = json_of(root, "prune", "--keep-newest", "1")
+    assert [run["name"] for run in result["runs"]] == ["relay-1"]
+    assert names(root) == {"relay-2"}
+    assert invoke(root, "prune", "--keep-newest", "1").output == "nothing to prune\n"
+
+
+def test_prune_leaves_a_run_in_use_alone(root: Path) -> None:
+    with RunStore.open(root / "relay-1"):
+        result = invoke(root, "prune", "relay-1", "--delete")
+        assert result.exit_code == 1
+        assert "in use by process" in result.stderr
+        assert json_of(root, "prune", "--keep-newest", "0")["runs"][0]["name"] == "relay-2"
+    assert names(root) == {"relay-1"}

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -354,6 +355,29 @@ def test_retention_says_what_is_kept(
         assert {"3/0", "3/1", "4/0", "4/1"} <= set(known)
         assert store.spend().calls == 10, "what was paid is never forgotten"
         assert [i.episodes for i in store.iterations()] == [2, 2, 2, 2]
+
+
+def test_shrinking_a_run_frees_room_and_keeps_the_numbers(store: RunStore) -> None:
+    for i in range(4):
+        store.journal.put_many([call(str(i), "x" * 20_000)])
+        commit(store, i)
+    iterations = [evolve(i, checkpoint=None, digest=None) for i in store.iterations()]
+    store.shrink("episodes", 1)
+    store.close()
+    size = (store.directory / "run.db").stat().st_size
+    with RunReader(store.directory) as reader:
+        assert [evolve(i, checkpoint=None, digest=None) for i in reader.iterations()] == iterations
+        assert [one.episode.turns for one in reader.episodes()] == [()] * 8
+        assert reader.spend().calls == 4
+        assert reader.latest().checkpoint == checkpoint(3, b"w")
+        assert reader.retention == "episodes"
+    assert len(list(store.checkpoints.iterdir())) == 1
+    assert size < 120_000
+    with RunStore.open(store.directory) as again:
+        again.shrink("all", 9)
+        assert (again.retention, again.keep) == ("episodes", 1), "what is gone is gone"
+        again.shrink("none")
+        assert list(again.episodes()) == []
 
 
 # ----------------------------------------------------------------------- status, evaluations

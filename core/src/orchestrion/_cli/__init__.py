@@ -36,7 +36,7 @@ COMMANDS = {
     "resume": _Static("resume", "Go on with a run that was interrupted."),
     "replay": _Static("replay", "Check that a run comes out the same."),
     "cost": _Static("cost", "Show what a run's calls took."),
-    "runs": _Static("runs", "List, show, compare and export runs."),
+    "runs": _Static("runs", "List, show, export and prune runs."),
     "validate": _Static("validate", "Check a config without running it."),
     "plugins": _Static("plugins", "Show what is installed."),
     "schema": _Static("schema", "Print a JSON Schema of configs."),

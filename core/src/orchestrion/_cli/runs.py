@@ -1,4 +1,4 @@
-"""`orchestrion runs`: list, show, compare and export what runs have stored."""
+"""`orchestrion runs`: list, show, compare, export and prune what runs have stored."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import click
 
 from orchestrion._cli.common import emit, json_option, root_option, table, time_text
 from orchestrion._cli.runs_compare import compare_command
+from orchestrion._cli.runs_prune import prune_command
 from orchestrion._cli.runs_show import show_command
 
 
 @click.group("runs", no_args_is_help=True)
 def command() -> None:
-    """List, show, compare and export runs.
+    """List, show, compare, export and prune runs.
 
     RUN is a folder, a name such as repair-3, or repair for the newest of that name.
     """
@@ -22,6 +23,7 @@ def command() -> None:
 
 command.add_command(show_command)
 command.add_command(compare_command)
+command.add_command(prune_command)
 
 
 @command.command("list")

@@ -94,6 +94,12 @@ class Texts:
         self._known.update(new)
 
 
+def drop_texts(database: Database, connection: sqlite3.Connection) -> None:
+    """Drop all that calls asked."""
+    connection.execute(database.change("calls", pieces="NULL") + " WHERE pieces IS NOT NULL")
+    connection.execute("DELETE FROM texts")
+
+
 def read_calls(database: Database, names: Sequence[str]) -> list[StoredCall]:
     """Return the calls with these names, in this order, without those that left no record.
 

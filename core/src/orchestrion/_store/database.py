@@ -386,6 +386,11 @@ class Database:
             yield from (row[1:] for row in page)
             last = page[-1][0]
 
+    def compact(self) -> None:
+        """Give the room of deleted rows back to the disk."""
+        with self.lock, self._errors():
+            self._connection.execute("VACUUM")
+
     def close(self) -> None:
         """Close the connection; a second call does nothing."""
         with self.lock, suppress(sqlite3.Error):

@@ -123,6 +123,17 @@ def _record(episode: Episode, retention: Retention) -> str:
     return encode(fields).decode()
 
 
+def strip_turns(database: Database, connection: sqlite3.Connection) -> None:
+    """Drop the turns of the episodes that are already stored."""
+    connection.execute(
+        database.change(
+            "episodes",
+            record="json_set(record, '$.trajectory', json('[]'), '$.decisions', json('[]'),"
+            " '$.calls', json('[]'))",
+        )
+    )
+
+
 def read_episodes(database: Database, filters: Mapping[str, Any]) -> Iterator[StoredEpisode]:
     """Yield stored episodes in the order they were written, a page in memory at a time."""
     for row in read_rows(database, filters):

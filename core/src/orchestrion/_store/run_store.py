@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Self, get_args
 
 from orchestrion._errors import StoreError, UsageError
 from orchestrion._interfaces import Metrics
@@ -28,6 +28,7 @@ from orchestrion._records import JSON, NO_USAGE, TRAINING, Episode, Usage
 from orchestrion._secrets import hidden
 from orchestrion._store import episodes as rows
 from orchestrion._store.checkpoint import Checkpoint, prune_checkpoints, write_checkpoint
+from orchestrion._store.conversations import drop_texts
 from orchestrion._store.creation import create_folder
 from orchestrion._store.database import NAME, Database
 from orchestrion._store.episodes import Retention
@@ -270,7 +271,7 @@ class RunStore(RunReader):
                     **_summary(episodes),
                 }
                 self._writer.insert(connection, "iterations", [row])
-                names = self._forget_old_checkpoints(connection)
+                names = self._forget_old_checkpoints(connection, self._keep)
                 if self._retention != "all":
                     self._drop_answers(connection)
             self._next = seq + 1
@@ -316,7 +317,7 @@ class RunStore(RunReader):
             self._required(restored)
             with self._writer.transaction("restore") as connection:
                 _drop_from(connection, seq + 1)
-                names = self._forget_old_checkpoints(connection)
+                names = self._forget_old_checkpoints(connection, self._keep)
             self._next = seq + 1
             prune_checkpoints(self.checkpoints, names)
         for refusal in restored.refused:
@@ -350,18 +351,42 @@ class RunStore(RunReader):
             row = {"name": name, "seq": self._next - 1, "results": dumps(results)}
             self._writer.insert(connection, "evaluations", [row])
 
+    def shrink(self, retention: Retention | None = None, keep: int | None = None) -> None:
+        """Drop what a lower retention or fewer checkpoints do without, and free the room."""
+        with self._writer.lock:
+            # What was dropped cannot be had back: both only go down.
+            levels: tuple[Retention, ...] = get_args(Retention)
+            retention = levels[max(map(levels.index, (retention or "all", self._retention)))]
+            keep = min(keep or self._keep, self._keep)
+            with self._writer.transaction("shrink") as connection:
+                self._set_state(connection, "retention", retention)
+                self._set_state(connection, "keep", keep)
+                if retention == "none":
+                    connection.execute("DELETE FROM episodes")
+                    connection.execute("DELETE FROM problems")
+                elif retention == "episodes":
+                    rows.strip_turns(self._writer, connection)
+                names = self._forget_old_checkpoints(connection, keep)
+                if retention != "all":
+                    self._drop_answers(connection)
+                    drop_texts(self._writer, connection)
+            self._retention, self._keep = retention, keep
+            self.journal.keeps_requests = retention == "all"
+            prune_checkpoints(self.checkpoints, names)
+            self._writer.compact()
+
     # ------------------------------------------------------------------ parts of a transaction
 
     def _set_state(self, connection: sqlite3.Connection, key: str, value: JSON) -> None:
         connection.execute("DELETE FROM state WHERE key = ?", (key,))
         self._writer.insert(connection, "state", [{"key": key, "value": dumps(value)}])
 
-    def _forget_old_checkpoints(self, connection: sqlite3.Connection) -> list[str]:
+    def _forget_old_checkpoints(self, connection: sqlite3.Connection, keep: int) -> list[str]:
         """Take back the names of all but the newest; returns the names that stay."""
         kept = connection.execute(
             "SELECT checkpoint, seq FROM iterations WHERE checkpoint IS NOT NULL"
             " ORDER BY seq DESC LIMIT ?",
-            (max(self._keep, 1),),
+            (max(keep, 1),),
         ).fetchall()
         if kept:
             connection.execute(
