@@ -32,7 +32,7 @@ from orchestrion import (
 from orchestrion._report import compare
 from orchestrion._store.exports import export_run
 from orchestrion.config import from_data, to_yaml
-from orchestrion.runs import RunStore
+from orchestrion.runs import RunReader, RunStore
 from orchestrion.testing._stage import KitAgent, KitReward, KitTask
 from tests.core import planted
 from tests.core.store_support import episode
@@ -217,10 +217,16 @@ def test_a_library_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_
     import sys
 
     run = stored(tmp_path / "run")
-    for name in ("pandas", "polars"):
+    for name in ("pandas", "polars", "pyarrow"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UsageError, match="polars is not installed"):
         run.metrics("polars")
+    with (
+        RunReader(run.path) as reader,
+        pytest.raises(UsageError, match=r"pip install 'orchestrion\[parquet\]'"),
+    ):
+        export_run(reader, tmp_path / "elsewhere", parquet=True)
+    assert not list((tmp_path / "elsewhere").glob("*"))
 
 
 # ---------------------------------------------------------------------------- HTML

@@ -70,3 +70,17 @@ def test_a_run_takes_no_more_than_its_bound(name: str, tmp_path: Path) -> None:
     assert 0 < spent.output_tokens <= bound.total.output_tokens
     assert spent.usd <= bound.total.usd
     assert turns <= sum(part.count for part in bound.parts if part.who == "agents")
+
+
+def test_a_sample_is_estimated_from_below_the_bound_and_marked_in_the_list(tmp_path: Path) -> None:
+    words = ("train", str(EXAMPLES / "judge.yaml"), "--dry-run", "--json")
+    assert json.loads(here(*words, cwd=tmp_path).stdout)["estimate"] is None
+    seen = json.loads(here(*words, "--sample", "3", cwd=tmp_path).stdout)
+    estimate, total = seen["estimate"], seen["bound"]["total"]
+    assert estimate["episodes"] == 3
+    assert 0 < estimate["calls"]["low"] <= estimate["calls"]["total"] <= total["calls"]
+    assert estimate["tokens"]["high"] <= total["input_tokens"] + total["output_tokens"]
+    [listed] = json.loads(here("runs", "list", "--json", cwd=tmp_path).stdout)["runs"]
+    assert listed["sample"]
+    assert "(a sample for a dry run)" in here("runs", "list", cwd=tmp_path).stdout
+    here("resume", listed["directory"], cwd=tmp_path, code=2)

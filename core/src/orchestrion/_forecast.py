@@ -7,8 +7,8 @@ included.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from itertools import islice
 from math import ceil, isnan
 from typing import Any, get_args
@@ -104,18 +104,11 @@ async def forecast_of(config: Config) -> Forecast:
     Raises:
         RunError: a component cannot be opened, or not without network access.
     """
-    async with opened_for_forecast(config) as opened:
-        return forecast(opened)
-
-
-@asynccontextmanager
-async def opened_for_forecast(config: Config) -> AsyncIterator[Opened]:
-    """Open a config's components, checked and without network access."""
     with no_network(RunError, "a dry run asks nobody"):
         async with AsyncExitStack() as stack:
             opened = await open_components(config, stack, Key(config.seed), live=False, trial=True)
             check_ready(opened)
-            yield opened
+            return forecast(opened)
 
 
 @frozen

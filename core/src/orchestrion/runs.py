@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from orchestrion._routing import Route as Route
     from orchestrion._routing import Router as Router
     from orchestrion._routing import router as router
+    from orchestrion._sampling import guesses as guesses
+    from orchestrion._sampling import seen_before as seen_before
     from orchestrion._session import fewer_collections as fewer_collections
     from orchestrion._statistics import Estimate as Estimate
     from orchestrion._statistics import convergence as convergence
@@ -93,6 +95,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._report": "Report of_evaluations",
         "orchestrion._routing": "Route Router router",
         "orchestrion._manifest": "manifest",
+        "orchestrion._sampling": "guesses seen_before",
         "orchestrion._session": "fewer_collections",
         "orchestrion._statistics": "Estimate convergence difference estimate mean",
         "orchestrion._store.conversations": "StoredCall",

@@ -20,6 +20,10 @@ _LISTS = ("messages", "input")
 def places_of(episode: Episode, turn: int | None = None) -> list[tuple[str, Sequence[str]]]:
     """Return where calls were made in an episode, with their names; nested teams included.
 
+    Args:
+        episode: the episode.
+        turn: only this one, counted from 1.
+
     Raises:
         UsageError: there is no such turn.
     """

@@ -28,7 +28,12 @@ _QUIET_SECONDS = 5.0
 
 
 class Display(Progress):
-    """Shows progress on standard error. Use as a context manager."""
+    """Shows progress on standard error. Use as a context manager.
+
+    Args:
+        verbose: a line for every iteration, with everything the trainer reports.
+        terminal: whether to draw a bar; by default, if standard error is a terminal.
+    """
 
     def __init__(self, verbose: bool = False, terminal: bool | None = None) -> None:
         self._verbose = verbose
@@ -73,9 +78,11 @@ class Display(Progress):
             print(text, file=self._out, flush=True)
 
     def noted(self, path: str, name: str, text: str) -> None:
+        """See `Progress.noted`."""
         self.say(f"{path}: {name} {text}")
 
     def stage(self, name: str, iterations: int, done: int) -> None:
+        """See `Progress.stage`."""
         self._name, self._total, self._done = name, iterations, done
         self._began, self._began_at, self._shown = time.monotonic(), done, 0.0
         if done:
@@ -84,6 +91,7 @@ class Display(Progress):
             self._task = self._bar.add_task(name, total=iterations, completed=done, note="")
 
     def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
+        """See `Progress.iteration`."""
         self._done = iteration + 1
         parts = self._parts(metrics, seconds)
         note = "  ".join(parts)
@@ -126,6 +134,7 @@ class Display(Progress):
         return note
 
     def evaluating(self, name: str, known: bool) -> None:
+        """See `Progress.evaluating`."""
         self.say(f"evaluating {name}" + (" (done before)" if known else ""))
 
 

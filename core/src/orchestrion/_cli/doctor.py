@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ from orchestrion._plugins import Found, Plugins
 
 FINDINGS = 3
 """The exit code if there is a problem."""
+_LOW_DISK = 1 << 30
+"""Bytes."""
 
 
 class Finding(NamedTuple):
@@ -53,6 +56,9 @@ def _python(plugins: Plugins) -> Iterator[Finding]:
     yield Finding("platform", "ok", f"{platform.platform()}, {os.cpu_count()} CPUs")
     where = Path(__file__).parent.parent
     yield Finding("orchestrion", "ok", f"{__version__}, plugin API {API_VERSION}, at {where}")
+    if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        text = "PYTHONDONTWRITEBYTECODE is set: every start compiles every module again"
+        yield Finding("byte code", "note", text)
 
 
 def _plugins(plugins: Plugins) -> Iterator[Finding]:
@@ -136,6 +142,43 @@ def _commands(plugins: Plugins) -> Iterator[Finding]:
             yield Finding("commands", "problem", text)
 
 
+def _extras(plugins: Plugins) -> Iterator[Finding]:
+    """Check for extras of plugins of which a package is missing."""
+    import re
+
+    for name in sorted({"orchestrion", *(p.distribution for p in plugins.installed)}):
+        for requirement in _requirements(name):
+            extra = re.search(r"""extra\s*==\s*["']([^"']+)["']""", requirement)
+            package = re.match(r"[A-Za-z0-9._-]+", requirement)
+            if extra is None or package is None:
+                continue
+            if _version(package[0]) is None:
+                text = f"{package[0]} is missing: pip install '{name}[{extra[1]}]' if you need it"
+                yield Finding(f"extra {extra[1]}", "note", text)
+
+
+def _requirements(name: str) -> list[str]:
+    """Return the requirements of a distribution; none if its metadata cannot be read."""
+    from importlib.metadata import distribution
+
+    try:
+        return distribution(name).requires or []
+    except Exception:  # damaged metadata may raise any error
+        return []
+
+
+def _version(name: str) -> str | None:
+    """Return a distribution's version; "" if it cannot be read, None if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name) or ""
+    except PackageNotFoundError:
+        return None
+    except Exception:
+        return ""
+
+
 def _keys(plugins: Plugins) -> Iterator[Finding]:
     """Check that the variables in the current folder's config are set; list other keys."""
     needed = _config_variables()
@@ -179,11 +222,35 @@ def _plugins_own(plugins: Plugins) -> Iterator[Finding]:
             yield Finding(topic, "problem", text)
 
 
+def _disk(plugins: Plugins) -> Iterator[Finding]:
+    free = shutil.disk_usage(Path.cwd()).free
+    low = free < _LOW_DISK
+    text = f"{free / (1 << 30):.1f} GiB free here" + (": runs may not fit" if low else "")
+    yield Finding("disk", "problem" if low else "ok", text)
+    if not os.access(Path.cwd(), os.W_OK):
+        yield Finding("disk", "note", f"{Path.cwd()} cannot be written: set run.directory")
+
+
+def _torch(plugins: Plugins) -> Iterator[Finding]:
+    """Check by metadata and environment variables: importing torch takes seconds."""
+    torch = _version("torch")
+    if torch is None:
+        return
+    threads = os.environ.get("OMP_NUM_THREADS")
+    yield Finding("torch", "ok", f"{torch}, threads: {threads or 'chosen by torch'}")
+    if _version("numpy") is None:
+        text = "numpy is missing: torch warns about it whenever it is imported"
+        yield Finding("torch", "note", text)
+
+
 _CHECKS: tuple[Callable[[Plugins], Iterator[Finding]], ...] = (
     _python,
     _plugins,
     _shared_names,
     _commands,
+    _extras,
     _keys,
+    _disk,
+    _torch,
     _plugins_own,
 )

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrion._cli import common
+from orchestrion._cli.common import (
+    answer,
+    block_option,
+    emit,
+    failure_lines,
+    json_option,
+    note,
+    options,
+    override_option,
+)
 from orchestrion._cli.looping import in_loop
 from orchestrion._errors import StoreError
 
@@ -16,8 +25,8 @@ if TYPE_CHECKING:
 
 @click.command("eval")
 @click.argument("target", metavar="RUN|CONFIG")
-@common.override_option
-@common.block_option
+@override_option
+@block_option
 @click.option(
     "--split",
     type=click.Choice(["train", "validation", "test"]),
@@ -29,7 +38,7 @@ if TYPE_CHECKING:
 @click.option("--seeds", type=click.IntRange(1), help="Tries a problem; default: as in the config.")
 @click.option("--no-baselines", is_flag=True, help="Leave the run's baselines out.")
 @click.option("--problems", is_flag=True, help="Print what came of each problem as well.")
-@common.json_option
+@json_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -61,9 +70,9 @@ def command(
 
     async def judge() -> Report:
         nonlocal directory, task
-        async with open_run(target, overrides, [*common.options(ctx).block, *block]) as trained:
+        async with open_run(target, overrides, [*options(ctx).block, *block]) as trained:
             for line in trained.notes:
-                common.note(line)
+                note(line)
             report = await trained.evaluate(split, seeds, episodes, not no_baselines)
             failures.update(trained.failures)
             directory, task = trained.directory, trained.config.resolved()["task"]
@@ -78,19 +87,19 @@ def command(
         "failures": failures,
     }
     if as_json:
-        common.emit(document)
+        emit(document)
     else:
         for line in report_lines(report):
             click.echo(line)
         for line in diagnosis_lines([*cut_off(report.outcomes[report.contenders[0].name])]):
             click.echo(line)
         for line in ["", *problem_lines(report.outcomes)] if problems else ():
-            common.answer(line)
+            answer(line)
     if directory is not None:
         try:
-            common.note(f"kept: {keep_evaluation(directory, document)}")
+            note(f"kept: {keep_evaluation(directory, document)}")
         except StoreError as error:  # a run may be read where nothing can be written
-            common.note(f"not kept: {error}")
-    for line in common.failure_lines(failures):
-        common.note(line)
+            note(f"not kept: {error}")
+    for line in failure_lines(failures):
+        note(line)
     return 0

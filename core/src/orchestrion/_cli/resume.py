@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import click
 
-from orchestrion._cli import common
+from orchestrion._cli.common import (
+    block_option,
+    json_option,
+    load_config,
+    note,
+    options,
+    override_option,
+    verbose_option,
+)
 
 
 @click.command("resume")
 @click.argument("run")
-@common.override_option
-@common.block_option
-@common.verbose_option
-@common.json_option
+@override_option
+@block_option
+@verbose_option
+@click.option("--show-best", is_flag=True, help="Print the best training episode at the end.")
+@json_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -20,6 +29,7 @@ def command(
     overrides: tuple[str, ...],
     block: tuple[str, ...],
     verbose: int,
+    show_best: bool,
     as_json: bool,
 ) -> int:
     """Go on with RUN, a folder or its name, from its newest valid checkpoint.
@@ -28,12 +38,15 @@ def command(
     report again. -o may change what does not decide the result: budget.* and most of run.*.
     """
     from orchestrion._cli.driving import carry_out
-    from orchestrion._store import RunStore, find_run
+    from orchestrion._sampling import refuse_sample
+    from orchestrion._store import RunReader, RunStore, find_run
 
     directory = find_run(run)
-    config = common.load_config(ctx, directory / "config.yaml", overrides, block)
+    config = load_config(ctx, directory / "config.yaml", overrides, block)
+    with RunReader(directory) as reader:
+        refuse_sample(reader, "resumed")
     with RunStore.open(directory) as store:
         for line in store.usable().notes():
-            common.note(line)
-        verbose = verbose or common.options(ctx).verbose
-        return carry_out(config, store, config.observers(), verbose, as_json)
+            note(line)
+        verbose = verbose or options(ctx).verbose
+        return carry_out(config, store, config.observers(), verbose, as_json, show_best)

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrion._cli import common
+from orchestrion._cli.common import (
+    answer,
+    block_option,
+    emit,
+    json_option,
+    note,
+    options,
+    override_option,
+    printable,
+)
 from orchestrion._cli.display import cost_text
 from orchestrion._cli.looping import in_loop
 from orchestrion._errors import UsageError
@@ -22,14 +31,14 @@ if TYPE_CHECKING:
 @click.argument("target", metavar="CONFIG|RUN")
 @click.option("--input", "text", help="The problem as text; '-' reads standard input.")
 @click.option("--problem", "problem_id", help="A problem of the task instead, by its id.")
-@common.override_option
-@common.block_option
+@override_option
+@block_option
 @click.option(
     "--stream/--no-stream",
     default=None,
     help="Show what models write as it comes; default: if standard error is a terminal.",
 )
-@common.json_option
+@json_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -50,15 +59,16 @@ def command(
     if (text is None) == (problem_id is None):
         raise UsageError("give the problem: --input TEXT, --input - or --problem ID")
     if text is not None:
-        text = common.printable(_standard_input() if text == "-" else text, "--input")
-    blocked = [*common.options(ctx).block, *block]
+        text = printable(_standard_input() if text == "-" else text, "--input")
     episode, known = in_loop(
-        _episode(target, text, problem_id, overrides, blocked, as_json, stream)
+        _episode(
+            target, text, problem_id, overrides, [*options(ctx).block, *block], as_json, stream
+        )
     )
     if as_json:
         from orchestrion._store.serial import as_data
 
-        common.emit({"episode": as_data(episode), "known_answer": known})
+        emit({"episode": as_data(episode), "known_answer": known})
     else:
         _conclude(episode, known)
     if episode.turns and episode.answer is None:
@@ -88,7 +98,7 @@ async def _episode(
 
     async with open_run(target, overrides, block) as trained:
         for line in trained.notes:
-            common.note(line)
+            note(line)
         problem = _problem(trained, text, problem_id)
         printer = _Printer(sys.stderr.isatty() if stream is None else stream)
         if not quiet:
@@ -143,19 +153,19 @@ def _print_turn(turn: Turn, content: bool) -> None:
     option = f":{turn.option}" if turn.option is not None else ""
     head = f"[{turn.index + 1}] {turn.agent}{option}"
     if turn.status != "completed":
-        common.note(f"{head} {turn.status}: {turn.error}")
+        note(f"{head} {turn.status}: {turn.error}")
         return
-    common.note(f"{head} ({cost_text(turn.usage)})")
+    note(f"{head} ({cost_text(turn.usage)})")
     if content and turn.output.content:
-        common.note("    " + turn.output.content.rstrip().replace("\n", "\n    "))
+        note("    " + turn.output.content.rstrip().replace("\n", "\n    "))
 
 
 def _conclude(episode: Episode, known: bool) -> None:
     text = next((t.output.content for t in reversed(episode.turns) if t.output.content), "")
     if episode.observation is not None and episode.observation.text:
         text = episode.observation.text
-    common.note("answer:")
-    common.answer(text)
+    note("answer:")
+    answer(text)
     parts = [episode.status.value, cost_text(episode.usage)]
     if not known:
         parts.append("not judged: no answer to this input is known")
@@ -164,4 +174,4 @@ def _conclude(episode: Episode, known: bool) -> None:
         parts.append("solved" if episode.success else "not solved")
     if episode.error:
         parts.append(episode.error)
-    common.note(", ".join(parts))
+    note(", ".join(parts))

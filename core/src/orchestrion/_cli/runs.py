@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,10 @@ from orchestrion._cli.common import emit, json_option, root_option, table, time_
 from orchestrion._cli.runs_compare import compare_command
 from orchestrion._cli.runs_prune import prune_command
 from orchestrion._cli.runs_show import show_command
+from orchestrion._errors import StoreError
+
+if TYPE_CHECKING:
+    from orchestrion._store import RunReader
 
 
 @click.group("runs", no_args_is_help=True)
@@ -46,20 +50,31 @@ def list_command(root: Path, as_json: bool) -> None:
 
 def _facts(directory: Path) -> dict[str, Any]:
     """Return a line of the list; also for a run that cannot be read."""
-    from orchestrion._store.glance import glance
+    from orchestrion._store import RunReader
 
-    run = glance(directory)
     facts: dict[str, Any] = {"name": directory.name, "directory": str(directory)}
-    if run.status == "unreadable":
-        return facts | {"status": run.status, "problem": run.detail}
-    return facts | {
-        "status": run.status,
-        "detail": run.detail,
-        "iterations": run.iterations,
-        "episodes": run.episodes,
-        "reward": run.rewards[-1] if run.rewards else None,
-        "created": time_text(run.created),
-        "seconds": run.seconds,
+    try:
+        with RunReader(directory) as store:
+            return facts | _numbers(store)
+    except StoreError as error:
+        return facts | {"status": "unreadable", "problem": str(error)}
+    # What a damaged database holds may break any of the code that reads it.
+    except Exception as error:
+        problem = f"{directory}: is damaged ({type(error).__name__}: {error})"
+        return facts | {"status": "unreadable", "problem": problem}
+
+
+def _numbers(store: RunReader) -> dict[str, Any]:
+    iterations = store.iterations()
+    return {
+        "status": store.status,
+        "detail": store.detail,
+        "sample": bool((store.manifest or {}).get("sample")),
+        "iterations": len(iterations),
+        "episodes": sum(iteration.episodes for iteration in iterations),
+        "reward": iterations[-1].reward if iterations else None,
+        "created": time_text(store.created),
+        "seconds": store.seconds,
     }
 
 
@@ -68,7 +83,8 @@ def _row(run: dict[str, Any]) -> list[str]:
         return [run["name"], run["status"], "", "", "", run["problem"]]
     reward = "" if run["reward"] is None else f"{run['reward']:.3f}"
     counts = [str(run["iterations"]), str(run["episodes"])]
-    return [run["name"], run["status"], *counts, reward, run["created"]]
+    status = f"{run['status']} (a sample for a dry run)" if run["sample"] else run["status"]
+    return [run["name"], status, *counts, reward, run["created"]]
 
 
 @command.command("export")
@@ -84,17 +100,22 @@ def _row(run: dict[str, Any]) -> list[str]:
     is_flag=True,
     help="Write calls.jsonl as well: what models and tools were asked and answered.",
 )
+@click.option(
+    "--parquet",
+    is_flag=True,
+    help="Write episodes, turns and metrics as Parquet files as well; needs pyarrow.",
+)
 @root_option
 @json_option
 def export_command(
-    run: str, folder: Path | None, conversations: bool, root: Path, as_json: bool
+    run: str, folder: Path | None, conversations: bool, parquet: bool, root: Path, as_json: bool
 ) -> None:
     """Write episodes.json, rewards.csv, learned_behaviors.json and summary.json."""
     from orchestrion._store import RunReader, find_run
     from orchestrion._store.exports import export_run
 
     with RunReader(find_run(run, root)) as store:
-        paths = [str(path) for path in export_run(store, folder, conversations)]
+        paths = [str(path) for path in export_run(store, folder, conversations, parquet)]
     if as_json:
         emit({"files": paths})
     else:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrion._cli import common
+from orchestrion._cli.common import (
+    answer,
+    emit,
+    json_option,
+    note,
+    root_option,
+    table,
+    time_text,
+)
 from orchestrion._errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,8 +42,8 @@ if TYPE_CHECKING:
     help='Show all calls of an agent, or of "trainer", "verifier" or "reward".',
 )
 @click.option("--problems", is_flag=True, help="Print what came of each held-out problem as well.")
-@common.root_option
-@common.json_option
+@root_option
+@json_option
 def show_command(
     run: str,
     episode: str | None,
@@ -62,7 +70,7 @@ def show_command(
         elif who is not None:
             _show_calls(store, who, as_json)
         elif as_json:
-            common.emit({"run": _detail(store)})
+            emit({"run": _detail(store)})
         else:
             _print_detail(store, _detail(store), problems)
 
@@ -88,7 +96,7 @@ def _detail(store: RunReader) -> dict[str, Any]:
             for iteration in store.iterations()
         ],
         "events": [
-            {"at": common.time_text(event.at), "kind": event.kind, "data": event.data}
+            {"at": time_text(event.at), "kind": event.kind, "data": event.data}
             for event in store.events()
         ],
     }
@@ -103,10 +111,7 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
     facts = [
         ("status", " ".join([detail["status"], execution["detail"]]).strip()),
         ("folder", detail["directory"]),
-        (
-            "created",
-            f"{common.time_text(execution['created'])}, worked {execution['seconds']:.0f} s",
-        ),
+        ("created", f"{time_text(execution['created'])}, worked {execution['seconds']:.0f} s"),
         ("iterations", str(detail["iterations"])),
         ("episodes", f"{episodes['count']}, {episodes['successes']} solved"),
         ("spent", _spent(execution["spend"])),
@@ -118,7 +123,7 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
         ),
     ]
     click.echo(store.directory.name)
-    click.echo(common.table([[f"  {name}", text] for name, text in facts]))
+    click.echo(table([[f"  {name}", text] for name, text in facts]))
     if detail["metrics"]:
         click.echo("\nlast iterations")
         click.echo(_metrics_table(detail["metrics"][-5:]))
@@ -131,9 +136,9 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
         for line in report_lines(report):
             click.echo(line)
         for line in ["", *problem_lines(report.outcomes)] if problems else ():
-            common.answer(line)
+            answer(line)
     for event in detail["events"]:
-        common.note(f"{event['at']} {event['kind']}: {event['data']}")
+        note(f"{event['at']} {event['kind']}: {event['data']}")
 
 
 def _dollars(amount: float) -> str:
@@ -157,7 +162,7 @@ def _metrics_table(metrics: Sequence[dict[str, Any]]) -> str:
         {**row, "stage": row["stage"] + 1, "iteration": row["iteration"] + 1} for row in metrics
     ]
     cells = [[f"  {_cell(row.get(name))}" for name in names] for row in counted]
-    return common.table([[f"  {name}" for name in names], *cells])
+    return table([[f"  {name}" for name in names], *cells])
 
 
 def _cell(value: Any) -> str:
@@ -179,17 +184,17 @@ def _show_episode(
     episode = stored.episode
     places = places_of(episode, turn) if conversation or turn is not None else []
     if any(names for _, names in places) and store.retention != "all":
-        common.note(f"run.retention is {store.retention}: what calls asked is not kept")
+        note(f"run.retention is {store.retention}: what calls asked is not kept")
     if as_json:
         conversation_data = [
             {"place": place, "calls": [as_data(call) for call in store.calls(names)]}
             for place, names in places
         ]
         shown = {"conversation": conversation_data} if places else {}
-        common.emit({"source": stored.source, "episode": as_data(episode), **shown})
+        emit({"source": stored.source, "episode": as_data(episode), **shown})
         return
     for line in episode_lines(episode) if not places else talk_lines(store, places):
-        common.answer(line)
+        answer(line)
 
 
 def _show_calls(store: RunReader, who: str, as_json: bool) -> None:
@@ -198,8 +203,8 @@ def _show_calls(store: RunReader, who: str, as_json: bool) -> None:
 
     calls = store.all_calls(who)
     if as_json:
-        common.emit({"calls": [as_data(call) for call in calls]})
+        emit({"calls": [as_data(call) for call in calls]})
         return
     for call in calls:
         for line in call_lines([call]):
-            common.answer(line)
+            answer(line)

@@ -7,21 +7,39 @@ from typing import Any
 
 import click
 
-from orchestrion._cli import common
+from orchestrion._cli.common import (
+    block_option,
+    config_argument,
+    find_config,
+    json_option,
+    load_config,
+    note,
+    options,
+    override_option,
+    verbose_option,
+)
+from orchestrion._errors import UsageError
 
 
 @click.command("train")
-@common.config_argument
-@common.override_option
-@common.block_option
-@common.verbose_option
+@config_argument
+@override_option
+@block_option
+@verbose_option
+@click.option("--show-best", is_flag=True, help="Print the best training episode at the end.")
 @click.option(
     "--dry-run",
     is_flag=True,
     help="Say what would be done and what it costs at most; do none of it.",
 )
+@click.option(
+    "--sample",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="With --dry-run: run N episodes for real, and estimate from them what all will cost.",
+)
 @click.option("--smoke", is_flag=True, help="Try it out first: five problems, a few iterations.")
-@common.json_option
+@json_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -29,7 +47,9 @@ def command(
     overrides: tuple[str, ...],
     block: tuple[str, ...],
     verbose: int,
+    show_best: bool,
     dry_run: bool,
+    sample: int | None,
     smoke: bool,
     as_json: bool,
 ) -> int:
@@ -38,19 +58,23 @@ def command(
     Every run has a folder of its own under runs/. What was learned is evaluated on held-out
     problems beside the baselines of the config, all by the same evaluator.
     """
-    path = common.find_config(config)
-    loaded = common.load_config(ctx, path, overrides, block)
+    if sample and not dry_run:
+        raise UsageError("--sample needs --dry-run: add it, or leave --sample out")
+    path = find_config(config)
+    loaded = load_config(ctx, path, overrides, block)
     if smoke:
         from orchestrion._cli.smoke import smaller
 
         changes = smaller(loaded)
-        loaded = common.load_config(ctx, path, [*overrides, *changes.overrides], block)
+        loaded = load_config(ctx, path, [*overrides, *changes.overrides], block)
         for line in changes.lines:
-            common.note(line)
+            note(line)
     if dry_run:
         from orchestrion._cli.dry_run import describe
+        from orchestrion._store.names import run_folder
 
-        describe(loaded, as_json)
+        name = loaded.run.name or path.stem
+        describe(loaded, as_json, run_folder(loaded.run.directory), name, sample or 0)
         return 0
 
     from orchestrion._cli.driving import carry_out
@@ -59,5 +83,5 @@ def command(
     observers = loaded.observers()  # before there is a folder: one of them may refuse
     facts: dict[str, Any] = {"smoke": True} if smoke else {}
     with create_run(loaded, suffix="-smoke" if smoke else "", **facts) as store:
-        verbose = verbose or common.options(ctx).verbose
-        return carry_out(loaded, store, observers, verbose, as_json)
+        verbose = verbose or options(ctx).verbose
+        return carry_out(loaded, store, observers, verbose, as_json, show_best)

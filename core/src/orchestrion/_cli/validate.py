@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrion._cli import common
+from orchestrion._cli.common import (
+    block_option,
+    config_argument,
+    emit,
+    find_config,
+    json_option,
+    load_config,
+    override_option,
+)
 from orchestrion._errors import ConfigError, OrchestrionError
 
 if TYPE_CHECKING:
@@ -17,12 +25,12 @@ if TYPE_CHECKING:
 
 
 @click.command("validate")
-@common.config_argument
-@common.override_option
-@common.block_option
+@config_argument
+@override_option
+@block_option
 @click.option("--resolved", is_flag=True, help="Print it with every default, without secrets.")
 @click.option("--no-open", is_flag=True, help="Read the file only; load no table, model or tool.")
-@common.json_option
+@json_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -40,9 +48,9 @@ def command(
     like `neural` that does not say whose it is (`reinforce:neural` does), all that are not blocked.
     With --no-open it imports no heavy library.
     """
-    path = common.find_config(config)
+    path = find_config(config)
     try:
-        loaded, counts = common.load_config(ctx, path, overrides, block), dict[str, int]()
+        loaded, counts = load_config(ctx, path, overrides, block), dict[str, int]()
         if not no_open:
             from orchestrion._cli.looping import in_loop  # imports asyncio
 
@@ -51,11 +59,11 @@ def command(
         if not as_json:
             raise
         problems = exc.problems if isinstance(exc, ConfigError) else [str(exc)]
-        common.emit({"config": str(path), "ok": False, "problems": [_problem(p) for p in problems]})
+        emit({"config": str(path), "ok": False, "problems": [_problem(p) for p in problems]})
         return exc.exit_code
     if as_json:
         facts = {"splits": counts, **_facts(loaded, resolved)}
-        common.emit({"config": str(path), "ok": True, "problems": [], **facts})
+        emit({"config": str(path), "ok": True, "problems": [], **facts})
     elif resolved:
         click.echo(loaded.to_yaml(), nl=False)
     else:

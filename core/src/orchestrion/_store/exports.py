@@ -10,6 +10,8 @@
     Only if asked for. A call a line: `name`, `service`, `who`, `stage`, `kind`, `asked`, `answer`,
     `usage`, `seconds`, `attempts`; see `StoredCall`.
 
+`episodes.parquet`, `turns.parquet`, `metrics.parquet`
+    Only if asked for: the tables of `store.tables`, which says what their columns are.
 
 `rewards.csv`
     The table `episodes`: source, stage, iteration, episode, problem, category, status, success
@@ -62,10 +64,18 @@ def export_run(
     store: RunReader,
     folder: Path | None = None,
     conversations: bool = False,
+    parquet: bool = False,
 ) -> list[Path]:
     """Write all exports of a run; returns the files.
 
+    Args:
+        store: the run.
+        folder: where to; the run's own `exports` by default.
+        conversations: whether to write `calls.jsonl` as well.
+        parquet: whether to write tables as Parquet files as well.
+
     Raises:
+        UsageError: pyarrow is not installed, which Parquet files need.
         StoreError: the folder cannot be written to, or the run's database is damaged.
     """
     store.verify()
@@ -78,6 +88,13 @@ def export_run(
     }
     if conversations:
         contents["calls.jsonl"] = _calls(store)
+    if parquet:
+        for name, table in (
+            ("episodes", tables.episodes),
+            ("turns", tables.turns),
+            ("metrics", tables.metrics),
+        ):
+            contents[f"{name}.parquet"] = tables.parquet(table(store))
     for name, chunks in contents.items():
         write_atomic(folder / name, chunks, "export")
     return [folder / name for name in contents]

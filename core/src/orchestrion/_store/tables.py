@@ -1,4 +1,4 @@
-"""A run as tables: one definition of columns for data frames and rewards.csv.
+"""A run as tables: one definition of columns for data frames, rewards.csv and Parquet files.
 
 Nested data (what a turn read, its `data`, a nested team) is JSON text. `calls`, `input_tokens` and
 `output_tokens` are counts, `usd` is US dollars, `cost` is in the unit of the agents, `seconds` is
@@ -29,6 +29,7 @@ wall time. Missing values are None. These are the tables, with their columns.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -44,6 +45,8 @@ from orchestrion._store.serial import encode
 Form = Literal["pandas", "polars", "dicts"]
 """What a table comes as: a data frame of a library, or a list of dictionaries."""
 
+_GROUP_ROWS, _GROUP_CHARACTERS = 5_000, 16_000_000
+"""Limits of a row group of a Parquet file, which is what is in memory at once."""
 _USAGE = dict(zip(USAGE, (int, int, int, float, float), strict=True))
 
 
@@ -181,3 +184,64 @@ def _library(name: str, advice: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise UsageError(f"{name} is not installed or broken ({error}); {advice}") from None
+
+
+class _Sink(io.RawIOBase):
+    """Holds what was written until it is taken."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.written = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.parts.append(bytes(data))
+        self.written += len(self.parts[-1])
+        return len(self.parts[-1])
+
+    def tell(self) -> int:
+        return self.written
+
+    def take(self) -> bytes:
+        parts, self.parts = self.parts, []
+        return b"".join(parts)
+
+
+def parquet(table: Table) -> Iterator[bytes]:
+    """Return the bytes of a Parquet file, written row group by row group.
+
+    Raises:
+        UsageError: pyarrow is not installed.
+    """
+    advice = "Parquet files need it: pip install 'orchestrion[parquet]'"
+    return _parquet(table, _library("pyarrow", advice), _library("pyarrow.parquet", advice))
+
+
+def _parquet(table: Table, pa: Any, pq: Any) -> Iterator[bytes]:
+    types = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+    schema = pa.schema([(name, types[kind]) for name, kind in table.columns.items()])
+    sink = _Sink()
+    with pq.ParquetWriter(sink, schema) as writer:
+        for group in _groups(table.rows):
+            columns = [
+                pa.array(column, field.type)
+                for column, field in zip(zip(*group, strict=True), schema, strict=True)
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+            yield sink.take()
+    yield sink.take()
+
+
+def _groups(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    group: list[tuple[Any, ...]] = []
+    size = 0
+    for row in rows:
+        group.append(row)
+        size += sum(len(value) for value in row if isinstance(value, str))
+        if len(group) == _GROUP_ROWS or size > _GROUP_CHARACTERS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import Any
 
 from orchestrion._engine.activation import content_of
 from orchestrion._engine.checks import booked
-from orchestrion._errors import CallError
+from orchestrion._errors import CallError, OrchestrionError
 from orchestrion._interfaces import Member, View
 from orchestrion._keys import Key
 from orchestrion._records import Output, Step, Trajectory, Turn, replace
@@ -31,6 +32,7 @@ from orchestrion.testing._policy_contracts import (
     policy_decides,
     policy_draws,
     policy_is_pure,
+    policy_is_quick,
 )
 from orchestrion.testing._reward_contracts import reward_believes_nobody, reward_scores
 from orchestrion.testing._stage import CLAIMS, NEUTRAL, Bench, Subject, bench, on_bench
@@ -41,7 +43,9 @@ from orchestrion.testing._task_contracts import (
     task_steps,
     task_verifies,
 )
-from orchestrion.testing._watch import check_draws, offline, snapshot, unchanged
+from orchestrion.testing._watch import check_draws, check_pace, offline, snapshot, unchanged
+
+__all__ = ["METHODS", "of_kind"]
 
 METHODS: Mapping[str, tuple[str, ...]] = {
     "agent": ("act",),
@@ -214,6 +218,22 @@ def _alike(view: View) -> list[View]:
 
 
 @on_bench
+async def _agent_is_quick(bench: Bench) -> int:
+    acting = _Acting(bench)
+    if not inspect.iscoroutinefunction(acting.agent.act):
+        return 0  # it runs in a worker thread
+    views = acting.views()
+    for view in (views[0], views[-1]):
+        await check_pace(
+            "act()",
+            partial(acting.act, view),
+            "await (asyncio.sleep, asyncio.to_thread), or make act() a plain function, "
+            "which runs in a worker thread",
+        )
+    return 2
+
+
+@on_bench
 async def _agent_believes_nobody(bench: Bench) -> int:
     acting = _Acting(bench)
     plain = [await acting.act(view) for view in acting.views(NEUTRAL)]
@@ -254,17 +274,31 @@ async def _model_answers(bench: Bench) -> int:
     return 1
 
 
+@on_bench
+async def _model_is_quick(bench: Bench) -> int:
+    async def complete() -> Any:
+        try:
+            return await _complete(bench)
+        except OrchestrionError:
+            return None
+
+    await check_pace("complete()", complete, "await, or use asyncio.to_thread")
+    return 1
+
+
 _KINDS: Mapping[str, Mapping[str, Callable[[Subject], int]]] = {
     "agent": {
         "acts on any view": _agent_acts,
         "acts alike for equal keys": _agent_repeats,
         "draws from its key alone": _agent_draws,
         "is as pure as it says": _agent_is_pure,
+        "never blocks the event loop": _agent_is_quick,
         "believes nobody": _agent_believes_nobody,
         "loads what it saved": keeps_state,
     },
     "model": {
         "answers": _model_answers,
+        "never blocks the event loop": _model_is_quick,
         "loads what it saved": keeps_state,
     },
     "task": {
@@ -283,6 +317,7 @@ _KINDS: Mapping[str, Mapping[str, Callable[[Subject], int]]] = {
         "decides among what there is": policy_decides,
         "decides alike alone and in a batch": policy_is_pure,
         "draws from its keys alone": policy_draws,
+        "never blocks the event loop": policy_is_quick,
         "loads what it saved": keeps_state,
         "keeps what it learned": policy_keeps_what_it_learned,
     },

@@ -39,6 +39,8 @@ from orchestrion._records import (
     Usage,
 )
 
+__all__ = ["Fixed", "ListTask", "ScriptedAgent", "ScriptedModel", "engine_for", "opened_engine"]
+
 
 @define
 class ScriptedAgent(Agent):

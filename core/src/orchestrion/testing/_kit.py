@@ -29,6 +29,8 @@ from orchestrion.config import from_data
 from orchestrion.testing import _contracts as contracts
 from orchestrion.testing._stage import NAME, Stage, Subject, opened
 
+__all__ = ["Check", "checks", "parametrize_with_checks"]
+
 HEAVY = ("torch", "numpy", "scipy", "pandas", "sklearn", "transformers", "anthropic", "openai")
 LIGHT_MESSAGE = (
     "importing the plugin module and the component modules imports {heavy}; import heavy "
@@ -50,6 +52,10 @@ class Check:
 
 def checks(plugin: str, plugins: Plugins | None = None) -> Iterator[Check]:
     """Yield every check of every component that a plugin supplies.
+
+    Args:
+        plugin: its name, or its distribution's.
+        plugins: where it is registered; by default those of the environment.
 
     Raises:
         PluginError: it is not installed, or cannot be loaded.

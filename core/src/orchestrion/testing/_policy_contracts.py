@@ -21,7 +21,17 @@ from orchestrion._records import (
     Turn,
 )
 from orchestrion.testing._stage import Bench, on_bench
-from orchestrion.testing._watch import check_draws, offline, snapshot, unchanged
+from orchestrion.testing._watch import check_draws, check_pace, offline, snapshot, unchanged
+
+__all__ = [
+    "chosen",
+    "decide",
+    "policy_decides",
+    "policy_draws",
+    "policy_is_pure",
+    "policy_is_quick",
+    "situations_of",
+]
 
 _SITUATIONS = 24
 
@@ -153,3 +163,15 @@ async def policy_draws(bench: Bench) -> int:
     decide(bench.tested, situations)  # imports and caches may draw once
     await check_draws("decide()", lambda key: partial(decide, bench.tested, situations, key))
     return len(situations)
+
+
+@on_bench
+async def policy_is_quick(bench: Bench) -> int:
+    situations = situations_of(choices(bench.parts.roster()))
+    for situation in (situations[0], situations[-1]):
+        await check_pace(
+            "decide()",
+            partial(bench.tested.decide, [situation], [Key(9)]),
+            "prepare in open() what takes long; a policy never calls a model or a service",
+        )
+    return 2

@@ -20,7 +20,9 @@ from orchestrion._records import (
     Usage,
 )
 from orchestrion.testing._stage import CLAIMS, SUCCESS, Bench, bench, on_bench
-from orchestrion.testing._watch import drawing, offline, snapshot, unchanged
+from orchestrion.testing._watch import check_pace, drawing, offline, snapshot, unchanged
+
+__all__ = ["reward_believes_nobody", "reward_scores"]
 
 
 @on_bench
@@ -41,6 +43,9 @@ async def reward_scores(bench_: Bench) -> int:
         backward = [snapshot(await _reward(other, episode)) for episode in episodes[::-1]]
     assert backward[::-1] == rewards, (
         "the reward of an episode depends on the episodes before it; keep no state between them"
+    )
+    await check_pace(
+        "score()", lambda: _reward(bench_, episodes[0]), "await, or use asyncio.to_thread"
     )
     return len(episodes)
 

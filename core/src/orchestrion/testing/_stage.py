@@ -53,6 +53,20 @@ from orchestrion._records import (
 from orchestrion._session import Build
 from orchestrion.config import Config, from_data
 
+__all__ = [
+    "CLAIMS",
+    "NEUTRAL",
+    "SUCCESS",
+    "Bench",
+    "Stage",
+    "Subject",
+    "bench",
+    "building",
+    "config_for",
+    "on_bench",
+    "opened",
+]
+
 HERE = "orchestrion.testing._stage"
 NAME = "orchestrion-kit"
 
@@ -310,7 +324,12 @@ class Subject:
 
 
 class Bench:
-    """A component under test, open on the kit's stage."""
+    """A component under test, open on the kit's stage.
+
+    Args:
+        subject: the component.
+        parts: all components of the config around it.
+    """
 
     def __init__(self, subject: Subject, parts: Opened) -> None:
         self.subject, self.parts = subject, parts

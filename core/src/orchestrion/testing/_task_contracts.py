@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import isfinite
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -27,11 +27,18 @@ from orchestrion._records import (
 from orchestrion.testing._stage import CLAIMS, NEUTRAL, SUCCESS, Bench, bench, on_bench
 from orchestrion.testing._watch import (
     check_draws,
+    check_pace,
     drawing,
     offline,
     snapshot,
     unchanged,
 )
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["task_believes_nobody", "task_hides", "task_splits", "task_steps", "task_verifies"]
+
 
 # ---------------------------------------------------------------------------- splits
 
@@ -140,8 +147,12 @@ async def task_steps(bench_: Bench) -> int:
     )
     _check_observations(task, problems)
     problem = problems[0]
+    advice = "prepare in open(), or in problems(), what takes long"
+    await check_pace("start()", lambda: _start(task, problem), advice)
     await check_draws("start()", lambda key: partial(_start, task, problem, key))
     if hasattr(task, "step"):
+        state = _start(task, problem).state
+        await check_pace("step()", lambda: task.step(state, _TURNS[0], Key(2)), advice)
         await check_draws("step()", partial(_first_step, task, problem))
     return len(problems)
 
@@ -221,6 +232,11 @@ async def task_verifies(bench_: Bench) -> int:
         "draw no random numbers"
     )
     draws.check_own("verify()")
+    await check_pace(
+        "verify()",
+        lambda: _verify(bench_, problems[0], Output("an answer")),
+        "await, or use asyncio.to_thread",
+    )
     return 2 * len(first)
 
 

@@ -1,18 +1,19 @@
-"""Watch plugin code: what it draws, whether it sleeps, what it connects to and changes."""
+"""Watch plugin code: what it draws, how long it blocks, what it connects to and changes."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 import socket
 import sys
 import threading
 import time
+import types
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import attrs
@@ -21,6 +22,9 @@ from orchestrion._engine.budget import inside
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion._keys import Key
 from orchestrion._records import Trajectory
+
+__all__ = ["Draws", "check_draws", "check_pace", "drawing", "offline", "snapshot", "unchanged"]
+
 
 # ---------------------------------------------------------------------------- random numbers
 
@@ -194,25 +198,139 @@ async def check_draws(what: str, prepare: Callable[[Key], Callable[[], Any]]) ->
     first.check_apart(second, what)
 
 
-# ---------------------------------------------------------------------------- network, sleep
-
-SLEEP = 0.05
-"""Seconds that a step of the event loop may sleep."""
-_NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto")
+# ---------------------------------------------------------------------------- time
 
 
-class _Watched:
-    """What the audit hook, which cannot be removed, has seen."""
+BLOCKED = 0.1
+"""Seconds asleep, or waiting for a file, lock or process, in one step of the event loop."""
+COMPUTING = 0.1
+"""Seconds of processor time in one step, on a machine on which `_spin` takes `_NOMINAL`."""
+_NOMINAL = 0.004
+"""Seconds of processor time that `_spin` takes on a machine of today."""
+ATTEMPTS = 4
+
+
+@attrs.define
+class Pace:
+    """The longest step of a piece of work: seconds `blocked`, and seconds `computing`."""
+
+    blocked: float = 0.0
+    computing: float = 0.0
+
+    def add(self, blocked: float, computing: float) -> None:
+        """Record another step."""
+        self.blocked = max(self.blocked, blocked)
+        self.computing = max(self.computing, computing)
+
+    @property
+    def slow(self) -> bool:
+        """Return whether a step blocked the event loop for long."""
+        return self.blocked >= BLOCKED or self.computing >= COMPUTING * _slowness()
+
+
+@contextmanager
+def _step(pace: Pace) -> Iterator[None]:
+    """Time a step of this thread, without the time it waited for a processor."""
+    queued, started, worked = _queued(), time.perf_counter(), time.thread_time()
+    try:
+        yield
+    finally:
+        computing = time.thread_time() - worked
+        wall = time.perf_counter() - started
+        pace.add(wall - computing - (_queued() - queued), computing)
+
+
+def _queued() -> float:
+    """Return the seconds this thread waited for a processor; 0 where that is not known."""
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+@cache
+def _slowness() -> float:
+    """Return how much slower than usual this machine is; at least 1."""
+    return max(1.0, min(_spin() for _ in range(3)) / _NOMINAL)
+
+
+def _spin() -> float:
+    started, total = time.thread_time(), 0
+    for i in range(100_000):
+        total += i
+    return time.thread_time() - started
+
+
+@types.coroutine
+def _paced(work: Coroutine[Any, Any, Any], pace: Pace) -> Generator[Any, Any, Any]:
+    """Await a coroutine and time its steps."""
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            with _step(pace):
+                waits_for = work.send(value) if error is None else work.throw(error)
+        except StopIteration as stop:
+            return stop.value
+        try:
+            value, error = (yield waits_for), None
+        except BaseException as caught:
+            value, error = None, caught
+
+
+async def check_pace(what: str, work: Callable[[], Any], advice: str) -> None:
+    """Run a method several times; fail if it blocks the event loop for long each time.
+
+    A single slow run may import a library, or the machine may be busy.
+
+    Args:
+        what: the method, as the message names it.
+        work: calls it; returns its result, or an awaitable.
+        advice: what to do instead.
+    """
+    pace = Pace()
+    for _ in range(ATTEMPTS):
+        pace = Pace()
+        with _step(pace):
+            result = work()
+        if isinstance(result, Coroutine):
+            await _paced(result, pace)
+        if not pace.slow:
+            return
+    if pace.blocked >= BLOCKED:
+        held = f"slept or waited for {pace.blocked:.2f} s"
+    else:
+        held = f"computed for {pace.computing:.2f} s"
+    raise AssertionError(
+        f"{what} blocks the event loop: it {held} in one step, in each of {ATTEMPTS} attempts, "
+        f"and every other episode stands still meanwhile; {advice}"
+    )
+
+
+# ---------------------------------------------------------------------------- network, changes
+
+
+class _Network:
+    """Whether the network is watched, and the attempts to use it."""
 
     installed = False
-    on = False
+    watching = False
     calls = 0
     """Running calls through `calls.run`: these may use the network."""
-    addresses: set[str] = set()  # noqa: RUF012  one watcher a process
+    attempts: list[str] = []  # noqa: RUF012  one watcher a process
+
+
+_EVENTS = (
+    "socket.connect",
+    "socket.getaddrinfo",
+    "socket.gethostbyname",
+    "socket.sendto",
+)
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if not _Watched.on or event not in _NETWORK or _Watched.calls:
+    if not _Network.watching or event not in _EVENTS or _Network.calls:
         return
     first = arguments[0]
     if isinstance(first, socket.socket):
@@ -220,50 +338,41 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
             return
         first = arguments[1]
     address = first if isinstance(first, str) else "{}:{}".format(*first[:2])
-    _Watched.addresses.add(address)
+    _Network.attempts.append(address)
     raise ConnectionRefusedError(f"{address}: the conformance kit allows no network here")
 
 
 @contextmanager
 def offline(what: str) -> Iterator[None]:
-    """Refuse the network outside `calls.run`; fail if it was used, or if the event loop slept."""
-    if not _Watched.installed:
+    """Refuse the network outside `calls.run`, and fail if it was used.
+
+    Args:
+        what: whose code runs, as the message names it.
+    """
+    if not _Network.installed:
         sys.addaudithook(_audit)
-        _Watched.installed = True
+        _Network.installed = True
     plain = ActivationCalls.run
 
     async def run(self: ActivationCalls, *args: Any, **kwargs: Any) -> Any:
-        _Watched.calls += 1
+        _Network.calls += 1
         try:
             return await plain(self, *args, **kwargs)
         finally:
-            _Watched.calls -= 1
-
-    pause, slept = time.sleep, [0.0]
-
-    def sleep(seconds: float) -> None:
-        if asyncio._get_running_loop() is not None:
-            slept.append(seconds)
-        pause(seconds)
+            _Network.calls -= 1
 
     ActivationCalls.run = run  # type: ignore[method-assign]
-    time.sleep = sleep  # type: ignore[assignment]
-    _Watched.addresses.clear()
-    _Watched.on = True
+    _Network.attempts.clear()
+    _Network.watching = True
     try:
         yield
     finally:
-        _Watched.on, time.sleep = False, pause
+        _Network.watching = False
         ActivationCalls.run = plain  # type: ignore[method-assign]
-        assert not _Watched.addresses, (
-            f"{what} uses the network ({', '.join(sorted(_Watched.addresses))}) outside "
-            "`calls.run`, where nothing is recorded, limited or paid for; do it in the `do` of "
-            "calls.run(request, do)"
-        )
-        assert max(slept) < SLEEP, (
-            f"{what} blocks the event loop: it sleeps for {max(slept):g} s, and every other "
-            "episode stands still meanwhile; await asyncio.sleep(), or prepare in open() what "
-            "takes long"
+        attempts = sorted(set(_Network.attempts))
+        assert not attempts, (
+            f"{what} uses the network ({', '.join(attempts)}) outside `calls.run`, where nothing "
+            "is recorded, limited or paid for; do it in the `do` of calls.run(request, do)"
         )
 
 

@@ -66,7 +66,7 @@ def sweep(
     path = folder if folder is not None else find_config(config)
     if dry_run:
         plan = read_plan(path, overrides, blocked)
-        _forecast(plan, as_json)
+        _forecast(plan, Path(plan.base.run.directory).expanduser(), as_json)
         return 0
     result = in_loop(begin(path, overrides, blocked))
     _carry_out(result)
@@ -74,10 +74,10 @@ def sweep(
     return 0 if result.best is not None else 1
 
 
-def _forecast(plan: Plan, as_json: bool) -> None:
+def _forecast(plan: Plan, root: Path, as_json: bool) -> None:
     from orchestrion_sweep.forecasting import forecast_lines
 
-    lines, data = in_loop(forecast_lines(plan))
+    lines, data = in_loop(forecast_lines(plan, root))
     if as_json:
         emit(data)
         return

@@ -1,16 +1,17 @@
-"""What a sweep will take: the bounds of its runs, summed."""
+"""What a sweep will take: bounds and estimates of its runs, summed."""
 
 from __future__ import annotations
 
 from math import isnan
+from pathlib import Path
 from typing import Any
 
 from orchestrion import Usage
-from orchestrion.runs import forecast_of
+from orchestrion.runs import forecast_of, guesses, seen_before
 from orchestrion_sweep.plan import Plan
 
 
-async def forecast_lines(plan: Plan) -> tuple[list[str], dict[str, Any]]:
+async def forecast_lines(plan: Plan, root: Path) -> tuple[list[str], dict[str, Any]]:
     """Return what a sweep would do and take at most, as lines and as plain data.
 
     Components are opened, without network access; nothing is run.
@@ -36,6 +37,7 @@ async def forecast_lines(plan: Plan) -> tuple[list[str], dict[str, Any]]:
         "judged_on_test": 2 * settings.seeds,
         "bound": {"calls": total.calls, "tokens": total.tokens, "usd": total.usd},
         "unknown": unknown,
+        "estimate": None,
     }
     usd = "not known" if isnan(total.usd) else f"{total.usd:,.4f}"
     lines = [
@@ -46,8 +48,16 @@ async def forecast_lines(plan: Plan) -> tuple[list[str], dict[str, Any]]:
     if not known:
         lines.append("  as if each trial took as much as the config as it is")
     lines += [f"  not known: {text}" for text in unknown]
+    own = plan.base
+    if (seen := seen_before(own, root)) is not None:
+        sums = guesses(seen, await forecast_of(own))
+        data["estimate"] = {name: guess.total * runs for name, guess in sums.items()}
+        text = ", ".join(f"{value:,.4g} {name}" for name, value in data["estimate"].items())
+        lines.append(f"estimate: {text}, as if each run took what {seen.origin} took")
+    elif total.calls or unknown:
+        lines.append("no estimate: there is no completed run of this config")
     for name in ("calls", "tokens", "usd"):
-        cap = getattr(plan.base.budget, name)
+        cap = getattr(own.budget, name)
         if cap is not None:
             need = getattr(total, name)
             enough = not unknown and not isnan(need) and need <= cap
