@@ -156,10 +156,19 @@ class Counting(Agent):
         return Output(str(len(view.problem.text.split())))
 
 
-@planted_agent("acts on any view", "act() blocks the event loop")
+@planted_agent("never blocks the event loop", "act() blocks the event loop")
 async def sleeps(view: View, key: Key, calls: Calls) -> Output:
     """Sleeps on the event loop."""
-    time.sleep(0.05)  # noqa: ASYNC251  the mistake
+    time.sleep(0.12)  # noqa: ASYNC251  the mistake
+    return Output("done")
+
+
+@planted_agent("never blocks the event loop", "computed for")
+async def computes(view: View, key: Key, calls: Calls) -> Output:
+    """Computes on the event loop."""
+    until = time.thread_time() + 0.5
+    while time.thread_time() < until:
+        pass
     return Output("done")
 
 
@@ -491,7 +500,7 @@ class SlowVerdict(Sums):
     """Sleeps while it verifies."""
 
     def right(self, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
-        time.sleep(0.05)
+        time.sleep(0.12)
         return False
 
 
@@ -625,8 +634,13 @@ class _NoPlainState(_Bandit):
 
 class _SlowChoice(_Bandit):
     def one(self, situation: Situation, key: Key) -> Decision:
-        time.sleep(0.05)
+        time.sleep(0.12)
         return Decision(stop=True)
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        if len(situations) == 1:
+            return super().decide(situations, keys)
+        return [Decision(stop=True) for _ in situations]
 
 
 class _IgnoresMask(_Bandit):
@@ -682,7 +696,7 @@ _POLICIES: tuple[tuple[type[_Bandit], str, str], ...] = (
     (_HalfLoad, "keeps what it learned", "what it learned is lost"),
     (_Forgets, "keeps what it learned", "at the second attempt"),
     (_NoPlainState, "loads what it saved", "cannot be written to a checkpoint"),
-    (_SlowChoice, "decides among what there is", "decide() blocks the event loop"),
+    (_SlowChoice, "never blocks the event loop", "decide() blocks the event loop"),
     (_IgnoresMask, "decides among what there is", "blocks (a)"),
     (_IgnoresOptions, "decides among what there is", "which the task blocks"),
     (_IgnoresAgents, "decides among what there is", "which the task blocks"),

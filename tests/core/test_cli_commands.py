@@ -252,6 +252,15 @@ def test_doctor_shows_names_of_keys_and_never_their_values(
     assert "sk-secret" not in invoke("doctor").output
 
 
+def test_doctor_warns_of_switched_off_byte_code(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert "byte code" in findings()[1]
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
+    assert "byte code" not in findings()[1]
+
+
 # ------------------------------------------------------------------ check
 
 
