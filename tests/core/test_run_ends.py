@@ -424,14 +424,14 @@ def test_one_unreadable_cell_hides_no_other_run(site: Site) -> None:
     assert train().exit_code == 0
     assert train().exit_code == 0
     with sqlite3.connect("runs/c-1/run.db") as database:
-        database.execute("UPDATE state SET value = 'zz' WHERE key = 'created'")
+        database.execute("UPDATE iterations SET metrics = 'zz'")
     database.close()
     runs = json.loads(invoke("runs", "list", "--json").stdout)["runs"]
     assert [run["status"] for run in runs] == ["unreadable", "completed"]
     assert "c-1" in runs[0]["problem"]
     shown = invoke("runs", "show", "c-1")
     assert shown.exit_code == 1
-    assert "a row of state is not what was written" in shown.stderr
+    assert "a row of iterations is not what was written" in shown.stderr
 
 
 # ------------------------------------------------------------------ what is asked for
