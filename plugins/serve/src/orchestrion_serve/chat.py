@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 
 from orchestrion import Episode, Status, Turn, Usage
 from orchestrion_serve.conversation import Extension, Part, decoded, text_of, transcript
-from orchestrion_serve.episodes import answer_of, line_of
+from orchestrion_serve.episodes import answer_of, images_of, line_of
 from orchestrion_serve.exchange import Dialect, event
 from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import Call
@@ -103,7 +103,7 @@ class ChatCompletions(Dialect[Chat]):
         self, call: Call, question: Chat, turns: list[Turn], episode: Episode
     ) -> dict[str, Any]:
         """Return the answer to a request that does not stream."""
-        message = {"role": "assistant", "content": answer_of(episode), "refusal": None}
+        message = {"role": "assistant", **_content(episode), "refusal": None}
         reason = _reason(episode)
         choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
         data = _named("chat.completion", call, [choice])
@@ -113,14 +113,14 @@ class ChatCompletions(Dialect[Chat]):
         self, call: Call, question: Chat, events: AsyncGenerator[Turn | Episode, None]
     ) -> AsyncGenerator[bytes, None]:
         """Yield a piece for each turn and one for the answer; then why it ended, and the usage."""
-        role = {"role": "assistant"}
+        role: dict[str, Any] = {"role": "assistant"}
         async with aclosing(events):
             async for happened in events:
                 if isinstance(happened, Turn):
                     yield _piece(call, {**role, "reasoning_content": line_of(happened)})
                     role = {}
                 else:
-                    yield _piece(call, {**role, "content": answer_of(happened)})
+                    yield _piece(call, {**role, **_content(happened)})
                     yield _piece(call, {}, _reason(happened))
                     if question.include_usage:
                         last = _named("chat.completion.chunk", call, [])
@@ -143,6 +143,13 @@ def error_of(refusal: Refusal) -> dict[str, Any]:
     return {"error": error}
 
 
+def _content(episode: Episode) -> dict[str, Any]:
+    """Return the answer's text, and its images as services that draw add them."""
+    images = [{"type": "image_url", "image_url": {"url": url}} for url in images_of(episode)]
+    text = answer_of(episode)
+    return {"content": text, "images": images} if images else {"content": text}
+
+
 def _named(kind: str, call: Call, choices: list[Any]) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-{call.id}",
@@ -153,7 +160,7 @@ def _named(kind: str, call: Call, choices: list[Any]) -> dict[str, Any]:
     }
 
 
-def _piece(call: Call, delta: Mapping[str, str], reason: str | None = None) -> bytes:
+def _piece(call: Call, delta: Mapping[str, Any], reason: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": reason}
     return event(_named("chat.completion.chunk", call, [choice]))
 

@@ -1,7 +1,7 @@
 """From a request's text to an episode of the team that it names.
 
-What happens first decides the answer: the episode ends, the client goes, or the time is up. The rest
-is cancelled.
+What happens first decides the answer: the episode ends, the client goes, or the time is up. What
+still runs then is cancelled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from orchestrion_serve.recording import Answered
 from orchestrion_serve.refusals import Refusal, encodable, failed, gone, stopping, wrong
 from orchestrion_serve.requests import Call, Settings
 
-__all__ = ["Episodes", "answer_of", "line_of"]
+__all__ = ["Episodes", "answer_of", "images_of", "line_of"]
 
 WATCHED_AFTER = 0.1
 """Seconds after which an episode is watched for a client that goes away."""
@@ -298,6 +298,15 @@ def answer_of(episode: Episode) -> str:
     if episode.status in (Status.FAILED, Status.CANCELLED) or answer is None:
         raise _unanswered(episode.id, episode.error or "no turn was completed")
     return encodable(answer)
+
+
+def images_of(episode: Episode) -> list[str]:
+    """Return the images that came with an episode's answer, as URLs; their content as data URLs."""
+    ended = [turn for turn in episode.turns if turn.status == "completed"]
+    return [
+        image.get("url") or f"data:{image['media_type']};base64,{image['data']}"
+        for image in (ended[-1].output.images if ended else ())
+    ]
 
 
 def line_of(turn: Turn) -> str:

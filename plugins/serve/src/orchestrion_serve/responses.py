@@ -18,12 +18,14 @@ from msgspec import Struct
 from orchestrion import Episode, Status, Turn, Usage
 from orchestrion_serve.chat import error_of
 from orchestrion_serve.conversation import Extension, Part, Said, decoded, text_of, transcript
-from orchestrion_serve.episodes import answer_of, line_of
+from orchestrion_serve.episodes import answer_of, images_of, line_of
 from orchestrion_serve.exchange import Dialect, event
 from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import Call
 
 __all__ = ["Responses"]
+
+DRAWN = "image_generation_call"
 
 
 class Item(Struct):
@@ -123,9 +125,9 @@ class Responses(Dialect[Asked]):
 
     def answer(self, call: Call, question: Asked, turns: list[Turn], episode: Episode) -> Any:
         """Return the answer to a request that does not stream."""
-        message = _message(call, answer_of(episode))
+        answer = _answer(call, episode)
         steps = [_reasoning(call, index, line_of(turn)) for index, turn in enumerate(turns)]
-        return _ended(call, [*steps, message], episode)
+        return _ended(call, [*steps, *answer], episode)
 
     async def events(
         self, call: Call, question: Asked, events: AsyncGenerator[Turn | Episode, None]
@@ -140,16 +142,17 @@ class Responses(Dialect[Asked]):
         async with aclosing(events):
             async for happened in events:
                 if isinstance(happened, Turn):
-                    item = _reasoning(call, len(output), line_of(happened))
+                    items = [_reasoning(call, len(output), line_of(happened))]
                 else:
-                    item = _message(call, answer_of(happened))
+                    items = _answer(call, happened)
                 if not output:
                     started = {"response": _response(call, [], "in_progress")}
                     yield numbered("response.created", started)
                     yield numbered("response.in_progress", started)
-                for kind, fields in _item_events(item):
-                    yield numbered(kind, {"output_index": len(output), **fields})
-                output.append(item)
+                for item in items:
+                    for kind, fields in _item_events(item):
+                        yield numbered(kind, {"output_index": len(output), **fields})
+                    output.append(item)
                 if isinstance(happened, Episode):
                     response = _ended(call, output, happened)
                     yield numbered(f"response.{response['status']}", {"response": response})
@@ -172,6 +175,17 @@ def _reasoning(call: Call, index: int, text: str) -> dict[str, Any]:
     return {"id": f"rs_{call.id}_{index}", "type": "reasoning", "summary": summary}
 
 
+def _answer(call: Call, episode: Episode) -> list[dict[str, Any]]:
+    """Return the answer as items: its images, then its text."""
+    images = [url.partition(";base64,")[2] for url in images_of(episode)]
+    drawn = [
+        {"id": f"ig_{call.id}_{i}", "type": DRAWN, "status": "completed", "result": image}
+        for i, image in enumerate(images)
+        if image  # this protocol has none by their address
+    ]
+    return [*drawn, _message(call, answer_of(episode))]
+
+
 def _message(call: Call, text: str) -> dict[str, Any]:
     """Return the answer as an item."""
     return {
@@ -185,6 +199,10 @@ def _message(call: Call, text: str) -> dict[str, Any]:
 
 def _item_events(item: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the kind and the fields of each event of an item, whose text comes in one piece."""
+    if item["type"] == DRAWN:
+        yield "response.output_item.added", {"item": {**item, "status": "generating"}}
+        yield "response.output_item.done", {"item": item}
+        return
     if item["type"] == "reasoning":
         parts, of_part, of_text = "summary", "reasoning_summary_part", "reasoning_summary_text"
         index, more, begun = "summary_index", {}, {**item, parts: []}
