@@ -229,10 +229,11 @@ def test_what_a_team_cannot_answer_is_an_error_of_the_protocol(
         (b"not json", {}, 400),
         (b'{"id": "\\ud800"}', {}, 400),
         (b"[" * 400_000, {}, 400),
+        (b"[%s]" % tool_call("echo", message="Why?"), {}, 400),
         (b"x" * 2_000_000, {}, 413),
         (b"{}", {"content-type": "text/plain"}, 415),
     ],
-    ids=["key", "json", "unicode", "deep", "large", "type"],
+    ids=["key", "json", "unicode", "deep", "batch", "large", "type"],
 )
 def test_a_refused_request_is_answered_in_json_rpc(
     server: Server, path: str, body: bytes, headers: dict[str, str], status: int

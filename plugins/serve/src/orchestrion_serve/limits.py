@@ -226,9 +226,12 @@ class Room:
 def _spent(file: Path) -> Mapping[str, tuple[float, int, float]]:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
-        return {
+        spent = {
             name: (float(usd), int(day), float(today)) for name, (usd, day, today) in data.items()
         }
+        if not all(0 <= number < math.inf for numbers in spent.values() for number in numbers):
+            raise ValueError("an amount is no number from 0 on")
+        return spent
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:

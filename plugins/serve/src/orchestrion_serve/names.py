@@ -52,7 +52,7 @@ class Names:
         for name, model in self.of(tenant).items():
             number = self._teams[model].iterations
             names += [name] if number is None or "@" in name else [name, f"{name}@{number}"]
-        return names
+        return list(dict.fromkeys(names))  # RUN may be served beside RUN@N
 
     def find(self, tenant: str, name: str) -> tuple[str, bool]:
         """Return the model that a client means, and whether it means this version alone.
