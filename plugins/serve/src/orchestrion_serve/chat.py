@@ -15,13 +15,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from orchestrion import Episode, Status, Turn, Usage
-from orchestrion_serve.conversation import Extension, Part, decoded, text_of, transcript
+from orchestrion_serve.conversation import TOOLS, Part, Question, decoded, text_of, transcript
 from orchestrion_serve.episodes import answer_of, images_of, line_of
-from orchestrion_serve.exchange import Dialect, event
+from orchestrion_serve.exchange import Dialect, error_of, event
 from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import Call
 
-__all__ = ["ChatCompletions", "error_of"]
+__all__ = ["ChatCompletions"]
 
 
 class Message(Struct):
@@ -37,16 +37,12 @@ class StreamOptions(Struct):
     include_usage: bool | None = False
 
 
-class Chat(Struct):
-    """The fields of a request that have an effect here, or would change the answer's meaning."""
+class Chat(Question, kw_only=True):
+    """The fields of a request."""
 
-    model: str
     messages: Annotated[list[Message], Meta(min_length=1)]
-    stream: bool | None = False
     stream_options: StreamOptions | None = None
-    orchestrion: Extension | None = None
     n: int | None = None
-    tools: list[Any] | None = None
     functions: list[Any] | None = None
     response_format: dict[str, Any] | None = None
 
@@ -54,16 +50,6 @@ class Chat(Struct):
     def include_usage(self) -> bool:
         """Return whether the stream ends with a chunk that has the usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
-
-    @property
-    def streams(self) -> bool:
-        """Return whether the answer is a stream of events."""
-        return bool(self.stream)
-
-    @property
-    def steps(self) -> bool:
-        """Return whether each turn is streamed as it finishes."""
-        return self.streams and self.orchestrion is not None and self.orchestrion.steps
 
     def text(self) -> str:
         """Return the problem.
@@ -92,9 +78,7 @@ class ChatCompletions(Dialect[Chat]):
         chat = decoded(_decoder, body)
         if chat.n not in (None, 1):
             raise wrong("only one answer is given for a request", "n")
-        for field in ("tools", "functions"):
-            if getattr(chat, field):
-                raise wrong("the team decides which tools it uses; leave this out", field)
+        chat.refuse(TOOLS, "tools", "functions")
         if chat.response_format and chat.response_format.get("type") != "text":
             raise wrong("only the response format `text` is supported", "response_format")
         return chat
@@ -127,20 +111,9 @@ class ChatCompletions(Dialect[Chat]):
                         yield event({**last, "usage": _usage(happened.usage)})
         yield b"data: [DONE]\n\n"
 
-    def error(self, refusal: Refusal) -> dict[str, Any]:
-        """Return the body of an error."""
-        return error_of(refusal)
-
     def failure(self, call: Call, refusal: Refusal, sent: int) -> bytes:
         """Return the event that ends a stream with an error."""
         return event(error_of(refusal))
-
-
-def error_of(refusal: Refusal) -> dict[str, Any]:
-    """Return the body of an error, as all of OpenAI's protocols have it."""
-    kind = "server_error" if refusal.status >= 500 else "invalid_request_error"
-    error = {"message": str(refusal), "type": kind, "param": refusal.param, "code": refusal.code}
-    return {"error": error}
 
 
 def _content(episode: Episode) -> dict[str, Any]:

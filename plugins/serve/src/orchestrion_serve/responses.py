@@ -16,8 +16,15 @@ import msgspec
 from msgspec import Struct
 
 from orchestrion import Episode, Status, Turn, Usage
-from orchestrion_serve.chat import error_of
-from orchestrion_serve.conversation import Extension, Part, Said, decoded, text_of, transcript
+from orchestrion_serve.conversation import (
+    TOOLS,
+    Part,
+    Question,
+    Said,
+    decoded,
+    text_of,
+    transcript,
+)
 from orchestrion_serve.episodes import answer_of, images_of, line_of
 from orchestrion_serve.exchange import Dialect, event
 from orchestrion_serve.refusals import Refusal, wrong
@@ -49,17 +56,13 @@ class Text(Struct):
     format: dict[str, Any] | None = None
 
 
-class Asked(Struct):
-    """The fields of a request that have an effect here, or would change the answer's meaning."""
+class Asked(Question, kw_only=True):
+    """The fields of a request."""
 
-    model: str
     input: str | list[Item]
     instructions: str | None = None
-    stream: bool | None = False
     reasoning: Reasoning | None = None
-    orchestrion: Extension | None = None
     text_: Text | None = msgspec.field(default=None, name="text")
-    tools: list[Any] | None = None
     store: bool | None = None
     background: bool | None = None
     previous_response_id: str | None = None
@@ -67,15 +70,10 @@ class Asked(Struct):
     prompt: Any = None
 
     @property
-    def streams(self) -> bool:
-        """Return whether the answer is a stream of events."""
-        return bool(self.stream)
-
-    @property
     def steps(self) -> bool:
         """Return whether the answer contains each turn."""
         summary = self.reasoning and (self.reasoning.summary or self.reasoning.generate_summary)
-        return bool(summary) or (self.orchestrion is not None and self.orchestrion.steps)
+        return bool(summary) or super().steps
 
     def text(self) -> str:
         """Return the problem: the input, after the instructions.
@@ -113,8 +111,7 @@ class Responses(Dialect[Asked]):
     def parse(self, body: bytes) -> Asked:
         """Return a request's body, checked; raise a Refusal if it is wrong."""
         asked = decoded(_decoder, body)
-        if asked.tools:
-            raise wrong("the team decides which tools it uses; leave this out", "tools")
+        asked.refuse(TOOLS, "tools")
         if asked.text_ and asked.text_.format and asked.text_.format.get("type") != "text":
             raise wrong("only the format `text` is supported", "text.format")
         for field in ("store", "background", "previous_response_id", "conversation", "prompt"):
@@ -156,10 +153,6 @@ class Responses(Dialect[Asked]):
                 if isinstance(happened, Episode):
                     response = _ended(call, output, happened)
                     yield numbered(f"response.{response['status']}", {"response": response})
-
-    def error(self, refusal: Refusal) -> dict[str, Any]:
-        """Return the body of an error."""
-        return error_of(refusal)
 
     def failure(self, call: Call, refusal: Refusal, sent: int) -> bytes:
         """Return the event that ends a stream with an error."""
