@@ -95,7 +95,7 @@ class Learning(Trainer):
 
 
 def decisions_for(
-    settings: FromLogs, policy: object, tell: Callable[[str], None] = str
+    settings: FromLogs, policy: object, tell: Callable[[str], None] = lambda text: None
 ) -> Decisions:
     """Return the log as a policy's team sees it; `tell` is called with what was left out of it.
 
