@@ -76,9 +76,9 @@ class Asked(Question, kw_only=True):
     @property
     def steps(self) -> bool:
         """Return whether the answer contains each turn."""
-        thinking = self.thinking
-        shown = thinking is not None and thinking.display != "omitted"
-        return super().steps or (shown and thinking.type in ("enabled", "adaptive"))
+        if (thinking := self.thinking) is None or thinking.display == "omitted":
+            return super().steps
+        return super().steps or thinking.type in ("enabled", "adaptive")
 
     def text(self) -> str:
         """Return the problem: the messages, after the system prompt.
