@@ -64,10 +64,12 @@ def test_an_image_comes_with_the_answer(server: Server) -> None:
         with client.responses.stream(model="paints", input="What is it?") as stream:
             streamed = stream.get_final_response()
     assert completion.choices[0].message.model_extra == {"images": images}
-    assert [p.choices[0].delta.model_extra.get("images") for p in pieces] == [images, None]
+    deltas = [piece.model_dump()["choices"][0]["delta"] for piece in pieces]
+    assert [delta.get("images") for delta in deltas] == [images, None]
     for answer in (response, streamed):
-        assert [item.type for item in answer.output] == ["image_generation_call", "message"]
-        assert answer.output[0].result == "aGVsbG8="
+        drawn, message = answer.model_dump()["output"]
+        assert (drawn["type"], drawn["result"]) == ("image_generation_call", "aGVsbG8=")
+        assert message["type"] == "message"
 
 
 def test_earlier_messages_become_lines_that_none_of_them_can_forge(server: Server) -> None:
