@@ -443,6 +443,8 @@ class Model(Protocol):
         stop: "end", "length" (cut at max_tokens), "tools", "refused", or "paused" (the tools that
             the service runs take long: send the answer back, and it goes on)
         tool_calls: list of {id, name, arguments}; `arguments` is the text that the model wrote
+        images: optional list of images that the model made, in the form of parts; at most 4
+        images_left_out: optional; how many more there were, or too large ones
         model: what the service says that answered
         reason: why it ended in the service's own word, where that is an unusual one
         raw: the answer as the service wrote it, where it holds more (signed thinking), for that
