@@ -1,0 +1,238 @@
+"""How `best-inquiry` finds its plans.
+
+Plans come from backward induction (Bellman 1957) on the belief that `estimate` fits (latent
+classes): the value of stopping is how likely the likeliest answer is right; that of asking, what
+is expected after each thing the model may say, minus its price. After `DEPTH` answers, only one
+more is looked at. Looking one answer ahead from the start would underrate what two cheap answers
+tell together.
+
+The belief is least right about whom to begin with, since a group's models fail together more often
+than classes say. So each group's opening (nobody, one of the models, or whoever the plan begins
+with) is the one with the highest mean reward on the training questions, where each question is
+judged by plans made without it (cross-fitting in three parts), shrunk towards the mean over all
+groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from orchestrion_recorded.baselines import Ints, Matrix, candidates
+from orchestrion_recorded.belief import Believer, Heard
+from orchestrion_recorded.case import ABSENT, SILENT, Case, leader, tally
+from orchestrion_recorded.estimate import Floats, estimate
+from orchestrion_recorded.inquiry import Tree, follow
+from orchestrion_recorded.recording import Recording
+
+__all__ = ["Kind", "Planner", "Search", "best_openings", "shortlist"]
+
+DEPTH = 2
+FOLDS = 3
+NOBODY, PLANNED = -1, None
+"""Openings beside the models' indices: ask nobody at all; begin as planned."""
+_SLACK = 1e-12  # a choice must be better by more than rounding
+
+Kind = tuple[int, int]
+"""Of questions: the group, among the estimates' groups, and the number of options."""
+
+
+class Planner:
+    """Works out plans for one price of cost, for all kinds of questions at once.
+
+    Args:
+        believer: from the training questions.
+        prices: by model, what asking costs in units of a right answer.
+        models: those that may be asked, by index.
+        kinds: of questions.
+    """
+
+    def __init__(
+        self,
+        believer: Believer,
+        prices: Sequence[float],
+        models: Sequence[int],
+        kinds: Sequence[Kind],
+    ) -> None:
+        self._believer, self._prices, self._models = believer, prices, tuple(models)
+        self.kinds = list(kinds)
+        groups, options = np.array(self.kinds).reshape(-1, 2).T
+        self._kinds = groups, options
+        self._kept: dict[Heard, tuple[Floats, Ints]] = {}
+
+    def best(self, answers: Heard) -> tuple[Floats, Ints]:
+        """Return by kind the value of going on in the best way, and the model to ask; -1 to stop.
+
+        Args:
+            answers: models with the number of their answer, by ascending model.
+        """
+        if answers not in self._kept:
+            self._kept[answers] = self._work_out(answers)
+        return self._kept[answers]
+
+    def _work_out(self, answers: Heard) -> tuple[Floats, Ints]:
+        outlook = self._believer.outlook(self._kinds, answers)
+        best, choice = outlook.now.copy(), np.full(len(self.kinds), -1)
+        asked = {m for m, _ in answers}
+        for m in self._models:
+            if m in asked or (1 - self._prices[m] <= best).all():
+                continue
+            if len(answers) < DEPTH:
+                worth = np.zeros(len(self.kinds))
+                for code, chance in enumerate(outlook.says[:, m].T, SILENT):
+                    if (chance > 0).any():
+                        worth += chance * self.best(_and(answers, m, code))[0]
+            else:
+                worth = outlook.now + outlook.gains[:, m]
+            better = worth - self._prices[m] > best + _SLACK
+            best[better], choice[better] = worth[better] - self._prices[m], m
+        return best, choice
+
+    def tree(self, kind: int, names: Sequence[str], first: int | None = None) -> Tree:
+        """Return the plan for a kind of question.
+
+        Args:
+            kind: by place.
+            names: by model, what the plan calls it.
+            first: the opening; by default the model that is best.
+        """
+        return None if first == NOBODY else self._tree(kind, names, (), first)
+
+    def _tree(self, kind: int, names: Sequence[str], path: Heard, first: int | None) -> Tree:
+        model = int(self.best(_ordered(path))[1][kind]) if first is None else first
+        if model < 0:
+            return None
+        codes = len({code for _, code in path if code != SILENT})
+        last = min(codes, self.kinds[kind][1] - 1)  # where every option was named, no new one
+        then = [
+            self._tree(kind, names, (*path, (model, code)), None)
+            for code in range(SILENT, last + 1)
+        ]
+        return {"ask": names[model], "then": then}
+
+
+def _and(answers: Heard, model: int, code: int) -> Heard:
+    return _ordered((*answers, (model, code)))
+
+
+def _ordered(path: Heard) -> Heard:
+    """Return the same by ascending model, answers numbered as first met in that order."""
+    codes: dict[int, int] = {}
+    return tuple(
+        (m, SILENT if code == SILENT else codes.setdefault(code, len(codes)))
+        for m, code in sorted(path)
+    )
+
+
+class Search:
+    """Plans on all training questions, and on parts of them.
+
+    Args:
+        task: the task `recorded`.
+        data: its training questions.
+        weight: of cost.
+        models: those that plans may ask, by index.
+        classes: latent classes of difficulty.
+    """
+
+    def __init__(
+        self, task: Recording, data: Matrix, weight: float, models: Sequence[int], classes: int
+    ) -> None:
+        self._task, self._ids, self._weight, self._classes = task, data.ids, weight, classes
+        priced = (data.costs * data.askable).sum(0) / data.askable.sum(0).clip(min=1)
+        self._prices, self._models = (weight * priced).tolist(), models
+        self._openings = [NOBODY, PLANNED, *models]
+        self._cases = [task.cases[name] for name in data.ids]
+        self._kinds = sorted({(case.group, case.options) for case in self._cases})
+
+    def openings(self, shrinkage: float) -> tuple[dict[int, int], float]:
+        """Return by group the place of the best opening, -1 for other groups; and its mean reward.
+
+        Args:
+            shrinkage: how many questions of a group the mean over all groups counts for.
+        """
+        rewards, groups = self._rewards(), [case.group for case in self._cases]
+        chosen = best_openings(rewards, groups, shrinkage)
+        mean = rewards[np.arange(len(groups)), [chosen[group] for group in groups]].mean()
+        return chosen, float(mean)
+
+    def plans(self, chosen: Mapping[int, int], names: Sequence[str]) -> dict[str, dict[int, Tree]]:
+        """Return by category and number of options the plan; "" stands for other categories."""
+        known = self._task.estimates.groups
+        kinds = {*self._kinds, *((len(known), options) for _, options in self._kinds)}
+        planner, _ = self._planner(self._ids, sorted(kinds))
+        result: dict[str, dict[int, Tree]] = {}
+        for place, (group, options) in enumerate(planner.kinds):
+            first = self._openings[chosen.get(group, chosen[-1])]
+            name = known[group] if group < len(known) else ""
+            result.setdefault(name, {})[options] = planner.tree(place, names, first)
+        return result
+
+    def _planner(
+        self, ids: Sequence[str], kinds: Sequence[Kind]
+    ) -> tuple[Planner, list[list[int]]]:
+        """Return a planner that knows these questions, and what votes count for by them."""
+        task = self._task
+        table, known = task.table.only(ids), task.estimates.groups
+        estimates = estimate(table, task.settings.shrinkage, self._classes, known)
+        planner = Planner(Believer(estimates), self._prices, self._models, kinds)
+        return planner, task.ballots(estimates.votes)
+
+    def _rewards(self) -> Floats:
+        """[question, opening] what plans bring that were made without the question."""
+        rewards = np.zeros((len(self._ids), len(self._openings)))
+        names = self._task.models
+        for fold in range(FOLDS):
+            rest = [name for n, name in enumerate(self._ids) if n % FOLDS != fold]
+            planner, votes = self._planner(rest or self._ids, self._kinds)
+            trees = {
+                kind: [planner.tree(place, names, first) for first in self._openings]
+                for place, kind in enumerate(self._kinds)
+            }
+            for n in range(fold, len(self._ids), FOLDS):
+                case = self._cases[n]
+                for o, tree in enumerate(trees[case.group, case.options]):
+                    rewards[n, o] = self._played(tree, case, votes[case.group])
+        return rewards
+
+    def _played(self, tree: Tree, case: Case, votes: Sequence[int]) -> float:
+        answers: dict[str, object] = {}
+        asked: list[int] = []
+        while (name := follow(tree, answers)) is not None:
+            m = self._task.models.index(name)
+            answers[name] = case.said[m] if case.said[m] >= 0 else None
+            if case.said[m] != ABSENT:
+                asked.append(m)
+        leads = leader(tally(case.said, votes, asked, len(case.labels)))
+        right = float(leads >= 0 and leads == case.right)
+        return right - self._weight * sum(case.costs[m] for m in asked)
+
+
+def shortlist(data: Matrix, weight: float, models: Sequence[int], count: int) -> list[int]:
+    """Return the models in the best cascades that are worse without them, best first."""
+    every = candidates(data, 2, models=models)
+    values = (every.accuracy - weight * every.cost).tolist()
+    rewards = dict(zip(every.strategies, values, strict=True))
+    best = dict.fromkeys(models, -np.inf)
+    for strategy, reward in rewards.items():
+        for m in strategy.asked:
+            if reward > max(rewards[strategy.without(m)], best[m]) + _SLACK:
+                best[m] = reward
+    return sorted(best, key=lambda m: (-best[m], m))[:count]
+
+
+def best_openings(rewards: Floats, groups: Sequence[int], shrinkage: float) -> dict[int, int]:
+    """Return by group the column with the highest mean, shrunk to that of all; -1: over all.
+
+    Args:
+        rewards: [question, opening].
+        groups: of the questions.
+        shrinkage: how many questions the mean over all groups counts for.
+    """
+    of, means = np.array(groups), rewards.mean(0)
+    chosen = {-1: int(np.round(means, 9).argmax())}
+    for group in sorted({*groups}):
+        shrunk = rewards[of == group].sum(0) + shrinkage * means
+        chosen[group] = int(np.round(shrunk, 9).argmax())
+    return chosen
