@@ -77,18 +77,13 @@ class Believer:
 
     def __init__(self, estimates: Estimates) -> None:
         self._coincide = estimates.coincide
-        self._log_prior = np.array(estimates.prior)
+        self._log_prior = np.log(estimates.prior)
         # [group, class, model]
-        self._log_gain, self._log_wrong, self._log_none, self._right = (
-            np.array(rates).transpose(0, 2, 1).copy()
-            for rates in (
-                estimates.log_gain,
-                estimates.log_wrong,
-                estimates.log_none,
-                estimates.right,
-            )
+        self._right, self._wrong, self._none = map(
+            np.array, (estimates.right, estimates.wrong, estimates.none)
         )
-        self._wrong, self._none = np.exp(self._log_wrong), np.exp(self._log_none)
+        self._log_wrong, self._log_none = np.log(self._wrong), np.log(self._none)
+        self._log_gain = np.log(self._right) - self._log_wrong
         self._kept: dict[Pattern, Belief] = {}
 
     def believe(self, case: Case, asked: Sequence[int]) -> tuple[Belief, Sequence[int]]:
