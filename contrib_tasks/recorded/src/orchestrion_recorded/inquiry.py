@@ -158,7 +158,7 @@ class BestInquiry(TableTrainer):
     Args:
         task: the task `recorded`, as `task`; its questions have right answers, not scores.
         reward: the run's reward, as `reward`; it must be linear in outcome and cost.
-        models: how many models plans may ask: those in the best cascades.
+        models: how many models plans may ask: those without which the best cascades are worse.
         classes: latent classes of difficulty.
         shrinkage: how many questions of a group the mean over all groups counts for.
     """
