@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from orchestrion_recorded.baselines import matrix
+from orchestrion_recorded.baselines import Strategy, matrix
 from orchestrion_recorded.belief import Believer, Heard
 from orchestrion_recorded.estimate import estimate
 from orchestrion_recorded.generate import Generated, generate
@@ -153,9 +153,20 @@ def test_a_plan_is_worth_what_it_wins_less_what_it_pays(believer: Believer) -> N
 
 
 def test_an_opening_is_followed_by_the_plan(believer: Believer) -> None:
-    plan = planner(believer, 0.01, 0.01, 0.01).tree(0, ["a", "b", "c"], first=2)
+    plan = planner(believer, 0.01, 0.01, 0.01).tree(0, ["a", "b", "c"], 2)
     assert follow(plan, {}) == "c"
     assert follow(plan, {"c": None}) in {"a", "b"}
+
+
+def test_a_cascade_is_an_opening_too(believer: Believer) -> None:
+    """The first two, and the third unless they agree."""
+    plan = planner(believer, 0.0, 0.0, 0.0).tree(0, ["a", "b", "c"], Strategy((1, 0), 2, 2))
+    assert follow(plan, {}) == "b"
+    assert follow(plan, {"b": "x"}) == "a"
+    assert follow(plan, {"b": "x", "a": "x"}) is None
+    assert follow(plan, {"b": "x", "a": "y"}) == follow(plan, {"b": None, "a": "y"}) == "c"
+    assert follow(plan, {"b": "x", "a": "y", "c": None}) is None
+    assert planner(believer, 0.0, 0.0, 0.0).tree(0, ["a", "b", "c"], Strategy(())) is None
 
 
 # ------------------------------------------------------------------------------ the trainer

@@ -167,7 +167,7 @@ class BestInquiry(TableTrainer):
     reward: RewardFunction
     models: Annotated[int, Meta(ge=1, le=10)] = 6
     classes: Annotated[int, Meta(ge=1, le=20)] = 8
-    shrinkage: Annotated[float, Meta(ge=0)] = 20.0
+    shrinkage: Annotated[float, Meta(ge=0)] = 60.0
 
     smoke: ClassVar[Mapping[str, JSON]] = {"models": 2}
 

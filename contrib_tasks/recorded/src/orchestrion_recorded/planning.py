@@ -7,19 +7,20 @@ more is looked at. Looking one answer ahead from the start would underrate what 
 tell together.
 
 The belief is least right about whom to begin with, since a group's models fail together more often
-than classes say. So each group's opening (nobody, one of the models, or whoever the plan begins
-with) is the one with the highest mean reward on the training questions, where each question is
-judged by plans made without it (cross-fitting in three parts), shrunk towards the mean over all
-groups.
+than classes say. So each group begins as planned, or with one of the models, or asks nobody, or
+follows the cascade that is best over all groups: whichever has the highest mean reward on the
+training questions, where each question is judged by plans made without it (cross-fitting in three
+parts), shrunk towards the mean over all groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from orchestrion_recorded.baselines import Ints, Matrix, candidates
+from orchestrion_recorded.baselines import Ints, Matrix, Strategy, candidates
 from orchestrion_recorded.belief import Believer, Heard
 from orchestrion_recorded.case import ABSENT, SILENT, Case, leader, tally
 from orchestrion_recorded.estimate import Floats, estimate
@@ -30,12 +31,13 @@ __all__ = ["Kind", "Planner", "Search", "best_openings", "shortlist"]
 
 DEPTH = 2
 FOLDS = 3
-NOBODY, PLANNED = -1, None
-"""Openings beside the models' indices: ask nobody at all; begin as planned."""
 _SLACK = 1e-12  # a choice must be better by more than rounding
 
 Kind = tuple[int, int]
 """Of questions: the group, among the estimates' groups, and the number of options."""
+Codes = tuple[int, ...]
+Opening = int | Strategy | None
+"""Begin with a model, by index; do as a cascade says; or None: as planned."""
 
 
 class Planner:
@@ -89,27 +91,52 @@ class Planner:
             best[better], choice[better] = worth[better] - self._prices[m], m
         return best, choice
 
-    def tree(self, kind: int, names: Sequence[str], first: int | None = None) -> Tree:
+    def tree(self, kind: int, names: Sequence[str], opening: Opening = None) -> Tree:
         """Return the plan for a kind of question.
 
         Args:
             kind: by place.
             names: by model, what the plan calls it.
-            first: the opening; by default the model that is best.
+            opening: how to begin.
         """
-        return None if first == NOBODY else self._tree(kind, names, (), first)
+        if isinstance(opening, Strategy):
+            return _cascade(opening, names, self.kinds[kind][1], ())
+        return self._tree(kind, names, (), opening)
 
     def _tree(self, kind: int, names: Sequence[str], path: Heard, first: int | None) -> Tree:
         model = int(self.best(_ordered(path))[1][kind]) if first is None else first
         if model < 0:
             return None
-        codes = len({code for _, code in path if code != SILENT})
-        last = min(codes, self.kinds[kind][1] - 1)  # where every option was named, no new one
-        then = [
-            self._tree(kind, names, (*path, (model, code)), None)
-            for code in range(SILENT, last + 1)
-        ]
-        return {"ask": names[model], "then": then}
+        codes = [code for _, code in path]
+        return _asking(
+            names[model],
+            codes,
+            self.kinds[kind][1],
+            lambda code: self._tree(kind, names, (*path, (model, code)), None),
+        )
+
+
+def _cascade(strategy: Strategy, names: Sequence[str], options: int, codes: Codes) -> Tree:
+    """Return a cascade as a plan, after some answers."""
+    order = [*strategy.first, strategy.then]
+    model = order[len(codes)] if len(codes) < len(order) else None
+    answered = Counter(code for code in codes if code != SILENT)
+    enough = max(answered.values(), default=0) >= strategy.agree
+    if model is None or (len(codes) == len(strategy.first) and enough):
+        return None
+    return _asking(
+        names[model],
+        codes,
+        options,
+        lambda code: _cascade(strategy, names, options, (*codes, code)),
+    )
+
+
+def _asking(name: str, codes: Sequence[int], options: int, then: Callable[[int], Tree]) -> Tree:
+    """Return the plan that asks a model after these answers."""
+    # Where every option was named, there is no new one.
+    last = min(len({*codes} - {SILENT}), options - 1)
+    return {"ask": name, "then": [then(code) for code in range(SILENT, last + 1)]}
 
 
 def _and(answers: Heard, model: int, code: int) -> Heard:
@@ -139,10 +166,9 @@ class Search:
     def __init__(
         self, task: Recording, data: Matrix, weight: float, models: Sequence[int], classes: int
     ) -> None:
-        self._task, self._ids, self._weight, self._classes = task, data.ids, weight, classes
+        self._task, self._data, self._weight, self._classes = task, data, weight, classes
         priced = (data.costs * data.askable).sum(0) / data.askable.sum(0).clip(min=1)
         self._prices, self._models = (weight * priced).tolist(), models
-        self._openings = [NOBODY, PLANNED, *models]
         self._cases = [task.cases[name] for name in data.ids]
         self._kinds = sorted({(case.group, case.options) for case in self._cases})
 
@@ -161,36 +187,40 @@ class Search:
         """Return by category and number of options the plan; "" stands for other categories."""
         known = self._task.estimates.groups
         kinds = {*self._kinds, *((len(known), options) for _, options in self._kinds)}
-        planner, _ = self._planner(self._ids, sorted(kinds))
+        planner, openings, _ = self._learn(range(len(self._cases)), sorted(kinds))
         result: dict[str, dict[int, Tree]] = {}
         for place, (group, options) in enumerate(planner.kinds):
-            first = self._openings[chosen.get(group, chosen[-1])]
+            opening = openings[chosen.get(group, chosen[-1])]
             name = known[group] if group < len(known) else ""
-            result.setdefault(name, {})[options] = planner.tree(place, names, first)
+            result.setdefault(name, {})[options] = planner.tree(place, names, opening)
         return result
 
-    def _planner(
-        self, ids: Sequence[str], kinds: Sequence[Kind]
-    ) -> tuple[Planner, list[list[int]]]:
-        """Return a planner that knows these questions, and what votes count for by them."""
-        task = self._task
-        table, known = task.table.only(ids), task.estimates.groups
-        estimates = estimate(table, task.settings.shrinkage, self._classes, known)
+    def _learn(
+        self, places: Sequence[int], kinds: Sequence[Kind]
+    ) -> tuple[Planner, Sequence[Opening], Sequence[Sequence[int]]]:
+        """Return what these questions teach: a planner, openings, and what votes count for."""
+        task, data = self._task, self._data.rows(places)
+        known = task.estimates.groups
+        estimates = estimate(
+            task.table.only(data.ids), task.settings.shrinkage, self._classes, known
+        )
         planner = Planner(Believer(estimates), self._prices, self._models, kinds)
-        return planner, task.ballots(estimates.votes)
+        cascade = candidates(data, 2, models=self._models).best(self._weight)
+        openings = [None, Strategy(()), *self._models, cascade]
+        return planner, openings, task.ballots(estimates.votes)
 
     def _rewards(self) -> Floats:
         """[question, opening] what plans bring that were made without the question."""
-        rewards = np.zeros((len(self._ids), len(self._openings)))
-        names = self._task.models
+        every, names = range(len(self._cases)), self._task.models
+        rewards = np.zeros((len(every), len(self._models) + 3))
         for fold in range(FOLDS):
-            rest = [name for n, name in enumerate(self._ids) if n % FOLDS != fold]
-            planner, votes = self._planner(rest or self._ids, self._kinds)
+            rest = [n for n in every if n % FOLDS != fold] or every
+            planner, openings, votes = self._learn(rest, self._kinds)
             trees = {
-                kind: [planner.tree(place, names, first) for first in self._openings]
+                kind: [planner.tree(place, names, opening) for opening in openings]
                 for place, kind in enumerate(self._kinds)
             }
-            for n in range(fold, len(self._ids), FOLDS):
+            for n in every[fold::FOLDS]:
                 case = self._cases[n]
                 for o, tree in enumerate(trees[case.group, case.options]):
                     rewards[n, o] = self._played(tree, case, votes[case.group])
