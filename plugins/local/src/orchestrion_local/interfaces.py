@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from orchestrion_local.offloading import Resident
+    from orchestrion_local.ranks import Ranks
 
 __all__ = ["EntropyOf", "Generation", "Scored", "Trainable", "generations_of"]
 
@@ -96,6 +97,11 @@ class Trainable(Protocol):
     @property
     def device(self) -> torch.device:
         """Where it computes."""
+        ...
+
+    @property
+    def ranks(self) -> Ranks | None:
+        """The processes that train it; None if this process does."""
         ...
 
     @property
