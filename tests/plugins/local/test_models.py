@@ -86,7 +86,7 @@ async def test_bfloat16_weights_learn_what_float32_weights_learn() -> None:
                 assert (rest.save(), rest.version) == (halves.save(), 1)
                 second = WeightOptimizer(rest, Optimizer(learning_rate=1e-4), 40)
                 second.load(first.save())
-                assert (second.save(), second.steps) == (first.save(), 20)
+                assert second.save() == first.save()
                 learn(rest, steps=20, optimizer=second)
                 assert second.save() == optimizer.save()
                 assert rest.save().arrays == model.save().arrays

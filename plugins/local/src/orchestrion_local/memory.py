@@ -45,8 +45,8 @@ BATCH = 256
 SPARE = 0.06
 """Share of what is free that is left to the allocator's gaps and the workspace of kernels."""
 REMEDIES = (
-    "set `gradient_checkpointing: true`, a `lora`, `dtype: bfloat16`, `ranks` or a smaller `context` "
-    "on the model, or use a larger device"
+    "set `gradient_checkpointing: true`, a `lora`, `dtype: bfloat16`, `ranks` or a smaller "
+    "`context` on the model, or use a larger device"
 )
 ROW = 4096
 """Tokens of a row whose length no setting limits."""
@@ -159,7 +159,7 @@ class Footprint:
         return net.layers * self.layer + moving
 
     def training(self, tokens: int) -> int:
-        """What the passes of a micro-batch, of each rank here, take beside weights and optimizer."""
+        """What the passes of a micro-batch take beside weights and optimizer, on all ranks here."""
         vocabulary = self.network.vocabulary
         at_once = max(1, LOGITS // vocabulary)
         logits = COPIES_OF_LOGITS * 4 * min(at_once, tokens) * vocabulary

@@ -1,35 +1,33 @@
 """One network trained by several processes: PyTorch's FSDP2 (Zhao et al. 2023, arXiv 2304.11277).
 
 The process of the run leads. It has all weights, samples with them, scores without gradient, and
-computes losses. Ranks, a process each, share the network: each has a part of every weight, of its
-gradient and of its moments. Of a micro-batch, each rank computes the log-probabilities of its rows;
-the leading process computes the loss of all rows and its gradient with respect to them; each rank
-takes its rows' part of that back through the network. So a loss is normalised over all rows,
+computes losses. Ranks, a process each (`rank`), share the network: each has a part of every weight,
+of its gradient and of its moments. Of a micro-batch, each rank computes the log-probabilities of its
+rows; the leading process computes the loss of all rows and its gradient with respect to them; each
+rank takes its rows' part of that back through the network. So a loss is normalised over all rows,
 whichever rank has them, and trainers need not know of ranks.
 
-Deviations from what FSDP2 does by default: gradients are summed, not averaged; bfloat16 weights
-that learn are float32 in the ranks, and rounded where they compute (`MixedPrecisionPolicy`).
+Weights and moments are sent tensor by tensor, and saved whole, as `Steps` saves them: a run goes on
+with them on another number of ranks, or without any.
 """
 
 from __future__ import annotations
 
 import io
-import pickle
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from orchestrion import Array, RunError, Saved
 from orchestrion_local.interfaces import EntropyOf, Generation, Scored
-from orchestrion_local.optimizing import MASTER, MOMENTS, Stepped, Steps, is_low, parts_of
-from orchestrion_local.scoring import layers_of, score
+from orchestrion_local.rank import SkeletonPickler, serve
 from orchestrion_local.settings import Optimizer
-from orchestrion_local.weights import DTYPES, learnable_of, pack, plain_network, unpack
+from orchestrion_local.steps import MASTER, MOMENTS, Stepped, is_low, parts_of
+from orchestrion_local.weights import DTYPES, pack, unpack
 
 if TYPE_CHECKING:
     from orchestrion_local.weights import Weights
@@ -39,9 +37,7 @@ __all__ = ["RankedSteps", "Ranks"]
 REMEDY = "set a smaller `micro_batch` on the trainer, or more `ranks` on the model"
 PATIENCE = 2.0
 """Seconds to wait for the end of a process that another one misses."""
-PRELOADED = ("torch.distributed.fsdp", "transformers", "peft", __name__)
-
-# ------------------------------------------------------------------------ the leading process
+PRELOADED = ("torch.distributed.fsdp", "transformers", "peft", "orchestrion_local.rank")
 
 
 class Ranks:
@@ -79,39 +75,38 @@ class Ranks:
         self._optimizers += 1
         return RankedSteps(self, self._optimizers, model, settings, total)
 
+    # ------------------------------------------------------------------ passes
+
     def score(
         self, model: Weights, generations: Sequence[Generation], entropy: EntropyOf
     ) -> Scored:
         """Return what `Trainable.score` does; gradients flow back to the ranks."""
-        longest = max(len(item.response) for item in generations)
-        shape = len(generations), longest
+        lengths = torch.tensor([len(item.response) for item in generations])
+        mask = (torch.arange(int(lengths.max())) < lengths[:, None]).float()
         # A rank without a row computes another's, with a gradient of zero.
         rows = [generations[rank :: self.count] or generations[:1] for rank in range(self.count)]
         self.ready()
         parts = self.ask("forward", model.adapter, entropy, each=rows)
-        values = [self._merged([part[k] for part in parts], shape) for k in range(2)]
-        if entropy == "none":
-            values[1] = None
-        given = [value for value in values if value is not None]
+        values = [self._merged(part, mask) for part in zip(*parts, strict=True)]
         leaf = torch.zeros((), requires_grad=True)  # so that autograd records the call
-        logprobs, *entropies = _Passed.apply(leaf, self, rows, *given)  # type: ignore[no-untyped-call]
-        mask = torch.zeros(shape)
-        for i, item in enumerate(generations):
-            mask[i, : len(item.response)] = 1
-        found = entropies[0] if entropies else None
-        if found is not None and entropy == "value":
-            found = found.detach()
-        return Scored(logprobs, mask.to(model.device), found)
+        logprobs, *rest = _Passed.apply(leaf, self, parts, *values)  # type: ignore[no-untyped-call]
+        return Scored(logprobs, mask.to(model.device), rest[0] if rest else None)
 
-    def _merged(self, parts: Sequence[Any], shape: tuple[int, int]) -> torch.Tensor | None:
-        if parts[0] is None:
-            return None
-        merged = torch.zeros(shape)
-        for rank, part in enumerate(parts):
-            places = range(rank, shape[0], self.count)
-            if places:
-                merged[places.start :: self.count, : part.shape[1]] = torch.from_numpy(part)
+    def _merged(self, parts: Sequence[Any], mask: torch.Tensor) -> torch.Tensor:
+        merged = torch.zeros_like(mask)
+        for rank, part in enumerate(parts[: len(mask)]):
+            merged[rank :: self.count, : part.shape[1]] = torch.from_numpy(part)
         return merged.to(self.model.device)
+
+    def backward(self, parts: Sequence[Any], gradients: Sequence[torch.Tensor]) -> None:
+        """Add the gradients of the last pass, given those with respect to what it returned."""
+        each = []
+        for rank, (logprobs, *_) in enumerate(parts):
+            mine = [gradient[rank :: self.count, : logprobs.shape[1]] for gradient in gradients]
+            each.append([part.cpu().numpy() if len(part) else 0 * logprobs for part in mine])
+        self.ask("backward", each=each)
+
+    # ------------------------------------------------------------------ tensors
 
     def pull(self, model: Weights) -> None:
         """Copy what a model has learned from the ranks into its weights here."""
@@ -123,22 +118,14 @@ class Ranks:
 
     def gathered(self, shape: Sequence[int], dtype: torch.dtype) -> Array:
         """Return the next array that the ranks send, of which each sends its rows."""
-        parts = []
-        for rank, link in enumerate(self._links):
-            try:
-                parts.append(link.recv_bytes())
-            except (EOFError, OSError):
-                self._lost(rank)
+        parts = [self._hear(rank) for rank in range(self.count)]
         return Array(DTYPES[dtype], tuple(shape), b"".join(parts))
 
     def scatter(self, value: torch.Tensor) -> None:
         """Send each rank its rows of an array, as FSDP2 splits them."""
         size = -(-len(value) // self.count)
-        for rank, link in enumerate(self._links):
-            try:
-                link.send_bytes(pack(value[rank * size : (rank + 1) * size]).data)
-            except OSError:
-                self._lost(rank)
+        for rank in range(self.count):
+            self._tell(rank, pack(value[rank * size : (rank + 1) * size]).data)
 
     def ready(self) -> None:
         """Start the ranks if they do not run, and give them the weights if these have changed."""
@@ -146,10 +133,12 @@ class Ranks:
             self._start()
         if self.is_stale:
             self.send("receive")
-            for _, parameter in self.model.module.named_parameters():
+            for parameter in self.model.module.parameters():
                 self.scatter(parameter)
             self.answers()
             self.is_stale = False
+
+    # ------------------------------------------------------------------ processes
 
     def _start(self) -> None:
         from torch.distributed import TCPStore
@@ -162,13 +151,13 @@ class Ranks:
             ours, theirs = context.Pipe()
             place = device if device == "cpu" else f"{device}:{self._first + rank}"
             what = theirs, rank, self.count, self._store.port, place, threads
-            process = context.Process(target=_serve, args=what, daemon=True)
+            process = context.Process(target=serve, args=what, daemon=True)
             process.start()
             theirs.close()
             self._processes.append(process)
             self._links.append(ours)
         skeleton = io.BytesIO()
-        _Pickler(skeleton).dump(self.model.module)
+        SkeletonPickler(skeleton).dump(self.model.module)
         again = bool(self.model.settings.inherited("gradient_checkpointing"))
         how = self.adapters, self.model.tokenizer.pad, not self.model.has_plain_head(), again
         self.ask("build", skeleton.getvalue(), *how)
@@ -180,11 +169,8 @@ class Ranks:
 
     def send(self, method: str, *arguments: Any, each: Sequence[Any] = ()) -> None:
         """Call a method on all ranks; `each` has a last argument for each of them."""
-        for rank, link in enumerate(self._links):
-            try:
-                link.send((method, (*arguments, each[rank]) if each else arguments))
-            except OSError:
-                self._lost(rank)
+        for rank in range(self.count):
+            self._tell(rank, (method, (*arguments, each[rank]) if each else arguments))
 
     def answers(self) -> list[Any]:
         """Return the answer of each rank.
@@ -194,28 +180,36 @@ class Ranks:
         """
         answers: dict[int, Any] = {}
         while len(answers) < self.count:
-            left = {link: i for i, link in enumerate(self._links) if i not in answers}
-            for link in wait(list(left)):
-                rank = left[link]  # type: ignore[index]
-                try:
-                    error, answers[rank] = link.recv()  # type: ignore[union-attr]
-                except (EOFError, OSError):
-                    self._lost(rank)
+            for link in wait([link for i, link in enumerate(self._links) if i not in answers]):
+                rank = self._links.index(link)  # type: ignore[arg-type]
+                error, answers[rank] = self._hear(rank)
                 if error is not None:
                     self._failed(rank, error)
         return [answers[rank] for rank in range(self.count)]
 
-    def _failed(self, rank: int, reason: str) -> None:
+    def _tell(self, rank: int, what: Any) -> None:
+        try:
+            self._links[rank].send(what)
+        except OSError:
+            self._lost(rank)
+
+    def _hear(self, rank: int) -> Any:
+        try:
+            return self._links[rank].recv()
+        except (EOFError, OSError):
+            self._lost(rank)
+
+    def _failed(self, rank: int, reason: str) -> NoReturn:
         """Raise RunError; if another rank ended, that is the reason that this one failed."""
         ended = wait([process.sentinel for process in self._processes], PATIENCE)
         for other, process in enumerate(self._processes):
             if process.sentinel in ended:
                 self._lost(other)
         self.close()
-        help_ = f"; {REMEDY}" if "OutOfMemory" in reason else ""
-        raise RunError(f"model {self.model.name}: rank {rank} of {self.count}: {reason}{help_}")
+        advice = f"; {REMEDY}" if "OutOfMemory" in reason else ""
+        raise RunError(f"model {self.model.name}: rank {rank} of {self.count}: {reason}{advice}")
 
-    def _lost(self, rank: int) -> None:
+    def _lost(self, rank: int) -> NoReturn:
         process = self._processes[rank]
         process.join(PATIENCE)
         code = process.exitcode or 0
@@ -242,22 +236,14 @@ class _Passed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, leaf: torch.Tensor, ranks: Ranks, rows: Sequence[Any], *values: torch.Tensor
+        ctx: Any, leaf: torch.Tensor, ranks: Ranks, parts: Any, *values: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        ctx.ranks, ctx.rows, ctx.count = ranks, rows, len(values[0])
+        ctx.ranks, ctx.parts = ranks, parts
         return values
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[None, ...]:
-        ranks: Ranks = ctx.ranks
-        each = []
-        for rank, rows in enumerate(ctx.rows):
-            longest = max(len(item.response) for item in rows)
-            mine = [gradient[rank :: ranks.count, :longest] for gradient in gradients]
-            if rank >= ctx.count:
-                mine = [torch.zeros((1, longest)) for _ in gradients]
-            each.append([part.cpu().numpy() for part in mine])
-        ranks.ask("backward", each=each)
+        ctx.ranks.backward(ctx.parts, gradients)
         return (None,) * (3 + len(gradients))
 
 
@@ -331,223 +317,3 @@ class RankedSteps:
         for array in saved.arrays.values():
             self._ranks.scatter(unpack(array))
         self._ranks.answers()
-
-
-class _Pickler(pickle.Pickler):
-    """Writes a network without its parameters; which of them are one object is kept."""
-
-    def persistent_id(self, value: Any) -> Any:
-        if isinstance(value, torch.nn.Parameter):
-            return id(value), tuple(value.shape), value.dtype
-        return None
-
-
-# ------------------------------------------------------------------------ a rank
-
-
-class _Unpickler(pickle.Unpickler):
-    """Reads a network whose parameters have a shape and no memory."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self._known: dict[int, torch.nn.Parameter] = {}
-
-    def persistent_load(self, what: Any) -> torch.nn.Parameter:
-        number, shape, dtype = what
-        if number not in self._known:
-            empty = torch.empty(shape, dtype=dtype, device="meta")
-            self._known[number] = torch.nn.Parameter(empty)
-        return self._known[number]
-
-
-class _Scorer(torch.nn.Module):
-    """A network as FSDP2 sees it: one call, in which the head is part of the network."""
-
-    def __init__(self, network: Any, pad: int, whole: bool, again: bool) -> None:
-        super().__init__()
-        self.network, self._how = network, (pad, whole, again)
-
-    def forward(
-        self, generations: Sequence[Generation], entropy: EntropyOf
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        pad, whole, again = self._how
-        scored = score(
-            self.network, generations, pad, entropy=entropy, whole=whole, recompute_layers=again
-        )
-        return scored.logprobs, scored.entropy
-
-
-class _Rank:
-    """What one process does. The leading process calls its methods."""
-
-    def __init__(self, link: Connection, rank: int, count: int, port: int, device: str) -> None:
-        from torch import distributed
-
-        self._link, self._device = link, torch.device(device)
-        if self._device.type == "cuda":
-            torch.cuda.set_device(self._device)
-        self._rounded: torch.dtype | None = None
-        """Type of the weights in the leading process, if it is another than here."""
-        self._steps: dict[int, tuple[Steps, list[tuple[str, Any, torch.nn.Parameter]]]] = {}
-        store = distributed.TCPStore("127.0.0.1", port, is_master=False)
-        backend = "gloo" if device == "cpu" else "nccl"
-        distributed.init_process_group(backend, store=store, rank=rank, world_size=count)
-        self._mesh = distributed.init_device_mesh(self._device.type, (count,))
-
-    def build(self, skeleton: bytes, adapters: bool, pad: int, whole: bool, again: bool) -> None:
-        """Make the network with this rank's part of the weights, which are yet to come."""
-        from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-
-        self._module = module = _Unpickler(io.BytesIO(skeleton)).load()
-        policy = MixedPrecisionPolicy()
-        if not adapters:
-            if hasattr(module, "peft_config"):
-                module.base_model.disable_adapter_layers()
-            dtype = next(weight.dtype for _, weight in learnable_of(module, None))
-            if is_low(dtype):
-                self._rounded = dtype
-                policy = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
-                for weight in module.parameters():
-                    weight.data = weight.data.float()
-        self._require_gradients(adapters)
-        scorer = _Scorer(plain_network(module), pad, whole, again).eval()
-        for part in (*layers_of(scorer), scorer):
-            fully_shard(part, mesh=self._mesh, mp_policy=policy)
-        for part in scorer.modules():
-            if isinstance(part, FSDPModule):
-                part.set_gradient_divide_factor(1.0)
-                part.set_force_sum_reduction_for_comms(True)
-        kept = {name: buffer.to(self._device) for name, buffer in scorer.named_buffers()}
-        scorer.to_empty(device=self._device)
-        for name, buffer in scorer.named_buffers():
-            buffer.copy_(kept[name])
-        self._scorer = scorer
-
-    def _require_gradients(self, adapters: bool) -> None:
-        for name, weight in self._module.named_parameters():
-            weight.requires_grad_(("lora_" in name) == adapters)
-
-    def _read(self, into: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-        raw = bytearray(self._link.recv_bytes())
-        if raw:
-            values = torch.frombuffer(raw, dtype=dtype or into.dtype)
-            into.copy_(values.reshape(into.shape))
-        return into
-
-    def receive(self) -> None:
-        """Take the weights."""
-        for name, weight in self._module.named_parameters():
-            self._read(_part(weight), None if "lora_" in name else self._rounded)
-
-    def weights(self, adapter: str | None) -> None:
-        """Send the weights of a model."""
-        for _, weight in learnable_of(self._module, adapter):
-            self._link.send_bytes(pack(_part(weight).to(self._rounded or weight.dtype)).data)
-
-    def forward(
-        self, adapter: str | None, entropy: EntropyOf, generations: Sequence[Generation]
-    ) -> list[Any]:
-        """Return log-probabilities and entropies of this rank's rows."""
-        if adapter is not None and self._module.active_adapter != adapter:
-            self._module.set_adapter(adapter)
-            self._require_gradients(True)
-        self._passed = self._scorer(generations, entropy)
-        return [value if value is None else _array(value) for value in self._passed]
-
-    def backward(self, gradients: Sequence[Any]) -> None:
-        """Add the gradients of the last pass."""
-        pairs = [
-            (value, torch.from_numpy(gradient).to(self._device))
-            for value, gradient in zip(self._passed, gradients, strict=False)
-            if value.requires_grad
-        ]
-        values, given = zip(*pairs, strict=True)
-        torch.autograd.backward(values, given)
-        del self._passed
-
-    def open(self, number: int, adapter: str | None, settings: Optimizer, total: int) -> None:
-        """Begin to take steps with a model."""
-        from torch import distributed
-
-        def of_all(value: float) -> float:
-            total = torch.tensor(value, dtype=torch.float64, device=self._device)
-            distributed.all_reduce(total)
-            return float(total)
-
-        mine = [
-            (name, weight, torch.nn.Parameter(_part(weight)))
-            for name, weight in learnable_of(self._module, adapter)
-        ]
-        named = [(name, part) for name, _, part in mine]
-        self._steps[number] = Steps(named, settings, total, of_all), mine
-
-    def zero(self, number: int) -> None:
-        """Set the gradients of a model to zero."""
-        steps, mine = self._steps[number]
-        steps.zero()
-        for _, weight, _ in mine:
-            weight.grad = None
-
-    def step(self, number: int) -> Stepped:
-        """Take a step."""
-        steps, mine = self._steps[number]
-        for _, weight, part in mine:
-            part.grad = None if weight.grad is None else weight.grad.to_local()
-        stepped = steps.step()
-        self.zero(number)
-        return stepped
-
-    def taken(self, number: int) -> Any:
-        """Return how many steps were taken, in all and with each weight."""
-        return self._steps[number][0].save().data
-
-    def state(self, number: int) -> None:
-        """Send moments, and the weights if they are masters of those elsewhere."""
-        steps, mine = self._steps[number]
-        arrays = steps.save().arrays
-        for name, _, part in mine:
-            if f"{name}.{MOMENTS[0]}" in arrays:
-                for moment in MOMENTS:
-                    self._link.send_bytes(arrays[f"{name}.{moment}"].data)
-                if self._rounded:
-                    self._link.send_bytes(pack(part).data)
-
-    def restore(self, number: int, data: Any) -> None:
-        """Take what `state` sent."""
-        steps, mine = self._steps[number]
-        parts = {name: part for name, _, part in mine}
-        arrays = {}
-        for name in data["taken"]:
-            for moment in MOMENTS:
-                arrays[f"{name}.{moment}"] = pack(self._read(torch.empty_like(parts[name])))
-            if self._rounded:
-                self._read(parts[name].data)
-        steps.load(Saved(arrays, data))
-
-
-def _part(weight: Any) -> torch.Tensor:
-    """Return this rank's rows of a weight."""
-    part: torch.Tensor = weight.to_local().detach()
-    return part
-
-
-def _array(value: torch.Tensor) -> Any:
-    return value.detach().cpu().numpy()
-
-
-def _serve(link: Connection, rank: int, count: int, port: int, device: str, threads: int) -> None:
-    """Do what the leading process says until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(threads)
-    with suppress(EOFError, BrokenPipeError):
-        try:
-            served = _Rank(link, rank, count, port, device)
-            while True:
-                method, arguments = link.recv()
-                link.send((None, getattr(served, method)(*arguments)))
-        except EOFError:
-            raise
-        except Exception as error:
-            reason = next(iter(str(error).strip().splitlines()), "")
-            link.send((f"{type(error).__name__}: {reason}", None))
-            link.recv()  # until this process is ended: it must not seem to be the cause
