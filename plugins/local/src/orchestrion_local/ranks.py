@@ -2,10 +2,10 @@
 
 The process of the run leads. It has all weights, samples with them, scores without gradient, and
 computes losses. Ranks, a process each (`rank`), share the network: each has a part of every weight,
-of its gradient and of its moments. Of a micro-batch, each rank computes the log-probabilities of its
-rows; the leading process computes the loss of all rows and its gradient with respect to them; each
-rank takes its rows' part of that back through the network. So a loss is normalised over all rows,
-whichever rank has them, and trainers need not know of ranks.
+of its gradient and of its moments. Each rank computes the log-probabilities of its rows of a
+micro-batch; the leading process computes the loss of all rows and its gradient with respect to
+them; each rank takes its rows' part of that back through the network. So a loss is normalised over
+all rows, whichever rank has them, and trainers need not know of ranks.
 
 Weights and moments are sent tensor by tensor, and saved whole, as `Steps` saves them: a run goes on
 with them on another number of ranks, or without any.
