@@ -67,41 +67,43 @@ async def trained(folder: Path, **settings: Any) -> tuple[list[float], Saved, Sa
         return norms, model.save(), optimizer.save()
 
 
-def distance(one: Saved, other: Saved) -> float:
-    """Return the largest difference of two numbers at one place."""
+def differences(one: Saved, other: Saved) -> torch.Tensor:
+    """Return how far apart all numbers are that are in the same place."""
     assert (one.arrays.keys(), one.data) == (other.arrays.keys(), other.data)
-    return max(
-        float((unpack(array).float() - unpack(other.arrays[name]).float()).abs().max())
-        for name, array in one.arrays.items()
-    )
+    pairs = [(unpack(array), unpack(other.arrays[name])) for name, array in one.arrays.items()]
+    return torch.cat([(x.float() - y.float()).abs().flatten() for x, y in pairs])
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "llama"])
 @pytest.mark.parametrize(
-    ("settings", "bound"),
-    [
-        ({}, 1e-5),
-        ({"lora": Lora(rank=3), "gradient_checkpointing": True}, 1e-5),
-        # Gradients of bfloat16 are summed in another order, and a first step has the size of the
-        # learning rate however small the gradient is.
-        ({"dtype": "bfloat16", "gradient_checkpointing": True}, 1e-2),
-    ],
-    ids=["all", "lora", "bfloat16"],
+    "settings", [{}, {"lora": Lora(rank=3), "gradient_checkpointing": True}], ids=["all", "lora"]
 )
 @sync
 async def test_two_ranks_learn_what_one_process_learns(
-    kind: str, settings: dict[str, Any], bound: float, tmp_path: Path
+    kind: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     folder = network(kind, tmp_path)
     norms, weights, moments = await trained(folder, **settings)
     ranked = await trained(folder, ranks=2, **settings)
-    assert ranked[0] == pytest.approx(norms, rel=100 * bound)
-    assert distance(ranked[1], weights) < bound
-    assert distance(ranked[2], moments) < bound
-    if "dtype" in settings:
-        masters = [array for name, array in ranked[2].arrays.items() if name.endswith("master")]
-        assert {array.dtype for array in masters} == {"F32"}
-        assert {array.dtype for array in ranked[1].arrays.values()} == {"BF16"}
+    assert ranked[0] == pytest.approx(norms, rel=1e-5)
+    assert differences(ranked[1], weights).max() < 1e-5
+    assert differences(ranked[2], moments).max() < 1e-5
+
+
+@sync
+async def test_bfloat16_weights_have_float32_masters_in_the_ranks(tmp_path: Path) -> None:
+    low = {"dtype": "bfloat16", "gradient_checkpointing": True}
+    folder = network("llama", tmp_path)
+    norms, weights, moments = await trained(folder, **low)
+    ranked = await trained(folder, ranks=2, **low)
+    # Their gradients are rounded in other places; the updates of a weight add up to some 0.01.
+    assert ranked[0] == pytest.approx(norms, rel=0.05)
+    assert differences(ranked[1], weights).mean() < 5e-4
+    assert differences(ranked[2], moments).mean() < 5e-4
+    masters = {n: array for n, array in ranked[2].arrays.items() if n.endswith(".master")}
+    assert {array.dtype for array in masters.values()} == {"F32"}
+    for name, array in ranked[1].arrays.items():
+        assert torch.equal(unpack(masters[f"{name}.master"]).bfloat16(), unpack(array))
 
 
 def test_each_rank_gets_a_micro_batch_of_its_own() -> None:

@@ -189,18 +189,16 @@ class _Rank:
 
     def taken(self, number: int) -> Any:
         """Return how many steps were taken, in all and with each weight."""
-        return self._steps[number][0].save().data
+        return self._steps[number][0].data
 
     def state(self, number: int) -> None:
         """Send moments, and the weights if they are masters of those elsewhere."""
         steps, mine = self._steps[number]
-        arrays = steps.save().arrays
-        for name, _, part in mine:
-            if f"{name}.{MOMENTS[0]}" in arrays:
-                for moment in MOMENTS:
-                    self._link.send(arrays[f"{name}.{moment}"].data)
-                if self._rounded:
-                    self._link.send(pack(part).data)
+        weights = {name: part for name, _, part in mine}
+        for name, part, value in steps.parts():
+            self._link.send(pack(value).data)
+            if self._rounded and part == MOMENTS[-1]:
+                self._link.send(pack(weights[name]).data)
 
     def restore(self, number: int, data: Any) -> None:
         """Take what `state` sent."""

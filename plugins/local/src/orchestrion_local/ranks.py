@@ -18,19 +18,16 @@ import signal
 from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from orchestrion import Array, RunError, Saved
-from orchestrion_local.interfaces import EntropyOf, Generation, Scored
+from orchestrion_local.interfaces import EntropyOf, Generation, Scored, Trainable
 from orchestrion_local.rank import SkeletonPickler, serve
 from orchestrion_local.settings import Optimizer
 from orchestrion_local.steps import MASTER, MOMENTS, Stepped, is_low, parts_of
-from orchestrion_local.weights import DTYPES, pack, unpack
-
-if TYPE_CHECKING:
-    from orchestrion_local.weights import Weights
+from orchestrion_local.weights import DTYPES, Weights, pack, unpack
 
 __all__ = ["RankedSteps", "Ranks"]
 
@@ -66,8 +63,9 @@ class Ranks:
                 f"and torch sees {torch.cuda.device_count()}"
             )
 
-    def steps(self, model: Weights, settings: Optimizer, total: int) -> RankedSteps:
+    def steps(self, model: Trainable, settings: Optimizer, total: int) -> RankedSteps:
         """Return what takes a model's steps on the ranks."""
+        assert isinstance(model, Weights)
         footprint = self.model.footprint
         if not self._optimizers and footprint is not None:
             needed = footprint.shared(not self.adapters)
@@ -109,7 +107,9 @@ class Ranks:
     # ------------------------------------------------------------------ tensors
 
     def pull(self, model: Weights) -> None:
-        """Copy what a model has learned from the ranks into its weights here."""
+        """Copy what a model has learned from the ranks, if they run, into its weights here."""
+        if not self._processes:
+            return
         self.send("weights", model.adapter)
         with torch.no_grad():
             for _, parameter in model.parameters():

@@ -80,8 +80,7 @@ class Steps:
     def tensors(self) -> Iterator[torch.Tensor]:
         """Yield masters and moments."""
         yield from self._masters.values()
-        for state in self._adam.state.values():
-            yield from (state[moment] for moment in MOMENTS)
+        yield from (state[name] for state in self._adam.state.values() for name in MOMENTS)
 
     @property
     def learning_rate(self) -> float:
@@ -172,19 +171,29 @@ class Steps:
             if name in self._masters and self._masters[name] not in self._adam.state:
                 self._masters[name].copy_(parameter)
 
-    def save(self, prefix: str = "") -> Saved:
-        """Return moments, masters and step count of all weights that had a gradient."""
-        arrays: dict[str, Array] = {}
-        taken: dict[str, float] = {}
+    @property
+    def data(self) -> dict[str, Any]:
+        """Return the number of steps, and of those of each weight that had a gradient."""
+        states = [
+            (name, self._adam.state.get(self._stepped(name, weight)))
+            for name, weight in self._named
+        ]
+        taken = {name: float(state["step"]) for name, state in states if state}
+        return {"steps": self.steps, "taken": taken}
+
+    def parts(self) -> Iterator[tuple[str, str, torch.Tensor]]:
+        """Yield moments and masters of all weights that had a gradient."""
         for name, parameter in self._named:
             state: Mapping[str, Any] = self._adam.state.get(self._stepped(name, parameter), {})
             if state:
-                taken[name] = float(state["step"])
-                for moment in MOMENTS:
-                    arrays[f"{prefix}{name}.{moment}"] = pack(state[moment])
+                yield from ((name, moment, state[moment]) for moment in MOMENTS)
                 if name in self._masters:
-                    arrays[f"{prefix}{name}.{MASTER}"] = pack(self._masters[name])
-        return Saved(arrays, {"steps": self.steps, "taken": taken})
+                    yield name, MASTER, self._masters[name]
+
+    def save(self, prefix: str = "") -> Saved:
+        """Return `parts` and `data`."""
+        arrays = {f"{prefix}{name}.{part}": pack(value) for name, part, value in self.parts()}
+        return Saved(arrays, self.data)
 
     def load(self, saved: Saved, prefix: str = "") -> None:
         """Continue from what `save` returned.
