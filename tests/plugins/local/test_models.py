@@ -75,6 +75,8 @@ async def test_bfloat16_weights_learn_what_float32_weights_learn() -> None:
     learned = {}
     for dtype in ("float32", "bfloat16"):
         async with opened(dtype=dtype) as model:
+            # Of positions: rounded, they would be wrong in a long context.
+            assert {buffer.dtype for buffer in model.module.buffers()} == {torch.float32}
             before = chance(model)
             optimizer = learn(model, steps=40, learning_rate=1e-4)
             learned[dtype] = chance(model) / before

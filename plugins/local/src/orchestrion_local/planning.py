@@ -192,7 +192,8 @@ class DevicePlan:
         """Yield plans with other settings, and these settings in words."""
         freed = evolve(self, models=tuple(_batches_free(model) for model in self.models))
         yield ["no `micro_batch` and no `batch`, which are then chosen"], freed
-        turns = (False,) if self.offload or len(self.models) < 2 else (False, True)
+        ranked = any(model.footprint.ranks > 1 for model in self.models)
+        turns = (False,) if self.offload or ranked or len(self.models) < 2 else (False, True)
         for shorter, lora, offload, again in product((False, True), (False, True), turns, (0, 1)):
             words, plan = [], evolve(freed, offload=self.offload or offload)
             if again:
