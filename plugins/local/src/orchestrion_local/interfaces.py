@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     import torch
 
     from orchestrion_local.offloading import Resident
-    from orchestrion_local.ranks import Ranks
 
-__all__ = ["EntropyOf", "Generation", "Scored", "Trainable", "generations_of"]
+__all__ = ["EntropyOf", "Generation", "Scored", "Trainable", "TrainingRanks", "generations_of"]
 
 
 EntropyOf = Literal["none", "value", "gradient"]
@@ -77,6 +76,31 @@ class Scored:
     hidden: torch.Tensor | None = None
 
 
+class TrainingRanks(Protocol):
+    """The processes that train the models on one network; see `ranks.Ranks`."""
+
+    count: int
+    """Number of processes."""
+    is_stale: bool
+    """Whether the weights here have changed since the ranks got them."""
+
+    def steps(self, model: Any, settings: Any, total: int) -> Any:
+        """Return what takes a model's steps on the ranks."""
+        ...
+
+    def score(self, model: Any, generations: Sequence[Generation], entropy: EntropyOf) -> Scored:
+        """Return what `Trainable.score` does; gradients flow back to the ranks."""
+        ...
+
+    def pull(self, model: Any) -> None:
+        """Copy what a model has learned from the ranks, if they run, into its weights here."""
+        ...
+
+    def close(self) -> None:
+        """End the processes."""
+        ...
+
+
 @runtime_checkable
 class Trainable(Protocol):
     """The runtime of a model whose weights can be trained."""
@@ -100,7 +124,7 @@ class Trainable(Protocol):
         ...
 
     @property
-    def ranks(self) -> Ranks | None:
+    def ranks(self) -> TrainingRanks | None:
         """The processes that train it; None if this process does."""
         ...
 

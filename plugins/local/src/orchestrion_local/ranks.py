@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import torch
 
 from orchestrion import Array, RunError, Saved
-from orchestrion_local.interfaces import EntropyOf, Generation, Scored, Trainable
+from orchestrion_local.interfaces import EntropyOf, Generation, Scored
 from orchestrion_local.rank import SkeletonPickler, serve
 from orchestrion_local.settings import Optimizer
 from orchestrion_local.steps import MASTER, MOMENTS, Stepped, is_low, parts_of
@@ -52,7 +52,6 @@ class Ranks:
     def __init__(self, model: Weights, count: int, adapters: bool) -> None:
         self.model, self.count, self.adapters = model, count, adapters
         self.is_stale = True
-        """Whether the weights here have changed since the ranks got them."""
         self._first, self._optimizers = model.device.index or 0, 0
         self._processes: list[Any] = []
         self._links: list[Connection] = []
@@ -63,9 +62,8 @@ class Ranks:
                 f"and torch sees {torch.cuda.device_count()}"
             )
 
-    def steps(self, model: Trainable, settings: Optimizer, total: int) -> RankedSteps:
+    def steps(self, model: Weights, settings: Optimizer, total: int) -> RankedSteps:
         """Return what takes a model's steps on the ranks."""
-        assert isinstance(model, Weights)
         footprint = self.model.footprint
         if not self._optimizers and footprint is not None:
             needed = footprint.shared(not self.adapters)

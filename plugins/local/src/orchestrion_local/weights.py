@@ -11,22 +11,19 @@ import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 
 from orchestrion import JSON, Array, CheckpointError, Model, RunError, Saved
 from orchestrion_local.devices import Device
-from orchestrion_local.interfaces import EntropyOf, Generation, Scored
+from orchestrion_local.interfaces import EntropyOf, Generation, Scored, TrainingRanks
 from orchestrion_local.memory import MICRO_BATCH, REMEDIES, Footprint, footprint_of
 from orchestrion_local.networks import Network
 from orchestrion_local.offloading import Resident
 from orchestrion_local.scoring import score
 from orchestrion_local.settings import ModelSettings
 from orchestrion_local.tokenizers import Tokenizer
-
-if TYPE_CHECKING:
-    from orchestrion_local.ranks import Ranks
 
 __all__ = ["DTYPES", "Weights", "learnable_of", "pack", "placed_on", "plain_network", "unpack"]
 
@@ -72,7 +69,7 @@ class Weights(Model):
         """Whether `_anchor` holds the weights as `path` has them."""
         self._digest: str | None = None
         self._plain_head: bool | None = None
-        self._ranks: dict[bool, Ranks] = {}
+        self._ranks: dict[bool, TrainingRanks] = {}
         """Those that train the weights (False), and the adapters on them (True)."""
         self.resident.settle()
         module.eval()
@@ -162,7 +159,7 @@ class Weights(Model):
             self._outdate(self.ranks)
 
     @property
-    def ranks(self) -> Ranks | None:
+    def ranks(self) -> TrainingRanks | None:
         """See `Trainable.ranks`: those of the weights, or of all adapters on them."""
         count = self.settings.inherited("ranks") or 1
         kind, groups = self.adapter is not None, self.root._ranks
@@ -172,7 +169,7 @@ class Weights(Model):
             groups[kind] = Ranks(self.root, count, kind)
         return groups.get(kind)
 
-    def _outdate(self, but: Ranks | None = None) -> None:
+    def _outdate(self, but: TrainingRanks | None = None) -> None:
         """Note for ranks that the weights here have changed."""
         for ranks in self.root._ranks.values():
             ranks.is_stale |= ranks is not but
