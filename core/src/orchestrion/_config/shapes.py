@@ -281,6 +281,8 @@ class Setting(Struct, frozen=True):
         help: its description in the docstring of the class or in the annotation.
         learnable: whether an overlay may change it.
         secret: whether its value must never be written anywhere.
+        decisive: whether a run's result depends on it, beyond rounding; if not, a run may be
+            resumed with another value.
     """
 
     name: str
@@ -290,6 +292,7 @@ class Setting(Struct, frozen=True):
     help: str
     learnable: bool
     secret: bool
+    decisive: bool
 
     @property
     def required(self) -> bool:
@@ -351,6 +354,7 @@ class Shaper:
             metadata.get("help") or _argument_helps(cls).get(attribute.name) or described,
             bool(metadata.get("learnable")),
             bool(metadata.get("secret")),
+            bool(metadata.get("decisive", True)),
         )
 
     def shape(self, hint: Any, wired: bool = False) -> Shape:
