@@ -2,11 +2,14 @@
 
     python dev.py python -m tests.benchmarks.executors              # item, repair, evolution
     python dev.py python -m tests.benchmarks.executors item ray     # only these, on this executor
+    python dev.py python -m tests.benchmarks.executors cluster      # on three nodes that get lost
 
 It prints, for a run in one process and with two workers: wall-clock seconds, processor seconds of
 the leading process and of its workers, and whether metrics, episodes and checkpoint are the same.
 Wall-clock times mean something on a machine that does nothing else; processor seconds do on any.
 `item` is what an episode of one turn that does nothing costs beside the same in this process.
+`cluster` trains small examples on a Ray cluster of three nodes on this machine, loses a node, a
+worker and the leading process, and compares everything with a run in one process.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -26,9 +30,10 @@ from orchestrion._engine.pool import open_pool
 from orchestrion._learned import OWN_TEAM, LearnedComponents
 from orchestrion._session import EngineSession
 from orchestrion.config import from_data, load
-from orchestrion.runs import train
+from orchestrion.runs import RunReader, train
 from tests.benchmarks.support import EXAMPLES
 from tests.end_to_end.support import result
+from tests.plugins.executors import cluster
 
 ITEMS = 2000
 STAGE = "orchestrion.testing._stage"
@@ -106,8 +111,40 @@ async def items(executor: dict[str, Any]) -> None:
     )
 
 
+def on_a_cluster(names: Sequence[str]) -> bool:
+    """Train examples on a cluster that loses parts; return whether all gave the same."""
+    good = True
+    with tempfile.TemporaryDirectory() as folder, cluster.cluster() as nodes:
+        for name in names:
+            data = cluster.data_of(name)
+
+            def say(text: str, name: str = name) -> None:
+                print(f"{name}: {text}", flush=True)
+
+            one = cluster.trained(data, Path(folder, name, "local"), None)
+            others = {
+                where: cluster.trained(data, Path(folder, name, where), executor)
+                for where, executor in (
+                    ("processes", {"use": "processes", "workers": 2}),
+                    ("ray", nodes.executor),
+                )
+            }
+            others |= cluster.losses(data, Path(folder, name), nodes, say=say)
+            for where, other in others.items():
+                same = other == one
+                good &= same
+                say(f"{where}: {'the same' if same else 'DIFFERENT'}")
+            with RunReader(Path(folder, name, "ray")) as run:
+                for note in run.notes():
+                    say(f"note: {note}")
+    return good
+
+
 def main(*words: str) -> None:
     """Run what is named; by default everything."""
+    if "cluster" in words:
+        names = [word for word in words if word != "cluster"] or list(cluster.SMALL)
+        sys.exit(not on_a_cluster(names))
     use = "ray" if "ray" in words else "processes"
     executor = {"use": use, "workers": 2}
     names = [word for word in words if word != "ray"] or ["item", *RUNS]

@@ -8,7 +8,7 @@ from bisect import insort
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion._engine.checks import why_empty
@@ -31,6 +31,8 @@ from orchestrion._records import (
 from orchestrion._statistics import mean
 
 _GC_THRESHOLDS = (50_000, 20, 100)
+
+T = TypeVar("T")
 
 Build = Callable[[Mapping[str, JSON]], AbstractAsyncContextManager[Engine]]
 
@@ -191,6 +193,15 @@ class EngineSession:
     def calls(self, key: Key) -> Calls:
         """See `Session.calls`."""
         return ActivationCalls(self.engine, key, who="trainer")
+
+    async def spread(self, function: Callable[..., T], items: Sequence[tuple[Any, ...]]) -> list[T]:
+        """See `Session.spread`."""
+        if self.engine.spread is None:
+            return await asyncio.to_thread(lambda: [function(*item) for item in items])
+        try:
+            return await self.engine.spread(function, items)
+        except BaseExceptionGroup as errors:
+            raise first_cause(errors) from None
 
     def learnable(self) -> Mapping[str, JSON]:
         """See `Session.learnable`."""

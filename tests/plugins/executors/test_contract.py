@@ -28,6 +28,7 @@ def test_a_link_that_changes_messages_is_found() -> None:
         contracts.executor_gives_the_same(subject("Tampering"))
 
 
-def test_an_executor_that_starts_nothing_is_an_error() -> None:
-    with pytest.raises(RunError, match=r"3 workers in a row ended before they were ready"):
+def test_an_executor_that_starts_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrion._engine.seat.PAUSE", 0.01)
+    with pytest.raises(RunError, match=r"no worker is left; at each place 4 in a row ended"):
         contracts.executor_gives_the_same(subject("Unable"))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -31,7 +33,7 @@ from orchestrion._secrets import watch_secrets
 from orchestrion._session import fewer_collections
 from orchestrion.config import Config
 
-__all__ = ["Fields", "Outcome", "TeamSpec", "Worker", "digest_of", "fields_of"]
+__all__ = ["Fields", "Outcome", "Packed", "TeamSpec", "Worker", "digest_of", "fields_of"]
 
 NOWHERE = Problem("")
 """Stands for an episode's problem on its way back: the leading process has it."""
@@ -55,8 +57,15 @@ class Outcome(NamedTuple):
     stated: list[Usage]  # that turns reported, and that no cap and no price counts
 
 
+class Packed(NamedTuple):
+    """A policy that a job brings along, pickled; without data where the worker has it already."""
+
+    digest: bytes
+    data: bytes
+
+
 class _Item(NamedTuple):
-    """The episode that the code of this task belongs to."""
+    """The episode, or other work, that the code of this task belongs to."""
 
     number: int
     failures: list[tuple[str, str]]
@@ -111,6 +120,7 @@ class Worker:
         self._teams: dict[int, _OpenTeam] = {}
         self._policies: dict[bytes, Any] = {}
         self._calls = DistantPath(self.peer)
+        self._thread = ThreadPoolExecutor(1, "orchestrion-compute")
 
     async def serve(self) -> None:
         """Answer until the leading process closes the link, or is gone."""
@@ -120,6 +130,7 @@ class Worker:
             except LinkLost:
                 pass
             finally:
+                self._thread.shutdown(wait=False, cancel_futures=True)
                 for team in self._teams.values():
                     await team.close()
                 await self._link.close()
@@ -130,10 +141,10 @@ class Worker:
         if name == "run":
             return self._run(*arguments), None
         methods: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
+            "compute": self._compute,
             "open": self._open,
             "load": self._load,
             "changed": self._changed,
-            "policy": self._policy,
             "close": self._close,
         }
         return methods[name](*arguments), None
@@ -190,17 +201,13 @@ class Worker:
         team.loaded |= {path: digest_of(saved) for path, saved in changed.items()}
         return changed
 
-    async def _policy(self, digest: bytes, data: bytes) -> None:
-        """Keep a policy that jobs bring along."""
-        self._policies[digest] = unpack(data)
-
     # ------------------------------------------------------------------ episodes
 
     def _run(
         self,
         item: int,
         number: int,
-        policy: bytes | None,
+        policy: Packed | None,
         name: str,
         problem: Problem,
         key: bytes,
@@ -220,7 +227,9 @@ class Worker:
             engine.active -= 1
             report = _Item(item, [], [])
             _ITEM.set(report)
-            way = None if policy is None else self._policies[policy]
+            if policy is not None and policy.data:
+                self._policies[policy.digest] = unpack(policy.data)
+            way = None if policy is None else self._policies[policy.digest]
             try:
                 episode = await engine.run(name, problem, Key(key), way, training)
             except asyncio.CancelledError as error:
@@ -230,6 +239,12 @@ class Worker:
             return Outcome(replace(episode, problem=NOWHERE), report.failures, report.stated)
 
         return run()
+
+    async def _compute(self, item: int, function: bytes, arguments: tuple[Any, ...]) -> Any:
+        """Return what a function returns, called in a thread beside the episodes."""
+        _ITEM.set(_Item(item, [], []))
+        call = partial(copy_context().run, unpack(function), *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
 
 class _OpenTeam:
