@@ -31,6 +31,8 @@ from orchestrion._records import (
 from orchestrion._statistics import mean
 
 _GC_THRESHOLDS = (50_000, 20, 100)
+_OBJECTS = 100
+"""That an episode holds at a time, about."""
 
 T = TypeVar("T")
 
@@ -145,7 +147,7 @@ class EngineSession:
         # after another, and no two decisions would be taken in one batch.
         self.engine.active += workers - 1
         try:
-            with fewer_collections():
+            with fewer_collections(workers):
                 async with self.engine.runner() as run, asyncio.TaskGroup() as group:
                     for _ in range(workers):
                         group.create_task(work(run))
@@ -268,18 +270,24 @@ def summarize(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 @contextmanager
-def fewer_collections() -> Iterator[None]:
-    """Run the garbage collector 70 times less often inside, and skip objects that exist already."""
+def fewer_collections(episodes: int = 1) -> Iterator[None]:
+    """Run the garbage collector 70 times less often inside, and skip objects that exist already.
+
+    Args:
+        episodes: how many run at once; with thousands, still less often.
+    """
     # Thousands of episodes at once are hundreds of thousands of live objects, and nearly none of
     # them is in a cycle. By default the collector visits the young ones every 700 allocations:
-    # about half of all time with 10,000 episodes. Cycles hold a few MB meanwhile.
+    # about half of all time with 10,000 episodes. What a turn of each allocates and drops again
+    # must fit below the threshold, or the collector visits it. Cycles hold a few MB meanwhile.
     before = gc.get_threshold()
-    if not gc.isenabled() or before[0] >= _GC_THRESHOLDS[0]:  # nested, or set by other code
+    threshold = max(_GC_THRESHOLDS[0], _OBJECTS * episodes)
+    if not gc.isenabled() or before[0] >= threshold:  # nested, or set by other code
         yield
         return
     frozen = gc.get_freeze_count()
     gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
+    gc.set_threshold(threshold, *_GC_THRESHOLDS[1:])
     try:
         yield
     finally:

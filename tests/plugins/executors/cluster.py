@@ -54,7 +54,8 @@ class Cluster:
     """A head without processors, and nodes with two each, one for each worker and one to spare."""
 
     def __init__(self) -> None:
-        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        # By default workers of Ray have a lower priority than all else on the machine.
+        os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
         self._cluster: Any = import_module("ray.cluster_utils").Cluster()
         self._add(0)
         self._nodes = [self._add() for _ in range(NODES)]

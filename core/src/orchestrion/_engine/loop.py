@@ -62,8 +62,10 @@ class Loop:
     _final: bool = field(default=False, init=False)
     _prepared: list[str] = field(factory=list, init=False)
     """Names of the calls that the policy made to prepare its decisions."""
-    _indices: set[int] = field(factory=set, init=False)
-    """Indices of turns that are taken."""
+    _indices: set[int] | None = field(default=None, init=False)
+    """Indices of turns that are taken; None as long as the policy gave none."""
+    _first: int = field(init=False)
+    """The first index of those that are numbered by `started`."""
     _times_started: dict[str, int] = field(factory=dict, init=False)
     """By agent."""
     _calls: int = field(default=0, init=False)
@@ -75,7 +77,7 @@ class Loop:
     _turn_finished: Callable[[str, Turn], None] | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        setting, limits = self.setting, self.limits
+        setting, limits, self._first = self.setting, self.limits, self.started
         engine = setting.engine
         self.running = Running(engine.calls.completion_order(setting.episode, setting.key))
         self._counts = limits.calls is not None or limits.tokens is not None
@@ -235,16 +237,21 @@ class Loop:
     def _index(self, activation: Activation) -> int:
         """Take the index of an activation's turn, which no other turn of the episode has."""
         taken, index = self._indices, activation.index
-        if index is None:
+        if index is None and taken is None:
             index = self.started
-            while index in taken:
-                index += 1
-        elif type(index) is not int or index < 0 or index in taken:
-            raise RunError(
-                f"the policy gave an activation of {activation.agent!r} the index {index!r}; "
-                "an index is a whole number that no other turn of the episode has"
-            )
-        taken.add(index)
+        else:
+            if taken is None:
+                taken = self._indices = set(range(self._first, self.started))
+            if index is None:
+                index = self.started
+                while index in taken:
+                    index += 1
+            elif type(index) is not int or index < 0 or index in taken:
+                raise RunError(
+                    f"the policy gave an activation of {activation.agent!r} the index {index!r}; "
+                    "an index is a whole number that no other turn of the episode has"
+                )
+            taken.add(index)
         self.started += 1
         return index
 
