@@ -67,9 +67,13 @@ class Cluster:
         return self._cluster.add_node(num_cpus=cpus, object_store_memory=80_000_000)
 
     def lose_a_node(self) -> None:
-        """Take a node away at once, with what runs on it, after a new one has joined."""
-        self._nodes.append(self._add())
+        """Take a node away at once, with what runs on it; the others have room for its work."""
         self._cluster.remove_node(self._nodes.pop(0), allow_graceful=False)
+
+    def mend(self) -> None:
+        """Add nodes in the place of lost ones."""
+        while len(self._nodes) < NODES:
+            self._nodes.append(self._add())
 
     def workers(self) -> list[int]:
         """Return the process ids of the actors that work."""
@@ -226,6 +230,7 @@ def losses(
     else:
         say("it ended before anything was lost")
     outcomes["a node and a worker lost"] = driver.end()
+    cluster.mend()
     driver = Driver(data, folder / "driver", cluster)
     cut = driver.at_work(after, actors=not local)
     driver.kill()

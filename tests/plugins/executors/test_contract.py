@@ -8,6 +8,7 @@ from orchestrion import RunError
 from orchestrion._plugins import Plugins
 from orchestrion.testing import _executor_contracts as contracts
 from orchestrion.testing._stage import Subject
+from tests.plugins.executors import planted
 
 
 def subject(name: str) -> Subject:
@@ -26,6 +27,13 @@ def test_workers_in_the_same_process_give_the_same_and_cannot_be_lost() -> None:
 def test_a_link_that_changes_messages_is_found() -> None:
     with pytest.raises(AssertionError, match="whole, once and in order"):
         contracts.executor_gives_the_same(subject("Tampering"))
+
+
+def test_a_run_goes_on_as_long_as_a_worker_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrion._engine.seat.PAUSE", 0.0)
+    planted.Reluctant.asked.clear()
+    assert contracts.executor_gives_the_same(subject("Reluctant")) > 0
+    assert len(planted.Reluctant.asked) > 1
 
 
 def test_an_executor_that_starts_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

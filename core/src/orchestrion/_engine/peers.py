@@ -137,12 +137,13 @@ class Peer:
                 if kind == "answer":
                     answer.set_result(message[1])
                 else:
-                    answer.set_exception(_unpacked(*message[1:]))
+                    kind_of, arguments = message[1:]
+                    answer.set_exception(kind_of(*arguments))
 
     def _answer(self, number: int, task: asyncio.Task[Any]) -> None:
         del self._answering[number]
         if task.cancelled():
-            self._post(("error", number, "", "cancelled from within"))
+            self._post(("error", number, RunError, ("cancelled from within",)))
         elif (error := task.exception()) is not None:
             self._post(("error", number, *_packed(error)))
         else:
@@ -172,7 +173,7 @@ class Peer:
             kind, number = message[:2]
             text = f"cannot be sent to another process: {in_one_line(error)}"
             if kind == "answer":
-                return [("error", number, "UnsendableError", f"its result {text}")]
+                return [("error", number, UnsendableError, (f"its result {text}",))]
             if kind == "ask" and number in self._asked:
                 self._asked[number].set_exception(UnsendableError(f"what it needs {text}"))
             return []
@@ -199,23 +200,18 @@ unpack = pickle.loads
 """Returns the value again."""
 
 
-def _packed(error: BaseException) -> tuple[Any, ...]:
+_SENT = {
+    RaisedError,
+    UnsendableError,
+    *(getattr(_errors, name) for name in _errors.__all__ if name != "ConfigError"),
+}
+"""Errors that are raised on the other side as they are here."""
+
+
+def _packed(error: BaseException) -> tuple[type[BaseException], tuple[Any, ...]]:
+    """Return what makes an error on the other side: its class, and the arguments."""
     if isinstance(error, CallError):
-        return "CallError", str(error), error.fault, error.retry_after, error.spent
-    if isinstance(error, RaisedError | UnsendableError | LinkLost):
-        return type(error).__name__, str(error)
-    if isinstance(error, OrchestrionError) and type(error).__name__ in _errors.__all__:
-        return type(error).__name__, str(error)
-    return "RunError", describe(error)
-
-
-def _unpacked(name: str, text: str, *fields: Any) -> BaseException:
-    if name == "CallError":
-        return CallError(text, *fields)
-    if name in ("RaisedError", "UnsendableError"):
-        return (RaisedError if name == "RaisedError" else UnsendableError)(text)
-    if name == "ConfigError":
-        return RunError(text)
-    kind: Any = getattr(_errors, name, RunError)
-    error: BaseException = kind(text)
-    return error
+        return CallError, (str(error), error.fault, error.retry_after, error.spent)
+    if type(error) in _SENT:
+        return type(error), (str(error),)
+    return RunError, (str(error) if isinstance(error, OrchestrionError) else describe(error),)

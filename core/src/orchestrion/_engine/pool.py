@@ -15,6 +15,7 @@ from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 from zlib import crc32
 
 from orchestrion._config.sections import EXECUTOR
@@ -98,6 +99,8 @@ class Pool:
         self._seats = [Seat(executor, calls, place) for _ in range(executor.workers)]
         self._numbers: dict[bytes, int] = {}
         """Of teams, by digests of their specs."""
+        self._specs: WeakKeyDictionary[Opened, dict[Any, bytes]] = WeakKeyDictionary()
+        """Pickled."""
 
     def begin(self) -> None:
         """Start the workers; return at once."""
@@ -174,8 +177,12 @@ class Pool:
         await self._take_over(team, opened)
 
     def _team(self, opened: Opened, policy: str, agents: tuple[str, ...] | None) -> SeatTeam:
-        caps = self.calls.budget.counts_stated
-        spec = pack(TeamSpec(opened.config, policy, agents, self._directory, caps))
+        specs = self._specs.setdefault(opened, {})
+        if (policy, agents) not in specs:
+            caps = self.calls.budget.counts_stated
+            team = TeamSpec(opened.config, policy, agents, self._directory, caps)
+            specs[policy, agents] = pack(team)
+        spec = specs[policy, agents]
         number = self._numbers.setdefault(_digest(spec), len(self._numbers))
         states = save_states(opened, team_paths(opened.config, policy, agents))
         fields = fields_of(opened, states)

@@ -116,7 +116,6 @@ class Worker:
     def __init__(self, link: Link) -> None:
         self._link = link
         self.peer = Peer(link, self._do)
-        self._stack = AsyncExitStack()
         self._teams: dict[int, _OpenTeam] = {}
         self._policies: dict[bytes, Any] = {}
         self._calls = DistantPath(self.peer)
@@ -138,36 +137,24 @@ class Worker:
     def _do(self, name: str, *arguments: Any) -> tuple[Coroutine[Any, Any, Any], Context | None]:
         if name == "attempt":
             return self._calls.attempt(*arguments)
-        if name == "run":
-            return self._run(*arguments), None
-        methods: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
-            "compute": self._compute,
-            "open": self._open,
-            "load": self._load,
-            "changed": self._changed,
-            "close": self._close,
-        }
-        return methods[name](*arguments), None
+        work: Coroutine[Any, Any, Any] = getattr(self, f"_{name}")(*arguments)
+        return work, None
 
     # ------------------------------------------------------------------ teams
 
     async def _open(self, number: int, data: bytes, log_level: int) -> None:
         """Open a team, from its pickled spec, under a number."""
         spec: TeamSpec = unpack(data)
-        _forward_logs(self.peer, log_level)
-        stack = AsyncExitStack()
+        LOGGER.setLevel(log_level)
+        self._calls.caps = spec.caps
         base = next(iter(self._teams.values())).opened if self._teams else None
-        try:
+        async with AsyncExitStack() as stack:
             opened = await open_team(
                 spec.config, stack, spec.policy, spec.agents, spec.directory, _stateless(base)
             )
-        except BaseException:
-            await stack.aclose()
-            raise
-        engine = opened.engine(self._calls, spec.policy, spec.agents, cls=_WorkerEngine)
-        stack.callback(engine.close)
-        self._calls.caps = spec.caps
-        self._teams[number] = _OpenTeam(opened, engine, stack)
+            engine = opened.engine(self._calls, spec.policy, spec.agents, cls=_WorkerEngine)
+            stack.callback(engine.close)
+            self._teams[number] = _OpenTeam(opened, engine, stack.pop_all())
 
     async def _load(self, number: int, states: Mapping[str, Saved], fields: Fields) -> list[str]:
         """Give a team learned states; none of its episodes runs now.
@@ -192,10 +179,9 @@ class Worker:
     async def _changed(self, number: int) -> dict[str, Saved]:
         """Return the states that changed since they were loaded, by path."""
         team = self._teams[number]
-        states = save_states(team.opened)
         changed = {
             path: saved
-            for path, saved in states.items()
+            for path, saved in save_states(team.opened).items()
             if team.loaded.get(path) != digest_of(saved)
         }
         team.loaded |= {path: digest_of(saved) for path, saved in changed.items()}
@@ -339,10 +325,8 @@ class DistantPath(CallPath):
         inside.set(True)
         try:
             return await do()
-        except CallError:
-            raise
         except BaseException as error:
-            if from_outside(error):
+            if isinstance(error, CallError) or from_outside(error):
                 raise
             self._raised[number] = error
             raise RaisedError(describe(error)) from None
@@ -380,8 +364,8 @@ class _DistantJournal(JournalWriter):
 class _Forwarding(logging.Handler):
     """Sends what is logged in this process to the leading one."""
 
-    def __init__(self, peer: Peer) -> None:
-        super().__init__()
+    def __init__(self, peer: Peer, level: int = logging.NOTSET) -> None:
+        super().__init__(level)
         self.peer = peer
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -404,24 +388,14 @@ def _alone(peer: Peer) -> Iterator[None]:
     Interrupted.expected = True
     # What is a secret here may be in what the leading process writes.
     watch_secrets(lambda name, value: peer.tell("secret", name, value))
+    warnings, events = _Forwarding(peer, logging.WARNING), _Forwarding(peer)
+    logging.getLogger().addHandler(warnings)
+    LOGGER.addHandler(events)
     try:
         yield
     finally:
         Interrupted.expected = expected
         watch_secrets(None)
         LOGGER.setLevel(level)
-        for logger in (logging.getLogger(), LOGGER):
-            for handler in [each for each in logger.handlers if isinstance(each, _Forwarding)]:
-                logger.removeHandler(handler)
-
-
-def _forward_logs(peer: Peer, level: int) -> None:
-    root = logging.getLogger()
-    if any(isinstance(handler, _Forwarding) for handler in root.handlers):
-        return
-    handler = _Forwarding(peer)
-    handler.setLevel(logging.WARNING)
-    root.addHandler(handler)
-    LOGGER.setLevel(level)
-    events = _Forwarding(peer)
-    LOGGER.addHandler(events)
+        logging.getLogger().removeHandler(warnings)
+        LOGGER.removeHandler(events)
