@@ -21,6 +21,8 @@ from orchestrion.runs import RunReader
 from tests.end_to_end.support import EXAMPLES, command, environment, result
 
 NODES = 3
+TRIES = 5
+"""To add a node: Ray waits for half a minute, which is little on a machine that is busy."""
 SMALL: dict[str, tuple[str, ...]] = {
     "repair": (
         "task.max_problems=4",
@@ -63,8 +65,13 @@ class Cluster:
         self.executor = {"use": "ray", "workers": NODES, "cpus": 1, "address": self.address}
 
     def _add(self, cpus: int = 2) -> Any:
-        # Memory as small as Ray takes it.
-        return self._cluster.add_node(num_cpus=cpus, object_store_memory=80_000_000)
+        for attempt in range(TRIES):
+            try:  # with memory as small as Ray takes it
+                return self._cluster.add_node(num_cpus=cpus, object_store_memory=80_000_000)
+            except Exception as error:
+                if attempt == TRIES - 1 or "timed out" not in str(error):
+                    raise
+        raise AssertionError
 
     def lose_a_node(self) -> None:
         """Take a node away at once, with what runs on it; the others have room for its work."""

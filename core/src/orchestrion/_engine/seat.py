@@ -85,7 +85,7 @@ class Seat:
 
     async def _begin(self) -> None:
         async with self._gate:
-            with suppress(LinkLost):  # it is started again when it is needed
+            with suppress(Exception):  # it is started again, and heard, when it is needed
                 await self._started()
 
     async def ask(

@@ -238,8 +238,7 @@ class _OpenTeam:
 
     def __init__(self, opened: Opened, engine: Engine, stack: AsyncExitStack) -> None:
         self.opened, self.engine, self.stack = opened, engine, stack
-        self.loaded: dict[str, bytes] = {}
-        """Digests of the states that were loaded, by path."""
+        self.loaded: dict[str, bytes] = {}  # digests of the states, by path
 
     async def close(self) -> None:
         """Close its components."""
