@@ -15,6 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import astuple
+
 from orchestrion import resume, train
 from orchestrion.config import from_data, load
 from orchestrion.runs import RunReader
@@ -65,9 +67,11 @@ class Cluster:
         self.executor = {"use": "ray", "workers": NODES, "cpus": 1, "address": self.address}
 
     def _add(self, cpus: int = 2) -> Any:
+        # Memory as small as Ray takes it, and nothing that people look at.
+        less = {"include_dashboard": False, "include_log_monitor": False}
         for attempt in range(TRIES):
-            try:  # with memory as small as Ray takes it
-                return self._cluster.add_node(num_cpus=cpus, object_store_memory=80_000_000)
+            try:
+                return self._cluster.add_node(num_cpus=cpus, object_store_memory=80_000_000, **less)
             except Exception as error:
                 if attempt == TRIES - 1 or "timed out" not in str(error):
                     raise
@@ -141,7 +145,9 @@ def with_executor(data: Mapping[str, Any], executor: Mapping[str, Any] | None) -
 def outcome(directory: Path) -> dict[str, Any]:
     """Return what must be the same wherever a run was carried out, and whatever was lost."""
     with RunReader(directory) as run:
-        return {**result(directory), "stated": run.spend()}
+        # Its sum depends on the order of what is added, in the last digits.
+        spent = [round(amount, 6) for amount in astuple(run.spend())]
+        return {**result(directory), "spent": spent}
 
 
 def trained(data: Mapping[str, Any], directory: Path, executor: Any) -> dict[str, Any]:
