@@ -31,15 +31,13 @@ SMALL: dict[str, tuple[str, ...]] = {
         "task.train_problems=8",
         "trainer.episodes=12",
         "trainer.batch=4",
-        "evaluation.baselines={}",
     ),
-    "recorded": ("evaluation.baselines={}",),
+    "recorded": (),
     "evolution": (
         "trainer.evaluations=60",
         "trainer.held_out=40",
         "trainer.baselines=[]",
         "evaluation.episodes=100",
-        "evaluation.baselines={}",
     ),
     "marl": (
         "run.iterations=2",
@@ -48,10 +46,11 @@ SMALL: dict[str, tuple[str, ...]] = {
         "trainer[1].problems=4",
         "trainer[1].updates=1",
         "evaluation.episodes=20",
-        "evaluation.baselines={}",
     ),
 }
 """The examples, small."""
+ALL = ("evaluation.baselines={}", "run.checkpoint_every=1")
+"""What a checkpoint does not hold is run and spent again once the driver was killed."""
 
 
 class Cluster:
@@ -134,7 +133,7 @@ def _descendants(ancestor: int) -> set[int]:
 
 def data_of(name: str) -> dict[str, Any]:
     """Return the config of a small example."""
-    return load(EXAMPLES / f"{name}.yaml", SMALL[name]).resolved()
+    return load(EXAMPLES / f"{name}.yaml", (*SMALL[name], *ALL)).resolved()
 
 
 def with_executor(data: Mapping[str, Any], executor: Mapping[str, Any] | None) -> dict[str, Any]:
