@@ -153,18 +153,18 @@ def on_a_cluster(names: Sequence[str]) -> bool:
             def say(text: str, name: str = name) -> None:
                 print(f"{name}: {text}", flush=True)
 
-            one = cluster.trained(data, Path(folder, name, "local"), None)
+            expected = cluster.trained(data, Path(folder, name, "local"), None)
 
-            def compare(where: str, other: object, one: object = one) -> None:
+            def compare(where: str, outcome: object, expected: object = expected) -> None:
                 nonlocal good
-                good &= other == one
-                say(f"{where}: {'the same' if other == one else 'DIFFERENT'}")
+                good &= outcome == expected
+                say(f"{where}: {'the same' if outcome == expected else 'DIFFERENT'}")
 
             for executor in ({"use": "processes", "workers": 2}, nodes.executor):
                 use = str(executor["use"])
                 compare(use, cluster.trained(data, Path(folder, name, use), executor))
-            for where, other in cluster.losses(data, Path(folder, name), nodes, say=say).items():
-                compare(where, other)
+            for where, outcome in cluster.losses(data, Path(folder, name), nodes, say=say).items():
+                compare(where, outcome)
             log = Path(folder, name, "ray", "run.log").read_text().splitlines()
             for line in map(json.loads, log):
                 if line.get("component") == "run.executor":

@@ -180,9 +180,10 @@ class Driver:
         )
 
     def at_work(self, iterations: int, actors: bool = True) -> bool:
-        """Wait until it has committed so many iterations and its actors work; return whether."""
+        """Wait until it has committed so many iterations and all its actors work; return whether."""
         while self.process.poll() is None:
-            if (not actors or self._cluster.workers()) and self._committed() >= iterations:
+            working = not actors or len(self._cluster.workers()) >= NODES
+            if working and self._committed() >= iterations:
                 return True
             time.sleep(0.02)  # between two looks
         return False

@@ -32,10 +32,10 @@ def test_an_example_gives_the_same_though_nodes_workers_and_the_driver_go(
     name: str, nodes: cluster.Cluster, tmp_path: Path
 ) -> None:
     data = cluster.data_of(name)
-    one = cluster.trained(data, tmp_path / "one", None)
-    assert cluster.trained(data, tmp_path / "three", nodes.executor) == one
-    for what, other in cluster.losses(data, tmp_path, nodes).items():
-        assert other == one, what
+    expected = cluster.trained(data, tmp_path / "here", None)
+    assert cluster.trained(data, tmp_path / "there", nodes.executor) == expected
+    for what, outcome in cluster.losses(data, tmp_path, nodes).items():
+        assert outcome == expected, what
 
 
 class Watched(Service):
