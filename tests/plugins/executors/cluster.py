@@ -180,7 +180,7 @@ class Driver:
         )
 
     def at_work(self, iterations: int, actors: bool = True) -> bool:
-        """Wait until it has committed so many iterations and all its actors work; return whether."""
+        """Return once it has so many iterations and all actors work: true, or false if it ended."""
         while self.process.poll() is None:
             working = not actors or len(self._cluster.workers()) >= NODES
             if working and self._committed() >= iterations:
