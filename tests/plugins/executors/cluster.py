@@ -144,8 +144,8 @@ def with_executor(data: Mapping[str, Any], executor: Mapping[str, Any] | None) -
 def outcome(directory: Path) -> dict[str, Any]:
     """Return what must be the same wherever a run was carried out, and whatever was lost."""
     with RunReader(directory) as run:
-        # Its sum depends on the order of what is added, in the last digits.
-        spent = [round(amount, 6) for amount in astuple(run.spend())]
+        # Without what agents state as cost: workers that each compute a pure result pay for it.
+        spent = [round(amount, 6) for amount in astuple(run.spend())[:-1]]
         return {**result(directory), "spent": spent}
 
 
