@@ -23,7 +23,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from attrs import Factory, field, frozen
 from msgspec import Struct
@@ -75,6 +75,8 @@ __all__ = [
     "no_calls",
     "supports",
 ]
+
+T = TypeVar("T")
 
 Metrics = Mapping[str, float]
 """Numbers by name; what an iteration reports.
@@ -681,6 +683,16 @@ class Session(Protocol):
 
     def calls(self, key: Key) -> Calls:
         """Calls of the trainer's own; `key` names them, and must be another one each time."""
+        ...
+
+    async def spread(self, function: Callable[..., T], items: Sequence[tuple[Any, ...]]) -> list[T]:
+        """What a function returns for each item, in their order; an item is its arguments.
+
+        With `run.executor` the workers compute it, and a thread otherwise. So the function is one
+        of a module, its result depends on the arguments alone, and both can be pickled. Items whose
+        first argument is the same problem go to the same worker if they can, like episodes of it:
+        what a module keeps of a problem is there.
+        """
         ...
 
     def learnable(self) -> Mapping[str, JSON]:

@@ -117,6 +117,8 @@ class RunReader:
         self.journal = CallJournal(self._reader)
         self.cache = AnswerStore(self._reader)
         self._pages = EpisodePages(self._reader)
+        self._iterations: tuple[Any, list[Iteration]] | None = None
+        """Those of a version of the database."""
 
     def close(self) -> None:
         """Close the files; a second call does nothing."""
@@ -170,7 +172,7 @@ class RunReader:
 
     def data_version(self) -> int:
         """Return a number that differs once another process has written to the run."""
-        return int(self._reader.one("PRAGMA data_version")[0])
+        return self._reader.version()[0]
 
     @property
     def planned(self) -> dict[int, int]:
@@ -256,13 +258,23 @@ class RunReader:
             stage: index of the trainer.
             first: how many of all iterations to leave out at the beginning.
         """
+        if first:
+            iterations = self._read_iterations(first)
+        else:
+            # A report on a run of 10,000 asks for them several times.
+            version = self._reader.version()
+            if self._iterations is None or self._iterations[0] != version:
+                self._iterations = version, self._read_iterations()
+            iterations = self._iterations[1]
+        return [each for each in iterations if stage in (None, each.stage)]
+
+    def _read_iterations(self, first: int = 0) -> list[Iteration]:
         iterations = []
         for row in self._reader.rows("iterations", "ORDER BY seq LIMIT -1 OFFSET ?", (first,)):
             del row["seq"]
             row["metrics"] = _metrics(row["metrics"])
             row["statuses"], row["agents"] = parse(row.pop("counts"))
-            if stage in (None, row["stage"]):
-                iterations.append(Iteration(**row))
+            iterations.append(Iteration(**row))
         return iterations
 
     def last_iteration(self) -> tuple[int, int] | None:
