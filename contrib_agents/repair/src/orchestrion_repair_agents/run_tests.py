@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from attrs import frozen
-from orchestrion_repair import RUNS_TESTS, Outcome, shared_runner
+from attrs import evolve, frozen
+from orchestrion_repair import RUNS_TESTS, Outcome, probed, program, shared_runner
 
 from orchestrion import JSON, Agent, Calls, Key, OpenContext, Output, Usage, View, no_calls
 from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json, trial_of, work_of
@@ -19,7 +19,7 @@ class RunTests(Agent):
     """Runs every visible test on the current program; a test costs 1.
 
     Its report has each test's outcome and the lines it ran, from which the task computes which
-    lines are suspicious.
+    lines are suspicious, and the edits that would have computed the same.
     """
 
     @property
@@ -35,7 +35,7 @@ class RunTests(Agent):
     def memo(self, view: View) -> JSON:
         """The program and its tests."""
         work = work_of(view)
-        names = ("code", "entry_point", "prelude", "visible", "limits")
+        names = ("code", "entry_point", "prelude", "visible", "limits", "arguments")
         return None if work is None else [work.get(name) for name in names]
 
     @asynccontextmanager
@@ -53,6 +53,9 @@ class RunTests(Agent):
             return NOTHING
         order = list(range(len(work["visible"])))
         trial = trial_of(work, work["code"], order, lines=True)
+        looking = probed(program(work["code"], work["entry_point"], tuple(work["arguments"])))
+        if looking is not None:
+            trial = evolve(trial, code=looking.code, sites=looking.sites)
         async with shared_runner() as runner:
             outcomes = (await runner.run([trial], limits_of(work)))[0]
         data: dict[str, JSON] = {
@@ -60,6 +63,8 @@ class RunTests(Agent):
             "on": work["on"],
             "results": [outcome_json(outcome) for outcome in outcomes],
         }
+        if looking is not None:
+            data |= {"probed": looking.numbers, "same": [outcome.same for outcome in outcomes]}
         return Output(_summary(outcomes), data, Usage(cost=float(len(outcomes))))
 
 
