@@ -13,6 +13,9 @@ from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json
 
 __all__ = ["RunTests"]
 
+_TOO_MUCH = ("OutOfTime", "MemoryError", "Crash")
+"""What may be the fault of the alternatives that are looked at beside the program."""
+
 
 @frozen
 class RunTests(Agent):
@@ -52,12 +55,16 @@ class RunTests(Agent):
         if work is None:
             return NOTHING
         order = list(range(len(work["visible"])))
-        trial = trial_of(work, work["code"], order, lines=True)
+        plain = trial_of(work, work["code"], order, lines=True)
         looking = probed(program(work["code"], work["entry_point"], tuple(work["arguments"])))
+        trial, executed = plain, 0
         if looking is not None:
-            trial = evolve(trial, code=looking.code, sites=looking.sites)
+            trial = evolve(plain, code=looking.code, sites=looking.sites)
         async with shared_runner() as runner:
-            outcomes = (await runner.run([trial], limits_of(work)))[0]
+            [outcomes] = await runner.run([trial], limits_of(work))
+            if looking is not None and any(one.error in _TOO_MUCH for one in outcomes):
+                looking, executed = None, len(outcomes)
+                [outcomes] = await runner.run([plain], limits_of(work))
         data: dict[str, JSON] = {
             "tool": "tests",
             "on": work["on"],
@@ -65,7 +72,7 @@ class RunTests(Agent):
         }
         if looking is not None:
             data |= {"probed": looking.numbers, "same": [outcome.same for outcome in outcomes]}
-        return Output(_summary(outcomes), data, Usage(cost=float(len(outcomes))))
+        return Output(_summary(outcomes), data, Usage(cost=float(executed + len(outcomes))))
 
 
 def _summary(outcomes: Sequence[Outcome]) -> str:

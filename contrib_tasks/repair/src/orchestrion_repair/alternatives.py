@@ -25,13 +25,15 @@ _PURE = frozenset(
     "abs all any bool chr dict divmod float frozenset int isinstance len list max min ord range "
     "repr round set sorted str sum tuple capitalize casefold copy count difference endswith find "
     "get index intersection isalnum isalpha isdigit islower isnumeric isspace issubset issuperset "
-    "isupper items join keys ljust lower lstrip partition replace rfind rjust rpartition rsplit "
-    "rstrip split startswith strip swapcase symmetric_difference title union upper values zfill "
+    "isupper items join keys lower lstrip partition replace rfind rpartition rsplit "
+    "rstrip split startswith strip swapcase symmetric_difference title union upper values "
     "floor ceil sqrt gcd and or not in if else is".split()
 )
 """Functions and methods that change nothing, and words that may stand before a parenthesis."""
 _WORD = re.compile(r"\w+")
 _CALL = re.compile(r"(\w+)\s*\(")
+_COSTLY = re.compile(r"(?<!^)\brange\(|(?<!\b\d)(?<!\b\d\d) \* (?!\d{1,2}\b)|\*[^ ]")
+"""What may take long where the program does not: items of a range, a list times a large number."""
 _EFFECTS = re.compile(r"\n|\*\*|<<|:=|\b(?:for|lambda|await|yield)\b|[\w\])]\s*\(\s*\)\s*\(")
 _STATEFUL = re.compile(
     r"\b(?:defaultdict|random|itertools|iter|next|map|filter|zip|yield|class|await|open)\b|:="
@@ -70,7 +72,9 @@ def probed(program: Program) -> Probed | None:
     marks: list[tuple[int, int, int, str]] = []
     for number, (start, end) in enumerate(ordered):
         alternatives = by_place[start, end]
-        marks.append((start, 1, number, f"{AFTER}({number},{BEFORE}({number},locals(),globals()),("))
+        marks.append(
+            (start, 1, number, f"{AFTER}({number},{BEFORE}({number},locals(),globals()),(")
+        )
         marks.append((end, 0, -number, "))"))
         site = places[start, end]
         new = isinstance(site.node, _FRESH)
@@ -85,8 +89,8 @@ def probed(program: Program) -> Probed | None:
 
 
 def _pure(text: str, own: frozenset[str]) -> bool:
-    """Whether to evaluate a text changes nothing: it calls none of the program's `own` functions."""
-    if _EFFECTS.search(text) or not own.isdisjoint(_WORD.findall(text)):
+    """Whether a text changes nothing when evaluated; it calls none of the `own` functions."""
+    if _EFFECTS.search(text) or _COSTLY.search(text) or not own.isdisjoint(_WORD.findall(text)):
         return False
     return _PURE.issuperset(_CALL.findall(text))
 

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from types import CodeType
 from typing import Any
 
-__all__ = ["AFTER", "BEFORE", "Probes", "Probe"]
+__all__ = ["AFTER", "BEFORE", "Probe", "Probes"]
 
 BEFORE, AFTER = "_before_probe", "_after_probe"
 MOST_ROUNDS = 60
 """How often a place is looked at in a test; what is equal for so long counts as different."""
 Probe = tuple[list[int], list[str], list[bool], bool]
-"""A place: the numbers of its alternatives, their texts, of each whether it makes a new object where
-the program does too, and whether nothing but the truth of the value counts."""
+"""A place: the numbers of its alternatives, their texts, of each whether it makes a new object
+where the program does too, and whether nothing but the truth of the value counts."""
 _SCALAR = (int, float, complex, str, bytes, bool, type(None), range)
 _RAISED = object()
 

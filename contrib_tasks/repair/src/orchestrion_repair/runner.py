@@ -58,7 +58,8 @@ MOST_USES = 5_000
 """Requests to one process of a search before it is replaced, so that it cannot grow for ever."""
 _DAYS = 30 * 86_400
 _ENDINGS = {getattr(signal, name, 0) for name in ("SIGKILL", "SIGXCPU", "SIGPROF")} - {0}
-_PROFILE = Profile(harness.PRELOAD, (), {m.__name__: inspect.getsource(m) for m in (probes, harness)})
+_INSIDE = {module.__name__: inspect.getsource(module) for module in (probes, harness)}
+_PROFILE = Profile(harness.PRELOAD, (), _INSIDE)
 
 
 @frozen

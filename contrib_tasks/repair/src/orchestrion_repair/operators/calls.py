@@ -27,7 +27,8 @@ _GROUPS = (
     "union intersection difference symmetric_difference", "ljust rjust center zfill",
     "update add", "remove discard pop", "discard remove add", "heappush heappushpop",
     "heappop heapreplace",
-    "bisect_left bisect_right", "get setdefault pop", "clear pop", "permutations combinations product",
+    "bisect_left bisect_right", "get setdefault pop", "clear pop",
+    "permutations combinations product",
     "partition rpartition", "enumerate range zip", "lower casefold", "count index",
     "append appendleft", "ord chr int str",
 )  # fmt: skip

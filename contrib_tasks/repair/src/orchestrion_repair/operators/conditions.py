@@ -94,7 +94,9 @@ def _suggested(source: Source, site: Site) -> Iterator[tuple[str, str]]:
                 yield "copy", text
     for text, kind in _items(source, site):
         if kind in ("number", ""):
-            yield from (("atom", f"{text} {sign}") for sign in ("== 0", "> 0", "!= 0", "== 1", "> 1"))
+            yield from (
+                ("atom", f"{text} {sign}") for sign in ("== 0", "> 0", "!= 0", "== 1", "> 1")
+            )
         if kind in ("str", ""):
             for constant in _texts(source, site):
                 yield from (("atom", f"{text} {sign} {constant}") for sign in ("==", "!="))

@@ -46,7 +46,9 @@ def guard(source: Source, place: Place) -> Iterator[Rewrite]:
         near = source.used(place.node)
         for sub, condition in conditions_for(source, _site(place)):
             words = [word for word in condition.split() if word.isidentifier()]
-            if sub in ("copy", "atom") or (words and words[0] in near and sub not in ("none", "pair")):
+            if sub in ("copy", "atom") or (
+                words and words[0] in near and sub not in ("none", "pair")
+            ):
                 yield f"around-{sub}", start, end, f"{indent}if {condition}:\n{body}"
 
 

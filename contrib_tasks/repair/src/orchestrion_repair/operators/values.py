@@ -48,9 +48,8 @@ def _throughout(source: Source, site: Site) -> Iterator[Change]:
     for i, one in enumerate(used):
         for two in used[i + 1 :]:
             if fits(kinds.name(one), kinds.name(two)):
-                others = {one: two, two: one}
-                either = _NAMED.format(f"(?:{one}|{two})")
-                yield "exchange", re.sub(either, lambda match, to=others: to[match[0]], text)
+                held = re.sub(_NAMED.format(one), "\0", text)
+                yield "exchange", re.sub(_NAMED.format(two), one, held).replace("\0", two)
         if len(re.findall(_NAMED.format(one), text)) > 1:
             for other in names:
                 if other != one and fits(kinds.name(one), kinds.name(other)):
@@ -117,13 +116,10 @@ def _exchanged(source: Source, site: Site) -> Iterator[Change]:
                 yield "exchange", f"{text[:at]}{two}{middle}{one}{text[then + len(two) :]}"
     for number in sorted({one for _, one in places if one.isdigit()}):
         if sum(one == number for _, one in places) > 1:
+            whole = re.compile(rf"(?<![\w.]){number}(?![\w.])")
             for other in (int(number) - 1, int(number) + 1):
                 if other >= 0:
-                    new = _DIGITS.sub(
-                        lambda match, old=number, to=other: str(to) if match[0] == old else match[0],
-                        text,
-                    )
-                    yield "everywhere", new
+                    yield "everywhere", whole.sub(str(other), text)
     for ending in (" - 1", " + 1"):
         if text.count(ending) > 1:
             yield "everywhere", text.replace(ending, "")
