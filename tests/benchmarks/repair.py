@@ -33,11 +33,12 @@ from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
+from orchestrion_repair.alternatives import probed
 from orchestrion_repair.bug import Bug
 from orchestrion_repair.learned import Model, Ranked, begin, counted, rank
 from orchestrion_repair.ranking import ochiai
 from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_runner
-from orchestrion_repair.state import State, program_of, situation_of, target_of
+from orchestrion_repair.state import State, program_of, seen_of, situation_of, target_of
 from orchestrion_repair.task import Repair
 
 from orchestrion import Key
@@ -75,11 +76,19 @@ async def known_of(bug: Bug, runner: Runner, limits: Limits) -> Known:
     def trial(code: str, cases: Sequence[Any], lines: bool = False) -> Trial:
         return Trial(code, bug.entry_point, tuple(cases), bug.prelude, not lines, lines)
 
-    [first] = await runner.run([trial(bug.code, bug.visible, True)], limits)
+    looking = probed(program_of(state))
+    tests = trial(bug.code, bug.visible, True)
+    if looking is not None:
+        tests = evolve(tests, code=looking.code, sites=looking.sites)
+    [first] = await runner.run([tests], limits)
     runs = [(one.passed, frozenset(one.lines)) for one in first]
     results = [{"passed": o.passed, "error": o.error, "got": o.got, "line": o.line} for o in first]
+    shown = {"same": [one.same for one in first]} if looking is not None else {}
     state = evolve(
-        state, results=tuple(results), suspicion=tuple(sorted(ochiai(runs).items())) or None
+        state,
+        results=tuple(results),
+        suspicion=tuple(sorted(ochiai(runs).items())) or None,
+        seen=seen_of({**shown, "probed": looking.numbers if looking else "0"}, results),
     )
     order = sorted(range(len(first)), key=lambda i: first[i].passed)
     cases = [bug.visible[i] for i in order] + list(bug.hidden)

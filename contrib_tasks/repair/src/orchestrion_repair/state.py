@@ -42,6 +42,7 @@ __all__ = [
     "program_of",
     "ranking_of",
     "role_of",
+    "seen_of",
     "situation_of",
     "skills_of",
     "target_of",
@@ -216,7 +217,7 @@ def _tests(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
     return evolve(
         state,
         results=results,
-        seen=_seen(data, results),
+        seen=seen_of(data, results),
         last=(),
         suspicion=_suspicion(results) or state.suspicion,
         fixed=all(result["passed"] for result in results),
@@ -224,7 +225,7 @@ def _tests(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
     )
 
 
-def _seen(data: Mapping[str, JSON], results: Sequence[Mapping[str, Any]]) -> Seen:
+def seen_of(data: Mapping[str, JSON], results: Sequence[Mapping[str, Any]]) -> Seen:
     """What probes showed, if there were any."""
     same = [int(bits or "0", 16) for bits in data.get("same", ())]
     if len(same) != len(results):
