@@ -76,7 +76,7 @@ class EditRanking:
     repairs: bool = True
     context: bool = True
     batch: Annotated[int, Meta(ge=1)] = 80
-    doubt: Annotated[float, Meta(gt=0)] = 4.0
+    doubt: Annotated[float, Meta(gt=0)] = 12.0
 
     smoke: ClassVar[Mapping[str, Any]] = {"episodes": 4, "batch": 2}
 
