@@ -117,7 +117,6 @@ def visit(page: Any, path: str) -> None:
     if path.startswith("/run/"):
         page.locator("figure[data-plot]").first.locator(".uplot").wait_for()
         page.locator("figure.topology").scroll_into_view_if_needed()
-        page.locator(".topology canvas").first.wait_for(state="attached")
 
 
 @pytest.mark.parametrize("width", [1280, 400])
@@ -240,7 +239,6 @@ def test_it_works_by_keyboard(opened: Callable[..., Any]) -> None:
     page.locator("h1", has_text="plain-1").wait_for()
     slider = page.locator("input[type=range]")
     slider.focus()
-    page.locator(".topology canvas").first.wait_for(state="attached")
     page.keyboard.press("ArrowLeft")
     assert page.locator(".step").text_content() == "iteration 3"
     page.locator("#theme").press("Enter")

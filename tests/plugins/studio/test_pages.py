@@ -170,8 +170,8 @@ def test_what_was_paid_is_shown_over_iterations_and_calls_that_failed_by_kind(
 
 
 def test_configs_of_two_runs_are_compared(client: TestClient) -> None:
-    lines = client.get("/api/run/plain-1?diff=hostile").json()["diff"]["lines"]
-    assert {line["kind"] for line in lines} >= {"added", "removed"}
+    text = client.get("/api/run/plain-1?diff=hostile").json()["diff"]["text"]
+    assert {line[0] for line in text.splitlines()} >= {"+", "-"}
     assert client.get("/run/plain-1?diff=../plain-1").status_code == 404
     assert "did you mean &#39;hostile&#39;" in client.get("/run/plain-1?diff=hostle").text
 

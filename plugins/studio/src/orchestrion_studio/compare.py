@@ -13,12 +13,12 @@ from orchestrion.runs import (
     Judged,
     RunReader,
     compare_outcomes,
+    stored_config,
     stored_results,
 )
 from orchestrion_studio.catalogue import catalogue_of
 from orchestrion_studio.contents import clipped
 from orchestrion_studio.drawing import plot_of, series_of
-from orchestrion_studio.evaluation import config_of
 from orchestrion_studio.page import Data, Page, Query, page_address
 
 __all__ = ["PAGES", "compared", "differing_settings"]
@@ -61,7 +61,7 @@ def compared(readers: Mapping[str, RunReader]) -> dict[str, Any]:
         "plots": _plots(readers),
         "pairs": [_pair(first, name, results[first], results[name]) for name in others],
         "settings": differing_settings(
-            {name: config_of(reader) for name, reader in readers.items()}
+            {name: stored_config(reader) for name, reader in readers.items()}
         ),
         "problems": _problems(results),
     }

@@ -6,14 +6,13 @@ named with its size, and never guessed at.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrion.runs import stored_config
-from orchestrion_studio.contents import clipped
+from orchestrion_studio.contents import clipped, unified_diff
 from orchestrion_studio.searches import beam_section, front_section
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def _settings(config: Mapping[str, Any], overlay: Mapping[str, Any]) -> list[Sec
             {
                 "path": path,
                 "is_set": before is not None,
-                "diff": [] if bars else changed_lines(before, after),
+                "diff": "" if bars else changed_lines(before, after),
                 "bars": bars,
                 "before": _numbers(before) if bars else [],
             }
@@ -123,21 +122,13 @@ def _numbers(value: Any) -> list[dict[str, Any]]:
     return rows[:MOST_ROWS]
 
 
-def changed_lines(before: Any, after: Any) -> list[dict[str, str]]:
-    """Return the difference of two values line by line: `op` is "+", "-", " " or "…"."""
-    first, second = _lines(before), _lines(after)
-    lines = []
-    matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
-    for op, a, b, c, d in matcher.get_opcodes():
-        if op == "equal":
-            lines += [{"op": " ", "text": text} for text in first[a:b]]
-            continue
-        lines += [{"op": "-", "text": text} for text in first[a:b]]
-        lines += [{"op": "+", "text": text} for text in second[c:d]]
+def changed_lines(before: Any, after: Any) -> str:
+    """Return the difference of two values line by line."""
+    lines = unified_diff(_lines(before), _lines(after)).splitlines()
     if len(lines) > MOST_LINES:
-        left = len(lines) - MOST_LINES
-        lines = [*lines[:MOST_LINES], {"op": "…", "text": f"{left:,} more lines"}]
-    return lines
+        lines = [*lines[:MOST_LINES], f"({len(lines) - MOST_LINES:,} more lines)"]
+    hunks = [line for line in lines if line.startswith("@@")]
+    return "\n".join(line for line in lines if line not in hunks[: len(hunks) == 1])
 
 
 def _lines(value: Any) -> list[str]:
@@ -248,7 +239,7 @@ def _texts(data: Mapping[str, Any]) -> Section | None:
                 "adopted": number == data.get("adopted"),
                 "trial": trials.get(number),
                 "diffs": [
-                    {"agent": agent, "lines": changed_lines(before.get(agent), text)}
+                    {"agent": agent, "diff": changed_lines(before.get(agent), text)}
                     for agent, text in candidate["texts"].items()
                     if text != before.get(agent)
                 ],

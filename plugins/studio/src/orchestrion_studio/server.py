@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,8 @@ def serve(
         except OSError as error:
             raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
         warm()
+        if hasattr(os, "nice"):
+            os.nice(5)  # a training on this machine comes first
         shown = f"[{host}]" if ":" in host else host
         ready(f"http://{shown}:{listener.getsockname()[1]}")
         uvicorn.Server(config).run(sockets=[listener])
