@@ -237,6 +237,7 @@ def test_it_works_by_keyboard(opened: Callable[..., Any]) -> None:
     page.locator("#runs tbody a").focus()
     page.keyboard.press("Enter")
     page.locator("h1", has_text="plain-1").wait_for()
+    page.wait_for_load_state("load")
     slider = page.locator("input[type=range]")
     slider.focus()
     page.keyboard.press("ArrowLeft")

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrion.runs import stored_config
 from orchestrion_studio.contents import clipped, unified_diff
+from orchestrion_studio.page import Data, Page, Query
 from orchestrion_studio.searches import beam_section, front_section
 
 if TYPE_CHECKING:
     from orchestrion import Saved
     from orchestrion.runs import RunReader
 
-__all__ = ["Section", "changed_lines", "lessons_of"]
+__all__ = ["PAGES", "Section", "changed_lines", "lessons_of"]
 
 Section = dict[str, Any]
 """A part of the page: `kind` names its form, `title` and `about` say what it is."""
@@ -377,13 +378,31 @@ def _missing(store: RunReader, has_checkpoint: bool, sections: Sequence[Section]
         )
     if "habits" in kinds or "texts" in kinds:
         texts.append("Of a trial its result is recorded; its episodes only if they are kept.")
-    if "model" in kinds:
-        texts.append("The values that the policy predicted at single decisions are not recorded.")
-    if "weights" in kinds:
-        texts.append(
-            "What single numbers of networks and optimizers mean cannot be read; what the policy "
-            "does with them stands in the episodes, at each decision."
-        )
     if store.retention == "none":
         texts.append("Episodes are not kept (`run.retention: none`).")
     return texts
+
+
+# ------------------------------------------------------------------ the page
+
+
+def learned_data(query: Query, reader: RunReader | None) -> Data:
+    """Return what training changed, and what is not recorded of it."""
+    assert reader is not None
+    iteration = query.number("iteration", 0) or None
+    lessons = lessons_of(reader, iteration=iteration, problem=query.text("problem"))
+    return {"run": query.run, **lessons}
+
+
+PAGES = [
+    Page(
+        "/learned/{run}",
+        "learned.html",
+        learned_data,
+        "What was learned: settings, habits, instructions, fronts, trees, rules, diagnostics",
+        {
+            "iteration": "whose search tree is shown, counted from 1; the newest by default",
+            "problem": "whose search tree is shown; the first by default",
+        },
+    )
+]

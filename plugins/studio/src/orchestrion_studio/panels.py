@@ -16,7 +16,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
 
 from orchestrion.runs import RunReader
 
@@ -54,15 +54,8 @@ def panels_of(reader: RunReader) -> list[dict[str, Any]]:
         except Exception as error:
             panel = Panel(name, f"This panel failed: {type(error).__name__}: {error}")
         if panel is not None:
-            panels.append(
-                {
-                    "title": panel.title,
-                    "text": panel.text,
-                    "plots": list(panel.plots),
-                    "heads": [str(head) for head in panel.heads],
-                    "rows": [[str(cell) for cell in row] for row in panel.rows],
-                }
-            )
+            rows = [[str(cell) for cell in row] for row in panel.rows]
+            panels.append({**asdict(panel), "rows": rows})
     return panels
 
 

@@ -153,7 +153,7 @@ def tree(nodes: Sequence[Mapping[str, Any]]) -> Markup:
             leaves += 1
         y = sum(below) / len(below) if below else -LINE * leaves
         place[path] = (STEP * (path.count(".") + 1 if path else 0) + 12.0, y)
-    height = LINE * (leaves + 1)
+    height, grown = LINE * (leaves + 1), set(parents.values())
     links, dots = list[Markup](), list[Markup]()
     for path in ordered:
         (x, y), (from_x, from_y), node = place[path], place[parents.get(path, "")], paths[path]
@@ -169,10 +169,13 @@ def tree(nodes: Sequence[Mapping[str, Any]]) -> Markup:
         dots.append(
             Markup(
                 '<g class="fate {}"><circle cx="{}" cy="{}" r="5"><title>{}</title></circle>'
-                '<text x="{}" y="{}">{}</text></g>'
+                '<text class="{}" x="{}" y="{}">{}</text></g>'
             ).format(
                 "".join(c for c in node["fate"] if c.isalpha()),
-                *(x, height + y, title, x + 8, height + y - 4, name),
+                *(x, height + y, title),
+                # Before a node that others follow, where no line is.
+                *(("end", x - 8, height + y - 6) if path in grown else ("", x + 9, height + y + 4)),
+                name,
             )
         )
     width = STEP * max((path.count(".") + 2 for path in ordered), default=1) + 24

@@ -59,7 +59,7 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
         | {"rewards": smoothed([iteration.reward for iteration in iterations], smooth)},
         "smooth": smooth,
         "curves_first": [_plot(name, iterations, smooth, report) for name in _shown(iterations)]
-        if facts["trains"] and len(iterations) > 1
+        if facts["draws"]
         else [],
         "curves_more": [_plot(name, iterations, smooth, report) for name in more],
         "more": len(names),
@@ -68,7 +68,7 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
         "kept": _kept(reader),
         "findings": known.findings if known else [],
         "spending": spending_of(reader, config["budget"], iterations),
-        "agents": _agents(iterations, smooth),
+        "agents": _agents(iterations, smooth, facts["draws"]),
         "topology": topology_of(reader, iterations),
         "failures": _failures(iterations),
         "notes": notes_of(reader),
@@ -94,6 +94,7 @@ def facts_of(reader: RunReader, iterations: Sequence[Iteration], config: Mapping
         "stages": len({iteration.stage for iteration in iterations}),
         "episodes": episodes,
         "trains": bool(episodes) or bool(config.get("trainer") and not iterations),
+        "draws": len(iterations) > 1 or bool(iterations and reader.status == "running"),
         "learned_in": (reader.manifest or {}).get("learned_in"),
         "retention": reader.retention,
         "reward": newest.reward if newest else None,
@@ -180,7 +181,7 @@ def smoothed(values: Sequence[float | None], weight: float) -> list[float | None
 # ------------------------------------------------------------------ agents
 
 
-def _agents(iterations: Sequence[Iteration], smooth: float) -> Data:
+def _agents(iterations: Sequence[Iteration], smooth: float, draws: bool) -> Data:
     """Return how the turns are shared among agents, in all and over the iterations."""
     totals: dict[str, int] = {}
     for iteration in iterations:
@@ -209,7 +210,7 @@ def _agents(iterations: Sequence[Iteration], smooth: float) -> Data:
     rows = [
         {"name": name, "count": totals[name], "share": totals[name] / everything} for name in order
     ]
-    return {"plot": plot if totals and len(iterations) > 1 else None, "rows": rows}
+    return {"plot": plot if totals and draws else None, "rows": rows}
 
 
 # ------------------------------------------------------------------ evaluated later

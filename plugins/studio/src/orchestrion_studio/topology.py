@@ -34,6 +34,7 @@ def topology_of(reader: RunReader, iterations: Sequence[Iteration]) -> Data | No
     places = sorted({round(i * (len(iterations) - 1) / (PLACES - 1)) for i in range(PLACES)})
     steps, ranks = list[Data](), dict[str, float]()
     seen = Counter[str]()
+    looked: list[tuple[str, Sequence[Order]]]
     looked = [(f"iteration {i + 1}", _orders(reader, iterations[i])) for i in places if iterations]
     own = next(iter(reader.evaluation_names()), "")
     if own and not any(orders for _, orders in looked):  # it did not train
@@ -52,7 +53,7 @@ def topology_of(reader: RunReader, iterations: Sequence[Iteration]) -> Data | No
     return {"nodes": _nodes(names), "steps": steps}
 
 
-def _orders(reader: RunReader, iteration: Iteration) -> list[Order]:
+def _orders(reader: RunReader, iteration: Iteration) -> Sequence[Order]:
     """Return the turns of an iteration's first episodes; what was read once is kept."""
     # An iteration that is committed again, after a resume, took another time.
     key = (reader.directory, iteration.stage, iteration.iteration, iteration.seconds)

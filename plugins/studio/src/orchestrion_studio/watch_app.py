@@ -117,8 +117,8 @@ class WatchApp(App[None]):
         """Read the run, unless nothing has changed since the last look."""
         try:
             with RunReader(self._directory) as reader:
-                seen = reader.last_iteration(), reader.status, reader.spend(), reader.events()
-                seen = str((seen, reader.evaluation_names()))
+                done, paid, ended = reader.last_iteration(), reader.spend(), reader.status
+                seen = str((done, paid, ended, reader.events(), reader.evaluation_names()))
                 new = {} if seen == self._seen else _standing(reader)
         except OrchestrionError as error:
             seen, new = "", {"problem": str(error)}
