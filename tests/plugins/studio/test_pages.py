@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 
 from orchestrion import Usage
 from orchestrion._engine.recording import Recorded
-from orchestrion.runs import RunStore
+from orchestrion._store.evaluations import keep_evaluation
+from orchestrion.runs import RunReader, RunStore, stored_report
 from tests.plugins.studio.made import CONFIG, HOSTILE, episode, make_run, outcomes
 
 TOKEN = "a token that is long enough"
@@ -167,6 +168,40 @@ def test_what_was_paid_is_shown_over_iterations_and_calls_that_failed_by_kind(
     ]
     solved = data["curves_first"][1]["series"]
     assert [series["y"] for series in solved if series["name"] == "validation"] == [[0.0, 0.25]]
+
+
+def test_what_eval_kept_of_a_run_is_shown_and_a_damaged_file_says_so(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "judged")
+    with RunReader(run) as reader:
+        report = stored_report(reader)
+    assert report is not None
+    for changes in (["task.suite=mine"], []):
+        keep_evaluation(run, {"overrides": changes, "task": {}, "report": report.as_json()})
+    (run / "evaluations" / "2.json").write_text("{}")
+    client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
+    damaged, kept = client.get("/api/run/judged").json()["kept"]
+    assert "2.json: is not an evaluation" in damaged["error"]
+    assert (kept["file"], kept["changes"]) == ("1.json", ["task.suite=mine"])
+    assert kept["report"]["contenders"][0]["solved"]["mean"] == 1.0
+    text = client.get("/run/judged").text
+    assert "<code>task.suite=mine</code>" in text
+    assert "is not an evaluation" in text
+
+
+def test_of_a_team_that_does_not_train_the_evaluation_shows_who_follows_whom(
+    tmp_path: Path,
+) -> None:
+    config = CONFIG.format(note="x").replace("trainer:", "no_trainer:")
+    with RunStore.create(tmp_path / "fixed", config) as store:
+        store.save_evaluation("team", outcomes(1.0, 0.8), [episode("e/0", ["a", "b"], 1.0)])
+        store.set_status("completed")
+    client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
+    (step,) = client.get("/api/run/fixed").json()["topology"]["steps"]
+    assert step["title"] == "evaluation of team"
+    assert [(edge["from"], edge["to"]) for edge in step["edges"]] == [
+        ("(start)", "a"), ("a", "b"), ("b", "(end)"),
+    ]  # fmt: skip
+    assert "it evaluates the team as it is" in client.get("/run/fixed").text
 
 
 def test_configs_of_two_runs_are_compared(client: TestClient) -> None:

@@ -6,6 +6,8 @@ the page that first needs them is on its way, and that page says that they come.
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -94,7 +96,10 @@ def _result(entry: _Entry) -> Judged | None:
 
 
 def _compute(directory: Path, evaluations: Mapping[str, Any], entry: _Entry, delay: float) -> None:
-    time.sleep(delay)
+    if delay:
+        time.sleep(delay)
+        if sys.platform == "linux":  # where threads have priorities: a training comes first
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
     began = time.monotonic()
     try:
         with RunReader(directory) as reader:

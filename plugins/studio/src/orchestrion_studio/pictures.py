@@ -173,8 +173,8 @@ def tree(nodes: Sequence[Mapping[str, Any]]) -> Markup:
             ).format(
                 "".join(c for c in node["fate"] if c.isalpha()),
                 *(x, height + y, title),
-                # Before a node that others follow, where no line is.
-                *(("end", x - 8, height + y - 6) if path in grown else ("", x + 9, height + y + 4)),
+                # Above a node that others follow, where no line is.
+                *(("middle", x, height + y - 10) if path in grown else ("", x + 9, height + y + 4)),
                 name,
             )
         )

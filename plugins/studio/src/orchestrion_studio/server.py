@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import uvicorn
@@ -38,8 +37,6 @@ def serve(folder: Path, host: str, port: int, token: str | None) -> None:
     )
     with listener(host, port) as opened:
         warm()
-        if hasattr(os, "nice"):
-            os.nice(5)  # a training on this machine comes first
         place = f"[{host}]" if ":" in host else host
         address = f"http://{place}:{opened.getsockname()[1]}/"
         note(f"studio: {address}" + (f"?token={token}" if token else ""))
