@@ -97,6 +97,7 @@ def opened(browser: Any, address: str, faults: list[str]) -> Iterator[Callable[.
         size = {"width": width, "height": 900}
         context = browser.new_context(base_url=address, viewport=size, **options)
         contexts.append(context)
+        context.set_default_timeout(120_000)  # however busy the machine is
         page = context.new_page()
         page.on("request", lambda r: None if r.url.startswith(address) else faults.append(r.url))
         page.on("console", lambda message: faults.append(message.text))
