@@ -91,7 +91,6 @@ def facts_of(reader: RunReader, iterations: Sequence[Iteration], config: Mapping
         "finished": reader.finished,
         "seconds": max(reader.seconds, sum(row.seconds for row in iterations)),
         **progress_of(reader.status, len(iterations), _planned(reader, config), pace),
-        "stages": len({iteration.stage for iteration in iterations}),
         "episodes": episodes,
         "trains": bool(episodes) or bool(config.get("trainer") and not iterations),
         "draws": len(iterations) > 1 or bool(iterations and reader.status == "running"),
@@ -99,7 +98,6 @@ def facts_of(reader: RunReader, iterations: Sequence[Iteration], config: Mapping
         "retention": reader.retention,
         "reward": newest.reward if newest else None,
         "solved": newest.successes / newest.episodes if newest and newest.episodes else None,
-        "rewards_missing": sum(iteration.unrewarded for iteration in iterations),
     }
 
 
