@@ -247,7 +247,7 @@ def looking(server: Server) -> Iterator[None]:
                 connection.request("GET", "/live/quick-1")
                 answer = connection.getresponse()
                 if answer.status != 200:
-                    end.wait(0.2)
+                    end.wait(0.5)
                     continue
                 while not end.is_set() and (line := answer.readline()):
                     if line.startswith(b"event: "):

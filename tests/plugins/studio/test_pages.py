@@ -244,13 +244,13 @@ def test_a_plugin_adds_a_panel_and_a_broken_one_takes_nothing_away(
     points = "[orchestrion.panels]\nturns = my_panel:turns\nworse = my_panel:broken\n"
     (info / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(str(tmp_path))
-    panels._makers.cache_clear()
+    panels.makers.cache_clear()
     client = TestClient(create_app(folder, token=None), base_url="http://localhost")
     try:
         shown = client.get("/api/run/plain-1").json()["panels"]
         text = client.get("/run/plain-1").text
     finally:
-        panels._makers.cache_clear()
+        panels.makers.cache_clear()
     assert shown[0]["rows"] == [["episodes", "8"]]
     assert shown[1]["text"] == "This panel failed: ValueError: no luck"
     assert "&lt;b&gt;what" in text

@@ -20,7 +20,7 @@ from attrs import asdict, field, frozen
 
 from orchestrion.runs import RunReader
 
-__all__ = ["GROUP", "Panel", "panels_of"]
+__all__ = ["GROUP", "Panel", "makers", "panels_of"]
 
 GROUP = "orchestrion.panels"
 
@@ -47,7 +47,7 @@ class Panel:
 def panels_of(reader: RunReader) -> list[dict[str, Any]]:
     """Return the panels of all plugins as plain data; one that fails says so in its place."""
     panels = []
-    for name, make in _makers().items():
+    for name, make in makers().items():
         try:
             panel = make()(reader)
         # A plugin's own code: whatever it raises must not take the page away.
@@ -60,5 +60,6 @@ def panels_of(reader: RunReader) -> list[dict[str, Any]]:
 
 
 @cache
-def _makers() -> dict[str, Callable[[], Callable[[RunReader], Panel | None]]]:
+def makers() -> dict[str, Callable[[], Callable[[RunReader], Panel | None]]]:
+    """Return what loads the function of each panel; looking for them takes a while, once."""
     return {point.name: point.load for point in entry_points(group=GROUP)}

@@ -9,6 +9,7 @@ import uvicorn
 from orchestrion.cli import listener, note
 from orchestrion_studio.app import create_app
 from orchestrion_studio.page import warm
+from orchestrion_studio.panels import makers
 
 __all__ = ["serve"]
 
@@ -37,6 +38,7 @@ def serve(folder: Path, host: str, port: int, token: str | None) -> None:
     )
     with listener(host, port) as opened:
         warm()
+        makers()
         place = f"[{host}]" if ":" in host else host
         address = f"http://{place}:{opened.getsockname()[1]}/"
         note(f"studio: {address}" + (f"?token={token}" if token else ""))
