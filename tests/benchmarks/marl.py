@@ -104,6 +104,7 @@ def train(plan: Plan, seed: int, kind: str) -> dict[str, Any]:
         "kind": kind,
         "seed": seed,
         "solved": data["report"]["contenders"][0]["solved"]["mean"],
+        "outcomes": data["report"]["outcomes"],
         "history": history[1:],
         "seconds": time.monotonic() - began,
     }
