@@ -2,23 +2,33 @@
 
     python dev.py python -m tests.benchmarks.executors              # item, repair, evolution
     python dev.py python -m tests.benchmarks.executors item ray     # only these, on this executor
+    python dev.py python -m tests.benchmarks.executors cluster      # on three nodes that get lost
 
 It prints, for a run in one process and with two workers: wall-clock seconds, processor seconds of
 the leading process and of its workers, and whether metrics, episodes and checkpoint are the same.
 Wall-clock times mean something on a machine that does nothing else; processor seconds do on any.
+From these comes what two cores can gain: the critical path is at most all of the leading process
+and the busier worker after each other, and at least half of everything.
 `item` is what an episode of one turn that does nothing costs beside the same in this process.
+`cluster` trains small examples on a Ray cluster of three nodes on this machine, loses a node, a
+worker and the leading process, and compares everything with a run in one process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import resource
 import sys
 import tempfile
 import time
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from orchestrion_executors import processes
 
 from orchestrion import Job, Key
 from orchestrion._engine.calls import CallPath
@@ -29,6 +39,7 @@ from orchestrion.config import from_data, load
 from orchestrion.runs import train
 from tests.benchmarks.support import EXAMPLES
 from tests.end_to_end.support import result
+from tests.plugins.executors import cluster
 
 ITEMS = 2000
 STAGE = "orchestrion.testing._stage"
@@ -49,9 +60,27 @@ def processor() -> tuple[float, float]:
     return own.ru_utime + own.ru_stime, others.ru_utime + others.ru_stime
 
 
+def processor_of(pid: int) -> float:
+    """Return the processor seconds of a process that lives, and of those it waited for."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+class Accounted(processes.WorkerProcess):
+    """A worker process whose processor seconds are known when it ends."""
+
+    used: ClassVar[list[float]] = []
+
+    async def close(self) -> None:
+        with suppress(OSError):
+            self.used.append(processor_of(self.process.pid))
+        await super().close()
+
+
 def run(name: str, executor: dict[str, Any]) -> None:
     """Train an example in this process, and with the executor."""
-    results, walls = [], []
+    results, walls, totals = [], [], []
+    processes.WorkerProcess = Accounted  # type: ignore[misc]
     for use in (None, executor):
         with tempfile.TemporaryDirectory() as folder:
             before, began = processor(), time.perf_counter()
@@ -61,12 +90,20 @@ def run(name: str, executor: dict[str, Any]) -> None:
             train(from_data(data), Path(folder, "run"))
             walls.append(time.perf_counter() - began)
             own, others = (b - a for a, b in zip(before, processor(), strict=True))
-            found = result(Path(folder, "run"))
-            results.append(found)
+            totals.append(own + others)
+            results.append(result(Path(folder, "run")))
         where = "one process" if use is None else f"{use['workers']} workers ({use['use']})"
         print(f"{name}, {where}: {walls[-1]:.1f} s; processor: {own:.1f} s here, {others:.1f} s")
     same = "the same" if results[0] == results[1] else "DIFFERENT"
     print(f"{name}: wall {walls[0] / walls[1]:.2f} times as fast; results: {same}", flush=True)
+    if Accounted.used:
+        longest, shortest = own + max(Accounted.used), max(totals[1] / 2, own)
+        print(
+            f"{name}: critical path {shortest:.1f} to {longest:.1f} s of {totals[0]:.1f} s, so "
+            f"{totals[0] / longest:.2f} to {totals[0] / shortest:.2f} times as fast",
+            flush=True,
+        )
+        Accounted.used.clear()
 
 
 async def items(executor: dict[str, Any]) -> None:
@@ -106,8 +143,40 @@ async def items(executor: dict[str, Any]) -> None:
     )
 
 
+def on_a_cluster(names: Sequence[str]) -> bool:
+    """Train examples on a cluster that loses parts; return whether all gave the same."""
+    good = True
+    with tempfile.TemporaryDirectory() as folder, cluster.cluster() as nodes:
+        for name in names:
+            data = cluster.data_of(name)
+
+            def say(text: str, name: str = name) -> None:
+                print(f"{name}: {text}", flush=True)
+
+            expected = cluster.trained(data, Path(folder, name, "local"), None)
+
+            def compare(where: str, outcome: object, expected: object = expected) -> None:
+                nonlocal good
+                good &= outcome == expected
+                say(f"{where}: {'the same' if outcome == expected else 'DIFFERENT'}")
+
+            for executor in ({"use": "processes", "workers": 2}, nodes.executor):
+                use = str(executor["use"])
+                compare(use, cluster.trained(data, Path(folder, name, use), executor))
+            for where, outcome in cluster.losses(data, Path(folder, name), nodes, say=say).items():
+                compare(where, outcome)
+            log = Path(folder, name, "ray", "run.log").read_text().splitlines()
+            for line in map(json.loads, log):
+                if line.get("component") == "run.executor":
+                    say(line["text"])
+    return good
+
+
 def main(*words: str) -> None:
     """Run what is named; by default everything."""
+    if "cluster" in words:
+        names = [word for word in words if word != "cluster"] or list(cluster.SMALL)
+        sys.exit(not on_a_cluster(names))
     use = "ray" if "ray" in words else "processes"
     executor = {"use": use, "workers": 2}
     names = [word for word in words if word != "ray"] or ["item", *RUNS]

@@ -4,12 +4,14 @@
     python dev.py python -m tests.benchmarks.marl --seeds 2 --iterations 20
     python dev.py python -m tests.benchmarks.marl --example math-tiny --kinds "after sft" drmas
     python dev.py python -m tests.benchmarks.marl --memory        # a minute
+    python dev.py python -m tests.benchmarks.marl --ranks 1 2     # a minute
 
 Every run is an example with another seed and estimator. A seed's runs have the same warm start,
 problems and draws. What is compared is the share of held-out problems that are solved, by the run's
 own evaluation. `--jobs` runs as many processes at once; `--set` changes all runs, as `-o` does.
 `--memory` instead compares the memory of a forward and backward pass, counted tensor by tensor,
-with what `orchestrion devices --plan` reckons.
+with what `orchestrion devices --plan` reckons. `--ranks` trains one network on so many processes,
+and compares the seconds of an update, and the weights with those of the first number.
 
 Published for marl.yaml's task with networks of this size, 4 seeds, 80 iterations: .404 after the
 warm start, .792 with global statistics, .887 by agent; paired difference .095, not significant.
@@ -18,6 +20,7 @@ warm start, .792 with global statistics, .887 by agent; paired difference .095, 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import shutil
@@ -34,7 +37,7 @@ from typing import Any
 from attrs import frozen
 from ruamel.yaml import YAML
 
-from orchestrion import Key
+from orchestrion import Key, OpenContext
 from orchestrion.runs import RunReader, estimate
 from tests.benchmarks.support import EXAMPLES
 from tests.plugins.local.peak import peak
@@ -101,6 +104,7 @@ def train(plan: Plan, seed: int, kind: str) -> dict[str, Any]:
         "kind": kind,
         "seed": seed,
         "solved": data["report"]["contenders"][0]["solved"]["mean"],
+        "outcomes": data["report"]["outcomes"],
         "history": history[1:],
         "seconds": time.monotonic() - began,
     }
@@ -197,6 +201,47 @@ def show_memory() -> None:
             print(f"{name:26}{measured:9.0f}{reckoned / 2**20:9.0f}{seconds:9.1f}")
 
 
+async def show_ranks(counts: Sequence[int], device: str) -> None:
+    """Table of one network's training: processes, seconds of an update, difference of weights."""
+    import numpy as np
+    import torch
+    from orchestrion_local import WeightOptimizer
+    from orchestrion_local.devices import Torch
+    from orchestrion_local.hf import HF
+    from orchestrion_local.interfaces import Generation
+    from orchestrion_local.runtime import LocalModel
+    from orchestrion_local.settings import Architecture, Optimizer
+
+    shape = Architecture(layers=4, width=256, heads=8, context=256)
+    rows = [Generation("m", 0, (2,) * 128, (3 + i,) * 128, (0.0,) * 128) for i in range(8)]
+    sizes, updates, first = np.full(8, 256), 5, None
+    print(f"{'ranks':>5}{'seconds':>9}{'first':>8}{'difference':>12}")
+    for count in counts:
+        async with Torch(device).open(OpenContext("devices.d", Key(0))) as place:
+            settings = HF(architecture=shape, alphabet="abcdefgh", device=place, ranks=count)
+            async with settings.open(OpenContext("models.m", Key(0))) as model:
+                assert isinstance(model, LocalModel)
+                rate = Optimizer(learning_rate=1e-4)
+                optimizer = WeightOptimizer(model, rate, updates, 1024)
+                seconds = []
+                for _ in range(updates + 1):
+                    began = time.monotonic()
+                    optimizer.accumulate(
+                        sizes,
+                        lambda at, model=model: (
+                            -model.score([rows[i] for i in at]).logprobs.sum() / 1024,
+                            None,
+                        ),
+                    )
+                    optimizer.step()
+                    seconds.append(time.monotonic() - began)
+                model.updated()
+                flat = torch.cat([value.detach().flatten() for _, value in model.parameters()])
+                first = flat.clone() if first is None else first
+                apart = float((flat - first).abs().max())
+        print(f"{count:5}{mean(seconds[1:]):9.2f}{seconds[0]:8.1f}{apart:12.1e}")
+
+
 def main() -> None:
     """Read the options, run, show."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -209,9 +254,14 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="*", default=[WARM, *ESTIMATORS])
     parser.add_argument("--folder", type=Path, help="keep the runs there, and go on with them")
     parser.add_argument("--memory", action="store_true", help="compare memory with its reckoning")
+    parser.add_argument("--ranks", nargs="+", type=int, help="compare training on N processes")
+    parser.add_argument("--device", default="cpu", help="of `--ranks`: cpu or cuda")
     given = parser.parse_args()
     if given.memory:
         show_memory()
+        return
+    if given.ranks:
+        asyncio.run(show_ranks(given.ranks, given.device))
         return
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.folder or Path(scratch)

@@ -7,8 +7,8 @@
 that is there already is gone on with), and judges every run on all of the built-in test split and
 of each SUITE. What the example compares with is measured once, with the first seed, in the run
 `others`, which learns the counts alone. A difference of rewards is a mean over seeds, bug by bug;
-its interval is a bootstrap over bugs. `--only` ends after one run, so that several can be made at
-the same time; without it, all are gone on with, and pooled.
+its interval is a bootstrap over bugs. `--only` makes one run, so that several can be made at
+the same time, and then pools those that are complete.
 
 `bounds` gives upper bounds by exhaustive look-ahead. Every candidate of every bug is run on all its
 tests, hidden ones too: these rows know what no agent may know. Each says how many bugs one edit
@@ -33,11 +33,12 @@ from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
+from orchestrion_repair.alternatives import probed
 from orchestrion_repair.bug import Bug
 from orchestrion_repair.learned import Model, Ranked, begin, counted, rank
 from orchestrion_repair.ranking import ochiai
 from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_runner
-from orchestrion_repair.state import State, program_of, situation_of, target_of
+from orchestrion_repair.state import State, program_of, seen_of, situation_of, target_of
 from orchestrion_repair.task import Repair
 
 from orchestrion import Key
@@ -75,11 +76,19 @@ async def known_of(bug: Bug, runner: Runner, limits: Limits) -> Known:
     def trial(code: str, cases: Sequence[Any], lines: bool = False) -> Trial:
         return Trial(code, bug.entry_point, tuple(cases), bug.prelude, not lines, lines)
 
-    [first] = await runner.run([trial(bug.code, bug.visible, True)], limits)
+    looking = probed(program_of(state))
+    tests = trial(bug.code, bug.visible, True)
+    if looking is not None:
+        tests = evolve(tests, code=looking.code, sites=looking.sites)
+    [first] = await runner.run([tests], limits)
     runs = [(one.passed, frozenset(one.lines)) for one in first]
     results = [{"passed": o.passed, "error": o.error, "got": o.got, "line": o.line} for o in first]
+    shown = {"same": [one.same for one in first]} if looking is not None else {}
     state = evolve(
-        state, results=tuple(results), suspicion=tuple(sorted(ochiai(runs).items())) or None
+        state,
+        results=tuple(results),
+        suspicion=tuple(sorted(ochiai(runs).items())) or None,
+        seen=seen_of({**shown, "probed": looking.numbers if looking else "0"}, results),
     )
     order = sorted(range(len(first)), key=lambda i: first[i].passed)
     cases = [bug.visible[i] for i in order] + list(bug.hidden)
@@ -177,16 +186,29 @@ async def seeds(given: argparse.Namespace) -> None:
     """Train with each seed, judge on every suite, print pooled figures."""
     changes = {f"seed-{n}": [f"seed={n}", WHOLE, NONE] for n in range(1, given.seeds + 1)}
     changes["others"] = ["seed=1", WHOLE, *OTHERS]
+    if given.only:
+        await atrain(load(EXAMPLE, changes[given.only]), given.folder / given.only)
+        changes = {name: row for name, row in changes.items() if _complete(given.folder / name)}
     found: dict[str, dict[str, Report]] = {suite: {} for suite in (BUILTIN, *given.suites)}
-    for name in [given.only] if given.only else changes:
+    for name, row in changes.items():
         folder = given.folder / name
-        found[BUILTIN][name] = (await atrain(load(EXAMPLE, changes[name]), folder)).report
+        found[BUILTIN][name] = (await atrain(load(EXAMPLE, row), folder)).report
         for suite in given.suites:
             async with open_run(folder, [f"task.suite={suite}"]) as run:
                 found[suite][name] = await run.evaluate("test")
-    if not given.only:
-        for suite, reports in found.items():
-            pooled(suite, reports.pop("others"), list(reports.values()))
+    for suite, reports in found.items():
+        others = reports.pop("others", None)
+        if others is not None and reports:
+            pooled(suite, others, list(reports.values()))
+        else:
+            print(f"{suite}: pooled figures take `others` and a seed")
+
+
+def _complete(folder: Path) -> bool:
+    if not (folder / "run.db").exists():
+        return False
+    with RunReader(folder) as reader:
+        return reader.status == "completed"
 
 
 def pooled(suite: str, others: Report, reports: Sequence[Report]) -> None:

@@ -49,13 +49,14 @@ def measure(command: list[str], env: dict[str, str]) -> float:
     subprocess.run(command, env=env, check=True, capture_output=True)
     times = []
     for _ in range(REPEATS):
-        before = _children()
+        before = children()
         subprocess.run(command, env=env, check=True, capture_output=True)
-        times.append(_children() - before)
+        times.append(children() - before)
     return min(times) * 1000
 
 
-def _children() -> float:
+def children() -> float:
+    """Return the processor time of all processes that were started here and have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -4,7 +4,9 @@
 
 Pages are fetched from the command `orchestrion studio` over HTTP: the first time after it started,
 then the median of ten. Where Playwright and Chromium are installed, the first paint is measured
-too. Training with and without a studio that follows it alternates; the ratio is of the medians.
+too, beside that of a page of one sentence. Training with and without a studio that follows it
+alternates in pairs, each first in turn; of the ratios of the pairs the median and the quartiles are
+printed, of the time of the run and of the processor time of its process.
 `--keep` leaves the generated store in a folder, and takes the one that is there.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -24,6 +27,7 @@ from pathlib import Path
 from statistics import median
 
 from orchestrion.runs import RunReader, RunStore
+from tests.benchmarks.startup import children
 from tests.benchmarks.support import EXAMPLES
 from tests.plugins.studio.made import CONFIG, episode, make_run, outcomes
 
@@ -31,6 +35,7 @@ ITERATIONS, EPISODES, RUNS = 400, 250, 1000
 AGENTS = ("planner", "searcher", "coder", "tester", "critic")
 LIST = "/episodes/large-1"
 PAGES = {
+    "sentence": "/compare",
     "runs": "/runs",
     "run": "/run/large-1",
     "episodes": LIST,
@@ -132,6 +137,11 @@ class Server:
         line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
 
+    def cpu(self) -> float:
+        """Return the processor time that it took so far, in seconds."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
 
 @contextlib.contextmanager
 def studio(folder: Path) -> Iterator[Server]:
@@ -189,26 +199,40 @@ def paint(server: Server) -> None:
 
 def looked_on(folder: Path, pairs: int) -> None:
     """Print by how much a training is slower while a studio follows it."""
-    alone, watched = [], []
+    times: dict[str, list[tuple[float, float]]] = {"alone": [], "looked on": []}
+    studio_cpu = []
     train(folder / "warm-up")
     for number in range(pairs):
-        alone.append(train(folder / f"alone-{number}"))
-        root = folder / f"watched-{number}"
-        root.mkdir()
-        with studio(root) as server, looking(server):
-            watched.append(train(root))
-    ratio = median(watched) / median(alone)
-    print(f"training alone {median(alone):.2f} s, looked on {median(watched):.2f} s: {ratio:.3f}")
-    print("pairs", " ".join(f"{w / a:.3f}" for a, w in zip(alone, watched, strict=True)))
+        for kind in sorted(times, reverse=number % 2 == 1):
+            root = folder / f"{kind}-{number}"
+            root.mkdir()
+            if kind == "alone":
+                times[kind].append(train(root))
+                continue
+            with studio(root) as server, looking(server):
+                began = server.cpu()
+                times[kind].append(train(root))
+                studio_cpu.append(server.cpu() - began)
+    for index, what in enumerate(("time", "processor time")):
+        alone, watched = ([pair[index] for pair in spent] for spent in times.values())
+        ratios = sorted(w / a for a, w in zip(alone, watched, strict=True))
+        spread = f"{ratios[len(ratios) // 4]:.3f} to {ratios[3 * len(ratios) // 4]:.3f}"
+        print(
+            f"{what} of training alone {median(alone):.2f} s, looked on {median(watched):.2f} s; "
+            f"of {pairs} pairs the median ratio {median(ratios):.3f}, quartiles {spread}"
+        )
+    print(f"processor time of the studio meanwhile {median(studio_cpu):.2f} s")
 
 
-def train(root: Path) -> float:
-    """Train the example in a process of its own; return the seconds that its run took."""
+def train(root: Path) -> tuple[float, float]:
+    """Train the example in a process of its own; return the time of its run, and its CPU time."""
     config = str(EXAMPLES / "quick.yaml")
     command = [PROGRAM, "train", config, "-o", f"run.directory={root}"]
+    before = children()
     subprocess.run(command, check=True, capture_output=True)
+    spent = children() - before
     with RunReader(root / "quick-1") as reader:
-        return reader.seconds
+        return reader.seconds, spent
 
 
 @contextlib.contextmanager
@@ -223,7 +247,7 @@ def looking(server: Server) -> Iterator[None]:
                 connection.request("GET", "/live/quick-1")
                 answer = connection.getresponse()
                 if answer.status != 200:
-                    end.wait(0.2)
+                    end.wait(0.5)
                     continue
                 while not end.is_set() and (line := answer.readline()):
                     if line.startswith(b"event: "):

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,33 @@ def test_kill_9_at_a_random_moment_changes_nothing(
         assert json.loads(log[-1])["event"] == "run finished"
         assert all(json.loads(line)["run"] == "quick-1" for line in log)
     assert result(directory) == whole
+
+
+def test_runs_share_a_folder_and_a_killed_one_harms_no_other(
+    tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    fault = "commit.written:stop@2"
+    processes = [
+        start(tmp_path, "train", CONFIG, *SHORT, ORCHESTRION_FAULT=fault) for _ in range(2)
+    ]
+    for process in processes:  # both are in the middle of a commit
+        wait_until_stopped(process)
+    same = here("train", CONFIG, *SHORT, "-o", "run.name=quick-2", cwd=tmp_path, code=2)
+    assert "quick-2: already holds files" in same.stderr
+    other = here("train", CONFIG, *SHORT, "-o", "run.name=other", cwd=tmp_path)
+    assert other.returncode == 0
+    processes[0].kill()
+    processes[0].wait()
+    processes[1].send_signal(signal.SIGCONT)
+    assert processes[1].wait() == 0
+    names = {"quick-1", "quick-2"}
+    with ExitStack() as stack:
+        runs = [stack.enter_context(RunReader(tmp_path / "runs" / name)) for name in names]
+        assert {run.status for run in runs} == {"completed", "interrupted"}
+    for name in names:
+        here("resume", name, cwd=tmp_path)
+    for name in (*names, "other"):
+        assert result(tmp_path / "runs" / name) == whole
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -23,7 +23,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from attrs import Factory, field, frozen
 from msgspec import Struct
@@ -75,6 +75,8 @@ __all__ = [
     "no_calls",
     "supports",
 ]
+
+T = TypeVar("T")
 
 Metrics = Mapping[str, float]
 """Numbers by name; what an iteration reports.
@@ -443,6 +445,8 @@ class Model(Protocol):
         stop: "end", "length" (cut at max_tokens), "tools", "refused", or "paused" (the tools that
             the service runs take long: send the answer back, and it goes on)
         tool_calls: list of {id, name, arguments}; `arguments` is the text that the model wrote
+        images: optional list of images that the model made, in the form of parts; at most 4
+        images_left_out: optional; how many more there were, or too large ones
         model: what the service says that answered
         reason: why it ended in the service's own word, where that is an unusual one
         raw: the answer as the service wrote it, where it holds more (signed thinking), for that
@@ -679,6 +683,16 @@ class Session(Protocol):
 
     def calls(self, key: Key) -> Calls:
         """Calls of the trainer's own; `key` names them, and must be another one each time."""
+        ...
+
+    async def spread(self, function: Callable[..., T], items: Sequence[tuple[Any, ...]]) -> list[T]:
+        """What a function returns for each item, in their order; an item is its arguments.
+
+        With `run.executor` the workers compute it, and a thread otherwise. So the function is one
+        of a module, its result depends on the arguments alone, and both can be pickled. Items whose
+        first argument is the same problem go to the same worker if they can, like episodes of it:
+        what a module keeps of a problem is there.
+        """
         ...
 
     def learnable(self) -> Mapping[str, JSON]:

@@ -153,6 +153,12 @@ class Output(Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         _keep(self, "data", "metadata")
 
+    @property
+    def images(self) -> list[Mapping[str, str]]:
+        """Return the images in `data`, under `images`, as parts of requests (see `Model`)."""
+        listed = self.data.get("images") if isinstance(self.data, Mapping) else None
+        return [part for part in listed if _is_image(part)] if isinstance(listed, Sequence) else []
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Output) and _COMPARED_OUTPUT(self) == _COMPARED_OUTPUT(other)
 
@@ -223,6 +229,13 @@ class Decision(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __repr__(self) -> str:
         return f"Decision{_COMPARED_DECISION(self)!r}"
+
+
+def _is_image(part: JSON) -> bool:
+    if not isinstance(part, Mapping) or part.get("type") != "image":
+        return False
+    texts = {name for name, value in part.items() if isinstance(value, str)}
+    return "url" in texts or {"media_type", "data"} <= texts
 
 
 class Turn(Struct, frozen=True, forbid_unknown_fields=True):

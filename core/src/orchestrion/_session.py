@@ -8,7 +8,7 @@ from bisect import insort
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion._engine.checks import why_empty
@@ -31,6 +31,10 @@ from orchestrion._records import (
 from orchestrion._statistics import mean
 
 _GC_THRESHOLDS = (50_000, 20, 100)
+_OBJECTS = 100
+"""That an episode holds at a time, about."""
+
+T = TypeVar("T")
 
 Build = Callable[[Mapping[str, JSON]], AbstractAsyncContextManager[Engine]]
 
@@ -140,7 +144,7 @@ class EngineSession:
         # after another, and no two decisions would be taken in one batch.
         self.engine.active += workers - 1
         try:
-            with fewer_collections():
+            with fewer_collections(workers):
                 async with self.engine.runner() as run, asyncio.TaskGroup() as group:
                     for _ in range(workers):
                         group.create_task(work(run))
@@ -183,6 +187,15 @@ class EngineSession:
 
     def calls(self, key: Key) -> Calls:
         return ActivationCalls(self.engine, key, who="trainer")
+
+    async def spread(self, function: Callable[..., T], items: Sequence[tuple[Any, ...]]) -> list[T]:
+        """See `Session.spread`."""
+        if self.engine.spread is None:
+            return await asyncio.to_thread(lambda: [function(*item) for item in items])
+        try:
+            return await self.engine.spread(function, items)
+        except BaseExceptionGroup as errors:
+            raise first_cause(errors) from None
 
     def learnable(self) -> Mapping[str, JSON]:
         return {**read_only(self.engine.learnable()), **self.adopted}
@@ -246,18 +259,24 @@ def summarize(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 @contextmanager
-def fewer_collections() -> Iterator[None]:
-    """Run the garbage collector 70 times less often inside, and skip objects that exist already."""
+def fewer_collections(episodes: int = 1) -> Iterator[None]:
+    """Run the garbage collector 70 times less often inside, and skip objects that exist already.
+
+    Args:
+        episodes: how many run at once; with thousands, still less often.
+    """
     # Thousands of episodes at once are hundreds of thousands of live objects, and nearly none of
     # them is in a cycle. By default the collector visits the young ones every 700 allocations:
-    # about half of all time with 10,000 episodes. Cycles hold a few MB meanwhile.
+    # about half of all time with 10,000 episodes. What a turn of each allocates and drops again
+    # must fit below the threshold, or the collector visits it. Cycles hold a few MB meanwhile.
     before = gc.get_threshold()
-    if not gc.isenabled() or before[0] >= _GC_THRESHOLDS[0]:  # nested, or set by other code
+    threshold = max(_GC_THRESHOLDS[0], _OBJECTS * episodes)
+    if not gc.isenabled() or before[0] >= threshold:  # nested, or set by other code
         yield
         return
     frozen = gc.get_freeze_count()
     gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
+    gc.set_threshold(threshold, *_GC_THRESHOLDS[1:])
     try:
         yield
     finally:

@@ -7,9 +7,11 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from orchestrion_chat.chat import Chat
 from orchestrion_chat.sees import Sees, Shown, tokens_of
 
 from orchestrion import Member, Observation, Output, Problem, Trajectory, Turn, View
+from tests.contrib_agents.chat.support import Lines, played
 
 TEAM = (Member("writer"), Member("critic"), Member("me"))
 
@@ -128,3 +130,20 @@ def test_given_turns_of_an_outer_team_are_shown_too() -> None:
     outer = Turn(4, "planner", output=Output("the plan"))
     seen = View("me", None, Problem("p"), Trajectory(), None, given=(outer,), team=TEAM)
     assert "the plan" in Sees(agents=["planner"]).show(seen).text
+
+
+def test_images_of_one_agent_are_kept_and_shown_to_another_that_asks_for_them() -> None:
+    image = {"type": "image", "media_type": "image/png", "data": "aGVsbG8="}
+    draws = Chat(Lines([{"text": "", "images": [image]}]))
+    looks, reads = Lines(), Lines()
+    agents = {
+        "draws": draws.ready(),
+        "looks": Chat(looks, sees=Sees(images=1)).ready(),
+        "reads": Chat(reads).ready(),
+    }
+    episode = played(agents, ["draws", "draws", "looks", "reads"])
+    assert [turn.status for turn in episode.turns] == ["completed"] * 4
+    assert episode.turns[0].output.content == "(images: 1)"
+    assert episode.turns[0].output.images == [image]
+    assert looks.requests[0]["messages"][1]["content"][1:] == [image]
+    assert "aGVsbG8=" not in str(reads.requests)

@@ -39,7 +39,7 @@ def test_odd_lines_become_more_suspicious_at_no_cost() -> None:
     one = bug(TOTAL.replace("result += value", "result = result"))
 
     async def work(bench: Bench) -> Output:
-        known = program(one.code, "total").candidates
+        known = program(one.code, "total", tuple(bench.seen["arguments"])).candidates
         mine = [c.number for c in known if c.line == 5]
 
         def places() -> int:

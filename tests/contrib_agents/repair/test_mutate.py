@@ -46,13 +46,13 @@ def test_its_cost_is_the_executions_up_to_the_first_failures() -> None:
 def test_a_candidate_after_the_one_that_passes_is_neither_tried_nor_charged() -> None:
     async def work(bench: Bench) -> None:
         await bench.act("tests")
+        edits = program(WRONG, "total", tuple(bench.seen["arguments"])).candidates
+        mine = [n for n in bench.seen["order"] if edits[n].family == "comparison"]
         for region in ("top", "next", "rest"):
             output = await bench.act("comparison", region)
             if "code" in output.data:
                 *failed, _ = output.data["tried"]
                 assert output.usage.cost <= 3 * len(failed) + 3
-                edits = program(WRONG, "total").candidates
-                mine = [one for one in edits if one.family == "comparison"]
                 assert output.data["left"] == len(mine) - len(output.data["tried"])
                 return
 

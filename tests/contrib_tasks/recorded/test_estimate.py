@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from math import exp, log
+from math import log
 
 import numpy as np
 import pytest
@@ -120,16 +120,16 @@ def weights_of(case: Case, asked: list[int], found: Estimates) -> dict[tuple[int
     unseen = range(100, 100 + case.options - len(seen))
     joint = {}
     for z, truth in product(range(len(found.prior[0])), [*sorted(seen), *unseen]):
-        p = exp(found.prior[g][z])
+        p = found.prior[g][z]
         drawn: list[int] = []
         for m in asked:
             if case.said[m] == -1:
-                p *= exp(found.log_none[g][m][z])
+                p *= found.none[g][z][m]
             elif case.said[m] == truth:
-                p *= found.right[g][m][z]
+                p *= found.right[g][z][m]
             else:
                 weight = alpha / wrong_options + drawn.count(case.said[m])
-                p *= exp(found.log_wrong[g][m][z]) * weight / (alpha + len(drawn))
+                p *= found.wrong[g][z][m] * weight / (alpha + len(drawn))
                 drawn.append(case.said[m])
         joint[z, truth] = p
     return joint
@@ -163,8 +163,8 @@ def test_the_belief_is_exact_under_the_estimates(of: Table) -> None:
             [wanted.get(code, 0.0) / total for code in range(len(case.labels))], abs=1e-9
         )
         for m, p in enumerate(belief.models):
-            right = estimates.right[case.group][m]
-            usual = sum(w * right[z] for (z, _), w in joint.items()) / total
+            right = estimates.right[case.group]
+            usual = sum(w * right[z][m] for (z, _), w in joint.items()) / total
             known = answers[case.said[m]] if case.said[m] >= 0 else 0.0
             assert p == pytest.approx(known if m in asked else usual, abs=1e-9)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from orchestrion_recorded.columns import Columns
-from orchestrion_recorded.generate import Generated, generate, write_prices, write_table
 from orchestrion_recorded.reading import models_of, read_prices, read_table
 from orchestrion_recorded.table import Recorded
 
@@ -82,17 +81,6 @@ def test_json_lines_may_be_flat_or_nested(tmp_path: Path) -> None:
     assert found.rows[0].answers == {"m": Recorded("A", 2.0)}
     assert found.rows[1].answers == {"m": Recorded("7", 3.0, 0, 5), "n": Recorded(None)}
     assert found.rows[1].line == 3
-
-
-def test_a_generated_table_survives_being_written_and_read(tmp_path: Path) -> None:
-    made = generate(Generated(questions=50, models=4, groups=3, none=0.2, missing=0.2))
-    write_table(made, tmp_path / "t.csv")
-    write_prices(made, tmp_path / "p.csv")
-    read = read_table(tmp_path / "t.csv", prices=tmp_path / "p.csv")
-    assert read.models == made.models
-    assert read.prices == made.prices
-    shown = [(row.id, row.group, row.right, row.options, row.answers) for row in read.rows]
-    assert shown == [(r.id, r.group, r.right, r.options, r.answers) for r in made.rows]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from orchestrion_repair.edit_ranking import EditRanking, _Learner
+from orchestrion_repair.edit_ranking import EditRanking, _Learner, row_of
 from orchestrion_repair.learned import Model, begin, counted
 from orchestrion_repair.ranking import program
 from orchestrion_repair.state import digest_of
@@ -20,6 +20,7 @@ from orchestrion import (
     Episode,
     Key,
     Output,
+    Problem,
     Reward,
     Saved,
     Scores,
@@ -66,6 +67,19 @@ def learner() -> _Learner:
     return _Learner(EditRanking(), Key(1))
 
 
+async def spread(function: Any, items: Any) -> list[Any]:
+    return [function(*item) for item in items]
+
+
+def learned(one: _Learner, problems: dict[str, Problem]) -> str | None:
+    return asyncio.run(one._learned(spread, problems))
+
+
+def row(one: _Learner, number: int, problem: Problem) -> Any:
+    asyncio.run(one._look_at(spread, [problem]))
+    return row_of(*one._item(number, 0, problem, begin()))
+
+
 RIGHT, FALSE = number_of(TOTAL), number_of(WRONG.replace("value < 0", "value != 0"))
 
 
@@ -83,12 +97,12 @@ def test_an_edit_that_fails_a_hidden_test_was_wrong() -> None:
     one._learn_of(episode([FALSE], code=WRONG.replace("< 0", "!= 0"), success=False))
     assert not one.right
     assert one.wrong == {PROBLEM.id: {FALSE}}
-    assert one._learned({PROBLEM.id: PROBLEM}) is None
+    assert learned(one, {PROBLEM.id: PROBLEM}) is None
     one._learn_of(episode([1], [RIGHT], code=TOTAL, success=True))
-    rows = one._row(1, 0, PROBLEM, begin())
+    rows = row(one, 1, PROBLEM)
     assert rows is not None
     assert rows.right.sum() == 1
-    ranking = Model.from_text(one._learned({PROBLEM.id: PROBLEM}) or "")
+    ranking = Model.from_text(learned(one, {PROBLEM.id: PROBLEM}) or "")
     scores, before = rows.matrix @ ranking.weights, rows.matrix @ counted({}).weights
     # First the right one, then those that are known to be wrong.
     assert scores[0] - scores[1:3].max() > before[0] - before[1:3].max()
@@ -99,19 +113,19 @@ def test_a_known_repair_teaches_what_no_episode_tried() -> None:
     one = learner()
     one._learn_of(episode([1, FALSE], code=WRONG.replace("< 0", "!= 0"), success=False))
     assert not one.right
-    rows = one._row(0, 0, known, begin())
+    rows = row(one, 0, known)
     assert rows is not None
     assert rows.right.sum() == 1
-    ranking = Model.from_text(one._learned({PROBLEM.id: known}) or "")
+    ranking = Model.from_text(learned(one, {PROBLEM.id: known}) or "")
     assert rows.matrix[0] @ ranking.weights > rows.matrix[0] @ counted({}).weights
     without = _Learner(EditRanking(repairs=False), Key(1), seen=one.seen, wrong=one.wrong)
-    assert without._learned({PROBLEM.id: known}) is None
+    assert learned(without, {PROBLEM.id: known}) is None
 
 
 def test_without_context_it_learns_how_often_kinds_of_edits_are_right() -> None:
     known = replace(PROBLEM, hidden={**PROBLEM.hidden, "repair": TOTAL})
     one = _Learner(EditRanking(episodes=0, context=False), Key(1))
-    ranking = Model.from_text(one._learned({PROBLEM.id: known}) or "")
+    ranking = Model.from_text(learned(one, {PROBLEM.id: known}) or "")
     assert max(ranking.rates, key=lambda kind: ranking.rates[kind])[0] == "comparison"
     assert np.array_equal(ranking.weights, counted({}).weights.astype("<f4"))
 
@@ -130,7 +144,7 @@ def test_what_was_seen_is_saved_and_gives_the_same_ranking() -> None:
     other.load(Saved(data=json.loads(json.dumps(saved.data))))
     assert other.save() == saved
     problems = {PROBLEM.id: PROBLEM}
-    assert other._learned(problems) == one._learned(problems)
+    assert learned(other, problems) == learned(one, problems)
 
 
 def config(**changes: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import os
 import signal
 import struct
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import accumulate
@@ -53,14 +54,16 @@ from orchestrion import (
 
 @frozen
 class Numbers(Task):
-    """Problems that are solved by an answer as long as their number."""
+    """Problems that are solved by an answer as long as their number; `locked` hides a lock."""
 
     count: int = 12
+    locked: bool = False
 
     def problems(self, split: Split) -> Sequence[Problem]:
         first = ("train", "validation", "test").index(split) * 100
         numbers = range(first, first + self.count)
-        return [Problem(f"p{n}", f"problem {n}", hidden={"wanted": n % 3}) for n in numbers]
+        more = {"lock": threading.Lock()} if self.locked else {}
+        return [Problem(f"p{n}", f"problem {n}", hidden={"wanted": n % 3, **more}) for n in numbers]
 
     async def verify(
         self,
@@ -207,10 +210,14 @@ class Prefer(Policy):
 
 @frozen
 class Strengthen(Trainer):
-    """Raises the weights of what was rewarded; `forgets` changes what the policy does not save."""
+    """Raises the weights of what was rewarded; `forgets` changes what the policy does not save.
+
+    With `kills`, it has numbers squared, one of which kills its process if there is no such file.
+    """
 
     iterations: int = 3
     forgets: bool = False
+    kills: str = ""
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         policy: Preferring = session.policy
@@ -222,4 +229,16 @@ class Strengthen(Trainer):
                 if decision.record is not None and episode.reward is not None:
                     policy.weights[decision.record] += episode.reward.total
         held_out = await session.evaluate()
-        return {"held_out": sum(e.reward.total for e in held_out if e.reward) / len(held_out)}
+        metrics = {"held_out": sum(e.reward.total for e in held_out if e.reward) / len(held_out)}
+        if self.kills:
+            items = [(n, self.kills) for n in range(20)]
+            metrics["squares"] = float(sum(await session.spread(squared, items)))
+        return metrics
+
+
+def squared(number: int, alive: str) -> int:
+    """Return the square; kill this process at 7 if the file does not exist."""
+    if number == 7 and not Path(alive).exists():
+        Path(alive).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number**2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import ClassVar
 
 from attrs import frozen
 
@@ -67,3 +68,18 @@ class Unable(Executor):
 
     async def start(self) -> Link:
         raise LinkLost("there is none")
+
+
+@frozen
+class Reluctant(InThisProcess):
+    """Starts one worker at once, and another one only when it has been asked so often."""
+
+    workers: int = 2
+    refusals: int = 7
+    asked: ClassVar[list[bool]] = []
+
+    async def start(self) -> Link:
+        self.asked.append(True)
+        if 1 < len(self.asked) <= self.refusals:
+            raise LinkLost("not now")
+        return await super().start()

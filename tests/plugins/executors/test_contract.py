@@ -8,6 +8,7 @@ from orchestrion import RunError
 from orchestrion._plugins import Plugins
 from orchestrion.testing import _executor_contracts as contracts
 from orchestrion.testing._stage import Subject
+from tests.plugins.executors import planted
 
 
 def subject(name: str) -> Subject:
@@ -28,6 +29,14 @@ def test_a_link_that_changes_messages_is_found() -> None:
         contracts.executor_gives_the_same(subject("Tampering"))
 
 
-def test_an_executor_that_starts_nothing_is_an_error() -> None:
-    with pytest.raises(RunError, match=r"3 workers in a row ended before they were ready"):
+def test_a_run_goes_on_as_long_as_a_worker_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrion._engine.seat.PAUSE", 0.0)
+    planted.Reluctant.asked.clear()
+    assert contracts.executor_gives_the_same(subject("Reluctant")) > 0
+    assert len(planted.Reluctant.asked) > 1
+
+
+def test_an_executor_that_starts_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrion._engine.seat.PAUSE", 0.01)
+    with pytest.raises(RunError, match=r"no worker is left; at each place 4 in a row ended"):
         contracts.executor_gives_the_same(subject("Unable"))

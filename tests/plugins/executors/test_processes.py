@@ -56,8 +56,10 @@ def calls_of(directory: Path) -> list[tuple[Any, ...]]:
 
 
 def test_the_same_bytes_as_in_one_process(tmp_path: Path) -> None:
-    for name, overrides in (("one", []), ("two", [TWO])):
-        train(config(), tmp_path / name, overrides=overrides)
+    alive = tmp_path / "alive"
+    for name, overrides in (("two", [TWO]), ("one", [])):  # one process would be killed
+        data = config(trainer={"kills": str(alive)})
+        train(data, tmp_path / name, overrides=overrides)
     one, two = everything(tmp_path / "one"), everything(tmp_path / "two")
     assert len(one["episodes"]) == 3 * 12 + 36
     assert one == two
@@ -149,6 +151,13 @@ def test_a_dead_worker_is_noticed_although_what_it_started_lives(tmp_path: Path)
 def test_an_episode_that_kills_every_worker_is_named(tmp_path: Path) -> None:
     data = config("deadly", deadly={"problem": "p5"}, run={"concurrency": 6})
     text = r"run\.executor \(processes of .*\): episode 0/\d+/?.*\(problem p5\) lost 3 workers"
+    with pytest.raises(RunError, match=text):
+        train(data, tmp_path / "run", overrides=[TWO])
+
+
+def test_what_cannot_be_sent_is_named(tmp_path: Path) -> None:
+    data = config(task={"use": f"{PARTS}:Numbers", "locked": True})
+    text = r"run\.executor .*: episode 0/0/0 \(problem p0\): what it needs cannot be sent .*lock"
     with pytest.raises(RunError, match=text):
         train(data, tmp_path / "run", overrides=[TWO])
 

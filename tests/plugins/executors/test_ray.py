@@ -3,45 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import threading
+import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from orchestrion import train
+from orchestrion import resume, train
+from tests.plugins.executors import cluster
 from tests.plugins.executors.test_processes import Service, calls_of, config, everything
 from tests.service import ModelService, Seen
 
 if find_spec("ray") is None:
     pytest.skip("ray is not installed: it is an extra, of 214 MB", allow_module_level=True)
 
-THREE = "run.executor={use: ray, workers: 3, cpus: 1}"
-
-
-def node(cluster: Any, cpus: int = 1) -> Any:
-    """Add a node, with memory as small as Ray takes it."""
-    return cluster.add_node(num_cpus=cpus, object_store_memory=80_000_000)
-
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """A head without processors, and three nodes with one each; the first of these may go."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray: Any = import_module("ray")
-    cluster = import_module("ray.cluster_utils").Cluster()
-    node(cluster, 0)
-    cluster.first, *_ = [node(cluster) for _ in range(3)]
-    ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
+def nodes() -> Iterator[cluster.Cluster]:
+    """A head without processors, and three nodes."""
+    with cluster.cluster() as started:
+        yield started
+
+
+@pytest.mark.parametrize("name", cluster.SMALL)
+def test_an_example_gives_the_same_though_nodes_workers_and_the_driver_go(
+    name: str, nodes: cluster.Cluster, tmp_path: Path
+) -> None:
+    data = cluster.data_of(name)
+    expected = cluster.trained(data, tmp_path / "here", None)
+    assert cluster.trained(data, tmp_path / "there", nodes.executor) == expected
+    for what, outcome in cluster.losses(data, tmp_path, nodes).items():
+        assert outcome == expected, what
 
 
 class Watched(Service):
@@ -58,26 +52,35 @@ class Watched(Service):
         await super().__call__(seen, writer)
 
 
-def test_the_same_bytes_and_exact_spend_though_a_node_goes(cluster: Any, tmp_path: Path) -> None:
+def test_what_is_on_record_is_not_paid_again(nodes: cluster.Cluster, tmp_path: Path) -> None:
     one, three = Service(), Watched(15)
-    for service, name, overrides in ((one, "one", []), (three, "three", [THREE])):
-        with ModelService(service) as serving, ThreadPoolExecutor(1) as beside:
-            data = config("asker", asker={"url": serving.url}, run={"concurrency": 6})
-            data["budget"] = {"usd": 1}
-            # In a thread: Ray adds nodes in the main one alone.
-            training = beside.submit(train, data, tmp_path / name, overrides=overrides)
-            if service is three:
-                three.reached.wait()
-                node(cluster)
-                cluster.remove_node(cluster.first, allow_graceful=False)
-                three.go_on.set()
-            training.result()
-    first, second = (everything(tmp_path / name) for name in ("one", "three"))
+    with ModelService(one) as serving:
+        train(paid(serving.url), tmp_path / "one")
+    with ModelService(three) as serving:
+        driver = cluster.Driver(paid(serving.url), tmp_path / "three", nodes)
+        three.reached.wait()
+        nodes.lose_a_node()
+        assert cluster.kill_a_worker(nodes)
+        three.go_on.set()
+        while len(three.asked) < 40:
+            time.sleep(0.01)  # between two looks; it asks 100 questions or so
+        driver.kill()
+        resume(driver.directory)
+    first, second = everything(tmp_path / "one"), everything(driver.directory)
     assert first["iterations"] == second["iterations"]
     assert first["episodes"] == second["episodes"]
-    assert len(three.pids) >= 4, "three actors, and one in the place of the lost one"
-    rows = calls_of(tmp_path / "three")
+    assert len(three.pids) >= 5, "three actors, those in the place of two, and those of the resume"
+    rows = calls_of(driver.directory)
     assert [row for row in rows if row[0] == "answer"] == calls_of(tmp_path / "one")
     lost = sum(row[0] == "cut" for row in rows)
-    assert lost <= 6
+    assert lost <= 3 * CONCURRENCY, "at most what was under way when something was lost"
     assert len(three.asked) - len(set(three.asked)) <= lost
+
+
+CONCURRENCY = 6
+
+
+def paid(url: str) -> dict[str, object]:
+    """A config whose agents pay for what they ask."""
+    data = config("asker", asker={"url": url}, run={"concurrency": CONCURRENCY})
+    return {**data, "budget": {"usd": 1}}

@@ -219,7 +219,7 @@ def _chat_events(body: Mapping[str, Any]) -> list[bytes]:
         deltas = [{"role": "assistant"}]
     thought = message.get("reasoning_content", "")
     deltas += [{"reasoning_content": piece} for piece in _pieces(thought) if piece]
-    deltas += [{name: message[name]} for name in ("reasoning_details",) if name in message]
+    deltas += [{name: message[name]} for name in ("reasoning_details", "images") if name in message]
     deltas += [{"content": piece} for piece in _pieces(message["content"] or "") if piece]
     for i, call in enumerate(message.get("tool_calls", ())):
         first = {**call["function"], "arguments": ""}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from orchestrion_llm.content import images_of
 from orchestrion_llm.models import OpenAIModel
 from orchestrion_llm.wire import closed, is_strict
 
@@ -273,6 +274,50 @@ def test_content_in_pieces_is_read() -> None:
         data = ask(api.settings(server.url)).data
     assert data["text"] == "Hello"
     assert data["raw"]["content"]["content"][0] == thought
+
+
+_DRAWING = "aGVsbG8="
+_ADDRESS = f"data:image/png;base64,{_DRAWING}"
+_BESIDE = {"type": "image_url", "image_url": {"url": _ADDRESS}}
+_DRAWN = {"type": "image_generation_call", "status": "completed", "result": _DRAWING}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("responses", {"output": [_DRAWN]}),
+        ("chat", {"content": "", "images": [_BESIDE]}),
+        ("chat", {"content": [{"type": "text", "text": ""}, _BESIDE]}),
+        ("chat", {"content": f"![it]({_ADDRESS})"}),
+        ("chat", {"content": _ADDRESS}),
+    ],
+)
+def test_an_image_in_an_answer_is_kept_once_and_in_the_form_of_requests(
+    name: Literal["chat", "responses"], change: dict[str, Any], streamed: bool
+) -> None:
+    api = Api(name)
+    body = api.good("")
+    (body["choices"][0]["message"] if name == "chat" else body).update(change)
+    streams = streamed and not isinstance(change.get("content"), list)
+    pieces = stream(api.events(body)) if streams else None
+    with ModelService(pieces or reply(200, body)) as server:
+        data = ask(api.settings(server.url), shown=[] if pieces else None).data
+    assert data["images"] == [{"type": "image", "media_type": "image/png", "data": _DRAWING}]
+    assert data["stop"] == "end"
+    assert str(data).count(_DRAWING) == 1
+    ask_on = {"role": "user", "content": [{"type": "text", "text": "Why?"}, *data["images"]]}
+    assert _DRAWING in str(sent(api, {"messages": [ask_on]}))
+
+
+def test_images_that_are_too_many_too_large_or_none_are_left_out_and_counted() -> None:
+    large = f"data:image/png;base64,{'A' * 4_000_001}"
+    given = [_ADDRESS] * 5 + [large, "data:image/svg;base64,AAAA", "http://plain.example/x.png"]
+    images, left_out = images_of(given)
+    assert (len(images), left_out) == (4, 4)
+    assert images_of([large, "https://a.example/x.png"])[0] == [
+        {"type": "image", "url": "https://a.example/x.png"}
+    ]
 
 
 def test_a_schema_becomes_the_apis_own_structured_output(api: Api) -> None:

@@ -75,6 +75,8 @@ async def test_bfloat16_weights_learn_what_float32_weights_learn() -> None:
     learned = {}
     for dtype in ("float32", "bfloat16"):
         async with opened(dtype=dtype) as model:
+            # Of positions: rounded, they would be wrong in a long context.
+            assert {buffer.dtype for buffer in model.module.buffers()} == {torch.float32}
             before = chance(model)
             optimizer = learn(model, steps=40, learning_rate=1e-4)
             learned[dtype] = chance(model) / before
@@ -86,7 +88,7 @@ async def test_bfloat16_weights_learn_what_float32_weights_learn() -> None:
                 assert (rest.save(), rest.version) == (halves.save(), 1)
                 second = WeightOptimizer(rest, Optimizer(learning_rate=1e-4), 40)
                 second.load(first.save())
-                assert (second.save(), second.steps) == (first.save(), 20)
+                assert second.save() == first.save()
                 learn(rest, steps=20, optimizer=second)
                 assert second.save() == optimizer.save()
                 assert rest.save().arrays == model.save().arrays

@@ -126,7 +126,10 @@ async def test_completions_that_end_leave_the_batch() -> None:
     needed = [sum(length > t for length in lengths) for t in range(max(lengths))]
     assert min(lengths) < max(lengths)
     assert len(rows) == max(lengths)
-    # Who is done leaves when it is worth it, never before.
+    # The prompt, which all share, is computed once. Who is done leaves when it is worth it, never
+    # before.
+    assert rows.pop(0) == 1
+    assert needed.pop(0) == 60
     assert all(need <= had <= need / KEPT + 1 for had, need in zip(rows, needed, strict=True))
 
 

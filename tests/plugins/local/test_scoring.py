@@ -72,12 +72,19 @@ def network(kind: str, layers: int = 2, vocabulary: int = 50) -> Any:
         return auto.from_config(config).eval()
 
 
-def generations(count: int = 5, vocabulary: int = 50, longest: int = 9) -> list[Generation]:
-    """Prompts and responses of different lengths, at different temperatures."""
+def generations(
+    count: int = 5, vocabulary: int = 50, longest: int = 9, shared: bool = False
+) -> list[Generation]:
+    """Prompts and responses of different lengths, at different temperatures.
+
+    With `shared`, only three prompts are different.
+    """
     draw = np.random.default_rng(0)
     made = []
     for i in range(count):
         prompt = draw.integers(2, vocabulary, 1 + i % 3).tolist()
+        if shared and i >= 3:
+            prompt = made[i - 3].prompt
         response = draw.integers(2, vocabulary, 1 + (3 * i) % longest).tolist()
         unknown = (0.0,) * len(response)
         made.append(Generation("m", 0, tuple(prompt), tuple(response), unknown, 0.5 + i / 4))
@@ -95,12 +102,13 @@ def plainly(net: Any, generation: Generation) -> tuple[torch.Tensor, torch.Tenso
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["kept", "again"])
+@pytest.mark.parametrize("shared", [False, True], ids=["", "shared prompts"])
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
-def test_chunks_and_recomputed_layers_give_the_plain_values_and_gradients(
-    kind: str, again: bool, monkeypatch: pytest.MonkeyPatch
+def test_chunks_recomputed_layers_and_shared_prompts_give_the_plain_values_and_gradients(
+    kind: str, shared: bool, again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "LOGITS", 3 * 50)  # three tokens at a time
-    net, rows = network(kind), generations()
+    net, rows = network(kind), generations(shared=shared)
     weights = torch.linspace(-1, 1, 7)
     scored = score(net, rows, 0, entropy="gradient", recompute_layers=again)
     assert scored.entropy is not None
@@ -218,8 +226,8 @@ def test_what_a_layer_keeps_for_the_backward_pass_is_as_reckoned_to_the_byte(
 
 def test_gradient_checkpointing_takes_the_memory_that_is_reckoned() -> None:
     net = network("llama", 8)
-    row = Generation("m", 0, (2,) * 60, (3, 4, 5, 6), (0.0,) * 4)
-    rows = [row] * 16
+    # Prompts that differ, since equal ones are computed once.
+    rows = [Generation("m", 0, (i, *(2,) * 59), (3, 4, 5, 6), (0.0,) * 4) for i in range(16)]
     most = {}
     for again in (False, True):
         with peak() as counted:

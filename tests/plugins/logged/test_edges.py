@@ -6,13 +6,18 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from attrs import frozen
 from click.testing import CliRunner
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command
 from orchestrion_logged import EdgeLog, read_log
 
 import orchestrion as o
@@ -156,6 +161,57 @@ def test_an_answer_is_what_the_chosen_agent_said_after_the_choice(tmp_path: Path
     assert [line.answer for line in lines] == ["draft", "", "good", ""]
 
 
+@pytest.mark.parametrize("threads", [False, True])
+def test_a_node_of_langgraph_logs_where_it_goes(tmp_path: Path, threads: bool) -> None:
+    log = EdgeLog(tmp_path / "log.jsonl", explore=0.5)
+
+    @log.node
+    def triage(state: MessagesState) -> Command[Literal["billing", "technical"]]:
+        return Command(goto="billing", update={"messages": []})
+
+    def says(name: str) -> Any:
+        message = {"role": "assistant", "name": name, "content": "done"}
+        return lambda state: {"messages": [message]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("triage", triage)
+    for name in ("billing", "technical"):
+        graph.add_node(name, says(name))
+    graph.add_edge(START, "triage")
+    loop, went = graph.compile(), {}
+
+    async def asked(number: int) -> None:
+        question: Any = {"messages": [{"role": "user", "content": f"question {number}"}]}
+        with log.episode() as episode:
+            # Plain nodes run in threads of their own where the graph is asynchronous.
+            state = await loop.ainvoke(question) if threads else loop.invoke(question)
+        went[f"question {number}"] = state["messages"][-1].name
+        log.feedback(episode.name, 0.0)
+        log.feedback(episode.name, float(number % 2))
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(asked(number) for number in range(20)))
+
+    asyncio.run(all_at_once())
+    lines = [line for [line] in read_log(tmp_path / "log.jsonl")]
+    assert {line.context.text: line.choice for line in lines} == went
+    assert set(went.values()) == {"billing", "technical"}
+    assert {line.propensity for line in lines} == {0.75, 0.25}
+    assert {line.context.text: line.score for line in lines} == {
+        f"question {number}": float(number % 2) for number in range(20)
+    }
+
+
+def test_branches_in_threads_take_their_choices_one_after_the_other(tmp_path: Path) -> None:
+    log = EdgeLog(tmp_path / "log.jsonl", explore=0.5)
+    edge = log.edge(choices=("a", "b"))(lambda state: "a")
+    with log.episode(), ThreadPoolExecutor(8) as pool:
+        contexts = [copy_context() for _ in range(200)]
+        list(pool.map(lambda context: context.run(edge, "a question"), contexts))
+    [lines] = read_log(tmp_path / "log.jsonl")
+    assert [line.step for line in lines] == list(range(200))
+
+
 def test_what_cannot_be_logged_is_said(tmp_path: Path) -> None:
     log = EdgeLog(tmp_path / "log.jsonl")
     wrong = log.edge(choices=("a", "b"))(lambda state: "c")
@@ -168,6 +224,13 @@ def test_what_cannot_be_logged_is_said(tmp_path: Path) -> None:
     for end in ("stop", "done"):
         with pytest.raises(UsageError, match=f"the choice '{end}' would be the end"):
             log.edge(choices=("a", end), end="done")
+    with pytest.raises(UsageError, match="say which nodes it goes to"):
+        log.node(lambda state: "a")
+    several = log.edge(choices=("a", "b"))(lambda state: SimpleNamespace(goto=["a", "b"]))
+    with pytest.raises(UsageError, match="`goto` is the name of one node"), log.episode():
+        several("a question")
+    with pytest.raises(UsageError, match="from 0 to 1"):
+        log.feedback("any", 2)
     right = log.edge(choices=("a", "b"))(lambda state: "a")
     with pytest.raises(ZeroDivisionError), log.episode():
         len(right("a question")) / 0

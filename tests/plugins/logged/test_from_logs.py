@@ -12,8 +12,9 @@ from orchestrion_encoders.counts import Counts
 from orchestrion_logged import Context, Logged, LogWriter, read_log
 from orchestrion_logged.decisions import as_decisions
 from orchestrion_logged.evaluating import encode_by
+from orchestrion_logged.from_logs import FromLogs
 from orchestrion_logged.importing import from_chats, from_table
-from orchestrion_logged.learning import learn
+from orchestrion_logged.learning import decisions_for, learn
 from orchestrion_logged.ridges import Ridges, inputs_of
 from orchestrion_values.policy import ValuePolicy
 
@@ -67,6 +68,16 @@ def test_a_choice_with_little_support_is_not_taken_however_well_it_went() -> Non
     lines = [line for line in pets(200) if line.choice == "small"] + lucky
     assert set(taken(policy_for(lines), lines)) == {"small"}
     assert "large" in taken(policy_for(lines, least=5), lines)
+
+
+def test_training_says_how_many_lines_were_cut_off(tmp_path: Path) -> None:
+    path, lines = tmp_path / "log.jsonl", pets(40)
+    written(path, lines)
+    with path.open("a") as file:
+        file.write('{"context": {"te')
+    told: list[str] = []
+    assert len(decisions_for(FromLogs(path), policy_for(lines), told.append).choice) == 40
+    assert told == [f"{path}: left out: 1 lines that were cut off, or are being written"]
 
 
 def test_several_steps_are_learned_from_the_end() -> None:

@@ -90,7 +90,7 @@ def test_one_server_writes_to_a_log(tmp_path: Path) -> None:
 
 def test_a_line_of_a_served_log_is_no_decision_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    path.write_text('{"feedback":"x","score":1}\n')
+    path.write_text('{"served":"x"}\n')
     with pytest.raises(UsageError, match=r"log.jsonl:1: is a line of a served log"):
         read(path)
     assert os.listdir(tmp_path) == ["log.jsonl"]

@@ -204,6 +204,16 @@ class Unpriced(Agent):
         return Output(view.problem.text)
 
 
+@frozen
+class Paints(Agent):
+    """Answers with an image."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Paint."""
+        image = {"type": "image", "media_type": "image/png", "data": "aGVsbG8="}
+        return Output("a drawing", {"images": [image]})
+
+
 def config(folder: Path, name: str, agents: Mapping[str, Any], **more: Any) -> str:
     """Write a config whose agents act one after the other; return its path."""
     own = "tests.plugins.serve.support"

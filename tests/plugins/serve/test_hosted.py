@@ -38,6 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         config(folder, "echo", {"first": "Says", "second": "Says"}),
         config(folder, "broken", {"only": "Fails"}),
         config(folder, "slow team", {"only": "Waits"}),
+        config(folder, "paints", {"only": "Paints"}),
     ]
     keys = Keys({"ann": hash_of(KEY)})
     with served(*teams, keys=keys, settings=Settings(concurrency=1)) as running:
@@ -106,7 +107,7 @@ def test_each_team_is_a_tool_over_http(server: Server, era: str) -> None:
             ) as client,
         ):
             tools = (await client.list_tools()).tools
-            assert [tool.name for tool in tools] == ["echo", "broken", "slow_team"]
+            assert [tool.name for tool in tools] == ["echo", "broken", "slow_team", "paints"]
             assert tools[0].output_schema is not None  # which the client holds the output against
             output = await check_echo(client)
             result, _ = await use(client, "broken", message="Why?")
@@ -114,6 +115,8 @@ def test_each_team_is_a_tool_over_http(server: Server, era: str) -> None:
             assert "the team gave no answer" in result.content[0].text
             result, _ = await use(client, "echo", text="Why?")
             assert result.is_error
+            result, _ = await use(client, "paints", message="Why?")
+            assert result.content[1].data == "aGVsbG8="
             with pytest.raises(MCPError, match="no tool 'other'"):
                 await use(client, "other", message="Why?")
         lines = server.log[before:]
@@ -121,6 +124,7 @@ def test_each_team_is_a_tool_over_http(server: Server, era: str) -> None:
             ("echo", 200),
             ("broken", 502),
             ("echo", 400),
+            ("paints", 200),
             (None, 404),
         ]
         assert {line["key"] for line in lines} == {"ann"}
@@ -225,10 +229,11 @@ def test_what_a_team_cannot_answer_is_an_error_of_the_protocol(
         (b"not json", {}, 400),
         (b'{"id": "\\ud800"}', {}, 400),
         (b"[" * 400_000, {}, 400),
+        (b"[%s]" % tool_call("echo", message="Why?"), {}, 400),
         (b"x" * 2_000_000, {}, 413),
         (b"{}", {"content-type": "text/plain"}, 415),
     ],
-    ids=["key", "json", "unicode", "deep", "large", "type"],
+    ids=["key", "json", "unicode", "deep", "batch", "large", "type"],
 )
 def test_a_refused_request_is_answered_in_json_rpc(
     server: Server, path: str, body: bytes, headers: dict[str, str], status: int

@@ -118,6 +118,9 @@ def test_feedback_late_missing_repeated_corrected_and_forged(desk: Desk, tmp_pat
         key = read(tmp_path / "logs" / "desk").served[forged[9:]].key
         assert bob.tell(key, 1.0)[0] == 404
         assert ann.post("/v1/feedback", {"id": key, "success": False})[0] == 200
+        told = [ann.tell(repeated, number / 100)[0] for number in range(20)]
+        assert told == [200] * 19 + [429], "one answer cannot fill the log"
+        assert ann.tell(corrected, 0.25)[0] == 200
         for body in ({}, {"score": 2}, {"score": 1, "success": True}, {"score": 1, "more": 1}):
             assert ann.post("/v1/feedback", {"id": late, **body})[0] == 400
         nobody = Client(server.address, "c" * 32)
@@ -127,11 +130,12 @@ def test_feedback_late_missing_repeated_corrected_and_forged(desk: Desk, tmp_pat
     with served(str(desk.config), keys=KEYS, use=logs) as server:
         ann = Client(server.address, OWN)
         assert ann.tell(late, 0.5)[1]["status"] == "recorded"
-        assert ann.tell(repeated, 1.0)[1]["status"] == "unchanged"
+        assert ann.tell(repeated, 0.18)[1]["status"] == "unchanged"
+        assert ann.tell(repeated, 1.0)[0] == 429
         ann.close()
     log = read(tmp_path / "logs" / "desk")
     scores = {episode[0].episode: episode[-1].score for episode in log.episodes}
-    assert [scores[one[9:]] for one in ids] == [0.5, None, 1.0, 0.25, 0.0]
+    assert [scores[one[9:]] for one in ids] == [0.5, None, 0.18, 0.25, 0.0]
     assert {request.tenant for request in log.served.values()} == {"ann"}
     for (line,) in log.episodes:  # no contents
         assert (line.context.text, line.context.id, line.answer) == ("", "", "")

@@ -147,9 +147,10 @@ def test_money_is_counted_by_day_and_in_all_and_survives_a_restart(tmp_path: Pat
     assert (refusal().status, refusal().code) == (402, "insufficient_quota")
     clock.now += 86_400
     assert refusal().status == 402
-    file.write_text("[1]")
-    with pytest.raises(UsageError, match="is not what this server wrote"):
-        Accounts(limits, file)
+    for text in ("[1]", '{"ann": [NaN, 0, 0]}', '{"ann": [-5, 0, 0]}'):
+        file.write_text(text)
+        with pytest.raises(UsageError, match="is not what this server wrote"):
+            Accounts(limits, file)
 
 
 def test_a_key_beyond_its_limit_is_told_when_and_others_go_on(teams: list[str]) -> None:

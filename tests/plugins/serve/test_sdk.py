@@ -25,6 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     teams = [
         config(folder, "echo", {"first": "Says", "second": "Says"}),
         config(folder, "draws", {"only": "Draws"}),
+        config(folder, "paints", {"first": "Says", "only": "Paints"}),
         config(folder, "broken", {"only": "Fails"}),
         config(folder, "short", {"only": "Says", "rest": "Says"}, limits={"turns": 1}),
         config(folder, "poor", {"only": "Says", "rest": "Says"}, budget={"usd": 0.3}),
@@ -51,6 +52,24 @@ def test_an_answer_has_the_usage_of_the_whole_team(server: Server) -> None:
         0.5,
     )
     assert "What is it?" not in str(record)
+
+
+def test_an_image_comes_with_the_answer(server: Server) -> None:
+    address = {"url": "data:image/png;base64,aGVsbG8="}
+    images = [{"type": "image_url", "image_url": address}]
+    with server.client() as client:
+        completion = client.chat.completions.create(model="paints", messages=ASK)
+        pieces = list(client.chat.completions.create(model="paints", messages=ASK, stream=True))
+        response = client.responses.create(model="paints", input="What is it?")
+        with client.responses.stream(model="paints", input="What is it?") as stream:
+            streamed = stream.get_final_response()
+    assert completion.choices[0].message.model_extra == {"images": images}
+    deltas = [piece.model_dump()["choices"][0]["delta"] for piece in pieces]
+    assert [delta.get("images") for delta in deltas] == [images, None]
+    for answer in (response, streamed):
+        drawn, message = answer.model_dump()["output"]
+        assert (drawn["type"], drawn["result"]) == ("image_generation_call", "aGVsbG8=")
+        assert message["type"] == "message"
 
 
 def test_earlier_messages_become_lines_that_none_of_them_can_forge(server: Server) -> None:

@@ -95,8 +95,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_versions_have_names(run: Path) -> None:
-    with served(str(run), f"{run}@2") as server:
-        assert models(server) == ["team", "team@3", "team@2"]
+    with served(str(run), f"{run}@2", f"{run}@3") as server:
+        assert models(server) == ["team", "team@3", "team@2"], "each once"
         for name, status in (("team", 200), ("team@3", 200), ("team@2", 200), ("team@1", 404)):
             code, data = ask(server, name, text="feature")
             assert code == status, name

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_studio import catalogue, live
 from orchestrion_studio.drawing import curves, plot_of, series_of, sparkline
+from orchestrion_studio.readers import Readers
 from orchestrion_studio.run import smoothed
 
+from orchestrion._store import Checkpoint
 from orchestrion.runs import RunReader, RunStore
 from tests.plugins.studio.made import CONFIG, episode, make_run
 
@@ -56,6 +58,24 @@ def test_runs_are_read_again_only_after_they_were_written_to(
     assert after["b-1"] is before["b-1"]
     assert after["a-1"] is not None
     assert after["a-1"].iterations == 5
+
+
+def test_iterations_are_read_once_and_anew_where_a_resume_dropped_some(tmp_path: Path) -> None:
+    with RunStore.create(tmp_path / "run", CONFIG.format(note="x")) as store:
+        for number in range(3):
+            checkpoint = Checkpoint(0, 0, {}, {}) if number == 0 else None
+            store.commit_iteration(0, number, [], {"cost": 1.0}, checkpoint, seconds=number + 1.0)
+        lent = Readers()
+        with lent.lend(store.directory) as reader:
+            first = reader.iterations()
+            assert all(a is b for a, b in zip(first[:-1], reader.iterations(), strict=False))
+            store.restore()
+            assert [row.iteration for row in reader.iterations()] == [0]
+            for number in (1, 2):
+                store.commit_iteration(0, number, [], {"cost": 2.0}, seconds=number + 1.5)
+            assert [row.metrics["cost"] for row in reader.iterations()] == [1.0, 2.0, 2.0]
+            assert [row.iteration for row in reader.iterations(first=1)] == [1, 2]
+        lent.close()
 
 
 numbers = st.none() | st.floats(allow_nan=True, allow_infinity=True)

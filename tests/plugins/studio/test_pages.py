@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 
 from orchestrion import Usage
 from orchestrion._engine.recording import Recorded
-from orchestrion.runs import RunStore
+from orchestrion._store.evaluations import keep_evaluation
+from orchestrion.runs import RunReader, RunStore, stored_report
 from tests.plugins.studio.made import CONFIG, HOSTILE, episode, make_run, outcomes
 
 TOKEN = "a token that is long enough"
@@ -169,9 +170,43 @@ def test_what_was_paid_is_shown_over_iterations_and_calls_that_failed_by_kind(
     assert [series["y"] for series in solved if series["name"] == "validation"] == [[0.0, 0.25]]
 
 
+def test_what_eval_kept_of_a_run_is_shown_and_a_damaged_file_says_so(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "judged")
+    with RunReader(run) as reader:
+        report = stored_report(reader)
+    assert report is not None
+    for changes in (["task.suite=mine"], []):
+        keep_evaluation(run, {"overrides": changes, "task": {}, "report": report.as_json()})
+    (run / "evaluations" / "2.json").write_text("{}")
+    client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
+    damaged, kept = client.get("/api/run/judged").json()["kept"]
+    assert "2.json: is not an evaluation" in damaged["error"]
+    assert (kept["file"], kept["changes"]) == ("1.json", ["task.suite=mine"])
+    assert kept["report"]["contenders"][0]["solved"]["mean"] == 1.0
+    text = client.get("/run/judged").text
+    assert "<code>task.suite=mine</code>" in text
+    assert "is not an evaluation" in text
+
+
+def test_of_a_team_that_does_not_train_the_evaluation_shows_who_follows_whom(
+    tmp_path: Path,
+) -> None:
+    config = CONFIG.format(note="x").replace("trainer:", "no_trainer:")
+    with RunStore.create(tmp_path / "fixed", config) as store:
+        store.save_evaluation("team", outcomes(1.0, 0.8), [episode("e/0", ["a", "b"], 1.0)])
+        store.set_status("completed")
+    client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
+    (step,) = client.get("/api/run/fixed").json()["topology"]["steps"]
+    assert step["title"] == "evaluation of team"
+    assert [(edge["from"], edge["to"]) for edge in step["edges"]] == [
+        ("(start)", "a"), ("a", "b"), ("b", "(end)"),
+    ]  # fmt: skip
+    assert "it evaluates the team as it is" in client.get("/run/fixed").text
+
+
 def test_configs_of_two_runs_are_compared(client: TestClient) -> None:
-    lines = client.get("/api/run/plain-1?diff=hostile").json()["diff"]["lines"]
-    assert {line["kind"] for line in lines} >= {"added", "removed"}
+    text = client.get("/api/run/plain-1?diff=hostile").json()["diff"]["text"]
+    assert {line[0] for line in text.splitlines()} >= {"+", "-"}
     assert client.get("/run/plain-1?diff=../plain-1").status_code == 404
     assert "did you mean &#39;hostile&#39;" in client.get("/run/plain-1?diff=hostle").text
 
@@ -209,13 +244,13 @@ def test_a_plugin_adds_a_panel_and_a_broken_one_takes_nothing_away(
     points = "[orchestrion.panels]\nturns = my_panel:turns\nworse = my_panel:broken\n"
     (info / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(str(tmp_path))
-    panels._makers.cache_clear()
+    panels.makers.cache_clear()
     client = TestClient(create_app(folder, token=None), base_url="http://localhost")
     try:
         shown = client.get("/api/run/plain-1").json()["panels"]
         text = client.get("/run/plain-1").text
     finally:
-        panels._makers.cache_clear()
+        panels.makers.cache_clear()
     assert shown[0]["rows"] == [["episodes", "8"]]
     assert shown[1]["text"] == "This panel failed: ValueError: no luck"
     assert "&lt;b&gt;what" in text

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from orchestrion_studio.braille import braille, smoothed, sparkline
-from orchestrion_studio.standing import standing_of
+from orchestrion_studio.braille import braille, sparkline
+from orchestrion_studio.run import facts_of
 from orchestrion_studio.watch import watch
-from orchestrion_studio.watch_app import Curve, WatchApp
+from orchestrion_studio.watch_app import WatchApp
 from rich.console import Console
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from orchestrion.runs import RunStore
+from orchestrion.runs import RunStore, stored_config
 from tests.plugins.studio.stored import HOSTILE, run_at
 
 METRICS = [{"reward": n / 4, "success": 0.5, "cost": float(-n)} for n in range(3)]
@@ -28,7 +28,6 @@ METRICS = [{"reward": n / 4, "success": 0.5, "cost": float(-n)} for n in range(3
 def shown(app: WatchApp) -> str:
     """All that the page shows, as text."""
     console = Console(file=StringIO(), width=120, color_system=None)
-    console.print(app.query_one(Curve).render())
     for part in app.query(Static):
         console.print(part.content)
     text = console.file.getvalue()  # type: ignore[attr-defined]
@@ -43,7 +42,7 @@ def with_page(
     async def run() -> WatchApp:
         app = WatchApp(directory, seconds=0.1)
         async with app.run_test(size=(120, 40)) as pilot:
-            await until(pilot, lambda: app.standing is not None)
+            await until(pilot, lambda: "run" in shown(app))
             await steps(app, pilot)
         return app
 
@@ -71,12 +70,10 @@ def test_a_finished_run_is_shown_and_left_as_it_is(tmp_path: Path) -> None:
         text = shown(app)
         for part in ("completed", "3 of 4 iterations", "solver", "learned", "chain", "noted: "):
             assert part in text
-        assert app.query_one(Curve).metric == "reward"
-        await pilot.press("right", "right", "s", "p")
+        assert "reward by iteration" in text
+        await pilot.press("right", "right", "s")
         await pilot.pause()
-        assert app.query_one(Curve).metric == "cost"
-        assert app.query_one(Curve).smooth
-        assert "paused" in shown(app)
+        assert "cost by iteration, smoothed" in shown(app)
         await pilot.press("left", "left", "left")
         await pilot.pause()
         # What agents wrote is no markup, and moves no cursor.
@@ -94,7 +91,7 @@ def test_a_run_is_followed_while_it_works(tmp_path: Path) -> None:
 
     async def steps(app: WatchApp, pilot: Pilot[None]) -> None:
         with RunStore.open(tmp_path / "run") as store:
-            await until(pilot, lambda: "about 4 s of training left" in shown(app))
+            await until(pilot, lambda: "about 4.0 s of training left" in shown(app))
             store.commit_iteration(0, 2, [], METRICS[2], seconds=2.0)
             store.record_event("stopped", "for lunch")
             await until(pilot, lambda: "for lunch" in shown(app))
@@ -110,11 +107,11 @@ def test_a_run_is_followed_while_it_works(tmp_path: Path) -> None:
 def test_the_time_left_comes_from_the_last_iterations(tmp_path: Path) -> None:
     run_at(tmp_path / "run", metrics=METRICS, status="running").close()
     with RunStore.open(tmp_path / "run") as store:
-        progress = standing_of(store).progress
-    assert (progress.done, progress.total, progress.seconds_left) == (3, 4, 2.0)
+        facts = facts_of(store, store.iterations(), stored_config(store))
+    assert (facts["iterations"], facts["planned"], facts["seconds_left"]) == (3, 4, 2.0)
     with run_at(tmp_path / "done", metrics=METRICS) as store:
-        assert standing_of(store).progress.seconds_left is None
-        assert list(standing_of(store).curves) == ["reward", "success", "cost"]
+        facts = facts_of(store, store.iterations(), stored_config(store))
+    assert facts["seconds_left"] is None
 
 
 def test_without_the_library_or_a_terminal_the_command_says_what_to_do(
@@ -136,6 +133,5 @@ def test_curves_leave_gaps_and_never_fail() -> None:
     assert braille([0.0, 1.0], 1, 1) == ["⡜"]
     assert braille([nan, inf], 2, 1) == ["⠀⠀"]
     assert braille([5.0], 1, 1) == ["⠄"]
-    assert smoothed([1.0, nan, 3.0], 2) == [1.0, 1.0, 3.0]
     assert sparkline([0.0, nan, 1.0], 3) == "▁ █"
     assert sparkline([], 3) == ""

@@ -275,6 +275,9 @@ class _Chatting(Agent):
             final = bool(self.final) and data[self.final] is True
         if self.code == "quote":
             text = quoted(text)
+        if said.images:
+            text = text or f"(images: {len(said.images)})"
+            data = {"images": list(said.images), **(data or {})}
         return Output(text, data, final=final, metadata=said.notes)
 
     def ceiling(self, tokens: int) -> Usage | None:

@@ -26,7 +26,7 @@ BYTES_PER_TOKEN = 3
 IMAGE_TOKENS = 16_000
 """The bound of an image's tokens in a dry run."""
 MOST_IMAGES = 4
-"""The maximum of images of one result that a model is shown."""
+"""The maximum of images of one result that a model is shown, or of one answer that are kept."""
 LABEL_TOKENS = 80
 """The bound of the tags around one turn."""
 
@@ -75,6 +75,8 @@ class Sees:
         attach: fields of the problem's data that hold an image or file or a list of them, to be
             shown as such (`{type: image, media_type: image/png, data: BASE64}` or `{type: image,
             url: ...}`; files likewise). The model must support them. They do not count as `tokens`.
+        images: how many images are shown that visible turns have made, the latest ones; the model
+            must support them. They do not count as `tokens`.
         observation: the maximum of tokens of the environment's text; a longer one is cut at the
             end, with a remark there and in the metadata.
     """
@@ -86,6 +88,7 @@ class Sees:
     overflow: Literal["fail", "drop-oldest"] = "fail"
     data: bool = False
     attach: Sequence[str] = ()
+    images: Annotated[int, Meta(ge=0, le=20)] = 0
     observation: Annotated[int, Meta(ge=0)] = 4000
 
     def show(self, view: View) -> Shown:
@@ -106,7 +109,9 @@ class Sees:
             note = [f"({dropped} earlier turns are left out for lack of room.)"]
         text = "\n\n".join([fixed[0], *note, *texts[dropped:], *fixed[1:]])
         left_out = tuple(turn.index for turn in turns[:dropped])
-        return Shown(text, left_out, cut, self._attached(view.problem.data))
+        made = [part for turn in turns[dropped:] for part in turn.output.images]
+        latest = made[max(0, len(made) - self.images) :]
+        return Shown(text, left_out, cut, (*self._attached(view.problem.data), *latest))
 
     def _now(self, view: View) -> tuple[str, bool]:
         """The environment's text, and whether it was cut."""
@@ -122,7 +127,7 @@ class Sees:
         shown = tokens + self.observation * BYTES_PER_TOKEN + 3 * LABEL_TOKENS
         if self.tokens is not None:
             shown = min(shown, self.tokens * BYTES_PER_TOKEN + LABEL_TOKENS)
-        return shown + len(self.attach) * IMAGE_TOKENS
+        return shown + (len(self.attach) + self.images) * IMAGE_TOKENS
 
     def _turns(self, view: View) -> Sequence[Turn]:
         turns: Sequence[Turn] = view.turns

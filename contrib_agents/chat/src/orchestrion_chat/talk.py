@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 from attrs import define, field, frozen
 
 from orchestrion import JSON, Calls, Key, Model
+from orchestrion_chat.sees import MOST_IMAGES
 from orchestrion_chat.toolbox import Toolbox
 
 __all__ = ["Ending", "Said", "Talk", "TurnError", "Unfit"]
@@ -41,11 +42,13 @@ class Said(Generic[T]):
         text: the model's last answer.
         value: what was read from it; None if a refusal was accepted.
         notes: for the turn's metadata.
+        images: that the model made, the latest ones.
     """
 
     text: str
     value: T | None
     notes: Mapping[str, JSON]
+    images: Sequence[JSON] = ()
 
 
 @define
@@ -78,6 +81,7 @@ class Talk:
     on_truncated: Ending = "fail"
     notes: dict[str, JSON] = field(factory=dict)
     tool_choice: str = "auto"
+    _images: list[JSON] = field(factory=list)
     _asked: int = 0
     _used: int = 0
     _mistaken: bool = False
@@ -104,7 +108,7 @@ class Talk:
             if self._ended(answer, text):
                 return Said(text, None, self.notes)
             try:
-                return Said(text, read(text), self.notes)
+                return Said(text, read(text), self.notes, self._images[-MOST_IMAGES:])
             except Unfit as error:
                 self._mend(answer, error)
 
@@ -120,6 +124,9 @@ class Talk:
         data: Mapping[str, Any] = answer.data
         if data.get("model"):
             self.notes["model"] = data["model"]
+        self._images += data.get("images", ())
+        if "images_left_out" in data:
+            self.notes["images_left_out"] = data["images_left_out"]
         if uses := {n: c for n, c in data.get("billed", {}).items() if n in self._vendor_tools}:
             known = self.notes.get("vendor_tools", {})
             self.notes["vendor_tools"] = {**known, **{n: known.get(n, 0) + uses[n] for n in uses}}
@@ -184,7 +191,7 @@ class Talk:
                     else "the answer was cut at max_tokens; raise that, or set on_truncated: accept"
                 )
             self.notes["truncated"] = True
-        elif stop == "refused" or not text.strip():
+        elif stop == "refused" or not (text.strip() or self._images):
             what = "refused to answer" if stop == "refused" else "answered with nothing"
             if self.on_refusal == "fail":
                 raise TurnError(f"the model {what}: {text[:300]}".rstrip(": "))

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from attrs import frozen
-from orchestrion_repair import RUNS_TESTS, Outcome, shared_runner
+from attrs import evolve, frozen
+from orchestrion_repair import RUNS_TESTS, Outcome, probed, program, shared_runner
 
 from orchestrion import JSON, Agent, Calls, Key, OpenContext, Output, Usage, View, no_calls
 from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json, trial_of, work_of
 
 __all__ = ["RunTests"]
+
+_TOO_MUCH = ("OutOfTime", "MemoryError", "Crash")
+"""What may be the fault of the alternatives that are looked at beside the program."""
 
 
 @frozen
@@ -19,7 +22,7 @@ class RunTests(Agent):
     """Runs every visible test on the current program; a test costs 1.
 
     Its report has each test's outcome and the lines it ran, from which the task computes which
-    lines are suspicious.
+    lines are suspicious, and the edits that would have computed the same.
     """
 
     @property
@@ -35,7 +38,7 @@ class RunTests(Agent):
     def memo(self, view: View) -> JSON:
         """The program and its tests."""
         work = work_of(view)
-        names = ("code", "entry_point", "prelude", "visible", "limits")
+        names = ("code", "entry_point", "prelude", "visible", "limits", "arguments")
         return None if work is None else [work.get(name) for name in names]
 
     @asynccontextmanager
@@ -52,15 +55,24 @@ class RunTests(Agent):
         if work is None:
             return NOTHING
         order = list(range(len(work["visible"])))
-        trial = trial_of(work, work["code"], order, lines=True)
+        plain = trial_of(work, work["code"], order, lines=True)
+        looking = probed(program(work["code"], work["entry_point"], tuple(work["arguments"])))
+        trial, executed = plain, 0
+        if looking is not None:
+            trial = evolve(plain, code=looking.code, sites=looking.sites)
         async with shared_runner() as runner:
-            outcomes = (await runner.run([trial], limits_of(work)))[0]
+            [outcomes] = await runner.run([trial], limits_of(work))
+            if looking is not None and any(one.error in _TOO_MUCH for one in outcomes):
+                looking, executed = None, len(outcomes)
+                [outcomes] = await runner.run([plain], limits_of(work))
         data: dict[str, JSON] = {
             "tool": "tests",
             "on": work["on"],
             "results": [outcome_json(outcome) for outcome in outcomes],
         }
-        return Output(_summary(outcomes), data, Usage(cost=float(len(outcomes))))
+        if looking is not None:
+            data |= {"probed": looking.numbers, "same": [outcome.same for outcome in outcomes]}
+        return Output(_summary(outcomes), data, Usage(cost=float(executed + len(outcomes))))
 
 
 def _summary(outcomes: Sequence[Outcome]) -> str:

@@ -62,6 +62,20 @@ class Strategy:
     agree: int = 0
     then: int | None = None
 
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """Everyone who may be asked."""
+        return self.first if self.then is None else (*self.first, self.then)
+
+    def without(self, model: int) -> Strategy:
+        """Return the same without one of them."""
+        first = tuple(m for m in self.first if m != model)
+        if self.then is None or self.then == model:
+            return Strategy(first)
+        if not first:
+            return Strategy((self.then,))
+        return Strategy(first, min(self.agree, len(first) + 1), self.then)
+
 
 @frozen(eq=False)
 class Result:

@@ -14,14 +14,14 @@ Only who agrees with whom counts, not what was said, so questions of a group sha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from math import exp, log
+from math import log
 
 import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 from orchestrion_recorded.case import SILENT, Case
-from orchestrion_recorded.estimate import Estimates, Floats, PerModel
+from orchestrion_recorded.estimate import Estimates, Floats
 
 __all__ = ["Belief", "Believer", "Heard", "Outlook"]
 
@@ -51,34 +51,25 @@ class Belief:
 
 @frozen(eq=False)
 class Outlook:
-    """What may come after some answers.
+    """What may come after some answers, for several kinds of questions at once.
 
     Args:
-        now: probability that the likeliest answer seen is right.
-        says: by model, how likely it gives no answer, each one seen, and a new one.
-        gains: by model, as in `Belief`.
+        now: [kind] probability that the likeliest answer seen is right.
+        says: [kind, model, what] how likely it gives no answer, each one seen, and a new one.
+        gains: [kind, model] as in `Belief`.
     """
 
-    now: float
-    says: Sequence[Sequence[float]]
-    gains: Sequence[float]
+    now: Floats
+    says: Floats
+    gains: Floats
 
 
-@frozen(eq=False)
-class _Group:
-    """A group's rates as probabilities; arrays are [class, model], the prior [class]."""
-
-    log_prior: Floats
-    log_gain: Floats
-    log_wrong: Floats
-    log_none: Floats
-    right: Floats
-    wrong: Floats
-    none: Floats
+Kinds = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Groups and numbers of options, each [kind]."""
 
 
 class Believer:
-    """Works out beliefs, and keeps them.
+    """Works out beliefs, and keeps those about single questions.
 
     Args:
         estimates: from the training questions.
@@ -86,17 +77,13 @@ class Believer:
 
     def __init__(self, estimates: Estimates) -> None:
         self._coincide = estimates.coincide
-        self._groups = [
-            _group(*rates)
-            for rates in zip(
-                estimates.prior,
-                estimates.log_gain,
-                estimates.log_wrong,
-                estimates.log_none,
-                estimates.right,
-                strict=True,
-            )
-        ]
+        self._log_prior = np.log(estimates.prior)
+        # [group, class, model]
+        self._right, self._wrong, self._none = map(
+            np.array, (estimates.right, estimates.wrong, estimates.none)
+        )
+        self._log_wrong, self._log_none = np.log(self._wrong), np.log(self._none)
+        self._log_gain = np.log(self._right) - self._log_wrong
         self._kept: dict[Pattern, Belief] = {}
 
     def believe(self, case: Case, asked: Sequence[int]) -> tuple[Belief, Sequence[int]]:
@@ -122,50 +109,57 @@ class Believer:
             belief = self._kept[pattern] = self._work_out(*pattern)
         return belief, tuple(codes)
 
-    def outlook(self, group: int, options: int, answers: Heard) -> Outlook:
+    def outlook(self, kinds: Kinds, answers: Heard) -> Outlook:
         """Return what a planner has to know after these answers, by ascending model."""
-        weights, rates, urn = self._weigh(group, options, answers)
-        right, wrong, none = weights @ rates.right, weights @ rates.wrong, weights @ rates.none
-        seen = range(len(weights) - 1)
-        known = right[:-1] + urn.again[:-1] @ wrong - urn.again[seen, seen, None] * wrong[:-1]
-        silent = none.sum(0)
-        new = np.maximum(1 - silent - known.sum(0), 0.0) if urn.left > 0 else np.zeros_like(silent)
+        groups, options = kinds
+        weights, urn = self._weigh(groups, options, answers)
+        right, wrong, none = self._spread(weights, groups)
+        codes = np.arange(weights.shape[1] - 1)
+        known = urn.again[:, :-1] @ wrong
+        known += right[:, :-1] - urn.again[:, codes, codes, None] * wrong[:, :-1]
+        silent = none.sum(1)
+        new = np.maximum(1 - silent - known.sum(1), 0.0) * (urn.left > 0)[:, None]
         return Outlook(
-            float(weights[:-1].sum(1).max(initial=0.0)),
-            np.concatenate([silent[None], known, new[None]]).T.tolist(),
-            _gains(weights, rates, urn).tolist(),
+            weights[:, :-1].sum(2).max(1, initial=0.0),
+            np.concatenate([silent[:, None], known, new[:, None]], 1).transpose(0, 2, 1),
+            _gains(weights, right, wrong, none, urn),
         )
 
-    def _weigh(self, group: int, options: int, said: Heard) -> tuple[Floats, _Group, _Urn]:
-        """[answer or new, class] how likely, with what that was worked out from."""
-        rates = self._groups[group]
+    def _weigh(
+        self, groups: NDArray[np.int64], options: NDArray[np.int64], said: Heard
+    ) -> tuple[Floats, _Urn]:
+        """[kind, answer or new, class] how likely, with the urn that went into it."""
         counts = [0] * len({code for _, code in said if code != SILENT})
-        evidence = np.tile(rates.log_prior, (len(counts) + 1, 1))
+        evidence = np.repeat(self._log_prior[groups, None], len(counts) + 1, 1)
         for m, code in said:
             if code == SILENT:
-                evidence += rates.log_none[:, m]
+                evidence += self._log_none[groups, None, :, m]
             else:
                 counts[code] += 1
-                evidence += rates.log_wrong[:, m]
-                evidence[code] += rates.log_gain[:, m]
+                evidence += self._log_wrong[groups, None, :, m]
+                evidence[:, code] += self._log_gain[groups, :, m]
         urn = _Urn(self._coincide, options, len(said), counts)
-        evidence += np.array(urn.drawn)[:, None]
-        weights = np.exp(evidence - evidence.max())
-        return weights / weights.sum(), rates, urn
+        evidence += urn.drawn[:, :, None]
+        weights = np.exp(evidence - evidence.max((1, 2), keepdims=True))
+        return weights / weights.sum((1, 2), keepdims=True), urn
+
+    def _spread(self, weights: Floats, groups: NDArray[np.int64]) -> tuple[Floats, Floats, Floats]:
+        """[kind, answer, model] how likely that is right, and the model right, wrong or silent."""
+        right, wrong, none = (
+            weights @ rates[groups] for rates in (self._right, self._wrong, self._none)
+        )
+        return right, wrong, none
 
     def _work_out(self, group: int, options: int, said: Heard) -> Belief:
-        weights, rates, urn = self._weigh(group, options, said)
-        answers = weights.sum(1)
-        models, gains = weights.sum(0) @ rates.right, _gains(weights, rates, urn)
+        groups = np.array([group])
+        weights, urn = self._weigh(groups, np.array([options]), said)
+        right, wrong, none = self._spread(weights, groups)
+        answers, models = weights[0].sum(1), right[0].sum(0)
+        gains = _gains(weights, right, wrong, none, urn)[0]
         for m, code in said:
             models[m] = answers[code] if code != SILENT else 0.0
             gains[m] = 0.0
         return Belief(answers[:-1].tolist(), models.tolist(), gains.tolist())
-
-
-def _group(prior: Sequence[float], *by_model: PerModel) -> _Group:
-    gain, wrong, none, right = (np.array(rows).T.copy() for rows in by_model)
-    return _Group(np.array(prior), gain, wrong, none, right, np.exp(wrong), np.exp(none))
 
 
 class _Urn:
@@ -174,59 +168,59 @@ class _Urn:
 
     Args:
         coincide: how often two wrong answers are the same.
-        options: there are.
+        options: [kind] there are.
         asked: how many models were.
         counts: of each answer seen.
     """
 
-    def __init__(self, coincide: float, options: int, asked: int, counts: Sequence[int]) -> None:
-        single, together = _urn(coincide, options, asked + 1)
-        total, everything = sum(counts), sum(single[count] for count in counts)
+    def __init__(
+        self, coincide: float, options: NDArray[np.int64], asked: int, counts: Sequence[int]
+    ) -> None:
+        wrong = options - 1
+        alpha = (1 - coincide) / np.maximum(coincide - 1 / wrong, 0.02)
+        alpha = alpha.clip(0.5, 50.0)[:, None]
+        steps = np.arange(asked + 1)
+        # Cumulative logarithms: of one wrong answer's weight, and of all together.
+        single = _running(np.log(alpha / wrong[:, None] + steps))
+        together = _running(np.log(alpha + steps))
+        seen, total = np.array([*counts, 0]), sum(counts)
+        others = total - seen
         self.left = options - len(counts)
-        wrong = [total - count for count in counts] + [total]
-        own = [single[count] for count in counts] + [0.0]
-        self.drawn = [everything - mine - together[n] for mine, n in zip(own, wrong, strict=True)]
+        self.drawn = single[:, seen].sum(1)[:, None] - single[:, seen] - together[:, others]
         # Where every option was named, one of those seen is right.
-        self.drawn[-1] += log(self.left) if self.left > 0 else -1e9
-        step = [exp(together[n] - together[n + 1]) for n in wrong]
-        again = [exp(single[count + 1] - single[count]) for count in [*counts, 0]]
-        self.again = np.outer(again, step)
-        """[answer given, or a new one; answer that is right]: factor of the answer given, wrong."""
+        self.drawn[:, -1] += [log(left) if left > 0 else -1e9 for left in self.left.tolist()]
+        step = np.exp(together[:, others] - together[:, others + 1])
+        again = np.exp(single[:, seen + 1] - single[:, seen])
+        self.again = again[:, :, None] * step[:, None]
+        """[kind, answer given, or a new one; answer that is right]: factor of the answer given,
+        wrong."""
 
 
-@lru_cache(4096)
-def _urn(coincide: float, options: int, longest: int) -> tuple[list[float], list[float]]:
-    """Cumulative logarithms of the urn: of one wrong answer's weight, and of all together."""
-    wrong = options - 1
-    alpha = min(max((1 - coincide) / max(coincide - 1 / wrong, 0.02), 0.5), 50.0)
-    single, together = [0.0], [0.0]
-    for k in range(longest):
-        single.append(single[-1] + log(alpha / wrong + k))
-        together.append(together[-1] + log(alpha + k))
-    return single, together
+def _running(steps: Floats) -> Floats:
+    return np.concatenate([np.zeros((len(steps), 1)), steps.cumsum(1)], 1)
 
 
-def _gains(weights: Floats, rates: _Group, urn: _Urn) -> Floats:
-    """By model, what one more answer adds to the probability of the likeliest.
+def _gains(weights: Floats, right: Floats, wrong: Floats, none: Floats, urn: _Urn) -> Floats:
+    """[kind, model] what one more answer adds to the probability of the likeliest.
 
     Args:
-        weights: [answer, class] probability that it is right; the last row is for all unseen.
-        rates: of the group.
+        weights: [kind, answer, class] probability that it is right; the last row is for all unseen.
+        right: [kind, answer, model] that, and that the model is right; so also the next two.
+        wrong: that the model is wrong.
+        none: that it is silent.
         urn: how wrong answers fall.
     """
-    seen = len(weights) - 1
-    right, wrong, none = weights @ rates.right, weights @ rates.wrong, weights @ rates.none
+    seen = weights.shape[1] - 1
     # Summed over what the model may say: P(it says so, and the then likeliest answer is right).
-    best = none[:-1].max(0) if seen else np.zeros(none.shape[1])
+    best = none[:, :-1].max(1, initial=0.0)
     for code in range(seen):
-        after = wrong[:-1] * urn.again[code, :-1, None]
-        after[code] = right[code]
-        best += after.max(0)
-    if urn.left > 0:
-        # One of the options left, which are all alike.
-        new = right[-1] / urn.left
-        if seen:
-            new = np.maximum(new, (wrong[:-1] * urn.again[-1, :-1, None]).max(0))
-        best += urn.left * new
-    now = weights[:-1].sum(1).max() if seen else 0.0
-    return np.asarray(np.maximum(best - now, 0.0))
+        after = wrong[:, :-1] * urn.again[:, code, :-1, None]
+        after[:, code] = right[:, code]
+        best += after.max(1)
+    # One of the options left, which are all alike.
+    left = urn.left[:, None]
+    other = (wrong[:, :-1] * urn.again[:, -1, :-1, None]).max(1, initial=0.0)
+    new = np.maximum(right[:, -1] / np.maximum(left, 1), other)
+    best += np.where(left > 0, left * new, 0.0)
+    now = weights[:, :-1].sum(2).max(1, initial=0.0)
+    return np.asarray(np.maximum(best - now[:, None], 0.0))

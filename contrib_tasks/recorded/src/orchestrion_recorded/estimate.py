@@ -11,7 +11,7 @@ right, wrong or silent with probabilities of its own (Lazarsfeld's latent class 
 expectation maximisation from a fixed start). So agreement counts for less where mistakes come
 together, and a wrong answer of one model says something about the others.
 
-Everything comes out as plain Python numbers, which single steps read faster than arrays.
+Everything comes out as plain Python numbers, so that estimates can be compared.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ _FLOOR = 3e-3  # no rate is 0: what never happened may happen yet
 _UNKNOWN_OPTIONS = 10
 
 Floats = NDArray[np.float64]
-PerModel = Sequence[Sequence[float]]  # [model][class]
+Rates = Sequence[Sequence[Sequence[float]]]
+"""By group, class and model."""
 
 
 @frozen
 class Estimates:
-    """By group, the last entry being for a group that was not seen; then by model and class.
+    """By group, the last entry being for a group that was not seen.
 
     Args:
         groups: those with estimates of their own, in the order of the features.
         votes: weight of a model's vote, in units of 1 / VOTE_SCALE.
-        prior: log-probability of each class.
-        right: probability that a model is right.
-        log_gain: log-probability of being right minus that of being wrong.
-        log_wrong: log-probability of being wrong.
-        log_none: log-probability of giving no answer.
+        prior: probability of each class.
+        right: probability that a model is right; so also the next two.
+        wrong: that it is wrong.
+        none: that it gives no answer.
         coincide: how often two wrong answers to a question are the same.
         options: number of options where a table does not say.
     """
@@ -62,10 +62,9 @@ class Estimates:
     groups: tuple[str, ...]
     votes: Sequence[Sequence[int]]
     prior: Sequence[Sequence[float]]
-    right: Sequence[PerModel]
-    log_gain: Sequence[PerModel]
-    log_wrong: Sequence[PerModel]
-    log_none: Sequence[PerModel]
+    right: Rates
+    wrong: Rates
+    none: Rates
     coincide: float
     options: int
 
@@ -90,15 +89,13 @@ def estimate(
     right, wrong, none = _outcomes(table)
     coincide = _coincide(table)
     prior, p, silent = _classes(right, wrong, none, of, len(groups), shrinkage, classes)
-    log_wrong = np.log((1 - p) * (1 - silent))
     return Estimates(
         groups,
         votes(table, groups, shrinkage),
-        np.log(prior).tolist(),
-        _plain(p),
-        _plain(np.log(p) - log_wrong),
-        _plain(log_wrong),
-        _plain(np.log((1 - p) * silent)),
+        prior.tolist(),
+        p.tolist(),
+        ((1 - p) * (1 - silent)).tolist(),
+        ((1 - p) * silent).tolist(),
         coincide,
         _options(table.rows),
     )
@@ -115,11 +112,6 @@ def votes(table: Table, groups: Sequence[str], shrinkage: float) -> list[list[in
 def _places(table: Table, groups: Sequence[str]) -> Any:
     place = {name: i for i, name in enumerate(groups)}
     return np.array([place.get(row.group, len(groups)) for row in table.rows])
-
-
-def _plain(by_class: Floats) -> Any:
-    """[group, class, model] as lists by group, model and class."""
-    return by_class.transpose(0, 2, 1).tolist()
 
 
 def _groups(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -11,17 +11,15 @@ scaled by `specialised` and `spread`. The i-th of n models costs dearest^(i / (n
 
 from __future__ import annotations
 
-import csv
 from math import exp, log
-from pathlib import Path
 from typing import Annotated
 
 from attrs import frozen
 
 from orchestrion import Key, Meta
-from orchestrion_recorded.table import MISSING, NONE, Recorded, Row, Table
+from orchestrion_recorded.table import Recorded, Row, Table
 
-__all__ = ["Generated", "generate", "write_prices", "write_table"]
+__all__ = ["Generated", "generate"]
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 
@@ -126,27 +124,3 @@ def _noise(uniform: float) -> float:
     """Return logistic noise with deviation 1."""
     inside = min(max(uniform, 1e-9), 1 - 1e-9)
     return log(inside / (1 - inside)) * 0.5513288954217921  # sqrt(3) / pi
-
-
-def write_table(table: Table, path: Path) -> None:
-    """Write a table as CSV that `read_table` reads; prices go by `write_prices`."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["question_id", "group", "n_options", "right", *table.models])
-        for row in table.rows:
-            cells = [_cell(row.answers.get(model)) for model in table.models]
-            writer.writerow([row.id, row.group, row.options or "", row.right, *cells])
-
-
-def write_prices(table: Table, path: Path) -> None:
-    """Write the models' prices as CSV."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["model", "price"])
-        writer.writerows([model, repr(table.prices[model])] for model in table.models)
-
-
-def _cell(record: Recorded | None) -> str:
-    if record is None:
-        return MISSING
-    return NONE if record.answer is None else record.answer

@@ -177,10 +177,7 @@ class _Problems:
 
     def number(self, line: int, column: str, text: str) -> float | None:
         """Return a number of 0 or more; None, and noted, if it is not."""
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
+        value = _number(text)
         if isfinite(value) and value >= 0:
             return value
         self.add(line, f"{column!r} is {text!r}; expected a number of 0 or more")
@@ -188,10 +185,7 @@ class _Problems:
 
     def score(self, line: int, model: str, text: str, layout: Layout) -> float:
         """Return a score from 0 to 1; 0, and noted, if it is not."""
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
+        value = _number(text)
         if not 0 <= value <= 1:
             self.add(
                 line,
@@ -205,10 +199,7 @@ class _Problems:
         """Return a whole number of at least 2; 0 where nothing is given."""
         if not text.strip():
             return 0
-        try:
-            value = int(text)
-        except ValueError:
-            value = -1
+        value = int(text) if text.strip().isdecimal() else -1
         if value < 2:
             self.add(line, f"{column!r} is {text!r}; expected a whole number of 2 or more")
         return value
@@ -219,6 +210,14 @@ class _Problems:
         if self.found:
             tail = [f"... and {more} more problems"] if more > 0 else []
             raise UsageError("\n".join([*self.found[:_REPORTED], *tail]))
+
+
+def _number(text: str) -> float:
+    """Return a number; -1 for what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return -1.0
 
 
 # ---------------------------------------------------------------------------- files

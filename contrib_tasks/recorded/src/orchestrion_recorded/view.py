@@ -26,9 +26,8 @@ the model is right, and what it costs as a share of the dearest. The features, b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp
-from operator import mul
 
+import numpy as np
 from attrs import frozen
 
 from orchestrion import Observation
@@ -78,9 +77,8 @@ class Viewer:
         ]
         self._start = known + 1
         # What is believed of a question of an unknown group is what holds for the average one.
-        shares = [exp(x) for x in estimates.prior[known]]
-        together = sum(shares)
-        self._usual = [sum(map(mul, shares, row)) / together for row in estimates.right[known]]
+        usual = np.average(estimates.right[known], axis=0, weights=estimates.prior[known])
+        self._usual = usual.tolist()
         self._everything = (1 << n) - 1
         self._kept: list[dict[int, Seen]] = []
         self._count = 0

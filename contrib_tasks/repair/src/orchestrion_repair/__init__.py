@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from orchestrion import names_on_first_use
 
 if TYPE_CHECKING:
+    from orchestrion_repair.alternatives import probed as probed
     from orchestrion_repair.bug import Case as Case
     from orchestrion_repair.loaders import raw_rows as raw_rows
     from orchestrion_repair.operators import Candidate as Candidate
@@ -39,6 +40,7 @@ __version__ = "0.2.0"
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
+        "orchestrion_repair.alternatives": "probed",
         "orchestrion_repair.bug": "Case",
         "orchestrion_repair.loaders": "raw_rows",
         "orchestrion_repair.operators": "Candidate",

@@ -22,9 +22,9 @@ for each studied problem.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from attrs import Factory, define, field, frozen
 
@@ -76,7 +76,7 @@ class EditRanking:
     repairs: bool = True
     context: bool = True
     batch: Annotated[int, Meta(ge=1)] = 80
-    doubt: Annotated[float, Meta(gt=0)] = 4.0
+    doubt: Annotated[float, Meta(gt=0)] = 12.0
 
     smoke: ClassVar[Mapping[str, Any]] = {"episodes": 4, "batch": 2}
 
@@ -100,6 +100,17 @@ class _Seen:
     situations: tuple[Situation, ...]
 
 
+class _Known(NamedTuple):
+    """What is known of a problem: edits that restore the repaired program, counts of all edits."""
+
+    restoring: frozenset[int]
+    counts: Counts
+
+
+NOTHING = _Known(frozenset(), Counts())
+Spread = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Awaitable[list[Any]]]
+
+
 @define
 class _Learner(Trainer):
     settings: EditRanking
@@ -109,8 +120,8 @@ class _Learner(Trainer):
     """By problem: edits that the verifier accepted."""
     wrong: dict[str, set[int]] = Factory(dict)
     """By problem: edits that passed all visible tests and failed a hidden one."""
-    _restoring: dict[str, frozenset[int]] = field(factory=dict, repr=False)
-    _counts: dict[tuple[str, frozenset[int]], Counts] = field(factory=dict, repr=False)
+    _known: dict[tuple[str, frozenset[int]], _Known] = field(factory=dict, repr=False)
+    """By problem, and what the verifier accepted."""
 
     @property
     def iterations(self) -> int:
@@ -147,7 +158,7 @@ class _Learner(Trainer):
         if last and self.settings.context:
             await self._study(session, problems)
         named = {problem.id: problem for problem in problems}
-        ranking = await asyncio.to_thread(self._learned, named)
+        ranking = await self._learned(session.spread, named)
         if ranking is not None:
             session.adopt({PLACE: ranking})
         metrics = {
@@ -155,7 +166,7 @@ class _Learner(Trainer):
             "seen": float(len(self.seen)),
         }
         if last:  # what follows needs the ranking alone
-            self.seen, self._counts = [], {}
+            self.seen, self._known = [], {}
             self.right, self.wrong = {}, {}
         return metrics
 
@@ -190,6 +201,7 @@ class _Learner(Trainer):
     async def _study(self, session: Session, problems: Sequence[Problem]) -> None:
         """Have the tests run of problems whose repair is known and that no episode worked on."""
         testers = testers_of(session.roster)
+        await self._look_at(session.spread, problems)
         met = {item.problem for item in self.seen}
         chosen = [item for item in problems if item.id not in met and self._restored(item)]
         if not testers:
@@ -208,75 +220,70 @@ class _Learner(Trainer):
             return None
         return _Seen(problem.id, (), (situation_of(state),))
 
+    async def _look_at(self, spread: Spread, problems: Iterable[Problem]) -> None:
+        """Find out which edits restore repaired programs, and count the edits of these problems."""
+        new = {
+            name: problem
+            for problem in problems
+            if (name := self._name(problem)) not in self._known
+            and (name[1] or (self.settings.repairs and _repair(problem)))
+        }
+        items = [(problem, self.settings.repairs, right) for (_, right), problem in new.items()]
+        self._known |= zip(new, await spread(known_of, items), strict=True)
+
+    def _name(self, problem: Problem) -> tuple[str, frozenset[int]]:
+        return problem.id, frozenset(self.right.get(problem.id, ()))
+
     def _restored(self, problem: Problem) -> frozenset[int]:
         """The edits that give the repaired program, if it is known."""
-        hidden = problem.hidden
-        repair = hidden.get("repair", "") if isinstance(hidden, Mapping) else ""
-        if not self.settings.repairs or not repair:
-            return frozenset()
-        if problem.id not in self._restoring:
-            numbers = restoring(_program(problem).candidates, problem.data["code"], repair)
-            self._restoring[problem.id] = frozenset(numbers)
-        return self._restoring[problem.id]
+        return self._known.get(self._name(problem), NOTHING).restoring
 
     def _right(self, problem: Problem) -> frozenset[int]:
         """The edits that are known to repair a problem."""
         return self._restored(problem) | self.right.get(problem.id, set())
 
-    def _learned(self, problems: Mapping[str, Problem]) -> str | None:
+    async def _learned(self, spread: Spread, problems: Mapping[str, Problem]) -> str | None:
         """The ranking by all that was seen; None if nothing was right so far."""
         from orchestrion_repair.fitting import fit, with_rates
         from orchestrion_repair.learned import counted
 
+        await self._look_at(spread, problems.values())
         counts = Counts()
         own: dict[str, Counts] = {}
         for name, problem in problems.items():
-            if right := self._right(problem):
-                own[name] = self._counted(problem, right)
+            if self._right(problem):
+                own[name] = self._known[self._name(problem)].counts
                 counts.add(own[name])
         if not own:
             return None
         start = counted(counts.rates())
         if not self.settings.context:
             return start.to_text()
-        cases = []
-        for number, seen in enumerate(self.seen):
-            if seen.problem in own:
-                rates = counts.without(own[seen.problem]).rates()
-                for n in range(len(seen.situations)):
-                    rows = self._row(number, n, problems[seen.problem], start)
-                    if rows is not None:
-                        cases.append((with_rates(rows, rates), rows))
-        return (fit(cases, start, self.settings.doubt) if cases else start).to_text()
+        items = [
+            self._item(number, n, problems[seen.problem], start)
+            for number, seen in enumerate(self.seen)
+            if seen.problem in own
+            for n in range(len(seen.situations))
+        ]
+        rows = await spread(row_of, items)
 
-    def _counted(self, problem: Problem, right: frozenset[int]) -> Counts:
-        name = problem.id, right
-        if name not in self._counts:
-            self._counts[name] = Counts.of(_program(problem).candidates, right)
-        return self._counts[name]
+        def fitted() -> str:
+            cases = [
+                (with_rates(row, counts.without(own[item[0].id]).rates()), row)
+                for item, row in zip(items, rows, strict=True)
+                if row is not None
+            ]
+            return (fit(cases, start, self.settings.doubt) if cases else start).to_text()
 
-    def _row(self, number: int, n: int, problem: Problem, start: Model) -> Rows | None:
-        """The case of one situation, as the fit needs it; None if all that is right was tried."""
-        from orchestrion_repair.fitting import Case, rows_of
-        from orchestrion_repair.learned import rank
+        return await asyncio.to_thread(fitted)
 
+    def _item(self, number: int, n: int, problem: Problem, start: Model) -> tuple[Any, ...]:
+        """The arguments of `row_of` for one situation."""
         seen = self.seen[number]
-        situation = seen.situations[n]
-        right = self._right(problem) - situation.tried
-        if not right:
-            return None
-        wrong = set(seen.tried) | self.wrong.get(seen.problem, set())
-        wrong -= right | situation.tried
-        program = _program(problem)
-        ranked = rank(start, program, situation).numbers.tolist()
-        unknown = [place for place in ranked if place not in right and place not in wrong]
-        nearest, rest = unknown[:NEAREST], unknown[NEAREST:]
-        generator = self.key.child("others", seen.problem, number, n).random()
-        others = generator.sample(rest, min(OTHERS, len(rest)))
-        known = (*sorted(wrong), *nearest)
-        return rows_of(
-            Case(program, situation, tuple(sorted(right)), known, tuple(others), len(rest))
-        )
+        right = self._right(problem)
+        wrong = (set(seen.tried) | self.wrong.get(seen.problem, set())) - right
+        key = self.key.child("others", seen.problem, number, n)
+        return problem, seen.situations[n], right, frozenset(wrong), start, key.digest
 
     # ------------------------------------------------------------ saved state
 
@@ -308,6 +315,43 @@ class _Learner(Trainer):
             {name: set(numbers) for name, numbers in saved.data[known].items()}
             for known in ("right", "wrong")
         )
+
+
+def known_of(problem: Problem, repairs: bool, right: frozenset[int]) -> _Known:
+    """Return what is known of a problem, some edits of which the verifier accepted."""
+    edits, repair = _program(problem).candidates, _repair(problem) if repairs else ""
+    numbers = restoring(edits, problem.data["code"], repair) if repair else ()
+    return _Known(frozenset(numbers), Counts.of(edits, right.union(numbers)))
+
+
+def row_of(
+    problem: Problem,
+    situation: Situation,
+    right: frozenset[int],
+    wrong: frozenset[int],
+    start: Model,
+    seed: bytes,
+) -> Rows | None:
+    """Return the case of a situation, as the fit needs it; None if all that is right was tried."""
+    from orchestrion_repair.fitting import Case, rows_of
+    from orchestrion_repair.learned import rank
+
+    right, wrong = right - situation.tried, wrong - situation.tried
+    if not right:
+        return None
+    program = _program(problem)
+    ranked = rank(start, program, situation).numbers.tolist()
+    unknown = [place for place in ranked if place not in right and place not in wrong]
+    nearest, rest = unknown[:NEAREST], unknown[NEAREST:]
+    others = Key(seed).random().sample(rest, min(OTHERS, len(rest)))
+    known = (*sorted(wrong), *nearest)
+    return rows_of(Case(program, situation, tuple(sorted(right)), known, tuple(others), len(rest)))
+
+
+def _repair(problem: Problem) -> str:
+    """The repaired program, if it is known."""
+    hidden = problem.hidden
+    return str(hidden.get("repair", "")) if isinstance(hidden, Mapping) else ""
 
 
 def _program(problem: Problem) -> Program:

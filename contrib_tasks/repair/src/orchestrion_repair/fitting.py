@@ -24,11 +24,12 @@ from orchestrion_repair.learned import (
     Model,
     Situation,
     crossing_of,
+    effects,
     log_rate,
     table_of,
 )
 from orchestrion_repair.ranking import Program
-from orchestrion_repair.traits import SIZE, Trait, of_crossing, of_kind, of_line
+from orchestrion_repair.traits import SIZE, Trait, of_crossing, of_effect, of_kind, of_line
 
 __all__ = ["Case", "Rows", "fit", "rows_of", "with_rates"]
 
@@ -71,6 +72,7 @@ def rows_of(case: Case) -> Rows:
 
     table = table_of(case.program)
     evidence = table.evidence(case.situation)
+    _, changed = effects(case.program, case.situation.seen)
     named = dict(case.situation.symptoms)
     numbers = (*case.right, *case.wrong, *case.others)
     shared: dict[tuple[int, int], tuple[Trait, ...]] = {}
@@ -86,7 +88,8 @@ def rows_of(case: Case) -> Rows:
                 *of_kind(*pair, table.number[kind], named),
                 *of_crossing(pair[0], *crossing_of(one)),
             )
-        for index, value in (*table.traits(number), *shared[line, kind]):
+        effect = of_effect(table.kinds[kind][0], float(changed[number]))
+        for index, value in (*table.traits(number), *shared[line, kind], *effect):
             indices.append(index)
             values.append(value)
         starts.append(len(indices))

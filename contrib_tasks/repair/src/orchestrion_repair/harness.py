@@ -25,10 +25,12 @@ import sys
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from orchestrion_sandbox.inside.plain import Refused, decode, encode
+
+from orchestrion_repair.probes import AFTER, BEFORE, Probes
 
 __all__ = ["FUEL", "LINE", "PRELOAD", "Subject", "answer", "instrument", "plain"]
 
@@ -61,6 +63,7 @@ class Subject:
         steps: loop rounds and function calls of one call.
         lines: whether to note the lines that run, in `covered`.
         abandon: ends the process of a program that goes on although it is out of steps.
+        sites: what the probes in the program look at, see `probes.py`.
 
     Raises:
         SyntaxError, ValueError, RecursionError, MemoryError: the source cannot be compiled.
@@ -74,6 +77,7 @@ class Subject:
         steps: int,
         lines: bool = False,
         abandon: Callable[[], NoReturn] = lambda: os._exit(71),
+        sites: Sequence[Any] = (),
     ) -> None:
         tree = instrument(ast.parse(code, FILENAME), lines)
         self.programs = [compile(tree, FILENAME, "exec")]
@@ -82,6 +86,7 @@ class Subject:
         self.entry_point, self.steps, self.abandon = entry_point, steps, abandon
         self.draws = "random" in code + prelude
         self.covered: set[int] = set()
+        self.probes = Probes(sites)
         self.namespace: dict[str, Any] = {}
 
     def start(self) -> None:
@@ -90,6 +95,7 @@ class Subject:
         sys.stdout = sys.stderr = _Sink()
         self.namespace = {"__name__": "candidate", "__builtins__": __builtins__}
         self.namespace[LINE] = self.covered.add
+        self.namespace[BEFORE], self.namespace[AFTER] = self.probes.before, self.probes.after
         if self.draws:
             random.seed(0)
         self._refuel()
@@ -203,6 +209,7 @@ class _Search:
             self._load(**request["program"])
         if self.subject is not None:
             self.subject.covered.clear()
+            self.subject.probes.clear()
         self._send(self.unfit if self.subject is None else self._run(self.subject, request))
 
     def _load(self, cpu_seconds: float | None, lines: bool, **program: Any) -> None:
@@ -230,7 +237,8 @@ class _Search:
 
     def _send(self, reply: dict[str, Any]) -> None:
         if self.lines and self.subject is not None:
-            reply = {**reply, "lines": sorted(self.subject.covered)}
+            same = self.subject.probes.same()
+            reply = {**reply, "lines": sorted(self.subject.covered), "same": same}
         try:
             text = json.dumps({"id": self.id, **reply})
         except (ValueError, TypeError, RecursionError):  # e.g. an int of 5,000 digits

@@ -28,7 +28,7 @@ from attrs import Factory, frozen
 from numpy.typing import NDArray
 
 from orchestrion_repair.counts import Kind
-from orchestrion_repair.ranking import NEXT, Program
+from orchestrion_repair.ranking import NEXT, Program, Seen
 from orchestrion_repair.syntax import line_syntax
 from orchestrion_repair.traits import (
     SIZE,
@@ -36,6 +36,7 @@ from orchestrion_repair.traits import (
     Reader,
     Trait,
     of_crossing,
+    of_effect,
     of_kind,
     of_line,
     slot,
@@ -160,6 +161,7 @@ class Situation:
         gains, moved: by line, see `State.boosts` and `State.moved`.
         raised, odd: lines.
         tried: numbers of candidates.
+        seen: what probes showed of candidates.
     """
 
     suspicion: tuple[tuple[int, float], ...] | None = None
@@ -169,6 +171,7 @@ class Situation:
     raised: tuple[int, ...] = ()
     odd: tuple[int, ...] = ()
     tried: frozenset[int] = frozenset()
+    seen: Seen = Seen()
 
 
 @frozen(eq=False)
@@ -273,6 +276,29 @@ def table_of(program: Program) -> Table:
     return Table(program)
 
 
+@lru_cache(maxsize=1_000)
+def effects(program: Program, seen: Seen) -> tuple[NDArray[np.bool_], Floats]:
+    """Return which candidates change nothing in some failing test, and in which share of the
+    passing tests each changes something: -1 where nobody looked."""
+    size = len(program.candidates)
+    probed = _bits(seen.probed, size)
+    kept = [_bits(bits, size) for bits in seen.kept]
+    changed = 1 - np.mean(kept, axis=0) if kept else np.zeros(size)
+    return _bits(seen.inert, size), np.where(probed, changed, -1.0)
+
+
+def _bits(text: str, size: int) -> NDArray[np.bool_]:
+    width = size // 8 + 1
+    number = int(text, 16) & ((1 << size) - 1)
+    row = np.frombuffer(number.to_bytes(width, "little"), np.uint8)
+    return np.unpackbits(row, bitorder="little")[:size].astype(bool)
+
+
+@lru_cache(maxsize=20_000)
+def _effect(model: Model, family: str, changed: float) -> float:
+    return model.dot(of_effect(family, changed))
+
+
 @lru_cache(maxsize=2_000)
 def _kind_scores(model: Model, program: Program, symptoms: tuple[tuple[str, float], ...]) -> Floats:
     named, table = dict(symptoms), table_of(program)
@@ -309,7 +335,12 @@ def rank(model: Model, program: Program, situation: Situation) -> Ranked:
     lines = np.array([model.dot(of_line(known)) for known in evidence])
     crossed = np.array([_crossed(model, table, *crossing_of(known)) for known in evidence])
     scores = kinds[table.kind] + lines[table.line] + crossed[table.line, table.family]
-    fresh = np.ones(len(scores), bool)
+    inert, changed = effects(program, situation.seen)
+    if model.contextual:
+        values, place = np.unique(changed, return_inverse=True)
+        effect = np.array([[_effect(model, name, v) for v in values] for name in table.families])
+        scores += effect[table.family, place]
+    fresh = ~inert
     fresh[[number for number in situation.tried if number < len(scores)]] = False
     numbers = np.flatnonzero(fresh)
     if not len(numbers):
@@ -349,7 +380,8 @@ def situation_from(data: Mapping[str, Any]) -> Situation:
         name: None if data[name] is None else tuple((a, b) for a, b in data[name]) for name in pairs
     }
     lines = {name: tuple(data[name]) for name in ("raised", "odd")}
-    return Situation(**given, **lines, tried=frozenset(data["tried"]))
+    seen = Seen(data["seen"]["probed"], data["seen"]["inert"], tuple(data["seen"]["kept"]))
+    return Situation(**given, **lines, tried=frozenset(data["tried"]), seen=seen)
 
 
 def situation_json(situation: Situation) -> Mapping[str, Any]:

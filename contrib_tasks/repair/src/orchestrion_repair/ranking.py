@@ -16,7 +16,7 @@ from attrs import frozen
 from orchestrion_repair.operators import Candidate, candidates
 from orchestrion_repair.operators.source import Source
 
-__all__ = ["NEXT", "REGIONS", "Program", "ochiai", "program", "propose"]
+__all__ = ["NEXT", "REGIONS", "Program", "Seen", "ochiai", "program", "propose"]
 
 REGIONS = ("top", "next", "rest")
 NEXT = 3
@@ -44,6 +44,21 @@ class Program:
 
     source: Source | None
     candidates: tuple[Candidate, ...]
+
+
+@frozen
+class Seen:
+    """What probes showed of edits; each a set of numbers, as the bits of a hexadecimal number.
+
+    Args:
+        probed: all that were looked at.
+        inert: those that change nothing in some failing test, so that they cannot mend it.
+        kept: for each passing test, those that change nothing in it.
+    """
+
+    probed: str = "0"
+    inert: str = "0"
+    kept: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=1_000)

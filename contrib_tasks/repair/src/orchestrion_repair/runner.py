@@ -45,7 +45,7 @@ from orchestrion_sandbox import Limits as SandboxLimits
 from orchestrion_sandbox.inside.plain import decode, encode
 
 from orchestrion import JSON, RunError
-from orchestrion_repair import harness
+from orchestrion_repair import harness, probes
 from orchestrion_repair.bug import TOLERANCE, Case, same
 
 __all__ = ["LEVEL", "Limits", "Outcome", "Runner", "SharedRunner", "Trial", "shared_runner"]
@@ -58,7 +58,8 @@ MOST_USES = 5_000
 """Requests to one process of a search before it is replaced, so that it cannot grow for ever."""
 _DAYS = 30 * 86_400
 _ENDINGS = {getattr(signal, name, 0) for name in ("SIGKILL", "SIGXCPU", "SIGPROF")} - {0}
-_PROFILE = Profile(harness.PRELOAD, (), {harness.__name__: inspect.getsource(harness)})
+_INSIDE = {module.__name__: inspect.getsource(module) for module in (probes, harness)}
+_PROFILE = Profile(harness.PRELOAD, (), _INSIDE)
 
 
 @frozen
@@ -109,6 +110,7 @@ class Trial:
         prelude: source that statements need, run after `code`.
         stop: end at the first case that fails.
         lines: report which lines each case runs.
+        sites: what probes in `code` look at, see `alternatives.py`; reported with the lines.
     """
 
     code: str
@@ -117,6 +119,7 @@ class Trial:
     prelude: str = ""
     stop: bool = False
     lines: bool = False
+    sites: tuple[Any, ...] = ()
 
 
 @frozen
@@ -131,6 +134,7 @@ class Outcome:
         got: the value as encoded JSON; "..." if long.
         want: what a statement that compares two values wanted, encoded in a list of one.
         lines: the lines that ran, if asked for.
+        same: the alternatives that never differed, as `Probes.same` gives them.
         apart: whether the judgement was made outside the program's process.
     """
 
@@ -141,6 +145,7 @@ class Outcome:
     got: JSON = None
     want: tuple[JSON, ...] = ()
     lines: tuple[int, ...] = ()
+    same: str = ""
     apart: bool = True
 
 
@@ -292,6 +297,7 @@ class Search:
             "prelude": trial.prelude,
             "steps": limits.steps,
             "lines": trial.lines,
+            "sites": trial.sites,
             "cpu_seconds": None if alone else float(limits.cpu_seconds),
         }
         outcomes: list[Outcome] = []
@@ -335,10 +341,12 @@ def _outcome(reply: Mapping[str, Any], case: Case) -> Outcome:
     lines = reply.get("lines")
     numbers = lines[:10_000] if isinstance(lines, list) else []
     covered = tuple(number for number in numbers if isinstance(number, int))
+    bits = reply.get("same")
+    same = bits if isinstance(bits, str) and re.fullmatch(r"[0-9a-f]{1,10000}", bits) else ""
     apart = not case.statement
     if "value" in reply:
         passed = True if case.statement else _passes(reply["value"], case.want)
-        return Outcome(passed, got=_short(reply["value"]), lines=covered, apart=apart)
+        return Outcome(passed, got=_short(reply["value"]), lines=covered, same=same, apart=apart)
     error, text, line = reply.get("error"), reply.get("text", ""), reply.get("line")
     return Outcome(
         passed=False,
@@ -348,6 +356,7 @@ def _outcome(reply: Mapping[str, Any], case: Case) -> Outcome:
         got=_short(reply["got"]) if "got" in reply else None,
         want=(_short(reply.get("want")),) if "got" in reply else (),
         lines=covered,
+        same=same,
         apart=apart,
     )
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from orchestrion import JSON, Turn
-from orchestrion_repair.ranking import Program, ochiai, program
+from orchestrion_repair.ranking import Program, Seen, ochiai, program
 from orchestrion_repair.symptoms import kinds_of_cases, symptoms
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ __all__ = [
     "program_of",
     "ranking_of",
     "role_of",
+    "seen_of",
     "situation_of",
     "skills_of",
     "target_of",
@@ -83,6 +84,7 @@ class State:
         last: as long as these are not known: what the tests gave that ran last, on an edit of the
             program, with their numbers.
         suspicion: Ochiai's coefficient by line, if tests were run with coverage.
+        seen: what probes showed of candidates when tests were run.
         tried: numbers of the candidates that were run.
         boosts: by line, the best share of failing tests that an edit there mended.
         moved: by line, how many edits there changed what the first failing test gives.
@@ -103,6 +105,7 @@ class State:
     results: tuple[Any, ...] | None = None
     last: tuple[tuple[int, Any], ...] = ()
     suspicion: tuple[tuple[int, float], ...] | None = None
+    seen: Seen = Seen()
     tried: frozenset[int] = frozenset()
     boosts: tuple[tuple[int, float], ...] = ()
     moved: tuple[tuple[int, int], ...] = ()
@@ -165,6 +168,7 @@ def situation_of(state: State) -> Situation:
         symptoms=how,
         gains=state.boosts,
         moved=state.moved,
+        seen=state.seen,
         raised=tuple(sorted(raised)),
         odd=state.findings,
         tried=state.tried,
@@ -213,11 +217,27 @@ def _tests(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
     return evolve(
         state,
         results=results,
+        seen=seen_of(data, results),
         last=(),
         suspicion=_suspicion(results) or state.suspicion,
         fixed=all(result["passed"] for result in results),
         done=state.done | {turn.agent},
     )
+
+
+def seen_of(data: Mapping[str, JSON], results: Sequence[Mapping[str, Any]]) -> Seen:
+    """What probes showed, if there were any."""
+    same = [int(bits or "0", 16) for bits in data.get("same", ())]
+    if len(same) != len(results):
+        return Seen()
+    inert, kept = 0, []
+    for result, bits in zip(results, same, strict=True):
+        if result["passed"]:
+            kept.append(bits)
+        else:
+            inert |= bits
+    every = int(data["probed"], 16)
+    return Seen(f"{every:x}", f"{inert & every:x}", tuple(f"{bits:x}" for bits in kept))
 
 
 def _suspicion(results: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, float], ...] | None:

@@ -31,7 +31,17 @@ from orchestrion_repair.operators import Candidate
 from orchestrion_repair.operators.kinds import outer
 from orchestrion_repair.operators.source import Source
 
-__all__ = ["SIZE", "Evidence", "Reader", "Trait", "of_crossing", "of_kind", "of_line", "slot"]
+__all__ = [
+    "SIZE",
+    "Evidence",
+    "Reader",
+    "Trait",
+    "of_crossing",
+    "of_effect",
+    "of_kind",
+    "of_line",
+    "slot",
+]
 
 SIZE = 8192
 """Slots of a model."""
@@ -290,6 +300,19 @@ def _tried(prefix: str, evidence: Evidence) -> Iterator[Trait]:
         yield slot(f"{prefix}moved"), share
         if not evidence.moved:
             yield slot(f"{prefix}never moved"), math.log1p(evidence.tried)
+
+
+def of_effect(family: str, changed: float) -> Iterator[Trait]:
+    """The traits of what an edit would change in the passing tests: the share; -1 if unknown."""
+    if changed < 0:
+        yield slot("not probed"), 1.0
+        yield slot(f"not probed {family}"), 1.0
+        return
+    yield slot("changes"), changed
+    yield slot(f"changes {family}"), changed
+    if not changed:
+        yield slot("changes nothing"), 1.0
+        yield slot(f"changes nothing {family}"), 1.0
 
 
 def of_kind(family: str, sub: str, number: int, symptoms: Mapping[str, float]) -> Iterator[Trait]:

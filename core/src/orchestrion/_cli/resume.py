@@ -35,7 +35,8 @@ def command(
     """Go on with RUN, a folder or its name, from its newest valid checkpoint.
 
     The result is the same as that of a run that was never interrupted. A finished run prints its
-    report again. -o may change what does not decide the result: budget.* and most of run.*.
+    report again. -o may change what does not decide the result: budget.*, most of run.*, and the
+    `ranks` of a model.
     """
     from orchestrion._cli.driving import carry_out
     from orchestrion._sampling import refuse_sample

@@ -138,7 +138,10 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
         for line in ["", *problem_lines(report.outcomes)] if problems else ():
             answer(line)
     for event in detail["events"]:
-        note(f"{event['at']} {event['kind']}: {event['data']}")
+        data = event["data"]
+        if isinstance(data, dict):
+            data = ", ".join(f"{name} {value}" for name, value in data.items())
+        note(f"{event['at']} {event['kind']}: {data}" if data else f"{event['at']} {event['kind']}")
 
 
 def _dollars(amount: float) -> str:

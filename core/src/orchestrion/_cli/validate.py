@@ -115,6 +115,11 @@ def _summary(config: Config, counts: Mapping[str, int]) -> list[str]:
     ]
     if config.stages:
         lines.append("trained by " + ", then ".join(use[path] for path in config.stages))
+    if config.run.executor is not None:
+        lines.append(
+            f"episodes in {config.run.executor.workers} workers; each keeps results of pure agents "
+            "and of `calls.reuse` for itself"
+        )
     if config.evaluation.baselines:
         lines.append("compared with " + ", ".join(config.evaluation.baselines))
     if counts:

@@ -24,11 +24,13 @@ class Dumper(NamedTuple):
         raw: by config path, the text of values that came from the environment.
         refer: returns what stands for the component wired in at a config path; called for each in
             the order of the config. Without it they are omitted.
+        decisive: whether only settings that decide a result are returned.
     """
 
     shaper: Shaper
     raw: Mapping[str, str]
     refer: Callable[[str], Any] | None = None
+    decisive: bool = False
 
     def settings(
         self,
@@ -46,6 +48,8 @@ class Dumper(NamedTuple):
         """
         result = {}
         for setting in self.shaper.settings(cls, wired):
+            if self.decisive and not setting.decisive:
+                continue
             if given is None:
                 value = getattr(instance, setting.name)
             elif setting.key in given:

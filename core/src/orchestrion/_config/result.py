@@ -111,7 +111,9 @@ class Config:
         Values from the environment stand there as `${env:NAME}`; secrets that the config holds
         itself are masked.
         """
-        dumper = Dumper(self._shaper, self._raw)
+        return self._resolved(Dumper(self._shaper, self._raw))
+
+    def _resolved(self, dumper: Dumper) -> dict[str, Any]:
         data: dict[str, Any] = {"seed": self.seed}
         defined = {path.partition(".")[0].partition("[")[0] for path in self.definitions}
         # Sorted: in which order components were built depends on how the config was written.
@@ -131,11 +133,11 @@ class Config:
 
     @cached_property
     def digest(self) -> str:
-        """Return the SHA-256 of all that decides the result: no budget, names or folders."""
+        """Return the SHA-256 of all that decides the result: no budget, names, folders or ranks."""
         import hashlib
         import json
 
-        data = self.resolved()
+        data = self._resolved(Dumper(self._shaper, self._raw, decisive=True))
         for entry in self.definitions.values():
             if entry.found.kind.observes:
                 data.pop(entry.found.kind.section, None)

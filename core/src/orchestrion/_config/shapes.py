@@ -22,6 +22,24 @@ from msgspec.structs import replace
 
 from orchestrion._suggest import article, shown
 
+__all__ = [
+    "Anything",
+    "Choice",
+    "Fixed",
+    "Items",
+    "Record",
+    "Ref",
+    "Scalar",
+    "Setting",
+    "Shape",
+    "Shaper",
+    "Table",
+    "UnsupportedError",
+    "Variants",
+    "pointer",
+    "refers",
+]
+
 Inner = Callable[[Any], dict[str, Any]]
 """Returns the JSON Schema of an inner shape, or a reference to that of a class."""
 
@@ -253,7 +271,19 @@ def refers(shape: Shape) -> bool:
 
 
 class Setting(Struct, frozen=True):
-    """A public field of an attrs class, as a config sees it."""
+    """A public field of an attrs class, as a config sees it.
+
+    Args:
+        name: the name of the field.
+        key: its name in a config (attrs' alias).
+        shape: the values it may have.
+        default: the field's default, `NOTHING` if it must be given.
+        help: its description in the docstring of the class or in the annotation.
+        learnable: whether an overlay may change it.
+        secret: whether its value must never be written anywhere.
+        decisive: whether a run's result depends on it, beyond rounding; if not, a run may be
+            resumed with another value.
+    """
 
     name: str
     key: str
@@ -262,6 +292,7 @@ class Setting(Struct, frozen=True):
     help: str
     learnable: bool
     secret: bool
+    decisive: bool
 
     @property
     def required(self) -> bool:
@@ -323,6 +354,7 @@ class Shaper:
             metadata.get("help") or _argument_helps(cls).get(attribute.name) or described,
             bool(metadata.get("learnable")),
             bool(metadata.get("secret")),
+            bool(metadata.get("decisive", True)),
         )
 
     def shape(self, hint: Any, wired: bool = False) -> Shape:

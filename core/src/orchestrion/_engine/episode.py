@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
@@ -36,10 +36,12 @@ from orchestrion._records import (
     replace,
 )
 
-__all__ = ["Elsewhere", "Engine", "EpisodeLimits", "Observers", "RunEpisode"]
+__all__ = ["Elsewhere", "Engine", "EpisodeLimits", "Observers", "RunEpisode", "Spread"]
 
 RunEpisode = Callable[[str, Problem, Key, Policy | None, bool], Awaitable[Episode]]
 """Runs one episode from start to reward; see `Engine.run`."""
+
+Spread = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Awaitable[list[Any]]]
 
 Elsewhere = Callable[[], AbstractAsyncContextManager[RunEpisode]]
 
@@ -68,6 +70,8 @@ class Engine(Host):
         self._batchers: dict[int, DecisionBatcher] = {}
         self.elsewhere: Elsewhere | None = None
         """Opens a function like `run` that runs episodes in other processes; None for nowhere."""
+        self.spread: Spread | None = None
+        """Calls a function on many items in other processes, see `Session.spread`; or None."""
 
     def batcher(self, policy: Policy) -> DecisionBatcher:
         """Return the batcher of a policy; all its episodes share it."""

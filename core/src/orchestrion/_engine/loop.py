@@ -58,12 +58,15 @@ class Loop:
     status: Status = field(default=Status.COMPLETED, init=False)
     error: str = field(default="", init=False)
 
-    running: Running = field(init=False)
+    _running: Running | None = field(default=None, init=False)
+    """None as long as nothing was started beside something else: most episodes never do."""
     _final: bool = field(default=False, init=False)
-    _prepared: list[str] = field(factory=list, init=False)
+    _prepared: list[str] | None = field(default=None, init=False)
     """Names of the calls that the policy made to prepare its decisions."""
-    _indices: set[int] = field(factory=set, init=False)
-    """Indices of turns that are taken."""
+    _indices: set[int] | None = field(default=None, init=False)
+    """Indices of turns that are taken; None as long as the policy gave none."""
+    _first: int = field(init=False)
+    """The first index of those that are numbered by `started`."""
     _times_started: dict[str, int] = field(factory=dict, init=False)
     """By agent."""
     _calls: int = field(default=0, init=False)
@@ -75,9 +78,8 @@ class Loop:
     _turn_finished: Callable[[str, Turn], None] | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        setting, limits = self.setting, self.limits
+        setting, limits, self._first = self.setting, self.limits, self.started
         engine = setting.engine
-        self.running = Running(engine.calls.completion_order(setting.episode, setting.key))
         self._counts = limits.calls is not None or limits.tokens is not None
         step = getattr(type(engine.team.task), "step", Task.step)
         self._steps = not self.nested and step is not Task.step
@@ -102,7 +104,7 @@ class Loop:
             self.status,
             error=self.error,
             observation=self.step.observation,
-            calls=tuple(self._prepared),
+            calls=tuple(self._prepared or ()),
         )
 
     async def run(self, batcher: DecisionBatcher) -> None:
@@ -121,15 +123,16 @@ class Loop:
             self.engine.note_cut_off(self.name, agents)
             raise
         finally:
-            if self.running.tasks:
-                for turn in await self.running.cancel():
+            if self._running is not None and self._running.tasks:
+                for turn in await self._running.cancel():
                     self.trajectory = self.trajectory.append(turn)
-        await self.running.order.close()
+        if self._running is not None:
+            await self._running.order.close()
 
     async def _decide_and_follow(self, batcher: DecisionBatcher) -> None:
         setting, engine, limit = self.setting, self.setting.engine, self.limits.turns
-        tasks = self.running.tasks
         while not (self._final or self.step.done):
+            tasks = None if self._running is None else self._running.tasks
             left = None if limit is None else limit - self.started
             if (left == 0 and not tasks) or (self._counts and self._over_limit()):
                 self.status = Status.LIMIT
@@ -176,6 +179,8 @@ class Loop:
     async def _prepare(self, batcher: DecisionBatcher, situation: Situation) -> bool:
         """Let the policy prepare; return whether it could. If not, the episode has failed."""
         key = self.setting.key.child("prepare", len(self.decisions))
+        if self._prepared is None:
+            self._prepared = []
         handle = ActivationCalls(self.engine, key, who="policy", made=self._prepared)
         try:
             await batcher.prepare(situation, handle)
@@ -210,12 +215,16 @@ class Loop:
 
     async def _start_beside(self, activations: tuple[Activation, ...], decision: Decision) -> None:
         """Start activations beside those that run; wait for the first to end, or for all."""
+        if self._running is None:
+            setting = self.setting
+            order = setting.engine.calls.completion_order(setting.episode, setting.key)
+            self._running = Running(order)
         for activation in activations:
             index = self._index(activation)
             turn = self._turn(activation, index)
-            self.running.start(activation, self.started, index, turn)
+            self._running.start(activation, self.started, index, turn)
         each = decision.wait == "each"
-        for ended in await self.running.take(len(self.decisions) - 1, each, decision.arrival):
+        for ended in await self._running.take(len(self.decisions) - 1, each, decision.arrival):
             self._append(ended)
 
     def _turn(self, activation: Activation, index: int) -> Coroutine[Any, Any, Turn]:
@@ -235,16 +244,21 @@ class Loop:
     def _index(self, activation: Activation) -> int:
         """Take the index of an activation's turn, which no other turn of the episode has."""
         taken, index = self._indices, activation.index
-        if index is None:
+        if index is None and taken is None:
             index = self.started
-            while index in taken:
-                index += 1
-        elif type(index) is not int or index < 0 or index in taken:
-            raise RunError(
-                f"the policy gave an activation of {activation.agent!r} the index {index!r}; "
-                "an index is a whole number that no other turn of the episode has"
-            )
-        taken.add(index)
+        else:
+            if taken is None:
+                taken = self._indices = set(range(self._first, self.started))
+            if index is None:
+                index = self.started
+                while index in taken:
+                    index += 1
+            elif type(index) is not int or index < 0 or index in taken:
+                raise RunError(
+                    f"the policy gave an activation of {activation.agent!r} the index {index!r}; "
+                    "an index is a whole number that no other turn of the episode has"
+                )
+            taken.add(index)
         self.started += 1
         return index
 

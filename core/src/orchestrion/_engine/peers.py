@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import copyreg
 import pickle
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
+from io import BytesIO
 from typing import Any, NoReturn
 
 from orchestrion import _errors
 from orchestrion._errors import CallError, OrchestrionError, RunError
 from orchestrion._executors import Link, LinkLost
 from orchestrion._guards import describe, in_one_line
+from orchestrion._readonly import ReadOnlyDict, ReadOnlyList
 
-__all__ = ["Peer", "RaisedError", "pack", "unpack"]
+__all__ = ["Peer", "RaisedError", "UnsendableError", "pack", "unpack"]
+
+
+class UnsendableError(Exception):
+    """Something cannot be sent to another process."""
 
 
 class RaisedError(Exception):
@@ -63,6 +70,7 @@ class Peer:
             OrchestrionError: as the other side raised it.
             RaisedError: it keeps the error.
             RunError: it raised another error.
+            UnsendableError: an argument, or the answer, cannot be sent.
         """
         if self._lost is not None:
             raise LinkLost(*self._lost.args)
@@ -129,12 +137,13 @@ class Peer:
                 if kind == "answer":
                     answer.set_result(message[1])
                 else:
-                    answer.set_exception(_unpacked(*message[1:]))
+                    kind_of, arguments = message[1:]
+                    answer.set_exception(kind_of(*arguments))
 
     def _answer(self, number: int, task: asyncio.Task[Any]) -> None:
         del self._answering[number]
         if task.cancelled():
-            self._post(("error", number, "", "cancelled from within"))
+            self._post(("error", number, RunError, ("cancelled from within",)))
         elif (error := task.exception()) is not None:
             self._post(("error", number, *_packed(error)))
         else:
@@ -164,36 +173,45 @@ class Peer:
             kind, number = message[:2]
             text = f"cannot be sent to another process: {in_one_line(error)}"
             if kind == "answer":
-                return [("error", number, "RunError", f"a result {text}")]
+                return [("error", number, UnsendableError, (f"its result {text}",))]
             if kind == "ask" and number in self._asked:
-                self._asked[number].set_exception(RunError(f"{message[2]}: an argument {text}"))
+                self._asked[number].set_exception(UnsendableError(f"what it needs {text}"))
             return []
         return [message]
 
 
-pack = partial(pickle.dumps, protocol=pickle.HIGHEST_PROTOCOL)
-"""Returns a value as bytes for another process of this run; they are never stored."""
+class _Pickler(pickle.Pickler):
+    """Keeps data that nobody can change as it is: records need not copy it again."""
+
+    dispatch_table = copyreg.dispatch_table | {
+        ReadOnlyDict: lambda value: (ReadOnlyDict, (dict(value),)),
+        ReadOnlyList: lambda value: (ReadOnlyList, (list(value),)),
+    }
+
+
+def pack(value: Any) -> bytes:
+    """Return a value as bytes for another process of this run; they are never stored."""
+    buffer = BytesIO()
+    _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
+    return buffer.getvalue()
+
+
 unpack = pickle.loads
 """Returns the value again."""
 
 
-def _packed(error: BaseException) -> tuple[Any, ...]:
+_SENT = {
+    RaisedError,
+    UnsendableError,
+    *(getattr(_errors, name) for name in _errors.__all__ if name != "ConfigError"),
+}
+"""Errors that are raised on the other side as they are here."""
+
+
+def _packed(error: BaseException) -> tuple[type[BaseException], tuple[Any, ...]]:
+    """Return what makes an error on the other side: its class, and the arguments."""
     if isinstance(error, CallError):
-        return "CallError", str(error), error.fault, error.retry_after, error.spent
-    if isinstance(error, RaisedError | LinkLost):
-        return type(error).__name__, str(error)
-    if isinstance(error, OrchestrionError) and type(error).__name__ in _errors.__all__:
-        return type(error).__name__, str(error)
-    return "RunError", describe(error)
-
-
-def _unpacked(name: str, text: str, *fields: Any) -> BaseException:
-    if name == "CallError":
-        return CallError(text, *fields)
-    if name == "RaisedError":
-        return RaisedError(text)
-    if name == "ConfigError":
-        return RunError(text)
-    kind: Any = getattr(_errors, name, RunError)
-    error: BaseException = kind(text)
-    return error
+        return CallError, (str(error), error.fault, error.retry_after, error.spent)
+    if type(error) in _SENT:
+        return type(error), (str(error),)
+    return RunError, (str(error) if isinstance(error, OrchestrionError) else describe(error),)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -31,7 +33,7 @@ from orchestrion._secrets import watch_secrets
 from orchestrion._session import fewer_collections
 from orchestrion.config import Config
 
-__all__ = ["Fields", "Outcome", "TeamSpec", "Worker", "digest_of", "fields_of"]
+__all__ = ["Fields", "Outcome", "Packed", "TeamSpec", "Worker", "digest_of", "fields_of"]
 
 NOWHERE = Problem("")
 """Stands for an episode's problem on its way back: the leading process has it."""
@@ -55,8 +57,15 @@ class Outcome(NamedTuple):
     stated: list[Usage]  # that turns reported, and that no cap and no price counts
 
 
+class Packed(NamedTuple):
+    """A policy that a job brings along, pickled; without data where the worker has it already."""
+
+    digest: bytes
+    data: bytes
+
+
 class _Item(NamedTuple):
-    """The episode that the code of this task belongs to."""
+    """The episode, or other work, that the code of this task belongs to."""
 
     number: int
     failures: list[tuple[str, str]]
@@ -107,10 +116,10 @@ class Worker:
     def __init__(self, link: Link) -> None:
         self._link = link
         self.peer = Peer(link, self._do)
-        self._stack = AsyncExitStack()
         self._teams: dict[int, _OpenTeam] = {}
         self._policies: dict[bytes, Any] = {}
         self._calls = DistantPath(self.peer)
+        self._thread = ThreadPoolExecutor(1, "orchestrion-compute")
 
     async def serve(self) -> None:
         """Answer until the leading process closes the link, or is gone."""
@@ -120,6 +129,7 @@ class Worker:
             except LinkLost:
                 pass
             finally:
+                self._thread.shutdown(wait=False, cancel_futures=True)
                 for team in self._teams.values():
                     await team.close()
                 await self._link.close()
@@ -127,36 +137,24 @@ class Worker:
     def _do(self, name: str, *arguments: Any) -> tuple[Coroutine[Any, Any, Any], Context | None]:
         if name == "attempt":
             return self._calls.attempt(*arguments)
-        if name == "run":
-            return self._run(*arguments), None
-        methods: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
-            "open": self._open,
-            "load": self._load,
-            "changed": self._changed,
-            "policy": self._policy,
-            "close": self._close,
-        }
-        return methods[name](*arguments), None
+        work: Coroutine[Any, Any, Any] = getattr(self, f"_{name}")(*arguments)
+        return work, None
 
     # ------------------------------------------------------------------ teams
 
     async def _open(self, number: int, data: bytes, log_level: int) -> None:
         """Open a team, from its pickled spec, under a number."""
         spec: TeamSpec = unpack(data)
-        _forward_logs(self.peer, log_level)
-        stack = AsyncExitStack()
+        LOGGER.setLevel(log_level)
+        self._calls.caps = spec.caps
         base = next(iter(self._teams.values())).opened if self._teams else None
-        try:
+        async with AsyncExitStack() as stack:
             opened = await open_team(
                 spec.config, stack, spec.policy, spec.agents, spec.directory, _stateless(base)
             )
-        except BaseException:
-            await stack.aclose()
-            raise
-        engine = opened.engine(self._calls, spec.policy, spec.agents, cls=_WorkerEngine)
-        stack.callback(engine.close)
-        self._calls.caps = spec.caps
-        self._teams[number] = _OpenTeam(opened, engine, stack)
+            engine = opened.engine(self._calls, spec.policy, spec.agents, cls=_WorkerEngine)
+            stack.callback(engine.close)
+            self._teams[number] = _OpenTeam(opened, engine, stack.pop_all())
 
     async def _load(self, number: int, states: Mapping[str, Saved], fields: Fields) -> list[str]:
         """Give a team learned states; none of its episodes runs now.
@@ -181,18 +179,13 @@ class Worker:
     async def _changed(self, number: int) -> dict[str, Saved]:
         """Return the states that changed since they were loaded, by path."""
         team = self._teams[number]
-        states = save_states(team.opened)
         changed = {
             path: saved
-            for path, saved in states.items()
+            for path, saved in save_states(team.opened).items()
             if team.loaded.get(path) != digest_of(saved)
         }
         team.loaded |= {path: digest_of(saved) for path, saved in changed.items()}
         return changed
-
-    async def _policy(self, digest: bytes, data: bytes) -> None:
-        """Keep a policy that jobs bring along."""
-        self._policies[digest] = unpack(data)
 
     # ------------------------------------------------------------------ episodes
 
@@ -200,7 +193,7 @@ class Worker:
         self,
         item: int,
         number: int,
-        policy: bytes | None,
+        policy: Packed | None,
         name: str,
         problem: Problem,
         key: bytes,
@@ -220,7 +213,9 @@ class Worker:
             engine.active -= 1
             report = _Item(item, [], [])
             _ITEM.set(report)
-            way = None if policy is None else self._policies[policy]
+            if policy is not None and policy.data:
+                self._policies[policy.digest] = unpack(policy.data)
+            way = None if policy is None else self._policies[policy.digest]
             try:
                 episode = await engine.run(name, problem, Key(key), way, training)
             except asyncio.CancelledError as error:
@@ -231,14 +226,19 @@ class Worker:
 
         return run()
 
+    async def _compute(self, item: int, function: bytes, arguments: tuple[Any, ...]) -> Any:
+        """Return what a function returns, called in a thread beside the episodes."""
+        _ITEM.set(_Item(item, [], []))
+        call = partial(copy_context().run, unpack(function), *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
 
 class _OpenTeam:
     """A team that is open in this worker."""
 
     def __init__(self, opened: Opened, engine: Engine, stack: AsyncExitStack) -> None:
         self.opened, self.engine, self.stack = opened, engine, stack
-        self.loaded: dict[str, bytes] = {}
-        """Digests of the states that were loaded, by path."""
+        self.loaded: dict[str, bytes] = {}  # digests of the states, by path
 
     async def close(self) -> None:
         """Close its components."""
@@ -324,10 +324,8 @@ class DistantPath(CallPath):
         inside.set(True)
         try:
             return await do()
-        except CallError:
-            raise
         except BaseException as error:
-            if from_outside(error):
+            if isinstance(error, CallError) or from_outside(error):
                 raise
             self._raised[number] = error
             raise RaisedError(describe(error)) from None
@@ -365,8 +363,8 @@ class _DistantJournal(JournalWriter):
 class _Forwarding(logging.Handler):
     """Sends what is logged in this process to the leading one."""
 
-    def __init__(self, peer: Peer) -> None:
-        super().__init__()
+    def __init__(self, peer: Peer, level: int = logging.NOTSET) -> None:
+        super().__init__(level)
         self.peer = peer
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -389,24 +387,14 @@ def _alone(peer: Peer) -> Iterator[None]:
     Interrupted.expected = True
     # What is a secret here may be in what the leading process writes.
     watch_secrets(lambda name, value: peer.tell("secret", name, value))
+    warnings, events = _Forwarding(peer, logging.WARNING), _Forwarding(peer)
+    logging.getLogger().addHandler(warnings)
+    LOGGER.addHandler(events)
     try:
         yield
     finally:
         Interrupted.expected = expected
         watch_secrets(None)
         LOGGER.setLevel(level)
-        for logger in (logging.getLogger(), LOGGER):
-            for handler in [each for each in logger.handlers if isinstance(each, _Forwarding)]:
-                logger.removeHandler(handler)
-
-
-def _forward_logs(peer: Peer, level: int) -> None:
-    root = logging.getLogger()
-    if any(isinstance(handler, _Forwarding) for handler in root.handlers):
-        return
-    handler = _Forwarding(peer)
-    handler.setLevel(logging.WARNING)
-    root.addHandler(handler)
-    LOGGER.setLevel(level)
-    events = _Forwarding(peer)
-    LOGGER.addHandler(events)
+        logging.getLogger().removeHandler(warnings)
+        LOGGER.removeHandler(events)

@@ -282,6 +282,10 @@ class Database:
                 raise
             fault_point(f"{point}.committed")
 
+    def version(self) -> tuple[int, int]:
+        """Return what differs once others, or this connection, have written."""
+        return int(self.one("PRAGMA data_version")[0]), self._connection.total_changes
+
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Return all rows of a query."""
         with self.lock, self._errors():

@@ -10,7 +10,7 @@ import msgspec
 from attrs import frozen
 
 from orchestrion._errors import StoreError
-from orchestrion._records import TRAINING, Episode, Problem, Usage
+from orchestrion._records import Episode, Problem, Usage
 from orchestrion._secrets import hidden
 from orchestrion._store.database import Database, problem_digest
 from orchestrion._store.journal import USAGE, real, usage_columns, usage_of
@@ -135,7 +135,12 @@ def strip_turns(database: Database, connection: sqlite3.Connection) -> None:
 
 
 def read_episodes(database: Database, filters: Mapping[str, Any]) -> Iterator[StoredEpisode]:
-    """Yield stored episodes in the order they were written, a page in memory at a time."""
+    """Yield stored episodes in the order they were written, a page in memory at a time.
+
+    Args:
+        database: where from.
+        filters: wanted values by column; a value of None means any.
+    """
     for row in read_rows(database, filters):
         try:
             fields = {**parse(row["record"]), "problem": parse(row["public"])}
@@ -205,18 +210,18 @@ class _TurnNames(msgspec.Struct):
 
 
 def read_turn_orders(
-    database: Database, stage: int, iteration: int, limit: int
+    database: Database, stage: int | None, iteration: int | None, limit: int, source: str
 ) -> list[list[tuple[int, str]]]:
-    """Return the turns of an iteration's first training episodes: (decision, agent) each."""
-    query = (
-        "SELECT e.number, e.record FROM episodes e JOIN iterations i ON i.seq = e.seq"
-        " WHERE i.stage = ? AND i.iteration = ? AND e.source = ? AND e.number > ?"
-        " ORDER BY e.number LIMIT 4"
-    )
+    """Return the turns of the first episodes of an iteration; see `RunReader.turn_orders`."""
+    within = "" if stage is None else " JOIN iterations i ON i.seq = e.seq"
+    within += " WHERE e.source = ? AND e.number > ?"
+    place = () if stage is None else (stage, iteration)
+    within += "" if stage is None else " AND i.stage = ? AND i.iteration = ?"
+    query = f"SELECT e.number, e.record FROM episodes e{within} ORDER BY e.number LIMIT 4"
     orders: list[list[tuple[int, str]]] = []
     number = size = 0
     while len(orders) < limit and size < _LONG:
-        rows = database.all(query, (stage, iteration, TRAINING, number))
+        rows = database.all(query, (source, number, *place))
         if not rows:
             break
         number = rows[-1][0]

@@ -186,11 +186,12 @@ class EpisodePages:
         )
 
     def _rows(self, numbers: Sequence[int]) -> Iterator[EpisodeRow]:
+        among = ", ".join(map(str, numbers))
+        rows = self._database.all(f"SELECT {_SELECTED} WHERE number IN ({among})")
+        known = {row[0]: dict(zip(_COLUMNS, row, strict=True)) for row in rows}
         for number in numbers:
-            row = self._database.one(f"SELECT {_SELECTED} WHERE number = ?", (number,))
-            if row is not None:  # a resume may have dropped it meanwhile
-                named = dict(zip(_COLUMNS, row, strict=True))
-                yield EpisodeRow(**{**named, "success": bool(named["success"])})
+            if row := known.get(number):  # a resume may have dropped it meanwhile
+                yield EpisodeRow(**{**row, "success": bool(row["success"])})
 
     def _reading(
         self, candidates: Sequence[Any], wanted: EpisodeFilter, limit: int, seconds: float

@@ -10,9 +10,9 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 
 from attrs import frozen
 
-from orchestrion._errors import CheckpointError, UsageError
+from orchestrion._errors import CheckpointError, StoreError, UsageError
 from orchestrion._interfaces import Metrics
-from orchestrion._records import JSON, NO_USAGE, Usage
+from orchestrion._records import JSON, NO_USAGE, TRAINING, Usage
 from orchestrion._store.checkpoint import Checkpoint, Refusal, newest_checkpoint
 from orchestrion._store.conversations import StoredCall, read_all_calls, read_calls
 from orchestrion._store.database import NAME, Database
@@ -23,6 +23,7 @@ from orchestrion._store.episodes import (
     read_rows,
     read_turn_orders,
 )
+from orchestrion._store.evaluations import FOLDER, read_evaluation
 from orchestrion._store.journal import AnswerStore, CallJournal, usage_columns, usage_of
 from orchestrion._store.lock import lock_holder
 from orchestrion._store.names import run_at
@@ -117,6 +118,8 @@ class RunReader:
         self.journal = CallJournal(self._reader)
         self.cache = AnswerStore(self._reader)
         self._pages = EpisodePages(self._reader)
+        self._iterations: tuple[Any, list[Iteration]] | None = None
+        """Those of a version of the database."""
 
     def close(self) -> None:
         """Close the files; a second call does nothing."""
@@ -170,7 +173,7 @@ class RunReader:
 
     def data_version(self) -> int:
         """Return a number that differs once another process has written to the run."""
-        return int(self._reader.one("PRAGMA data_version")[0])
+        return self._reader.version()[0]
 
     @property
     def planned(self) -> dict[int, int]:
@@ -256,13 +259,23 @@ class RunReader:
             stage: index of the trainer.
             first: how many of all iterations to leave out at the beginning.
         """
+        if first:
+            iterations = self._read_iterations(first)
+        else:
+            # A report on a run of 10,000 asks for them several times.
+            version = self._reader.version()
+            if self._iterations is None or self._iterations[0] != version:
+                self._iterations = version, self._read_iterations()
+            iterations = self._iterations[1]
+        return [each for each in iterations if stage in (None, each.stage)]
+
+    def _read_iterations(self, first: int = 0) -> list[Iteration]:
         iterations = []
         for row in self._reader.rows("iterations", "ORDER BY seq LIMIT -1 OFFSET ?", (first,)):
             del row["seq"]
             row["metrics"] = _metrics(row["metrics"])
             row["statuses"], row["agents"] = parse(row.pop("counts"))
-            if stage in (None, row["stage"]):
-                iterations.append(Iteration(**row))
+            iterations.append(Iteration(**row))
         return iterations
 
     def last_iteration(self) -> tuple[int, int] | None:
@@ -384,13 +397,21 @@ class RunReader:
         return [name for (name,) in self._reader.all("SELECT name FROM evaluations ORDER BY rowid")]
 
     def turn_orders(
-        self, stage: int, iteration: int, limit: int = 32
+        self,
+        stage: int | None = None,
+        iteration: int | None = None,
+        limit: int = 32,
+        source: str = TRAINING,
     ) -> list[list[tuple[int, str]]]:
-        """Return the turns of an iteration's first training episodes: (decision, agent) each.
+        """Return the turns of the first episodes of an iteration: (decision, agent) each.
 
-        Reads at most so many episodes, and fewer where these are very long.
+        Args:
+            stage: of the iteration; None for the first episodes of the source.
+            iteration: its number, likewise.
+            limit: how many episodes are read at most; fewer where these are very long.
+            source: "train", or the name of an evaluation.
         """
-        return read_turn_orders(self._reader, stage, iteration, limit)
+        return read_turn_orders(self._reader, stage, iteration, limit, source)
 
     def part_names(self, record: Literal["scores", "reward"]) -> list[str]:
         """Return names of all parts that scores or rewards have, sorted."""
@@ -435,6 +456,15 @@ class RunReader:
             for row in self._reader.rows("evaluations", "ORDER BY rowid")
         }
 
+    def kept_evaluations(self) -> dict[str, JSON]:
+        """Return what `orchestrion eval` kept beside the run, by file name, oldest first.
+
+        In place of a file that cannot be read stands what is wrong with it, under `error`.
+        """
+        files = (self.directory / FOLDER).glob("*.json")
+        numbered = [path for path in files if path.stem.isdecimal()]
+        return {path.name: _kept(path) for path in sorted(numbered, key=lambda p: int(p.stem))}
+
     def verify(self) -> None:
         """Read the whole database, and refuse it if anything in it is not what was written.
 
@@ -451,6 +481,13 @@ def _filters(where: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError(f"episodes cannot be selected by {unknown[0]!r}")
     table = {"stage": "i", "iteration": "i"}
     return {f"{table.get(name, 'e')}.{name}": value for name, value in where.items()}
+
+
+def _kept(path: Path) -> JSON:
+    try:
+        return read_evaluation(path)
+    except StoreError as error:
+        return {"error": str(error)}
 
 
 def _metrics(text: str) -> dict[str, float]:

@@ -142,6 +142,7 @@ class DagPolicy(Policy):
         machine = self._machine(situation)
         start = _ready(machine, situation)
         if machine.over:
+            del machine.top  # its scopes refer to it: else only the garbage collector frees them
             return Decision(stop=True, error=machine.error)
         if not start and not situation.running:
             return Decision(stop=True, error="a turn was cancelled, and nothing else can start")

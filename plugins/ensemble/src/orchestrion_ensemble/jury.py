@@ -7,6 +7,7 @@ ensemble can be checked against it. No model is called.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from attrs import Factory, frozen
@@ -54,16 +55,7 @@ class Jury(Task):
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """Return the problems of a split, drawn from keys that splits do not share."""
-        key = Key(0).child("jury", split)
-        return [self._problem(split, n, key.child(n)) for n in range(getattr(self, split))]
-
-    def _problem(self, split: str, n: int, key: Key) -> Problem:
-        numbers = [1 + int(99 * draw) for draw in key.uniforms(4)]
-        topic = TOPICS[n % 2]
-        data = {"numbers": numbers, "classes": self.classes}
-        word = " + " if topic == "sums" else " - "
-        text = f"({word.join(map(str, numbers))}) modulo {self.classes}"
-        return Problem(f"{split}-{n}", text, data, topic)
+        return _problems(split, getattr(self, split), self.classes)
 
     ceiling = no_calls
 
@@ -75,6 +67,22 @@ class Jury(Task):
         answer = next((text for text in reversed(texts) if text), "")
         right = answer.strip() == str(solution(problem))
         return Scores(float(right), right)
+
+
+@lru_cache(maxsize=8)
+def _problems(split: str, count: int, classes: int) -> tuple[Problem, ...]:
+    """Return the first problems of a split: trainers ask for them in every iteration."""
+    key = Key(0).child("jury", split)
+    return tuple(_problem(split, n, classes, key.child(n)) for n in range(count))
+
+
+def _problem(split: str, n: int, classes: int, key: Key) -> Problem:
+    numbers = [1 + int(99 * draw) for draw in key.uniforms(4)]
+    topic = TOPICS[n % 2]
+    data = {"numbers": numbers, "classes": classes}
+    word = " + " if topic == "sums" else " - "
+    text = f"({word.join(map(str, numbers))}) modulo {classes}"
+    return Problem(f"{split}-{n}", text, data, topic)
 
 
 def solution(problem: Problem) -> int:

@@ -9,7 +9,7 @@ import msgspec
 
 from orchestrion import JSON, CallError
 from orchestrion_llm import wire
-from orchestrion_llm.content import Part, Said, ToolCall, data_url, messages
+from orchestrion_llm.content import Part, Said, ToolCall, data_url, images_in, messages
 from orchestrion_llm.prices import Tokens
 
 __all__ = ["ChatWire"]
@@ -29,7 +29,9 @@ _STOPS: Mapping[str, wire.Stop] = {
     "safety": "refused",
     "recitation": "refused",
 }
-_PLAIN = {"role", "content", "refusal", "tool_calls", "annotations", "audio", "function_call"}
+_PLAIN = {
+    "role", "content", "refusal", "tool_calls", "annotations", "audio", "function_call", "images",
+}  # fmt: skip
 _PLAIN_CALL = {"index", "id", "type", "function"}
 
 
@@ -54,12 +56,23 @@ class _Call(msgspec.Struct):
 class _Piece(msgspec.Struct):
     type: str = ""
     text: str | None = None
+    image_url: Any = None
 
 
 class _Message(msgspec.Struct):
     content: str | list[_Piece] | None = None
     refusal: str | None = None
     tool_calls: list[_Call] | None = None
+    images: Any = None
+
+    @property
+    def pictures(self) -> list[str]:
+        """The addresses of its images: parts of it, or, of other services, beside its text."""
+        parts = self.content if isinstance(self.content, list) else ()
+        places = [part.image_url for part in parts if part.type == "image_url"]
+        for image in self.images if isinstance(self.images, list) else ():
+            places.append(image.get("image_url") if isinstance(image, dict) else image)
+        return [str(place.get("url") if isinstance(place, dict) else place) for place in places]
 
     @property
     def text(self) -> str | None:
@@ -138,7 +151,10 @@ def _kept(message: Mapping[str, Any]) -> JSON:
     if not more and not signed and not isinstance(message.get("content"), list):
         return None
     kept = {name: message[name] for name in message if name in more}
-    kept |= {"role": "assistant", "content": message.get("content")}
+    content = message.get("content")
+    if isinstance(content, list):  # what it has drawn need not go back
+        content = [part for part in content if part.get("type") != "image_url"]
+    kept |= {"role": "assistant", "content": content}
     if calls:
         kept["tool_calls"] = [{k: v for k, v in call.items() if k != "index"} for call in calls]
     return kept
@@ -158,11 +174,13 @@ def _result(
     text = message.text
     if message.refusal:
         text, stop = text or message.refusal, "refused"
-    if text is None and not calls and stop == "end" and not unknown:
+    text, images = images_in(text) if text is not None else (None, [])
+    images += message.pictures
+    if text is None and not calls and not images and stop == "end" and not unknown:
         raise wire.missing("content")
     text = text or ""
-    stop = wire.settled(text, stop, calls)
-    return wire.Result(text, stop, model, calls, _tokens(usage), unknown, raw)
+    stop = wire.settled(text, stop, calls, images)
+    return wire.Result(text, stop, model, calls, _tokens(usage), unknown, raw, images=images)
 
 
 def _tokens(told: Any) -> Tokens | None:

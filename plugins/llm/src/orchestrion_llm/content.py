@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from attrs import frozen
 
 from orchestrion import JSON, CallError
 
-__all__ = ["Part", "Said", "ToolCall", "data_url", "media_tokens", "messages"]
+__all__ = [
+    "Part", "Said", "ToolCall", "data_url", "images_in", "images_of", "media_tokens", "messages",
+]  # fmt: skip
 
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 FILES = ("application/pdf",)
+MOST_IMAGES = 4
+"""The maximum of images that are kept of an answer."""
+MOST_IMAGE = 4_000_000
+"""The maximum of characters of one, in base64."""
+_IMAGE = r"data:(image/[a-z]+);base64,([A-Za-z0-9+/]+={0,2})"
+_SHOWN = re.compile(rf"!\[[^\]\n]*\]\({_IMAGE}\)|{_IMAGE}")
 _FIELDS = {
     "text": {"type", "text"},
     "image": {"type", "media_type", "data", "url"},
@@ -118,6 +127,37 @@ def media_tokens(request: Mapping[str, JSON], each: int) -> int:
                 # No bound is known: a compressed file may have many pages.
                 tokens += max(0, each - size)
     return tokens
+
+
+def images_of(addresses: Iterable[str]) -> tuple[list[dict[str, JSON]], int]:
+    """Return images of an answer as parts of requests, and how many could not be kept.
+
+    Args:
+        addresses: data URLs, or URLs of where the service keeps them.
+    """
+    images: list[dict[str, JSON]] = []
+    left_out = 0
+    for address in addresses:
+        match = re.fullmatch(_IMAGE, address)
+        fits = match is not None and match[1] in IMAGES and len(match[2]) <= MOST_IMAGE
+        if len(images) == MOST_IMAGES or not (fits or address.startswith("https://")):
+            left_out += 1
+        elif match is None:
+            images.append({"type": "image", "url": address})
+        else:
+            images.append({"type": "image", "media_type": match[1], "data": match[2]})
+    return images, left_out
+
+
+def images_in(text: str) -> tuple[str, list[str]]:
+    """Return a text without the images that are written in it, and their data URLs."""
+    addresses: list[str] = []
+
+    def taken_out(match: re.Match[str]) -> str:
+        addresses.append(f"data:{match[1] or match[3]};base64,{match[2] or match[4]}")
+        return ""
+
+    return (_SHOWN.sub(taken_out, text) if "data:image/" in text else text), addresses
 
 
 def data_url(part: Part) -> str:

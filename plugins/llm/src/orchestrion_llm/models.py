@@ -81,7 +81,7 @@ class OpenAIModel(ApiSettings):
     @property
     def vendor_tools(self) -> Sequence[str]:
         """See `ApiSettings.vendor_tools`; Chat Completions has none."""
-        return VENDOR_TOOLS if self.api == "responses" else ()
+        return (*VENDOR_TOOLS, "image_generation") if self.api == "responses" else ()
 
     @property
     def limit_name(self) -> LimitName:

@@ -20,8 +20,14 @@ _CUT: Mapping[str, wire.Stop] = {"max_output_tokens": "length", "content_filter"
 _OWN: Mapping[str, Mapping[str, JSON]] = {
     "web_search": {"type": "web_search"},
     "code_execution": {"type": "code_interpreter", "container": {"type": "auto"}},
+    "image_generation": {"type": "image_generation"},
 }
-_USES = {"web_search_call": "web_search", "code_interpreter_call": "code_execution"}
+_DRAWN = "image_generation_call"
+_USES = {
+    "web_search_call": "web_search",
+    "code_interpreter_call": "code_execution",
+    _DRAWN: "image_generation",
+}
 
 
 class _Usage(msgspec.Struct):
@@ -43,6 +49,8 @@ class _Item(msgspec.Struct):
     call_id: str = ""
     name: str = ""
     arguments: str = ""
+    result: Any = None
+    output_format: str | None = None
 
 
 class _Incomplete(msgspec.Struct):
@@ -108,7 +116,7 @@ def _kept(written: Mapping[str, Any]) -> JSON:
     items = [
         item
         for item in written.get("output") or ()
-        if item["type"] != "reasoning" or item.get("encrypted_content")
+        if item["type"] != _DRAWN and (item["type"] != "reasoning" or item.get("encrypted_content"))
     ]
     plain = all(item["type"] in ("message", "function_call") for item in items)
     return None if plain else items
@@ -127,13 +135,18 @@ def _result(response: _Response, written: Mapping[str, Any]) -> wire.Result:
         for item in response.output
         if item.type == "function_call"
     ]
+    images = [
+        f"data:image/{item.output_format or 'png'};base64,{item.result}"
+        for item in response.output
+        if item.type == _DRAWN and isinstance(item.result, str)
+    ]
     text = "".join(part.text for part in parts if part.type == "output_text")
     refusal = "".join(part.refusal for part in parts if part.type == "refusal")
     stop: wire.Stop
     unknown = ""
     if response.status == "completed":
         stop = "refused" if refusal else "end"
-        if not parts and not calls:
+        if not parts and not calls and not images:
             raise wire.missing("a message")
     elif response.status not in (None, "failed", "queued", "in_progress"):
         details = response.incomplete_details
@@ -143,11 +156,11 @@ def _result(response: _Response, written: Mapping[str, Any]) -> wire.Result:
     else:
         raise wire.MalformedError(f"an answer with the status {response.status!r}")
     text = text or refusal
-    stop = wire.settled(text, stop, calls)
+    stop = wire.settled(text, stop, calls, images)
     usage = _tokens(response.usage)
     uses = wire.counts(_USES[item.type] for item in response.output if item.type in _USES)
     kept = _kept(written)
-    return wire.Result(text, stop, response.model, calls, usage, unknown, kept, uses)
+    return wire.Result(text, stop, response.model, calls, usage, unknown, kept, uses, images)
 
 
 def _tokens(told: Any) -> Tokens | None:

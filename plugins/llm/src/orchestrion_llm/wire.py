@@ -11,7 +11,7 @@ import msgspec
 from attrs import frozen
 
 from orchestrion import JSON, CallError, hidden, hidden_bytes
-from orchestrion_llm.content import ToolCall
+from orchestrion_llm.content import ToolCall, images_of
 from orchestrion_llm.prices import Tokens
 
 __all__ = [
@@ -51,6 +51,7 @@ class Result:
         raw: the answer as the service wrote it, if it has more than texts and calls (thinking with
             its signature); the service needs it back unchanged.
         uses: how often each of the service's own tools was used.
+        images: addresses of the images in the answer, as a rule data URLs.
     """
 
     text: str
@@ -61,6 +62,7 @@ class Result:
     reason: str = ""
     raw: JSON = None
     uses: Mapping[str, int] = {}
+    images: Sequence[str] = ()
 
     def data(self) -> dict[str, JSON]:
         """Return the answer in the form of `Model`, without secrets."""
@@ -74,6 +76,11 @@ class Result:
             "tool_calls": calls,
             "model": hidden(self.model),
         }
+        images, left_out = images_of(self.images)
+        if images:
+            data["images"] = images
+        if left_out:
+            data["images_left_out"] = left_out
         if self.reason:
             data["reason"] = hidden(self.reason)
         if self.raw is not None:
@@ -325,14 +332,14 @@ def stop_of(reason: str, stops: Mapping[str, Stop]) -> tuple[Stop, str]:
     return stops.get(reason.lower(), "end"), reason
 
 
-def settled(text: str, stop: Stop, calls: Sequence[ToolCall]) -> Stop:
+def settled(text: str, stop: Stop, calls: Sequence[ToolCall], images: Sequence[str] = ()) -> Stop:
     """Return why an answer ended, considering its content."""
     if calls and stop == "end":
         return "tools"
     if stop == "tools" and not calls:
         raise MalformedError("an answer that stops for a tool without naming one")
     # An empty answer counts as a refusal.
-    return "refused" if stop == "end" and not text.strip() else stop
+    return "refused" if stop == "end" and not text.strip() and not images else stop
 
 
 class ErrorBody(msgspec.Struct):

@@ -71,6 +71,8 @@ def _text(plans: list[DevicePlan], tflops: float | None) -> str:
         size, when = plan.most
         there = "an unknown size" if plan.memory is None else size_text(plan.memory)
         lines.append(f"{plan.name} ({plan.device}): at most {size_text(size)} of {there}, {when}")
+        if plan.elsewhere:
+            lines.append(f"each further GPU with a rank: at most {size_text(plan.elsewhere)}")
     for plan in plans:
         for model in plan.models:
             if model.learns:
@@ -101,5 +103,6 @@ def _data(plan: DevicePlan) -> dict[str, object]:
             for need in plan.needs()
         ],
         "most": {"bytes": size, "when": when},
+        "further_ranks": {"bytes": plan.elsewhere},
         "fits": plan.lacking is None,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import TypeVar
 
 from attrs import frozen
@@ -67,17 +67,19 @@ class HF(ModelSettings):
         from orchestrion_local.loading import load
 
         model = load(self, ctx)
-        if self.server is None:
-            yield model
-            return
-        try:
-            from orchestrion_local.serving import served
-        except ImportError as error:
-            raise UsageError(
-                f"{ctx.path}.server: needs {error.name}; pip install 'orchestrion-local[server]'"
-            ) from error
-        async with served(model, self.server, ctx):
-            yield model
+        with closing(model):
+            if self.server is None:
+                yield model
+                return
+            try:
+                from orchestrion_local.serving import served
+            except ImportError as error:
+                raise UsageError(
+                    f"{ctx.path}.server: needs {error.name}; "
+                    "pip install 'orchestrion-local[server]'"
+                ) from error
+            async with served(model, self.server, ctx):
+                yield model
 
 
 @frozen

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from orchestrion_local.offloading import Resident
 
-__all__ = ["EntropyOf", "Generation", "Scored", "Trainable", "generations_of"]
+__all__ = ["EntropyOf", "Generation", "Scored", "Trainable", "TrainingRanks", "generations_of"]
 
 
 EntropyOf = Literal["none", "value", "gradient"]
@@ -76,6 +76,31 @@ class Scored:
     hidden: torch.Tensor | None = None
 
 
+class TrainingRanks(Protocol):
+    """The processes that train the models on one network; see `ranks.Ranks`."""
+
+    count: int
+    """Number of processes."""
+    is_stale: bool
+    """Whether the weights here have changed since the ranks got them."""
+
+    def steps(self, model: Any, settings: Any, total: int) -> Any:
+        """Return what takes a model's steps on the ranks."""
+        ...
+
+    def score(self, model: Any, generations: Sequence[Generation], entropy: EntropyOf) -> Scored:
+        """Return what `Trainable.score` does; gradients flow back to the ranks."""
+        ...
+
+    def pull(self, model: Any) -> None:
+        """Copy what a model has learned from the ranks, if they run, into its weights here."""
+        ...
+
+    def close(self) -> None:
+        """End the processes."""
+        ...
+
+
 @runtime_checkable
 class Trainable(Protocol):
     """The runtime of a model whose weights can be trained."""
@@ -96,6 +121,11 @@ class Trainable(Protocol):
     @property
     def device(self) -> torch.device:
         """Where it computes."""
+        ...
+
+    @property
+    def ranks(self) -> TrainingRanks | None:
+        """The processes that train it; None if this process does."""
         ...
 
     @property

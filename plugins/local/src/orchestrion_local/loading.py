@@ -40,7 +40,9 @@ def load(settings: ModelSettings, ctx: OpenContext) -> LocalModel:
         if what is not None and Path(what).is_absolute() and not Path(what).is_dir():
             reason = "there is no such folder"
         raise RunError(f"{ctx.path}: {what} cannot be loaded: {reason}") from error
-    module = module.to(getattr(torch, settings.dtype))
+    for weight in module.parameters():
+        # Not the buffers: positions are turned by frequencies, which bfloat16 would round away.
+        weight.data = weight.data.to(getattr(torch, settings.dtype))
     adapter = None
     if settings.lora is not None:
         adapter = "default"

@@ -29,6 +29,7 @@ __all__ = [
     "MICRO_BATCH",
     "REMEDIES",
     "Footprint",
+    "device_name",
     "footprint_of",
 ]
 
@@ -44,8 +45,8 @@ BATCH = 256
 SPARE = 0.06
 """Share of what is free that is left to the allocator's gaps and the workspace of kernels."""
 REMEDIES = (
-    "set `gradient_checkpointing: true`, a `lora`, `dtype: bfloat16` or a smaller `context` on the "
-    "model, or use a larger device"
+    "set `gradient_checkpointing: true`, a `lora`, `dtype: bfloat16`, `ranks` or a smaller "
+    "`context` on the model, or use a larger device"
 )
 ROW = 4096
 """Tokens of a row whose length no setting limits."""
@@ -62,6 +63,8 @@ class Footprint:
         again: whether layers are computed again in the backward pass.
         row: maximum number of tokens of a row.
         shares: whether the weights under the adapter are another model's.
+        ranks: number of processes that train it.
+        here: how many of them share the memory of the model's device: all on a processor.
     """
 
     network: Network
@@ -70,6 +73,8 @@ class Footprint:
     again: bool
     row: int
     shares: bool = False
+    ranks: int = 1
+    here: int = 1
 
     @property
     def _adapted(self) -> list[tuple[int, int]]:
@@ -93,10 +98,30 @@ class Footprint:
 
     @property
     def state(self) -> int:
-        """Gradients, two moments and, of weights of two bytes, masters."""
+        """Gradients, two moments and, of weights of two bytes, masters.
+
+        With ranks their parts of these and of the weights that learn, on this device.
+        """
         full = max(4, self.width)
+        if self.ranks > 1:
+            return self.here * 4 * self.trained * full // self.ranks
         masters = self.trained * 4 if self.adapter is None and self.width < 4 else 0
         return 3 * self.trained * full + masters
+
+    def shared(self, learns: bool) -> int:
+        """What ranks take beside `state` on this device, if the weights learn or what is on them.
+
+        Their parts of weights that do not learn; and, whole, the weights in use: the two tables and
+        two layers, and the gradients of those that learn.
+        """
+        if self.ranks == 1:
+            return 0
+        net, learns = self.network, learns and self.adapter is None
+        frozen = 0 if learns else net.weights * self.width // self.ranks
+        tables = (1 if net.tied else 2) * net.vocabulary * net.width
+        used = tables + 2 * (net.weights - tables) // net.layers
+        gradients = used * (self.width + max(4, self.width)) if learns else 0
+        return self.here * (frozen + used * self.width + gradients)
 
     @property
     def layer(self) -> int:
@@ -134,10 +159,11 @@ class Footprint:
         return net.layers * self.layer + moving
 
     def training(self, tokens: int) -> int:
-        """What the passes of a micro-batch take beside weights and optimizer."""
+        """What the passes of a micro-batch take beside weights and optimizer, on all ranks here."""
         vocabulary = self.network.vocabulary
         at_once = max(1, LOGITS // vocabulary)
-        return COPIES_OF_LOGITS * 4 * min(at_once, tokens) * vocabulary + tokens * self.token
+        logits = COPIES_OF_LOGITS * 4 * min(at_once, tokens) * vocabulary
+        return self.here * (logits + tokens * self.token)
 
     def forward(self, tokens: int) -> int:
         """What a forward pass without gradient takes: one layer's results, and logits."""
@@ -212,6 +238,7 @@ def footprint_of(settings: ModelSettings, network: Network) -> Footprint:
     """Return what a model of these settings takes."""
     lora, base = settings.lora, settings_of(settings.base)
     shares = lora is not None and base is not None
+    ranks = settings.inherited("ranks") or 1
     # An adapter in the model that is copied is merged.
     return Footprint(
         network,
@@ -220,4 +247,12 @@ def footprint_of(settings: ModelSettings, network: Network) -> Footprint:
         bool(settings.inherited("gradient_checkpointing")),
         min(settings.inherited("context") or ROW, network.context),
         shares,
+        ranks,
+        1 if device_name(settings).startswith("cuda") else ranks,
     )
+
+
+def device_name(settings: ModelSettings) -> str:
+    """Return torch's name of the device of a model, opened or not."""
+    device = settings.inherited("device")
+    return str(getattr(device, "device", None) or getattr(device, "name", "cpu"))

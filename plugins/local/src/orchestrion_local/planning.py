@@ -34,6 +34,7 @@ class PlannedModel:
         micro_batch: tokens in a forward pass, if the config gives them.
         batch: completions computed together, if the config gives them.
         samples: whether responses are sampled here, not by a server.
+        carries: whether adapters on it learn that are other models.
     """
 
     name: str
@@ -44,11 +45,18 @@ class PlannedModel:
     micro_batch: int | None
     batch: int | None
     samples: bool
+    carries: bool = False
 
     @property
     def state(self) -> int:
-        """Bytes of its optimizer."""
-        return self.footprint.state if self.learns else 0
+        """Bytes of its optimizer, and of what ranks have of it."""
+        return (self.footprint.state if self.learns else 0) + self.shared
+
+    @property
+    def shared(self) -> int:
+        """Bytes that ranks take beside what the optimizer does."""
+        own = self.learns and self.under is None
+        return self.footprint.shared(self.learns) if own or self.carries else 0
 
 
 @frozen
@@ -111,11 +119,19 @@ class DevicePlan:
             else:
                 what = f"weights, {_count(own.network.weights)} {model.dtype}"
             yield Need(model.name, what, own.weights, always)
+            ranks = ""
+            if own.ranks > 1:
+                ranks = f", {'each' if own.here == 1 else 'all'} of {own.ranks} ranks"
+            if model.shared:
+                whole = model.learns and own.adapter is None
+                what = "layers in use" if whole else "weights in parts, layers in use"
+                yield Need(model.name, what + ranks, model.shared, always)
             if model.learns:
                 when = "while it learns"
-                yield Need(model.name, "optimizer", own.state, when if self.offload else always)
+                what = f"optimizer{', weights in parts' if ranks else ''}{ranks}"
+                yield Need(model.name, what, own.state, when if self.offload else always)
                 tokens = self.micro_batch(model)
-                what = f"micro-batch of {tokens} tokens"
+                what = f"micro-batch of {tokens} tokens{ranks}"
                 yield Need(model.name, what, own.training(tokens), when)
             if model.samples:
                 count = self.batch(model)
@@ -139,6 +155,13 @@ class DevicePlan:
         """The most that is needed at a time, and when."""
         moments = self._moments(self.micro_batch, self.batch)
         return max((here + batch, when) for here, batch, when in moments)
+
+    @property
+    def elsewhere(self) -> int:
+        """The most that is needed on a GPU that has a rank and does not sample; 0 without any."""
+        ranked = [model for model in self.models if model.footprint.ranks > model.footprint.here]
+        passes = [m.footprint.training(self.micro_batch(m)) for m in ranked if m.learns]
+        return sum(model.state for model in ranked) + max(passes, default=0)
 
     @property
     def lacking(self) -> tuple[int, str] | None:
@@ -169,7 +192,8 @@ class DevicePlan:
         """Yield plans with other settings, and these settings in words."""
         freed = evolve(self, models=tuple(_batches_free(model) for model in self.models))
         yield ["no `micro_batch` and no `batch`, which are then chosen"], freed
-        turns = (False,) if self.offload or len(self.models) < 2 else (False, True)
+        ranked = any(model.footprint.ranks > 1 for model in self.models)
+        turns = (False,) if self.offload or ranked or len(self.models) < 2 else (False, True)
         for shorter, lora, offload, again in product((False, True), (False, True), turns, (0, 1)):
             words, plan = [], evolve(freed, offload=self.offload or offload)
             if again:
@@ -259,11 +283,13 @@ def plan_of(config: Config, gpus: Sequence[int] | None = None) -> list[DevicePla
             models.setdefault(_device_of(config, path), []).append(model)
     plans = []
     for path, placed in models.items():
+        carrying = {model.under for model in placed if model.learns}
+        placed = [evolve(model, carries=model.name in carrying) for model in placed]
         name = path.partition(".")[2] or path
         device = config.components[path].component if path != PROCESSOR else Torch()
         if not isinstance(device, Torch):
             raise UsageError(f"{path}: a plan knows devices of the component `torch` only")
-        memory = _memory(path, device, gpus)
+        memory = _memory(path, device, gpus, max(model.footprint.ranks for model in placed))
         plans.append(DevicePlan(name, device.name, memory, bool(device.offload), tuple(placed)))
     return plans
 
@@ -314,8 +340,8 @@ def _trained(config: Config) -> Iterator[tuple[str, int | None]]:
             yield path, entry.component.micro_batch
 
 
-def _memory(path: str, device: Torch, gpus: Sequence[int] | None) -> int | None:
-    """Return the bytes of a device: as the config says, at most what there is."""
+def _memory(path: str, device: Torch, gpus: Sequence[int] | None, ranks: int) -> int | None:
+    """Return the bytes of a device, or of each from it on: as the config says, or what it has."""
     limit = parse_size(device.memory) if device.memory is not None else None
     if device.name == "cpu":
         return limit if limit is not None else free_memory()
@@ -331,9 +357,13 @@ def _memory(path: str, device: Torch, gpus: Sequence[int] | None) -> int | None:
         if not gpus:
             return limit
     index = int(device.name.partition(":")[2] or 0)
-    if index >= len(gpus):
+    if index + ranks > len(gpus):
+        needed = f"{device.name} is number {index + 1}"
+        if ranks > 1:
+            needed = f"ranks {ranks} from {device.name} on need number {index + ranks}"
         raise UsageError(
-            f"{path}: {device.name} is number {index + 1} of {len(gpus)} GPUs; use `name: cuda:0`"
+            f"{path}: {needed} of {len(gpus)} GPUs; use `name: cuda:0`"
             f"{f' to cuda:{len(gpus) - 1}' if len(gpus) > 1 else ''}, or claim more with --gpus"
         )
-    return gpus[index] if limit is None else min(limit, gpus[index])
+    least = min(gpus[index : index + ranks])
+    return least if limit is None else min(limit, least)

@@ -2,7 +2,7 @@
 
 Each round of the batch takes one token of every row: logits / temperature, the nucleus of top_p,
 then the token at which the cumulative probability passes the row's next uniform number. Rows that
-are done leave the batch; a beginning that all prompts share is computed once.
+are done leave the batch; equal prompts, and a beginning that all share, are computed once.
 """
 
 from __future__ import annotations
@@ -114,7 +114,10 @@ class _Batch:
         return torch.from_numpy(table).to(self.device)
 
     def _prompts(self, pad: int) -> tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor]:
-        prompts = [list(item.prompt) for item in self.wanted]
+        # Prompts that are equal, as those of a group are, are computed once.
+        places: dict[tuple[int, ...], int] = {}
+        row = [places.setdefault(tuple(item.prompt), len(places)) for item in self.wanted]
+        prompts = list(places)
         cache = getattr(self.module, "make_cache", roomy_cache)()
         shared = common_prefix(prompts) if len(prompts) > 1 else 0
         if shared < PREFIX:
@@ -142,7 +145,12 @@ class _Batch:
             use_cache=True,
             logits_to_keep=1,
         )
-        return cache, mask, position[:, -1:] + 1, out.logits[:, -1]
+        position, logits = position[:, -1:] + 1, out.logits[:, -1]
+        if len(prompts) == len(row):
+            return cache, mask, position, logits
+        index = torch.tensor(row, device=self.device)
+        cache.batch_select_indices(index)
+        return cache, mask[index], position[index], logits[index]
 
     def run(self) -> list[Completion]:
         for t in range(self.ids.shape[1]):

@@ -4,7 +4,8 @@ A response of 4,096 tokens has 2.5 GB of float32 logits at a vocabulary of 152,0
 its gradient need several times that. So logits are computed for some tokens at a time
 (`memory.LOGITS`) and again in the backward pass: what is kept is the last layer's state of each
 token. With `gradient_checkpointing` the same holds for layers (Chen et al. 2016, arXiv 1604.06174):
-only the input of each is kept.
+only the input of each is kept. Without it, prompts that are equal, as those of a group are, are
+computed once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from attrs import frozen
 from torch.utils.checkpoint import checkpoint
+from transformers.cache_utils import Cache, DynamicLayer
 
 from orchestrion_local import memory
 from orchestrion_local.interfaces import EntropyOf, Generation, Scored
@@ -51,36 +54,30 @@ def score(
         within: what `network` must be called in, also when it is called again.
     """
     device = next(network.parameters()).device
-    ids, attention, longest = _padded(generations, pad)
-    position = (attention.cumsum(1) - 1).clamp(min=0)
-    of_tokens = attention[:, -longest:].bool()
-    targets = ids[:, -longest:][of_tokens].to(device)
+    rows = _Rows.of(generations, pad, device)
+    of_tokens = rows.mask.bool()
+    targets = rows.responses[of_tokens]
     each = torch.tensor([item.temperature or 1.0 for item in generations])
-    temperature = each[:, None].expand(of_tokens.shape)[of_tokens].to(device)
-    given = {
-        "input_ids": ids.to(device),
-        "attention_mask": attention.to(device),
-        "position_ids": position.to(device),
-        "use_cache": False,
-    }
-    of_tokens = of_tokens.to(device)
+    temperature = each[:, None].expand(of_tokens.shape)[of_tokens.cpu()].to(device)
     again = _again(within) if torch.is_grad_enabled() else None
     with _layers_again(network, again if recompute_layers else None):
         if whole:
-            out = network(**given, logits_to_keep=longest + 1, output_hidden_states=hidden)
-            rows, head = out.logits[:, :-1][of_tokens], _unchanged
+            longest = rows.mask.shape[1]
+            out = network(**rows.whole(), logits_to_keep=longest + 1, output_hidden_states=hidden)
+            states, head = out.logits[:, :-1][of_tokens], _unchanged
             before = out.hidden_states[-1][:, -longest - 1] if hidden else None
-            vocabulary = rows.shape[1]
+            vocabulary = states.shape[1]
         else:
-            states = network.base_model(**given).last_hidden_state[:, -longest - 1 :]
-            rows, head = states[:, :-1][of_tokens], network.get_output_embeddings()
-            before = states[:, 0] if hidden else None
+            shares = len(rows.prompts) < len(generations) and not recompute_layers
+            by_column = (rows.shared if shares else rows.at_once)(network.base_model)
+            states, head = by_column[of_tokens], network.get_output_embeddings()
+            before = by_column[:, 0] if hidden else None
             vocabulary = head.weight.shape[0]
     size = max(1, memory.LOGITS // vocabulary)
     of_chunk = partial(_of_chunk, head, entropy)
-    if again is not None and len(rows) > size:
+    if again is not None and len(states) > size:
         of_chunk = partial(again, of_chunk)
-    chunks = zip(*(torch.split(one, size) for one in (rows, targets, temperature)), strict=True)
+    chunks = zip(*(torch.split(one, size) for one in (states, targets, temperature)), strict=True)
     logprobs, entropies = zip(*(of_chunk(*chunk) for chunk in chunks), strict=True)
 
     def by_row(values: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -89,7 +86,7 @@ def score(
 
     return Scored(
         by_row(logprobs),
-        of_tokens.float(),
+        rows.mask.float(),
         by_row(entropies) if entropy != "none" else None,
         before,
     )
@@ -151,14 +148,87 @@ def _layers_again(network: Any, again: Callable[..., Any] | None) -> Iterator[No
             del layer.forward
 
 
-def _padded(generations: Sequence[Generation], pad: int) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Return ids and mask; all responses begin in the same column."""
-    before = max(len(item.prompt) for item in generations)
-    longest = max(len(item.response) for item in generations)
-    ids = np.full((len(generations), before + longest), pad)
-    attention = np.zeros_like(ids)
-    for i, item in enumerate(generations):
-        begin, end = before - len(item.prompt), before + len(item.response)
-        ids[i, begin:end] = (*item.prompt, *item.response)
-        attention[i, begin:end] = 1
-    return torch.from_numpy(ids), torch.from_numpy(attention), longest
+@frozen
+class _Rows:
+    """Prompts that differ, padded in front, and all responses, padded behind.
+
+    Args:
+        prompts: token ids, shape [U, P].
+        known: 1 for tokens of prompts, 0 for padding, shape [U, P].
+        prompt: which prompt each response answers, shape [B].
+        responses: token ids, shape [B, L].
+        mask: 1 for tokens of responses, 0 for padding, shape [B, L].
+    """
+
+    prompts: torch.Tensor
+    known: torch.Tensor
+    prompt: torch.Tensor
+    responses: torch.Tensor
+    mask: torch.Tensor
+
+    @classmethod
+    def of(cls, generations: Sequence[Generation], pad: int, device: torch.device) -> _Rows:
+        """Return the rows of generations."""
+        places: dict[tuple[int, ...], int] = {}
+        prompt = [places.setdefault(item.prompt, len(places)) for item in generations]
+        before = _padded([item[::-1] for item in places], pad)
+        after = _padded([item.response for item in generations], pad)
+        tensors = [torch.from_numpy(array).flip(1) for array in before]
+        tensors += [torch.tensor(prompt), *map(torch.from_numpy, after)]
+        return cls(*(tensor.to(device) for tensor in tensors))
+
+    def whole(self) -> dict[str, Any]:
+        """Return the network's arguments for each prompt with its response, as one row."""
+        ids = torch.cat((self.prompts[self.prompt], self.responses), dim=1)
+        attention = torch.cat((self.known[self.prompt], self.mask), dim=1)
+        position = (attention.cumsum(1) - 1).clamp(min=0)
+        return {
+            "input_ids": ids,
+            "attention_mask": attention,
+            "position_ids": position,
+            "use_cache": False,
+        }
+
+    def at_once(self, body: Any) -> torch.Tensor:
+        """Return the last layer's state before each token of the responses, [B, L, width]."""
+        states: torch.Tensor = body(**self.whole()).last_hidden_state
+        return states[:, -self.mask.shape[1] - 1 : -1]
+
+    def shared(self, body: Any) -> torch.Tensor:
+        """Return the same as `at_once`; every prompt is computed once."""
+        cache = Cache(layer_class_to_replicate=DynamicLayer)
+        position = (self.known.cumsum(1) - 1).clamp(min=0)
+        first: torch.Tensor = body(
+            input_ids=self.prompts,
+            attention_mask=self.known,
+            position_ids=position,
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state
+        # `index_select` adds up gradients in one order; indexing need not.
+        first = first[:, -1:].index_select(0, self.prompt)
+        if self.responses.shape[1] == 1:
+            return first
+        for layer in cache.layers:
+            layer.keys = layer.keys.index_select(0, self.prompt)
+            layer.values = layer.values.index_select(0, self.prompt)
+        attention = torch.cat((self.known[self.prompt], self.mask[:, :-1]), dim=1)
+        position = (attention.cumsum(1) - 1)[:, self.known.shape[1] :]
+        rest = body(
+            input_ids=self.responses[:, :-1],
+            attention_mask=attention,
+            position_ids=position,
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state
+        return torch.cat((first, rest), dim=1)
+
+
+def _padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[Any, Any]:
+    """Return ids and mask of rows that all begin in the first column."""
+    ids = np.full((len(rows), max(map(len, rows))), pad)
+    mask = np.zeros_like(ids)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+        mask[i, : len(row)] = 1
+    return ids, mask

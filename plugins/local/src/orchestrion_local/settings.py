@@ -175,6 +175,9 @@ class ModelSettings:
         gradient_checkpointing: keep the inputs of layers only in training, and compute the rest
             again in the backward pass: a third more time, a small part of the memory. By default as
             `base`, or false.
+        ranks: number of processes that train it, each with a part of weights, gradients and moments
+            (FSDP2): on a GPU each, beginning with that of `device`. By default as `base`, or this
+            process trains it.
         server: samples in place of this process; the weights are also here, and are trained
             here. `batch` and `overlap` have no effect then.
     """
@@ -197,6 +200,7 @@ class ModelSettings:
     device: Device | None = None
     batch: Count | None = None
     gradient_checkpointing: bool | None = None
+    ranks: Count | None = field(default=None, metadata={"decisive": False})
     overlap: bool = field(default=False)
     server: Server | None = field(default=None)
 
@@ -212,6 +216,10 @@ class ModelSettings:
             raise ValueError("context: is part of `architecture`; set it there")
         if self.copy and (self.base is None or self.lora is not None):
             raise ValueError("`copy` needs a `base`, and no `lora`")
+        if (self.inherited("ranks") or 1) > 1 and getattr(
+            self.inherited("device"), "offload", None
+        ):
+            raise ValueError("ranks: stay on their devices; remove `offload` from `device`")
         if self.base is not None:
             self._check_on_base()
         if self.architecture is not None and (self.alphabet is None) == (self.tokenizer is None):
@@ -223,7 +231,12 @@ class ModelSettings:
 
     def _check_on_base(self) -> None:
         """Refuse settings that are the base's."""
-        common = ["tokenizer", "chat_template", "dtype", *([] if self.copy else ["device"])]
+        common = [
+            "tokenizer",
+            "chat_template",
+            "dtype",
+            *([] if self.copy else ["device", "ranks"]),
+        ]
         reason = "whose setting is used"
         if self.is_alias:
             common = [

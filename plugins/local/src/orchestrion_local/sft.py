@@ -73,7 +73,7 @@ class Sft:
     models: Annotated[Sequence[Model], Meta(min_length=1)]
     teachers: Sequence[Model] = ()
     base: bool = False
-    data: str | None = None
+    data: Path | None = None
     keep: Annotated[str, Meta(pattern="^(all|solved)$")] = "all"
     iterations: Count = 1
     episodes: Count = 256
@@ -138,7 +138,7 @@ class SftTrainer(Trainer):
             for name, model in self.models.items()
         }
         check_memory(self.optimizers.values())
-        self._examples = self._read(Path(settings.data)) if settings.data is not None else None
+        self._examples = self._read(settings.data) if settings.data is not None else None
 
     @property
     def iterations(self) -> int:

@@ -17,7 +17,7 @@ import torch
 
 from orchestrion import JSON, Array, CheckpointError, Model, RunError, Saved
 from orchestrion_local.devices import Device
-from orchestrion_local.interfaces import EntropyOf, Generation, Scored
+from orchestrion_local.interfaces import EntropyOf, Generation, Scored, TrainingRanks
 from orchestrion_local.memory import MICRO_BATCH, REMEDIES, Footprint, footprint_of
 from orchestrion_local.networks import Network
 from orchestrion_local.offloading import Resident
@@ -25,10 +25,10 @@ from orchestrion_local.scoring import score
 from orchestrion_local.settings import ModelSettings
 from orchestrion_local.tokenizers import Tokenizer
 
-__all__ = ["Weights", "pack", "placed_on", "unpack"]
+__all__ = ["DTYPES", "Weights", "learnable_of", "pack", "placed_on", "plain_network", "unpack"]
 
 _ANCHOR = "anchor/"
-_DTYPES = {
+DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.bfloat16: "BF16",
@@ -69,6 +69,8 @@ class Weights(Model):
         """Whether `_anchor` holds the weights as `path` has them."""
         self._digest: str | None = None
         self._plain_head: bool | None = None
+        self._ranks: dict[bool, TrainingRanks] = {}
+        """Those that train the weights (False), and the adapters on them (True)."""
         self.resident.settle()
         module.eval()
 
@@ -147,18 +149,35 @@ class Weights(Model):
 
     def parameters(self) -> Iterable[tuple[str, torch.nn.Parameter]]:
         """See `Trainable.parameters`: all weights, or those of the adapter."""
-        for name, parameter in self.module.named_parameters():
-            if self.adapter is None:
-                # Adapters on this model are no part of it, and must not change its names.
-                if "lora_" not in name:
-                    plain = name.removeprefix("base_model.model.").replace(".base_layer", "")
-                    yield plain, parameter
-            elif f".{self.adapter}." in name:
-                yield name, parameter
+        return learnable_of(self.module, self.adapter)
 
     def updated(self) -> None:
         """See `Trainable.updated`."""
         self.version += 1
+        if self.ranks is not None:
+            self.ranks.pull(self)
+            self._outdate(self.ranks)
+
+    @property
+    def ranks(self) -> TrainingRanks | None:
+        """See `Trainable.ranks`: those of the weights, or of all adapters on them."""
+        count = self.settings.inherited("ranks") or 1
+        kind, groups = self.adapter is not None, self.root._ranks
+        if count > 1 and kind not in groups:
+            from orchestrion_local.ranks import Ranks
+
+            groups[kind] = Ranks(self.root, count, kind)
+        return groups.get(kind)
+
+    def _outdate(self, but: TrainingRanks | None = None) -> None:
+        """Note for ranks that the weights here have changed."""
+        for ranks in self.root._ranks.values():
+            ranks.is_stale |= ranks is not but
+
+    def close(self) -> None:
+        """End the ranks."""
+        for ranks in self._ranks.values():
+            ranks.close()
 
     @contextmanager
     def reference(self) -> Iterator[None]:
@@ -226,7 +245,14 @@ class Weights(Model):
         hidden: bool = False,
         entropy: EntropyOf = "none",
     ) -> Scored:
-        """See `Trainable.score`; one pass over all of them."""
+        """See `Trainable.score`; one pass over all of them.
+
+        With gradient it is a pass of the ranks, if there are any.
+        """
+        if self.ranks is not None and torch.is_grad_enabled():
+            if hidden:
+                raise ValueError(f"{self.name}: hidden states have no gradient with `ranks`")
+            return self.ranks.score(self, generations, entropy)
         longest = max(len(item.prompt) for item in generations) + max(
             len(item.response) for item in generations
         )
@@ -240,7 +266,7 @@ class Weights(Model):
                 self.tokenizer.pad,
                 entropy=entropy,
                 hidden=hidden,
-                whole=not self._has_plain_head(),
+                whole=not self.has_plain_head(),
                 recompute_layers=bool(self.settings.inherited("gradient_checkpointing")),
                 within=self.active,
             )
@@ -248,10 +274,9 @@ class Weights(Model):
     @property
     def _network(self) -> Any:
         """The network of transformers, with its adapters in it."""
-        module = self.module
-        return module.get_base_model() if hasattr(module, "peft_config") else module
+        return plain_network(self.module)
 
-    def _has_plain_head(self) -> bool:
+    def has_plain_head(self) -> bool:
         """Return whether logits are what the last matrix gives, neither scaled nor capped.
 
         It is tried out once, with one token and large values.
@@ -322,6 +347,7 @@ class Weights(Model):
             self._anchor = {name: self.resident.copy_away(value) for name, value in values.items()}
             self._anchor_in_path = False
         self.version = int(saved.data["version"])
+        self._outdate()
 
     def _digest_of_path(self) -> str:
         """Return a digest of the weights as they were read; taken once, before any training."""
@@ -355,6 +381,22 @@ class Weights(Model):
         return values
 
 
+def plain_network(module: Any) -> Any:
+    """Return the network of transformers, with its adapters in it."""
+    return module.get_base_model() if hasattr(module, "peft_config") else module
+
+
+def learnable_of(module: Any, adapter: str | None) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    """Yield the weights of an adapter, or all but those of adapters, by name."""
+    for name, parameter in module.named_parameters():
+        if adapter is None:
+            # Adapters on a model are no part of it, and must not change its names.
+            if "lora_" not in name:
+                yield name.removeprefix("base_model.model.").replace(".base_layer", ""), parameter
+        elif f".{adapter}." in name:
+            yield name, parameter
+
+
 def _resident(model: Weights) -> Resident:
     def tensors() -> Iterator[torch.Tensor]:
         yield from model.module.parameters()
@@ -377,11 +419,11 @@ def pack(value: torch.Tensor) -> Array:
     """Return a tensor as checkpoints hold it."""
     plain = value.detach().cpu().contiguous()
     raw = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
-    return Array(_DTYPES[plain.dtype], tuple(plain.shape), raw)
+    return Array(DTYPES[plain.dtype], tuple(plain.shape), raw)
 
 
 def unpack(array: Array) -> torch.Tensor:
     """Return the inverse of `pack`."""
-    dtype = next(dtype for dtype, name in _DTYPES.items() if name == array.dtype)
+    dtype = next(dtype for dtype, name in DTYPES.items() if name == array.dtype)
     flat = torch.frombuffer(bytearray(array.data), dtype=dtype)
     return flat.reshape(array.shape)

@@ -5,9 +5,12 @@
     @log.edge(choices=("billing", "technical"))
     def sort(state) -> str: ...
 
+    @log.node  # a node of LangGraph that says itself who is next
+    def triage(state) -> Command[Literal["billing", "technical"]]: ...
+
     with log.episode() as episode:
         graph.invoke(...)
-        episode.score = 1.0
+        episode.score = 1.0  # or later: log.feedback(episode.name, 1.0)
 
 A decision is, with probability `explore`, drawn uniformly from the allowed choices; its propensity
 is (1 - explore) times the edge's own probability, plus explore over their number. An edge that
@@ -16,21 +19,25 @@ states no probability has 1 for what it took: the propensity given its own draw,
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import nan
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any, SupportsFloat, get_args, get_type_hints
 from uuid import uuid4
 
+import msgspec
 from msgspec.structs import replace
 
 from orchestrion import END, Key, Observation, OrchestrionError, Turn, UsageError
 from orchestrion.runs import Router, problem_and_turns
 from orchestrion_logged.records import MOST, Context, Logged, LogWriter, checked
+from orchestrion_logged.served import Feedback
 
 __all__ = ["EdgeEpisode", "EdgeLog"]
 
@@ -64,6 +71,8 @@ class EdgeEpisode:
         self._lines: list[Logged] = []
         self._turns = 0
         """How many there were at the latest choice."""
+        self.lock = threading.Lock()
+        """Held while a choice is taken: a loop may run its branches in threads."""
 
     @property
     def score(self) -> float | None:
@@ -183,21 +192,56 @@ class EdgeLog:
             )
 
         def decorate(function: Any) -> Any:
-            def logged(name: str, state: Any) -> str:
+            def logged(result: Any, state: Any) -> Any:
+                name = getattr(result, "goto", result)  # a node's command, or an edge's word
+                if name is not result and not isinstance(name, str):
+                    if name:
+                        raise UsageError(f"`goto` is the name of one node, not {name!r:.80}")
+                    return result  # it goes on along the graph's own edges
                 text, turns = problem_and_turns(state, choices)
                 free = [*choices, *([STOP] if turns else [])]
-                return self._taken(Context(text=text), name, free, None, turns, end)
+                chosen = self._taken(Context(text=text), name, free, None, turns, end)
+                return chosen if name is result else dataclasses.replace(result, goto=chosen)
 
-            async def waits(state: Any, *rest: Any, **more: Any) -> str:
+            async def waits(state: Any, *rest: Any, **more: Any) -> Any:
                 return logged(await function(state, *rest, **more), state)
 
-            def plain(state: Any, *rest: Any, **more: Any) -> str:
+            def plain(state: Any, *rest: Any, **more: Any) -> Any:
                 return logged(function(state, *rest, **more), state)
 
             asked = waits if inspect.iscoroutinefunction(function) else plain
             return functools.wraps(function)(asked)
 
         return decorate
+
+    def node(self, function: Any) -> Any:
+        """Decorate a node of LangGraph that returns `Command(goto=NAME)`.
+
+        Its annotation says which names there are: `-> Command[Literal["billing", "technical"]]`.
+
+        Raises:
+            UsageError: it has no such annotation.
+        """
+        try:
+            hint = get_type_hints(function).get("return")
+        except NameError:  # the module does not know a name in it
+            hint = None
+        names = [name for part in get_args(hint) for name in get_args(part)]
+        if not names or not all(isinstance(name, str) for name in names):
+            raise UsageError(
+                f"{function.__qualname__}: say which nodes it goes to, as in "
+                '`-> Command[Literal["billing", "technical"]]`'
+            )
+        return self.edge(choices=[name for name in names if name != END])(function)
+
+    def feedback(self, name: str, score: SupportsFloat) -> None:
+        """Score an episode by its name, when it has ended; the last score counts.
+
+        Raises:
+            UsageError: it is no number from 0 to 1.
+        """
+        record = Feedback(name, _number("score", score, 1))
+        self._writer.write(msgspec.json.encode(record) + b"\n")
 
     def route(self, router: Router, end: str = END) -> Callable[[Any], str]:
         """Return a run's router as an edge whose decisions are logged.
@@ -246,5 +290,6 @@ class EdgeLog:
         own = STOP if name == end else name
         if own not in (*free, STOP):
             raise UsageError(f"the edge returned {name!r:.80}, which is not among its choices")
-        chosen = episode.take(context, own, free, chances, self._explore, turns)
+        with episode.lock:
+            chosen = episode.take(context, own, free, chances, self._explore, turns)
         return end if chosen == STOP else chosen

@@ -25,6 +25,8 @@ cut at `clip`, which adds a little bias if the model is wrong.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +35,7 @@ from orchestrion_values import ValuePolicy
 from orchestrion import Metrics, Plan, Session, Split, Trainer, UsageError
 from orchestrion_logged.decisions import Decisions, Floats, as_decisions
 from orchestrion_logged.fitting import Shape, choose, fit
-from orchestrion_logged.reading import read_log
+from orchestrion_logged.reading import read
 from orchestrion_logged.ridges import Inputs, Ridges, inputs_of
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ class Learning(Trainer):
 
     def check(self, session: Session) -> None:
         """Check that the policy is `values` and that the log fits the team; raise `UsageError`."""
-        decisions_for(self.settings, session.policy)
+        decisions_for(self.settings, session.policy, logging.getLogger("orchestrion").warning)
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """Return an empty plan: no episode is played."""
@@ -92,16 +94,20 @@ class Learning(Trainer):
         }
 
 
-def decisions_for(settings: FromLogs, policy: object) -> Decisions:
-    """Return the log as a policy's team sees it.
+def decisions_for(
+    settings: FromLogs, policy: object, tell: Callable[[str], None] = lambda text: None
+) -> Decisions:
+    """Return the log as a policy's team sees it; `tell` is called with what was left out of it.
 
     Raises:
         UsageError: the policy is not `values`, or cannot learn from the log.
     """
     if not isinstance(policy, ValuePolicy):
         raise UsageError("from-logs trains the policy `values`; write `policy: {use: values}`")
-    where = str(settings.log)
-    decisions = as_decisions(read_log(settings.log), policy.names, settings.cost_weight, where)
+    where, log = str(settings.log), read(settings.log)
+    for text in log.notes:
+        tell(f"{where}: {text}")
+    decisions = as_decisions(log.episodes, policy.names, settings.cost_weight, where)
     times = np.bincount(decisions.choice, minlength=1)
     if times.max() < settings.least:
         raise UsageError(

@@ -1,7 +1,7 @@
 """Read logs: files of decisions, and folders of served teams, also while a server writes to them.
 
-In a served log, feedback is joined with the decisions of its request: the last score that a user
-gave counts; without one, the last of a verifier. It becomes the score of the last decision.
+Feedback is joined with the decisions of its request, or episode: the last score that a user gave
+counts; without one, the last of a verifier. It becomes the score of the last decision.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def read(path: Path) -> Log:
     for where, line in _lines_of_folder(path, notes) if folder else _lines_of_file(path):
         try:
             record = _decoded(line)
-            wrong = "" if folder or isinstance(record, Logged) else "is a line of a served log"
+            known = folder or isinstance(record, Logged | Feedback)
+            wrong = "" if known else "is a line of a served log"
             if isinstance(record, Logged):
                 count = len(record.context.features)
                 width = count if width is None else width
@@ -134,20 +135,27 @@ def _torn(count: int) -> str:
 
 
 def _episodes(
-    path: Path, lines: Sequence[tuple[str, Logged]], notes: Sequence[str]
+    path: Path, lines: Sequence[tuple[str, Logged | Feedback]], notes: list[str]
 ) -> list[LoggedEpisode]:
     """The decisions of a file, by episode."""
     episodes: dict[str, list[tuple[str, Logged]]] = {}
+    scores: list[Feedback] = []
     for where, record in lines:
-        episodes.setdefault(record.episode or f"\0{where}", []).append((where, record))
+        if isinstance(record, Feedback):
+            scores.append(record)
+        else:
+            episodes.setdefault(record.episode or f"\0{where}", []).append((where, record))
+    feedback = _counting(scores)
+    if strangers := feedback.keys() - episodes.keys():
+        notes.append(f"left out: feedback on {len(strangers)} episodes that are not in the log")
     problems = [text for steps in episodes.values() if (text := _gap(steps))][:_REPORTED]
     if problems:
         raise UsageError("\n".join(problems))
     if not episodes:
         raise UsageError("; ".join([f"{path}: holds no decisions", *notes]))
     return [
-        tuple(record for _, record in sorted(steps, key=lambda item: item[1].step))
-        for steps in episodes.values()
+        _scored([r for _, r in sorted(steps, key=lambda item: item[1].step)], feedback.get(name))
+        for name, steps in episodes.items()
     ]
 
 
@@ -179,8 +187,7 @@ def _served(lines: Sequence[tuple[str, Any]], notes: list[str]) -> Log:
             steps.append(record)
     if open_:
         notes.append(f"left out: {len(open_)} requests whose last line is not there")
-    counts = {score.feedback: score for score in scores if score.by == "verifier"}
-    counts |= {score.feedback: score for score in scores if score.by == "user"}
+    counts = _counting(scores)
     if strangers := counts.keys() - served.keys():
         notes.append(f"left out: feedback on {len(strangers)} requests that were removed")
     feedback = {name: score for name, score in counts.items() if name in served}
@@ -191,6 +198,12 @@ def _served(lines: Sequence[tuple[str, Any]], notes: list[str]) -> Log:
         )
     episodes = [_scored(steps_, feedback.get(name)) for name, steps_ in decided.items() if steps_]
     return Log(episodes, notes, served, feedback, scores, steps)
+
+
+def _counting(scores: Sequence[Feedback]) -> dict[str, Feedback]:
+    """Return the scores that count, by what they are about."""
+    counts = {score.feedback: score for score in scores if score.by == "verifier"}
+    return counts | {score.feedback: score for score in scores if score.by == "user"}
 
 
 def _scored(decisions: Sequence[Logged], feedback: Feedback | None) -> LoggedEpisode:

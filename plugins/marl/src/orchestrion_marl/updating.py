@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 from attrs import Factory, define, frozen
-from orchestrion_local import WeightOptimizer
+from orchestrion_local import WeightOptimizer, micro_batches
 from orchestrion_local.interfaces import Trainable
 
 from orchestrion import Key
@@ -123,7 +123,15 @@ def update(
             ) -> tuple[torch.Tensor, Sums]:
                 return _loss(model, part.take(rows), weights[rows], settings, agents)
 
-            for sums in optimizer.accumulate(sizes_of(part.calls), loss_of):
+            sizes, learning = sizes_of(part.calls), _learning(part, settings)
+            measured = optimizer.accumulate(
+                sizes[learning], lambda rows, places=learning: loss_of(places[rows])
+            )
+            rest = np.setdiff1d(np.arange(len(sizes)), learning)
+            with torch.no_grad():
+                for rows in micro_batches(sizes[rest], optimizer.micro_batch):
+                    measured.append(loss_of(rest[rows])[1])
+            for sums in measured:
                 statistics.add(sums)
             step = optimizer.step()
             if step.skipped:
@@ -133,6 +141,17 @@ def update(
     model.updated()
     statistics.micro_batch = optimizer.micro_batch
     return statistics
+
+
+def _learning(batch: Batch, settings: MarlSettings) -> Integers:
+    """Return the places of calls with a gradient: of all, if none has or the loss has other terms.
+
+    The others, whose advantages are 0, are only measured.
+    """
+    differ = np.array([bool(np.any(values)) for values in batch.advantages])
+    if settings.entropy or batch.references or not differ.any():
+        differ[:] = True
+    return np.flatnonzero(differ)
 
 
 def _loss(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrion_otel.spans import RunFacts
 
@@ -15,10 +15,9 @@ __all__ = ["facts_of", "iteration_ends"]
 
 def facts_of(reader: RunReader) -> RunFacts:
     """Return what spans say of a run: the same while it runs and later."""
-    from ruamel.yaml import YAML
+    from orchestrion.runs import stored_config
 
-    config: Any = YAML(typ="safe", pure=True).load(reader.config_text) or {}
-    policy, name = config.get("policy") or {}, reader.directory.name
+    policy, name = stored_config(reader).get("policy") or {}, reader.directory.name
     return RunFacts(
         name=name,
         created=reader.created,

@@ -153,14 +153,14 @@ class Value(Network):
     def rescale(self, returns: Floats) -> None:
         """Follow the mean and deviation of an iteration's returns."""
         mean, deviation = float(returns.mean()), float(returns.std())
-        before = self.unit
-        if before[1]:
-            mean = before[0] + RATE * (mean - before[0])
-            deviation = before[1] + RATE * (deviation - before[1])
+        old_mean, old_deviation = self.unit
+        if old_deviation:
+            mean = old_mean + RATE * (mean - old_mean)
+            deviation = old_deviation + RATE * (deviation - old_deviation)
         # Equal returns have no deviation; a tiny unit would make the next ones explode.
         deviation = max(deviation, 1e-3 * abs(mean), 1e-6)
-        if before[1]:
+        if old_deviation:
             weight, bias = [weight.data for weight in self.parameters()][-2:]
-            weight *= before[1] / deviation
-            bias.mul_(before[1]).add_(before[0] - mean).div_(deviation)
+            weight *= old_deviation / deviation
+            bias.mul_(old_deviation).add_(old_mean - mean).div_(deviation)
         self.unit = mean, deviation

@@ -94,14 +94,12 @@ class Learner(Planned):
             self._novelty.counts.clear()
         if experiences:
             steps = Steps.of(experiences)
+            self._history.append(((i + 1) * len(episodes), float(steps.totals.mean())))
             if bonus:
                 steps = self._novelty.added(steps, bonus)
             with serial():
                 metrics |= self._update(i, policy, steps, session.key.child("update"))
         policy.learn(episodes)
-        rewards = [episode.reward.total for episode in episodes if episode.reward is not None]
-        if rewards:
-            self._history.append(((i + 1) * len(episodes), float(np.mean(rewards))))
         return {
             **metrics,
             "excluded": float(len(episodes) - len(experiences)),
@@ -222,9 +220,7 @@ class Learner(Planned):
             self._history = [(int(n), float(mean)) for n, mean in data["history"]]
             self._skipped = int(data["skipped"])
         except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"{self.path}: the saved state of reinforce is damaged: {error!r}"
-            ) from error
+            raise CheckpointError(f"{self.path}: this state is damaged: {error!r}") from error
 
 
 def draw(problems: Sequence[Problem], key: Key, settings: Reinforce) -> list[Job]:
@@ -251,20 +247,13 @@ class Steps(NamedTuple):
     @classmethod
     def of(cls, experiences: Sequence[Experience[object]]) -> Steps:
         """Return the decisions of episodes in order."""
+        episodes = [experience.episode for experience in experiences]
         return cls(
             tuple(record for experience in experiences for record in experience.taken),
-            np.array(
-                [reward for experience in experiences for reward in experience.rewards], np.float64
-            ),
+            np.concatenate([experience.rewards for experience in experiences], dtype=np.float64),
             np.array([len(experience.taken) for experience in experiences], np.int64),
-            np.array(
-                [
-                    experience.episode.reward.total
-                    for experience in experiences
-                    if experience.episode.reward
-                ]
-            ),
-            tuple(experience.episode.problem for experience in experiences),
+            np.array([episode.reward.total for episode in episodes if episode.reward]),
+            tuple(episode.problem for episode in episodes),
         )
 
     @property

@@ -96,10 +96,7 @@ class Reinforce:
     @group.validator
     def _check_group(self, attribute: Attribute[Any], value: int) -> None:
         if self.baseline == "leave-one-out" and value < 2:
-            raise ValueError(
-                f"group: is {value}, but the baseline leave-one-out compares episodes of one "
-                "problem and needs at least 2"
-            )
+            raise ValueError(f"group: is {value}; the baseline leave-one-out needs at least 2")
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:

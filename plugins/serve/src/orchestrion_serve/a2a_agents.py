@@ -165,14 +165,6 @@ class _Handler(RequestHandler):
                 raise _error(refusal) from None
             yield _status(exchange, "TASK_STATE_FAILED", f"{refusal.code}: {refusal}")
 
-    async def on_get_task(self, params: Any, context: ServerCallContext) -> NoReturn:
-        """Raise: no task is kept."""
-        raise TaskNotFoundError
-
-    async def on_cancel_task(self, params: Any, context: ServerCallContext) -> NoReturn:
-        """Raise: closing the connection cancels a task."""
-        raise TaskNotFoundError
-
     async def on_subscribe_to_task(
         self, params: Any, context: ServerCallContext
     ) -> AsyncGenerator[Event, None]:
@@ -182,17 +174,17 @@ class _Handler(RequestHandler):
             yield event
         raise TaskNotFoundError
 
-    async def on_list_tasks(self, params: Any, context: ServerCallContext) -> NoReturn:
-        """Raise: no task is kept."""
-        raise UnsupportedOperationError
+    async def _no_task(self, params: Any, context: ServerCallContext) -> NoReturn:
+        raise TaskNotFoundError
 
-    async def on_get_extended_agent_card(self, params: Any, context: ServerCallContext) -> NoReturn:
-        """Raise: there is one card for all."""
+    async def _unsupported(self, params: Any, context: ServerCallContext) -> NoReturn:
         raise UnsupportedOperationError
 
     async def _no_push(self, params: Any, context: ServerCallContext) -> NoReturn:
         raise PushNotificationNotSupportedError
 
+    on_get_task = on_cancel_task = _no_task  # closing the connection cancels it
+    on_list_tasks = on_get_extended_agent_card = _unsupported
     on_create_task_push_notification_config = _no_push
     on_get_task_push_notification_config = _no_push
     on_list_task_push_notification_configs = _no_push

@@ -15,13 +15,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from orchestrion import Episode, Status, Turn, Usage
-from orchestrion_serve.conversation import Extension, Part, decoded, text_of, transcript
-from orchestrion_serve.episodes import answer_of, line_of
-from orchestrion_serve.exchange import Dialect, event
+from orchestrion_serve.conversation import TOOLS, Part, Question, decoded, text_of, transcript
+from orchestrion_serve.episodes import answer_of, images_of, line_of
+from orchestrion_serve.exchange import Dialect, error_of, event
 from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import Call
 
-__all__ = ["ChatCompletions", "error_of"]
+__all__ = ["ChatCompletions"]
 
 
 class Message(Struct):
@@ -37,16 +37,12 @@ class StreamOptions(Struct):
     include_usage: bool | None = False
 
 
-class Chat(Struct):
-    """The fields of a request that have an effect here, or would change the answer's meaning."""
+class Chat(Question, kw_only=True):
+    """The fields of a request."""
 
-    model: str
     messages: Annotated[list[Message], Meta(min_length=1)]
-    stream: bool | None = False
     stream_options: StreamOptions | None = None
-    orchestrion: Extension | None = None
     n: int | None = None
-    tools: list[Any] | None = None
     functions: list[Any] | None = None
     response_format: dict[str, Any] | None = None
 
@@ -54,16 +50,6 @@ class Chat(Struct):
     def include_usage(self) -> bool:
         """Return whether the stream ends with a chunk that has the usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
-
-    @property
-    def streams(self) -> bool:
-        """Return whether the answer is a stream of events."""
-        return bool(self.stream)
-
-    @property
-    def steps(self) -> bool:
-        """Return whether each turn is streamed as it finishes."""
-        return self.streams and self.orchestrion is not None and self.orchestrion.steps
 
     def text(self) -> str:
         """Return the problem.
@@ -92,9 +78,7 @@ class ChatCompletions(Dialect[Chat]):
         chat = decoded(_decoder, body)
         if chat.n not in (None, 1):
             raise wrong("only one answer is given for a request", "n")
-        for field in ("tools", "functions"):
-            if getattr(chat, field):
-                raise wrong("the team decides which tools it uses; leave this out", field)
+        chat.refuse(TOOLS, "tools", "functions")
         if chat.response_format and chat.response_format.get("type") != "text":
             raise wrong("only the response format `text` is supported", "response_format")
         return chat
@@ -103,7 +87,7 @@ class ChatCompletions(Dialect[Chat]):
         self, call: Call, question: Chat, turns: list[Turn], episode: Episode
     ) -> dict[str, Any]:
         """Return the answer to a request that does not stream."""
-        message = {"role": "assistant", "content": answer_of(episode), "refusal": None}
+        message = {"role": "assistant", **_content(episode), "refusal": None}
         reason = _reason(episode)
         choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
         data = _named("chat.completion", call, [choice])
@@ -113,34 +97,30 @@ class ChatCompletions(Dialect[Chat]):
         self, call: Call, question: Chat, events: AsyncGenerator[Turn | Episode, None]
     ) -> AsyncGenerator[bytes, None]:
         """Yield a piece for each turn and one for the answer; then why it ended, and the usage."""
-        role = {"role": "assistant"}
+        role: dict[str, Any] = {"role": "assistant"}
         async with aclosing(events):
             async for happened in events:
                 if isinstance(happened, Turn):
                     yield _piece(call, {**role, "reasoning_content": line_of(happened)})
                     role = {}
                 else:
-                    yield _piece(call, {**role, "content": answer_of(happened)})
+                    yield _piece(call, {**role, **_content(happened)})
                     yield _piece(call, {}, _reason(happened))
                     if question.include_usage:
                         last = _named("chat.completion.chunk", call, [])
                         yield event({**last, "usage": _usage(happened.usage)})
         yield b"data: [DONE]\n\n"
 
-    def error(self, refusal: Refusal) -> dict[str, Any]:
-        """Return the body of an error."""
-        return error_of(refusal)
-
     def failure(self, call: Call, refusal: Refusal, sent: int) -> bytes:
         """Return the event that ends a stream with an error."""
         return event(error_of(refusal))
 
 
-def error_of(refusal: Refusal) -> dict[str, Any]:
-    """Return the body of an error, as all of OpenAI's protocols have it."""
-    kind = "server_error" if refusal.status >= 500 else "invalid_request_error"
-    error = {"message": str(refusal), "type": kind, "param": refusal.param, "code": refusal.code}
-    return {"error": error}
+def _content(episode: Episode) -> dict[str, Any]:
+    """Return the answer's text, and its images as services that draw add them."""
+    images = [{"type": "image_url", "image_url": {"url": url}} for url in images_of(episode)]
+    text = answer_of(episode)
+    return {"content": text, "images": images} if images else {"content": text}
 
 
 def _named(kind: str, call: Call, choices: list[Any]) -> dict[str, Any]:
@@ -153,7 +133,7 @@ def _named(kind: str, call: Call, choices: list[Any]) -> dict[str, Any]:
     }
 
 
-def _piece(call: Call, delta: Mapping[str, str], reason: str | None = None) -> bytes:
+def _piece(call: Call, delta: Mapping[str, Any], reason: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": reason}
     return event(_named("chat.completion.chunk", call, [choice]))
 

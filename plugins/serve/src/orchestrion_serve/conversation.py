@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from orchestrion_serve.refusals import wrong
 
-__all__ = ["Extension", "Part", "Said", "decoded", "text_of", "transcript"]
+__all__ = ["TOOLS", "Part", "Question", "Said", "decoded", "text_of", "transcript"]
+
+TOOLS = "the team decides which tools it uses; leave this out"
 
 T = TypeVar("T")
 Said = tuple[str, str]
@@ -22,6 +24,42 @@ class Extension(Struct):
     """The field `orchestrion` of a request: `steps` shows each turn."""
 
     steps: bool = False
+
+
+class Question(Struct, kw_only=True):
+    """What the bodies of all protocols have: only fields that have an effect, or are refused.
+
+    Args:
+        model: that is asked.
+        stream: whether the answer is a stream of events.
+        orchestrion: what our own clients ask for besides.
+        tools: refused; the team decides which tools it uses.
+    """
+
+    model: str
+    stream: bool | None = False
+    orchestrion: Extension | None = None
+    tools: list[Any] | None = None
+
+    @property
+    def streams(self) -> bool:
+        """Return whether the answer is a stream of events."""
+        return bool(self.stream)
+
+    @property
+    def steps(self) -> bool:
+        """Return whether the answer contains each turn."""
+        return self.orchestrion is not None and self.orchestrion.steps
+
+    def refuse(self, message: str, *fields: str) -> None:
+        """Raise a Refusal if one of these fields is set."""
+        for field in fields:
+            if getattr(self, field):
+                raise wrong(message, field)
+
+    def text(self) -> str:
+        """Return the problem, or raise a Refusal."""
+        raise NotImplementedError
 
 
 class Part(Struct):

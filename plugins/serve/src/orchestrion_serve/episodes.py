@@ -1,12 +1,13 @@
 """From a request's text to an episode of the team that it names.
 
-One queue tells what happens next: a turn finished, the episode ended, the client has gone, or the
-time is up. What ends first decides the answer; the rest is cancelled.
+What happens first decides the answer: the episode ends, the client goes, or the time is up. What
+still runs then is cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from math import ceil
 from typing import Any
@@ -32,7 +33,7 @@ from orchestrion_serve.recording import Answered
 from orchestrion_serve.refusals import Refusal, encodable, failed, gone, stopping, wrong
 from orchestrion_serve.requests import Call, Settings
 
-__all__ = ["Episodes", "answer_of", "line_of"]
+__all__ = ["Episodes", "answer_of", "images_of", "line_of"]
 
 WATCHED_AFTER = 0.1
 """Seconds after which an episode is watched for a client that goes away."""
@@ -104,31 +105,43 @@ class Episodes:
         Raises:
             Refusal: it failed, took too long, or the client has gone; it is cancelled then.
         """
-        inbox: asyncio.Queue[Turn | asyncio.Task[Episode] | Refusal] = asyncio.Queue()
-        if steps:
-            call.turns = inbox.put_nowait
-        work = self._start(call, text, name)
-        work.add_done_callback(inbox.put_nowait)
+        loop, turns, refused = asyncio.get_running_loop(), deque[Turn](), list[Refusal]()
+        news = loop.create_future()
+
+        def tell(_: object = None) -> None:
+            if not news.done():
+                news.set_result(None)
+
+        def finished(turn: Turn) -> None:
+            turns.append(turn)
+            tell()
 
         def refuse(refusal: Refusal) -> None:
             # At once: whoever reads the answer may read it late, or never.
-            inbox.put_nowait(refusal)
+            refused.append(refusal)
             work.cancel()
+            tell()
 
+        if steps:
+            call.turns = finished
+        work = self._start(call, text, name)
+        work.add_done_callback(tell)
         call.refuse = refuse
         watch = _Watch(refuse, client_gone, call.seconds or self._settings.timeout)
         try:
             while True:
-                event = await inbox.get()
-                if isinstance(event, Refusal):
-                    raise event
-                elif isinstance(event, Turn):
-                    yield event
-                else:
-                    yield self._episode_of(event, call.id)
+                await news
+                news = loop.create_future()
+                if refused:
+                    raise refused[0]
+                while turns:
+                    yield turns.popleft()
+                if work.done():
+                    yield self._episode_of(work, call.id)
                     return
         finally:
             watch.stop()
+            call.refuse = call.turns = None
             if not work.done():
                 # What it took is known when its agents have been cancelled.
                 work.cancel()
@@ -285,6 +298,15 @@ def answer_of(episode: Episode) -> str:
     if episode.status in (Status.FAILED, Status.CANCELLED) or answer is None:
         raise _unanswered(episode.id, episode.error or "no turn was completed")
     return encodable(answer)
+
+
+def images_of(episode: Episode) -> list[str]:
+    """Return the images that came with an episode's answer, as URLs; their content as data URLs."""
+    ended = [turn for turn in episode.turns if turn.status == "completed"]
+    return [
+        image.get("url") or f"data:{image['media_type']};base64,{image['data']}"
+        for image in (ended[-1].output.images if ended else ())
+    ]
 
 
 def line_of(turn: Turn) -> str:

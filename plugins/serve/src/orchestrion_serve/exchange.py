@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -14,41 +14,23 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from orchestrion import Episode, Turn
+from orchestrion_serve.conversation import Question
 from orchestrion_serve.episodes import Episodes
 from orchestrion_serve.refusals import Refusal, gone
 from orchestrion_serve.requests import Admission, Call, Log
 
 __all__ = [
     "Dialect",
-    "Question",
     "as_json",
     "disconnected",
     "encode",
     "endpoint",
+    "error_of",
     "event",
     "refused",
 ]
 
 encode = msgspec.json.encode
-
-
-class Question(Protocol):
-    """A parsed request."""
-
-    @property
-    def model(self) -> str:
-        """Return the name of the model that is asked."""
-
-    @property
-    def streams(self) -> bool:
-        """Return whether the answer is a stream of events."""
-
-    @property
-    def steps(self) -> bool:
-        """Return whether the answer contains each turn."""
-
-    def text(self) -> str:
-        """Return the problem, or raise a Refusal."""
 
 
 Q = TypeVar("Q", bound=Question)
@@ -78,9 +60,9 @@ class Dialect(ABC, Generic[Q]):
         status.
         """
 
-    @abstractmethod
     def error(self, refusal: Refusal) -> Any:
         """Return the body of an error."""
+        return error_of(refusal)
 
     @abstractmethod
     def failure(self, call: Call, refusal: Refusal, sent: int) -> bytes:
@@ -118,6 +100,13 @@ def endpoint(
             return refused(call, gone(), dialect.error)
 
     return answer
+
+
+def error_of(refusal: Refusal) -> dict[str, Any]:
+    """Return the body of an error, as all of OpenAI's protocols have it."""
+    kind = "server_error" if refusal.status >= 500 else "invalid_request_error"
+    error = {"message": str(refusal), "type": kind, "param": refusal.param, "code": refusal.code}
+    return {"error": error}
 
 
 def event(data: Mapping[str, Any], kind: str | None = None) -> bytes:

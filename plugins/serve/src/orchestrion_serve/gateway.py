@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from orchestrion.runs import Trained
-from orchestrion_serve.chat import ChatCompletions, error_of
+from orchestrion_serve.chat import ChatCompletions
 from orchestrion_serve.episodes import Episodes
-from orchestrion_serve.exchange import Dialect, as_json, endpoint, refused
+from orchestrion_serve.exchange import Dialect, as_json, endpoint, error_of, refused
 from orchestrion_serve.feedback import PATH as FEEDBACK
 from orchestrion_serve.feedback import feedback_endpoint
 from orchestrion_serve.hosted import Hosted, Site, rpc_error

@@ -170,8 +170,9 @@ def _encoded(headers: Mapping[str, str]) -> dict[bytes, bytes]:
 
 
 def _check(body: bytes) -> None:
-    """Raise a Refusal if a body is not JSON: what an SDK says of it depends on the place."""
+    """Raise a Refusal if a body is no object: what an SDK says of it depends on the place."""
     try:
-        msgspec.json.decode(body)
+        if isinstance(msgspec.json.decode(body), list):
+            raise wrong("a batch is not supported: send each message in a request of its own", None)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise wrong(f"the body is not valid JSON: {error}", None) from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,11 +34,14 @@ from orchestrion_serve.exploring import Exploration, Watched
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.names import logs_of
 from orchestrion_serve.recording import Answered, decisions_of
+from orchestrion_serve.refusals import Refusal
 from orchestrion_serve.verifying import Verifier
 
 __all__ = ["InUse", "UseSettings", "using"]
 
 Note = Callable[[str], None]
+SCORES = 20
+"""The most scores and comments that one answer gets: more would push others out of the log."""
 
 
 @frozen
@@ -101,6 +105,8 @@ class InUse:
         self._kinds: dict[ServedRequest, ServedRequest] = {}
         self._scores: dict[str, dict[str, float]] = {}
         """By id and by whose they are."""
+        self._times: Counter[str] = Counter()
+        """How many scores and comments came, by id."""
         self.exploration = Exploration(settings.explore, settings.explore_budget)
         self._syncing, self._waiting = asyncio.Lock(), _Waiting()
         self.canary: Canary | None = None
@@ -260,6 +266,7 @@ class InUse:
             for identity, key in self._of_file.pop(old):
                 self._requests.pop(identity, None)
                 self._scores.pop(identity, None)
+                self._times.pop(identity, None)
                 if self._ids.get(key) == identity:
                     del self._ids[key]
 
@@ -288,9 +295,12 @@ class InUse:
 
         Raises:
             StoreError: it could not be written.
+            Refusal: there is too much of it.
         """
         before = self._scores.get(identity, {}).get(by)
         if before != score or comment:
+            if self._times[identity] >= SCORES:
+                raise Refusal(429, "too_much_feedback", f"this answer was scored {SCORES} times")
             record = Feedback(identity, score, by, comment, round(time.time(), 3))
             self._log.append(record)
             self._step(self._scored(record))
@@ -304,6 +314,7 @@ class InUse:
         kind = self._requests.get(record.feedback)
         if kind is None:
             return None
+        self._times[record.feedback] += 1
         scores = self._scores.setdefault(record.feedback, {})
         before = scores.get("user", scores.get("verifier"))
         scores[record.by] = record.score

@@ -196,6 +196,7 @@ class Room:
     def __init__(self, limit: int, fair: bool = False) -> None:
         self._limit, self._fair = limit, fair
         self._held: Counter[str] = Counter()
+        self._free = limit
         self.closed = False
         """Whether the server is stopping."""
 
@@ -207,25 +208,30 @@ class Room:
         """
         if self.closed:
             raise stopping()
-        own, free = self._held[client], self._limit - self._held.total()
+        own, free = self._held[client], self._free
         if free < 1:
             raise _later(f"{self._limit} requests are being answered", 1, "too_many_requests")
         if self._fair and own and (free == 1 or own >= SHARE * free):
             message = f"{own} requests of this key are being answered; the rest is for other keys"
             raise _later(message, 1, "too_many_requests")
         self._held[client] += 1
+        self._free -= 1
 
     def give(self, client: str) -> None:
         """Give a place back."""
         self._held[client] -= 1
+        self._free += 1
 
 
 def _spent(file: Path) -> Mapping[str, tuple[float, int, float]]:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
-        return {
+        spent = {
             name: (float(usd), int(day), float(today)) for name, (usd, day, today) in data.items()
         }
+        if not all(0 <= number < math.inf for numbers in spent.values() for number in numbers):
+            raise ValueError("an amount is no number from 0 on")
+        return spent
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:

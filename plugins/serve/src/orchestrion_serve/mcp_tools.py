@@ -26,6 +26,8 @@ from mcp.types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    ContentBlock,
+    ImageContent,
     ListToolsResult,
     PaginatedRequestParams,
     TextContent,
@@ -35,7 +37,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrion import Episode, Status, Turn
 from orchestrion.runs import Trained
-from orchestrion_serve.episodes import Episodes, answer_of, line_of
+from orchestrion_serve.episodes import Episodes, answer_of, images_of, line_of
 from orchestrion_serve.hosted import Exchange, Site, exchange_of, logged
 from orchestrion_serve.refusals import Refusal, encodable, wrong
 from orchestrion_serve.requests import Call, Log, Settings, usage_data
@@ -158,16 +160,18 @@ def _server(exchange: Callable[[Context], Exchange]) -> Server[Any]:
                     message = f"there is no tool {params.name!r:.80}"
                     raise Refusal(404, "model_not_found", message)
                 asked.episodes.choose(asked.call, names[params.name])
-                data = await _asked(context, asked, params.arguments or {})
+                data, images = await _asked(context, asked, params.arguments or {})
         except Refusal as refusal:
             if refusal.status == 404:
                 raise MCPError(INVALID_PARAMS, str(refusal)) from None
             text = f"{refusal.code}: {refusal}"
             return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
-        text = data["answer"]
-        return CallToolResult(
-            content=[TextContent(type="text", text=text)], structured_content=data
-        )
+        content: list[ContentBlock] = [TextContent(type="text", text=data["answer"])]
+        for url in images:
+            kind, _, image = url.removeprefix("data:").partition(";base64,")
+            if image:  # this protocol has none by their address
+                content.append(ImageContent(type="image", data=image, mime_type=kind))
+        return CallToolResult(content=content, structured_content=data)
 
     return Server(
         "orchestrion",
@@ -179,8 +183,8 @@ def _server(exchange: Callable[[Context], Exchange]) -> Server[Any]:
 
 async def _asked(
     context: Context, exchange: Exchange, arguments: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Run an episode, reporting its turns; return the tool's output."""
+) -> tuple[dict[str, Any], list[str]]:
+    """Run an episode, reporting its turns; return the tool's output, and images."""
     message = arguments.get("message")
     if not isinstance(message, str) or len(arguments) != 1:
         raise wrong("give the text `message` and no other argument", "message")
@@ -193,8 +197,8 @@ async def _asked(
                 turns += 1
                 await context.session.report_progress(turns, message=line_of(happened).rstrip())
             else:
-                data = _output(exchange.call, happened)
-    return data
+                result = _output(exchange.call, happened), images_of(happened)
+    return result
 
 
 def _output(call: Call, episode: Episode) -> dict[str, Any]:

@@ -15,7 +15,15 @@ import msgspec
 from msgspec import Struct
 
 from orchestrion import Episode, Status, Turn, Usage
-from orchestrion_serve.conversation import Extension, Part, Said, decoded, text_of, transcript
+from orchestrion_serve.conversation import (
+    TOOLS,
+    Part,
+    Question,
+    Said,
+    decoded,
+    text_of,
+    transcript,
+)
 from orchestrion_serve.episodes import answer_of, line_of
 from orchestrion_serve.exchange import Dialect, event
 from orchestrion_serve.refusals import Refusal, wrong
@@ -56,35 +64,21 @@ class OutputConfig(Struct):
     format: Any = None
 
 
-class Asked(Struct):
-    """The fields of a request that have an effect here, or would change the answer's meaning."""
+class Asked(Question, kw_only=True):
+    """The fields of a request."""
 
-    model: str
     messages: list[Message]
     system: str | list[Part] | None = None
-    stream: bool | None = False
     thinking: Thinking | None = None
-    orchestrion: Extension | None = None
-    tools: list[Any] | None = None
     mcp_servers: list[Any] | None = None
     output_config: OutputConfig | None = None
 
     @property
-    def streams(self) -> bool:
-        """Return whether the answer is a stream of events."""
-        return bool(self.stream)
-
-    @property
     def steps(self) -> bool:
         """Return whether the answer contains each turn."""
-        if self.orchestrion is not None and self.orchestrion.steps:
-            return True
-        thinking = self.thinking
-        return (
-            thinking is not None
-            and thinking.type in ("enabled", "adaptive")
-            and thinking.display != "omitted"
-        )
+        if (thinking := self.thinking) is None or thinking.display == "omitted":
+            return super().steps
+        return super().steps or thinking.type in ("enabled", "adaptive")
 
     def text(self) -> str:
         """Return the problem: the messages, after the system prompt.
@@ -114,9 +108,7 @@ class Messages(Dialect[Asked]):
     def parse(self, body: bytes) -> Asked:
         """Return a request's body, checked; raise a Refusal if it is wrong."""
         asked = decoded(_decoder, body)
-        for field in ("tools", "mcp_servers"):
-            if getattr(asked, field):
-                raise wrong("the team decides which tools it uses; leave this out", field)
+        asked.refuse(TOOLS, "tools", "mcp_servers")
         if asked.output_config is not None and asked.output_config.format:
             raise wrong("only answers of text are supported", "output_config.format")
         return asked

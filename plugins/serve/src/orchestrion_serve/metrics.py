@@ -29,7 +29,8 @@ class Metrics:
 
     def __init__(self, log: Log, running: Callable[[], float]) -> None:
         self._log, self._registry = log, CollectorRegistry()
-        self._known: dict[tuple[Any, tuple[str, ...]], Any] = {}
+        self._known: dict[tuple[str, str], list[Any]] = {}
+        """Metrics with their labels, by model and status."""
         mine: dict[str, Any] = {"registry": self._registry}
         self._requests = Counter(
             "orchestrion_requests", "Requests, by status.", ["model", "status"], **mine
@@ -47,21 +48,20 @@ class Metrics:
 
     def __call__(self, record: Mapping[str, Any]) -> None:
         """Count a request."""
-        model = record["model"] or ""
-        self._of(self._requests, model, str(record["status"])).inc()
+        model, status = record["model"] or "", str(record["status"])
+        known = self._known.get((model, status))
+        if known is None:  # prometheus_client takes long to look them up
+            of_model = (self._seconds, self._tokens, self._usd) if model else ()
+            known = [self._requests.labels(model, status), *(m.labels(model) for m in of_model)]
+            self._known[model, status] = known
+        known[0].inc()
         if model:
-            self._of(self._seconds, model).observe(record["seconds"])
-            self._of(self._tokens, model).inc(record["tokens"])
+            known[1].observe(record["seconds"])
+            if record["tokens"]:
+                known[2].inc(record["tokens"])
             if record["usd"]:  # not None, where a price is not known
-                self._of(self._usd, model).inc(record["usd"])
+                known[3].inc(record["usd"])
         self._log(record)
-
-    def _of(self, metric: Any, *labels: str) -> Any:
-        """Return a metric with its labels: prometheus_client takes long to look them up."""
-        known = self._known.get((metric, labels))
-        if known is None:
-            known = self._known[metric, labels] = metric.labels(*labels)
-        return known
 
     def text(self, models: Collection[str]) -> bytes:
         """Return what is of these models, or of none, in Prometheus' text format."""

@@ -30,17 +30,18 @@ class Names:
         self, teams: Mapping[str, Trained], own: Mapping[str, Mapping[str, str]] | None = None
     ) -> None:
         self._teams, self._own = teams, own or {}
-        self._private = {model for models in self._own.values() for model in models.values()}
-        if unknown := self._private - set(teams):
+        private = {model for models in self._own.values() for model in models.values()}
+        self._public = {name: name for name in teams if name not in private}
+        if unknown := private - set(teams):
             raise UsageError(
                 f"--keys: the model {min(unknown)!r} of a key is not served; name its run beside "
                 f"{', '.join(teams)}"
             )
 
-    def of(self, tenant: str) -> dict[str, str]:
+    def of(self, tenant: str) -> Mapping[str, str]:
         """Return the models that a client may ask for, by what it calls them."""
-        public = {name: name for name in self._teams if name not in self._private}
-        return {**public, **self._own.get(tenant, {})}
+        own = self._own.get(tenant)
+        return {**self._public, **own} if own else self._public
 
     def versions(self, tenant: str) -> list[str]:
         """Return the names that a client may ask for, each with that of its version if it has one.
@@ -51,7 +52,7 @@ class Names:
         for name, model in self.of(tenant).items():
             number = self._teams[model].iterations
             names += [name] if number is None or "@" in name else [name, f"{name}@{number}"]
-        return names
+        return list(dict.fromkeys(names))  # RUN may be served beside RUN@N
 
     def find(self, tenant: str, name: str) -> tuple[str, bool]:
         """Return the model that a client means, and whether it means this version alone.

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import isnan
+from secrets import token_hex
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 from attrs import frozen
 from starlette.requests import Request
@@ -64,7 +64,7 @@ class Call:
     """One request, as its headers and its line in the log show it."""
 
     def __init__(self, log: Log) -> None:
-        self.id = uuid4().hex
+        self.id = token_hex(16)
         self.created = int(time.time())
         self.tenant = ""
         self.model: str | None = None
@@ -189,7 +189,7 @@ class Admission:
         """
         if self._keys is None:
             # A page in a browser must not reach the server by a name that resolves to loopback.
-            if not is_local(_hostname(request.headers.get("host", ""))):
+            if not is_here(request.headers.get("host", "")):
                 raise Refusal(403, "forbidden_host", "without keys, only loopback hosts are served")
             return
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
@@ -231,9 +231,9 @@ def _number(heads: Mapping[bytes, bytes], header: bytes, limit: float | None) ->
 
 
 @lru_cache(64)
-def _hostname(host: str) -> str:
-    """Return the name in a Host header; "" if it has none."""
+def is_here(host: str) -> bool:
+    """Return whether a Host header names this machine."""
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        return is_local(urlsplit(f"//{host}").hostname or "")
     except ValueError:
-        return ""
+        return False

@@ -16,14 +16,23 @@ import msgspec
 from msgspec import Struct
 
 from orchestrion import Episode, Status, Turn, Usage
-from orchestrion_serve.chat import error_of
-from orchestrion_serve.conversation import Extension, Part, Said, decoded, text_of, transcript
-from orchestrion_serve.episodes import answer_of, line_of
+from orchestrion_serve.conversation import (
+    TOOLS,
+    Part,
+    Question,
+    Said,
+    decoded,
+    text_of,
+    transcript,
+)
+from orchestrion_serve.episodes import answer_of, images_of, line_of
 from orchestrion_serve.exchange import Dialect, event
 from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import Call
 
 __all__ = ["Responses"]
+
+DRAWN = "image_generation_call"
 
 
 class Item(Struct):
@@ -47,17 +56,13 @@ class Text(Struct):
     format: dict[str, Any] | None = None
 
 
-class Asked(Struct):
-    """The fields of a request that have an effect here, or would change the answer's meaning."""
+class Asked(Question, kw_only=True):
+    """The fields of a request."""
 
-    model: str
     input: str | list[Item]
     instructions: str | None = None
-    stream: bool | None = False
     reasoning: Reasoning | None = None
-    orchestrion: Extension | None = None
     text_: Text | None = msgspec.field(default=None, name="text")
-    tools: list[Any] | None = None
     store: bool | None = None
     background: bool | None = None
     previous_response_id: str | None = None
@@ -65,15 +70,10 @@ class Asked(Struct):
     prompt: Any = None
 
     @property
-    def streams(self) -> bool:
-        """Return whether the answer is a stream of events."""
-        return bool(self.stream)
-
-    @property
     def steps(self) -> bool:
         """Return whether the answer contains each turn."""
         summary = self.reasoning and (self.reasoning.summary or self.reasoning.generate_summary)
-        return bool(summary) or (self.orchestrion is not None and self.orchestrion.steps)
+        return bool(summary) or super().steps
 
     def text(self) -> str:
         """Return the problem: the input, after the instructions.
@@ -111,8 +111,7 @@ class Responses(Dialect[Asked]):
     def parse(self, body: bytes) -> Asked:
         """Return a request's body, checked; raise a Refusal if it is wrong."""
         asked = decoded(_decoder, body)
-        if asked.tools:
-            raise wrong("the team decides which tools it uses; leave this out", "tools")
+        asked.refuse(TOOLS, "tools")
         if asked.text_ and asked.text_.format and asked.text_.format.get("type") != "text":
             raise wrong("only the format `text` is supported", "text.format")
         for field in ("store", "background", "previous_response_id", "conversation", "prompt"):
@@ -123,9 +122,9 @@ class Responses(Dialect[Asked]):
 
     def answer(self, call: Call, question: Asked, turns: list[Turn], episode: Episode) -> Any:
         """Return the answer to a request that does not stream."""
-        message = _message(call, answer_of(episode))
+        answer = _answer(call, episode)
         steps = [_reasoning(call, index, line_of(turn)) for index, turn in enumerate(turns)]
-        return _ended(call, [*steps, message], episode)
+        return _ended(call, [*steps, *answer], episode)
 
     async def events(
         self, call: Call, question: Asked, events: AsyncGenerator[Turn | Episode, None]
@@ -140,23 +139,20 @@ class Responses(Dialect[Asked]):
         async with aclosing(events):
             async for happened in events:
                 if isinstance(happened, Turn):
-                    item = _reasoning(call, len(output), line_of(happened))
+                    items = [_reasoning(call, len(output), line_of(happened))]
                 else:
-                    item = _message(call, answer_of(happened))
+                    items = _answer(call, happened)
                 if not output:
                     started = {"response": _response(call, [], "in_progress")}
                     yield numbered("response.created", started)
                     yield numbered("response.in_progress", started)
-                for kind, fields in _item_events(item):
-                    yield numbered(kind, {"output_index": len(output), **fields})
-                output.append(item)
+                for item in items:
+                    for kind, fields in _item_events(item):
+                        yield numbered(kind, {"output_index": len(output), **fields})
+                    output.append(item)
                 if isinstance(happened, Episode):
                     response = _ended(call, output, happened)
                     yield numbered(f"response.{response['status']}", {"response": response})
-
-    def error(self, refusal: Refusal) -> dict[str, Any]:
-        """Return the body of an error."""
-        return error_of(refusal)
 
     def failure(self, call: Call, refusal: Refusal, sent: int) -> bytes:
         """Return the event that ends a stream with an error."""
@@ -172,6 +168,17 @@ def _reasoning(call: Call, index: int, text: str) -> dict[str, Any]:
     return {"id": f"rs_{call.id}_{index}", "type": "reasoning", "summary": summary}
 
 
+def _answer(call: Call, episode: Episode) -> list[dict[str, Any]]:
+    """Return the answer as items: its images, then its text."""
+    images = [url.partition(";base64,")[2] for url in images_of(episode)]
+    drawn = [
+        {"id": f"ig_{call.id}_{i}", "type": DRAWN, "status": "completed", "result": image}
+        for i, image in enumerate(images)
+        if image  # this protocol has none by their address
+    ]
+    return [*drawn, _message(call, answer_of(episode))]
+
+
 def _message(call: Call, text: str) -> dict[str, Any]:
     """Return the answer as an item."""
     return {
@@ -185,6 +192,10 @@ def _message(call: Call, text: str) -> dict[str, Any]:
 
 def _item_events(item: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the kind and the fields of each event of an item, whose text comes in one piece."""
+    if item["type"] == DRAWN:
+        yield "response.output_item.added", {"item": {**item, "status": "generating"}}
+        yield "response.output_item.done", {"item": item}
+        return
     if item["type"] == "reasoning":
         parts, of_part, of_text = "summary", "reasoning_summary_part", "reasoning_summary_text"
         index, more, begun = "summary_index", {}, {**item, parts: []}

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from orchestrion import OrchestrionError, UsageError
-from orchestrion_studio import compare, episode, episodes, learned, run, runs
+from orchestrion_studio import compare, episode, episodes, lessons, run, runs
 from orchestrion_studio.episode_text import whole_text
 from orchestrion_studio.live import live_news
 from orchestrion_studio.openapi import openapi_document
@@ -24,15 +24,9 @@ from orchestrion_studio.security import Secured
 
 __all__ = ["PAGES", "create_app"]
 
-THEMES = (
-    runs,
-    run,
-    episodes,
-    episode,
-    learned,
-    compare,
+PAGES: tuple[Page, ...] = tuple(
+    page for theme in (runs, run, episodes, episode, lessons, compare) for page in theme.PAGES
 )
-PAGES: tuple[Page, ...] = tuple(page for theme in THEMES for page in theme.PAGES)
 
 
 def create_app(folder: Path, *, token: str | None) -> Starlette:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["braille", "smoothed", "sparkline"]
+__all__ = ["braille", "sparkline"]
 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BARS = "▁▂▃▄▅▆▇█"
@@ -45,15 +45,6 @@ def _line(first: tuple[int, int], last: tuple[int, int]) -> list[tuple[int, int]
         (round(x + (to_x - x) * n / steps), round(y + (to_y - y) * n / steps))
         for n in range(steps + 1)
     ]
-
-
-def smoothed(values: Sequence[float], window: int) -> list[float]:
-    """Return the mean of each value and the finite ones among the `window - 1` before it."""
-    means = []
-    for i in range(len(values)):
-        part = [v for v in values[max(0, i + 1 - window) : i + 1] if math.isfinite(v)]
-        means.append(math.fsum(part) / len(part) if part else math.nan)
-    return means
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from orchestrion import UsageError
-from orchestrion.cli import note
 
 __all__ = ["studio"]
 
@@ -47,7 +46,4 @@ def studio(folder: Path, host: str, port: int, token: str | None) -> None:
         raise UsageError("--token: a header cannot carry it; use printable ASCII characters")
     from orchestrion_studio.server import serve
 
-    def ready(address: str) -> None:
-        note(f"studio: {address}/" + (f"?token={token}" if token else ""))
-
-    serve(folder, host, port, token, ready)
+    serve(folder, host, port, token)

@@ -13,23 +13,18 @@ from orchestrion.runs import (
     Judged,
     RunReader,
     compare_outcomes,
+    stored_config,
     stored_results,
 )
 from orchestrion_studio.catalogue import catalogue_of
 from orchestrion_studio.contents import clipped
 from orchestrion_studio.drawing import plot_of, series_of
-from orchestrion_studio.evaluation import config_of
 from orchestrion_studio.page import Data, Page, Query, page_address
+from orchestrion_studio.run import FIRST
 
 __all__ = ["PAGES", "compared", "differing_settings"]
 
 MOST_RUNS = 8
-CURVES = (
-    ("reward", "Reward", "reward, mean of an episode"),
-    ("success", "Solved", "share of episodes"),
-    ("cost", "Cost", "cost of an episode, the agents' unit"),
-    ("entropy", "Entropy", "entropy of decisions, the trainer's unit"),
-)
 FIGURES = ("solved", "reward", "cost", "turns")
 MOST_PROBLEMS = 200
 """Problems that are named of each kind; the count is of all."""
@@ -61,7 +56,7 @@ def compared(readers: Mapping[str, RunReader]) -> dict[str, Any]:
         "plots": _plots(readers),
         "pairs": [_pair(first, name, results[first], results[name]) for name in others],
         "settings": differing_settings(
-            {name: config_of(reader) for name, reader in readers.items()}
+            {name: stored_config(reader) for name, reader in readers.items()}
         ),
         "problems": _problems(results),
     }
@@ -94,7 +89,7 @@ def _plots(readers: Mapping[str, RunReader]) -> list[dict[str, Any]]:
     """Return the curves of all runs over training episodes, metric by metric."""
     curves = {name: reader.iterations() for name, reader in readers.items()}
     plots = []
-    for metric, title, unit in CURVES:
+    for metric, (title, unit) in FIRST.items():
         series = []
         for name, iterations in curves.items():
             episodes, x, y = 0, [], []

@@ -9,7 +9,9 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Sequence
 from functools import cache
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -53,10 +55,10 @@ def source_name(source: str) -> str:
 
 def printable(data: Any) -> Any:
     """Return data that JSON and HTML can carry: no NaN, and no halves of characters."""
+    if isinstance(data, float):
+        return data if isfinite(data) else None
     if isinstance(data, str):
         return data if data.isascii() else data.encode(errors="backslashreplace").decode()
-    if isinstance(data, float):
-        return data if abs(data) < float("inf") else None
     if isinstance(data, dict):
         return {printable(key): printable(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
@@ -103,9 +105,9 @@ def coded(text: str) -> Markup:
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(Markup.escape(text))))
 
 
-def unified_diff(old: str, new: str) -> str:
+def unified_diff(old: Sequence[str], new: Sequence[str]) -> str:
     """Return the lines that changed, with three unchanged ones around them; "" if none did."""
-    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=3)
+    lines = difflib.unified_diff(old, new, lineterm="", n=3)
     return "\n".join(list(lines)[2:])
 
 

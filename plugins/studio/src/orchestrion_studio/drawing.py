@@ -15,6 +15,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from orchestrion_studio.wording import figure as figure_text
+from orchestrion_studio.wording import percent
 
 __all__ = ["bar", "curves", "data_table", "forest", "plot_of", "series_of", "sparkline", "topology"]
 
@@ -22,6 +23,8 @@ WIDTH, HEIGHT = 640, 240
 LEFT, RIGHT, TOP, BOTTOM = 92, 12, 10, 38
 FOREST = 420
 """Width of a forest plot: that of a telephone."""
+MIDDLE = 150
+"""Of the picture of who follows whom: names stand above what is above it."""
 POINTS = 240
 """Points that are drawn of a curve; of a longer one, means of neighbours."""
 ROWS = 80
@@ -133,7 +136,7 @@ def _svg(plot: Plot, drawn: Sequence[Mapping[str, Any]]) -> Markup:
     if not xs or not ys:
         return Markup('<p class="empty">nothing to draw yet</p>')
     across, up = Scale(xs, LEFT, WIDTH - RIGHT), Scale(ys, HEIGHT - BOTTOM, TOP)
-    parts = [_axes(across, up, plot["x"], plot["y"])]
+    parts = [axes(across, up, plot["x"], plot["y"])]
     for number, series in enumerate(drawn):
         parts.append(_curve(series, across, up, f"c{colour(drawn, number)}"))
     label = f"{plot['title']}: {plot['y']} over {plot['x']}; the table below has the figures"
@@ -171,7 +174,8 @@ class Scale:
         return [round(number * step, 12) for number in range(first, last + 1)]
 
 
-def _axes(across: Scale, up: Scale, x: str, y: str) -> Markup:
+def axes(across: Scale, up: Scale, x: str, y: str, height: int = HEIGHT) -> Markup:
+    """Return both axes of a plot of this height with their names, and a line at each round y."""
     parts = []
     for value in up.ticks(4):
         at = up(value)
@@ -182,18 +186,18 @@ def _axes(across: Scale, up: Scale, x: str, y: str) -> Markup:
     for value in across.ticks(8):
         parts.append(
             Markup('<text x="{}" y="{}" class="middle">{}</text>').format(
-                across(value), HEIGHT - BOTTOM + 16, figure_text(value)
+                across(value), height - BOTTOM + 16, figure_text(value)
             )
         )
-    middle = (TOP + HEIGHT - BOTTOM) / 2
+    middle = (TOP + height - BOTTOM) / 2
     return Markup(
         '<g class="axes">{}<path class="axis" d="M{} {}H{}"/>'
         '<text x="{}" y="{}" class="name end">{}</text>'
         '<text transform="translate(12 {}) rotate(-90)" class="name middle">{}</text></g>'
     ).format(
         Markup("").join(parts),
-        *(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT),
-        *(WIDTH - RIGHT, HEIGHT - 6, x),
+        *(LEFT, height - BOTTOM, WIDTH - RIGHT),
+        *(WIDTH - RIGHT, height - 6, x),
         *(middle, y),
     )
 
@@ -238,20 +242,22 @@ def _curve(series: Mapping[str, Any], across: Scale, up: Scale, name: str) -> Ma
 
 def _table_of(plot: Plot) -> Markup:
     """Return the figures of a plot, folded away."""
-    columns: dict[float, list[str]] = {}
-    heads, shown = [plot["x"]], plot["series"]
+    shown = plot["series"]
+    places = sorted({x for series in shown for x in series["x"] if x is not None})
+    step = math.ceil(len(places) / ROWS) or 1
+    rows = {x: [""] * len(shown) for x in places[::step]}
     for number, series in enumerate(shown):
-        heads.append(series["name"])
         lows, highs = series.get("low"), series.get("high")
         for place, (x, y) in enumerate(zip(series["x"], series["y"], strict=True)):
-            text = figure_text(y, 4)
-            if lows and highs and lows[place] is not None:
-                text += f" [{figure_text(lows[place], 4)}, {figure_text(highs[place], 4)}]"
-            columns.setdefault(x, [""] * len(shown))[number] = text
-    rows = [[figure_text(x), *columns[x]] for x in sorted(columns)]
-    step = math.ceil(len(rows) / ROWS) or 1
-    note = f"every {step}th row of {len(rows)}" if step > 1 else ""
-    return data_table(heads, rows[::step], f"Table: {plot['title']}", note)
+            if x in rows:
+                rows[x][number] = figure_text(y, 4)
+                if lows and highs and lows[place] is not None:
+                    ends = f" [{figure_text(lows[place], 4)}, {figure_text(highs[place], 4)}]"
+                    rows[x][number] += ends
+    heads = [plot["x"], *(series["name"] for series in shown)]
+    cells = [[figure_text(x), *texts] for x, texts in rows.items()]
+    note = f"every {step}th row of {len(places)}" if step > 1 else ""
+    return data_table(heads, cells, f"Table: {plot['title']}", note)
 
 
 def data_table(
@@ -283,7 +289,8 @@ def forest(rows: Sequence[Mapping[str, Any]], axis: str) -> Markup:
     values = [row[name] for row in known for name in ("low", "high") if row[name] is not None]
     across = Scale([0.0, *(row["mean"] for row in known), *values], 10, FOREST - 10)
     height = 44 * len(known) + 44
-    parts = [Markup('<path class="zero" d="M{} 4V{}"/>').format(across(0.0), height - 38)]
+    zero = "".join(f"M{across(0.0)} {24 + 44 * number}v16" for number in range(len(known)))
+    parts = [Markup('<path class="zero" d="{}"/>').format(zero)]
     for value in across.ticks(5):
         parts.append(
             Markup('<text class="middle" x="{}" y="{}">{}</text>').format(
@@ -300,7 +307,7 @@ def forest(rows: Sequence[Mapping[str, Any]], axis: str) -> Markup:
                 '<g class="{}"><text x="0" y="{}">{}</text><path class="whisker" d="M{} {}H{}"/>'
                 '<circle cx="{}" cy="{}" r="4"/><text class="end" x="{}" y="{}">{}</text></g>'
             ).format(
-                *(kind, y - 14, _short(row["name"], 40)),
+                *(kind, y - 14, short(row["name"], 40)),
                 *(across(low), y, across(high)),
                 *(across(row["mean"]), y),
                 *(FOREST, y - 14, f"{row['mean']:+.3f}"),
@@ -316,7 +323,8 @@ def forest(rows: Sequence[Mapping[str, Any]], axis: str) -> Markup:
     )
 
 
-def _short(text: str, size: int) -> str:
+def short(text: str, size: int) -> str:
+    """Return the beginning of a text, with a mark where it is cut."""
     return text if len(text) <= size else f"{text[: size - 1]}…"
 
 
@@ -351,36 +359,47 @@ def topology(graph: Mapping[str, Any]) -> Markup:
         node["name"]: (60 + node["x"] * (WIDTH - 120), 24 + node["y"] * 232)
         for node in graph["nodes"]
     }
-    most = max(edge["share"] for edge in step["edges"])
-    parts = [
-        _edge(places[edge["from"]], places[edge["to"]], edge["share"] / most)
-        for edge in reversed(step["edges"])
-    ]
+    shares = {(edge["from"], edge["to"]): 0.0 for each in graph["steps"] for edge in each["edges"]}
+    shares |= {(edge["from"], edge["to"]): edge["share"] for edge in step["edges"]}
+    most = max(shares.values())
+    ranked = sorted(shares.items(), key=lambda item: item[1])
+    parts = [_edge(pair, places, share, share / most) for pair, share in ranked]
     for name, (x, y) in places.items():
         ends = " ends" if name.startswith("(") else ""
         parts.append(
             Markup(
                 '<circle class="node{}" cx="{:.1f}" cy="{:.1f}" r="9"/>'
                 '<text class="middle" x="{:.1f}" y="{:.1f}">{}</text>'
-            ).format(ends, x, y, x, y - 14 if y < 150 else y + 22, _short(name, 22))
+            ).format(ends, x, y, x, y - 14 if y < MIDDLE else y + 22, short(name, 22))
         )
-    label = f"Who follows whom in iteration {step['iteration']}; the table has the figures"
+    label = f"Who follows whom, {step['title']}; the table has the figures"
     return Markup('<svg viewBox="0 0 {} 290" role="img" aria-label="{}">{}</svg>').format(
         WIDTH, label, Markup("").join(parts)
     )
 
 
-def _edge(start: tuple[float, float], end: tuple[float, float], weight: float) -> Markup:
-    """Return a bent line: there and back are two lines; who follows himself has a loop."""
-    (x, y), (to_x, to_y) = start, end
-    if start == end:
-        path = f"M{x - 5:.1f} {y + 7:.1f}C{x - 26:.1f} {y + 40:.1f} {x + 26:.1f} {y + 40:.1f} "
-        path += f"{x + 5:.1f} {y + 7:.1f}"
+def _edge(
+    pair: tuple[str, str], places: Mapping[str, tuple[float, float]], share: float, weight: float
+) -> Markup:
+    """Return a bent arrow: there and back are two lines; who follows himself has a loop."""
+    (x, y), (to_x, to_y) = places[pair[0]], places[pair[1]]
+    along_x, along_y = to_x - x, to_y - y
+    if pair[0] == pair[1]:
+        side = 1 if y < MIDDLE else -1  # away from the name
+        path = f"M{x - 5:.1f} {y + 7 * side:.1f}c-21 {33 * side} 31 {33 * side} 10 0"
+        middle_x, middle_y = x, y + 32 * side
     else:
-        bend = 0.12
-        middle_x = (x + to_x) / 2 - bend * (to_y - y)
-        middle_y = (y + to_y) / 2 + bend * (to_x - x)
-        path = f"M{x:.1f} {y:.1f}Q{middle_x:.1f} {middle_y:.1f} {to_x:.1f} {to_y:.1f}"
-    return Markup('<path class="edge" d="{}" stroke-width="{:.1f}"/>').format(
-        path, 0.4 + 6 * weight
+        bend_x, bend_y = (x + to_x) / 2 - 0.12 * along_y, (y + to_y) / 2 + 0.12 * along_x
+        path = f"M{x:.1f} {y:.1f}Q{bend_x:.1f} {bend_y:.1f} {to_x:.1f} {to_y:.1f}"
+        middle_x, middle_y = (x + to_x + 2 * bend_x) / 4, (y + to_y + 2 * bend_y) / 4
+    # In its middle, a line runs as from end to end.
+    turn = math.degrees(math.atan2(along_y, along_x))
+    return Markup(
+        '<g class="edge" data-edge="{}" display="{}" stroke-width="{:.1f}"><title>{}</title>'
+        '<path d="{}"/><path class="head" d="M6 0l-10 -5v10z" '
+        'transform="translate({:.1f} {:.1f}) rotate({:.1f})"/></g>'
+    ).format(
+        json.dumps(pair, ensure_ascii=False, separators=(",", ":")),
+        "inline" if share else "none",
+        *(0.4 + 6 * weight, percent(share), path, middle_x, middle_y, turn),
     )

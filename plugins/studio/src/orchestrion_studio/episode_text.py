@@ -6,6 +6,7 @@ from asyncio import Semaphore
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 
+from attrs import evolve
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -43,12 +44,8 @@ def whole_text(site: Query) -> Callable[[Request], Awaitable[Response]]:
     made, sent = Semaphore(1), Semaphore(SENT)
 
     def text_for(request: Request) -> str:
-        query = Query(
-            site.folder,
-            request.path_params["run"],
-            {name: [request.query_params[name]] for name in request.query_params},
-            site.readers,
-        )
+        values = {name: [value] for name, value in request.query_params.items()}
+        query = evolve(site, run=request.path_params["run"], values=values)
         with query.open(query.run) as reader:
             return _text(query.text("name", "record"), episode_of(query, reader), reader)
 

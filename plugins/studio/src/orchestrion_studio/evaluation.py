@@ -6,23 +6,26 @@ the page that first needs them is on its way, and that page says that they come.
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from attrs import define, frozen
 
-from orchestrion.runs import RunReader, diagnose, stored_config, stored_report
+from orchestrion.runs import RunReader, diagnose, stored_report
 from orchestrion_studio.page import Data
 
-__all__ = ["Judged", "config_of", "judged"]
+__all__ = ["Judged", "judged", "plain_report"]
 
 DELAY = 0.4
 """Seconds after which a thread begins, as it slows the page that is being made."""
+REST = 20.0
+"""While a run trains, results are used again for so many times the seconds that they took."""
 RUNS = 64
 
 
@@ -46,6 +49,7 @@ class _Entry:
     evaluated: int
     future: Future[Judged]
     before: Judged | None = None
+    until: float = 0.0
 
 
 _lock = threading.Lock()
@@ -55,7 +59,7 @@ _known: dict[Path, _Entry] = {}
 def judged(reader: RunReader, wait: bool) -> Judged | None:
     """Return the report and the diagnosis of a run; None while a report is computed.
 
-    While a run trains, the diagnosis may be a few iterations old.
+    While a run trains, the diagnosis may be some iterations old.
 
     Args:
         reader: the run.
@@ -66,13 +70,13 @@ def judged(reader: RunReader, wait: bool) -> Judged | None:
     version = (reader.created, reader.last_iteration(), evaluated)
     with _lock:
         entry = _known.get(reader.directory)
-        if entry is None or (entry.version != version and (wait or entry.future.done())):
+        if entry is None or (entry.version != version and (wait or _is_due(entry, reader))):
             before = _result(entry) if entry and entry.evaluated == evaluated else None
             entry = _Entry(version, evaluated, Future(), before)
             while len(_known) >= RUNS:
                 _known.pop(next(iter(_known)))
             _known[reader.directory] = entry
-            work = (reader.directory, evaluations, entry.future, 0.0 if wait else DELAY)
+            work = (reader.directory, evaluations, entry, 0.0 if wait else DELAY)
             threading.Thread(target=_compute, args=work, daemon=True).start()
     if wait:
         return entry.future.result()
@@ -82,28 +86,39 @@ def judged(reader: RunReader, wait: bool) -> Judged | None:
     return result
 
 
+def _is_due(entry: _Entry, reader: RunReader) -> bool:
+    rested = time.monotonic() >= entry.until or reader.status != "running"
+    return entry.future.done() and rested
+
+
 def _result(entry: _Entry) -> Judged | None:
     return entry.future.result() if entry.future.done() else entry.before
 
 
-def _compute(
-    directory: Path, evaluations: Mapping[str, Any], future: Future[Judged], delay: float
-) -> None:
-    try:
+def _compute(directory: Path, evaluations: Mapping[str, Any], entry: _Entry, delay: float) -> None:
+    if delay:
         time.sleep(delay)
+        if sys.platform == "linux":  # where threads have priorities: a training comes first
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+    began = time.monotonic()
+    try:
         with RunReader(directory) as reader:
             report = stored_report(reader, evaluations)
             findings = [
                 {"warning": finding.level > 1, "text": finding.text, "advice": finding.advice}
                 for finding in diagnose(reader)
             ]
-        future.set_result(Judged(None if report is None else _plain(report.as_json()), findings))
+        end = time.monotonic()
+        entry.until = end + REST * (end - began)
+        result = Judged(None if report is None else plain_report(report.as_json()), findings)
+        entry.future.set_result(result)
     # Whatever it is, the page that waits shows it.
     except Exception as error:
-        future.set_exception(error)
+        entry.future.set_exception(error)
 
 
-def _plain(data: dict[str, Any]) -> Data:
+def plain_report(data: Mapping[str, Any]) -> Data:
+    """Return a report as pages show it: without single problems."""
     return {
         **{name: data[name] for name in ("split", "problems", "seeds", "verdict", "unit")},
         "contenders": [
@@ -113,16 +128,3 @@ def _plain(data: dict[str, Any]) -> Data:
         "first": data["contenders"][0]["name"],
         "ahead": [{"name": f"minus {name}", **ahead} for name, ahead in data["ahead"].items()],
     }
-
-
-def config_of(reader: RunReader) -> dict[str, Any]:
-    """Return the resolved config of a run as plain data, not to be changed."""
-    return _parsed(reader.config_text)
-
-
-@lru_cache(maxsize=64)
-def _parsed(text: str) -> dict[str, Any]:
-    class Text:
-        config_text = text
-
-    return stored_config(Text())  # type: ignore[arg-type]

@@ -6,21 +6,21 @@ named with its size, and never guessed at.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrion.runs import stored_config
-from orchestrion_studio.contents import clipped
+from orchestrion_studio.contents import clipped, unified_diff
+from orchestrion_studio.page import Data, Page, Query
 from orchestrion_studio.searches import beam_section, front_section
 
 if TYPE_CHECKING:
     from orchestrion import Saved
     from orchestrion.runs import RunReader
 
-__all__ = ["Section", "changed_lines", "lessons_of"]
+__all__ = ["PAGES", "Section", "changed_lines", "lessons_of"]
 
 Section = dict[str, Any]
 """A part of the page: `kind` names its form, `title` and `about` say what it is."""
@@ -87,7 +87,7 @@ def _settings(config: Mapping[str, Any], overlay: Mapping[str, Any]) -> list[Sec
             {
                 "path": path,
                 "is_set": before is not None,
-                "diff": [] if bars else changed_lines(before, after),
+                "diff": "" if bars else changed_lines(before, after),
                 "bars": bars,
                 "before": _numbers(before) if bars else [],
             }
@@ -123,21 +123,13 @@ def _numbers(value: Any) -> list[dict[str, Any]]:
     return rows[:MOST_ROWS]
 
 
-def changed_lines(before: Any, after: Any) -> list[dict[str, str]]:
-    """Return the difference of two values line by line: `op` is "+", "-", " " or "…"."""
-    first, second = _lines(before), _lines(after)
-    lines = []
-    matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
-    for op, a, b, c, d in matcher.get_opcodes():
-        if op == "equal":
-            lines += [{"op": " ", "text": text} for text in first[a:b]]
-            continue
-        lines += [{"op": "-", "text": text} for text in first[a:b]]
-        lines += [{"op": "+", "text": text} for text in second[c:d]]
+def changed_lines(before: Any, after: Any) -> str:
+    """Return the difference of two values line by line."""
+    lines = unified_diff(_lines(before), _lines(after)).splitlines()
     if len(lines) > MOST_LINES:
-        left = len(lines) - MOST_LINES
-        lines = [*lines[:MOST_LINES], {"op": "…", "text": f"{left:,} more lines"}]
-    return lines
+        lines = [*lines[:MOST_LINES], f"({len(lines) - MOST_LINES:,} more lines)"]
+    hunks = [line for line in lines if line.startswith("@@")]
+    return "\n".join(line for line in lines if line not in hunks[: len(hunks) == 1])
 
 
 def _lines(value: Any) -> list[str]:
@@ -248,7 +240,7 @@ def _texts(data: Mapping[str, Any]) -> Section | None:
                 "adopted": number == data.get("adopted"),
                 "trial": trials.get(number),
                 "diffs": [
-                    {"agent": agent, "lines": changed_lines(before.get(agent), text)}
+                    {"agent": agent, "diff": changed_lines(before.get(agent), text)}
                     for agent, text in candidate["texts"].items()
                     if text != before.get(agent)
                 ],
@@ -386,13 +378,31 @@ def _missing(store: RunReader, has_checkpoint: bool, sections: Sequence[Section]
         )
     if "habits" in kinds or "texts" in kinds:
         texts.append("Of a trial its result is recorded; its episodes only if they are kept.")
-    if "model" in kinds:
-        texts.append("The values that the policy predicted at single decisions are not recorded.")
-    if "weights" in kinds:
-        texts.append(
-            "What single numbers of networks and optimizers mean cannot be read; what the policy "
-            "does with them stands in the episodes, at each decision."
-        )
     if store.retention == "none":
         texts.append("Episodes are not kept (`run.retention: none`).")
     return texts
+
+
+# ------------------------------------------------------------------ the page
+
+
+def learned_data(query: Query, reader: RunReader | None) -> Data:
+    """Return what training changed, and what is not recorded of it."""
+    assert reader is not None
+    iteration = query.number("iteration", 0) or None
+    lessons = lessons_of(reader, iteration=iteration, problem=query.text("problem"))
+    return {"run": query.run, **lessons}
+
+
+PAGES = [
+    Page(
+        "/learned/{run}",
+        "learned.html",
+        learned_data,
+        "What was learned: settings, habits, instructions, fronts, trees, rules, diagnostics",
+        {
+            "iteration": "whose search tree is shown, counted from 1; the newest by default",
+            "problem": "whose search tree is shown; the first by default",
+        },
+    )
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from starlette.concurrency import run_in_threadpool
@@ -15,8 +16,10 @@ from orchestrion_studio.page import Query
 
 __all__ = ["live_news"]
 
-SECONDS = 2.0
-"""Between two looks at a run's file."""
+SECONDS, MOST = 2.0, 10.0
+"""Between two looks at a run's file: longer the longer it works, so that looking takes nothing."""
+SHARE = 0.01
+"""Of the time since a run was created; a look comes no sooner, between these two."""
 SILENCE = 15.0
 """After so many seconds without news a comment is sent, so that a client that left is noticed."""
 
@@ -44,12 +47,13 @@ async def _news(reader: RunReader) -> AsyncIterator[str]:
     yield f"retry: 3000\nevent: status\ndata: {known[1]}\n\n"
     try:
         while known[1] == "running":
-            await asyncio.sleep(SECONDS)
+            pause = min(max(SECONDS, SHARE * (time.time() - reader.created)), MOST)
+            await asyncio.sleep(pause)
             state = await run_in_threadpool(_state, reader)
             if state != known:
                 known, silent = state, 0.0
                 yield f"event: changed\ndata: {known[1]}\n\n"
-            elif (silent := silent + SECONDS) >= SILENCE:
+            elif (silent := silent + pause) >= SILENCE:
                 silent = 0.0
                 yield ": still here\n\n"
         yield f"event: ended\ndata: {known[1]}\n\n"

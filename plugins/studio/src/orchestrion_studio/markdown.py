@@ -161,8 +161,8 @@ def _setting(row: Mapping[str, Any]) -> list[str]:
     if row["bars"]:
         values = ", ".join(f"{_plain(bar['name'])} {figure(bar['value'])}" for bar in row["bars"])
         return [f"- {_plain(row['path'])}: {values}"]
-    shown = [line for line in row["diff"] if line["op"] in "+-"]
-    signs = [f"{line['op']} {line['text']}".replace("```", "'''") for line in shown[:MOST_LINES]]
+    shown = [line for line in row["diff"].splitlines() if line[:1] in ("+", "-")]
+    signs = [line.replace("```", "'''") for line in shown[:MOST_LINES]]
     if len(shown) > MOST_LINES:
         signs.append(f"# {len(shown) - MOST_LINES} more lines")
     return ["", f"{_plain(row['path'])}", "", "```diff", *signs, "```", ""]

@@ -16,11 +16,11 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
 
 from orchestrion.runs import RunReader
 
-__all__ = ["GROUP", "Panel", "panels_of"]
+__all__ = ["GROUP", "Panel", "makers", "panels_of"]
 
 GROUP = "orchestrion.panels"
 
@@ -47,25 +47,19 @@ class Panel:
 def panels_of(reader: RunReader) -> list[dict[str, Any]]:
     """Return the panels of all plugins as plain data; one that fails says so in its place."""
     panels = []
-    for name, make in _makers().items():
+    for name, make in makers().items():
         try:
             panel = make()(reader)
         # A plugin's own code: whatever it raises must not take the page away.
         except Exception as error:
             panel = Panel(name, f"This panel failed: {type(error).__name__}: {error}")
         if panel is not None:
-            panels.append(
-                {
-                    "title": panel.title,
-                    "text": panel.text,
-                    "plots": list(panel.plots),
-                    "heads": [str(head) for head in panel.heads],
-                    "rows": [[str(cell) for cell in row] for row in panel.rows],
-                }
-            )
+            rows = [[str(cell) for cell in row] for row in panel.rows]
+            panels.append({**asdict(panel), "rows": rows})
     return panels
 
 
 @cache
-def _makers() -> dict[str, Callable[[], Callable[[RunReader], Panel | None]]]:
+def makers() -> dict[str, Callable[[], Callable[[RunReader], Panel | None]]]:
+    """Return what loads the function of each panel; looking for them takes a while, once."""
     return {point.name: point.load for point in entry_points(group=GROUP)}

@@ -10,14 +10,25 @@ from typing import Any
 
 from markupsafe import Markup
 
-from orchestrion_studio.drawing import Scale, data_table
+from orchestrion_studio.drawing import (
+    BOTTOM,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Scale,
+    axes,
+    data_table,
+    short,
+)
 from orchestrion_studio.wording import figure
 
-__all__ = ["beam_table", "diff", "graph", "scatter", "tree"]
+__all__ = ["beam_table", "graph", "scatter", "tree"]
 
-WIDTH, HEIGHT = 640, 300
-LEFT, RIGHT, TOP, BOTTOM = 60, 16, 14, 42
+HEIGHT = 300
 BOX, ROW, COLUMN = 132, 44, 176
+STEP, LINE = 150, 24
+"""Of a tree: between turns, and between leaves."""
 
 
 def scatter(section: Mapping[str, Any]) -> Markup:
@@ -32,7 +43,8 @@ def scatter(section: Mapping[str, Any]) -> Markup:
     ends = [row[name] for row in shown for name in ("low", "high") if row[name] is not None]
     across = Scale([cost for cost, _ in points], LEFT, WIDTH - RIGHT)
     up = Scale([*(quality for _, quality in points), *ends], HEIGHT - BOTTOM, TOP)
-    parts = [_axes(across, up, f"cost of an episode ({section['measure']})", "reward")]
+    unit = "" if section["measure"] == "cost" else f" ({section['measure']})"
+    parts = [axes(across, up, f"cost of an episode{unit}", "reward", HEIGHT)]
     for cost, quality in section["others"]:
         parts.append(
             Markup('<circle class="tried" cx="{}" cy="{}" r="2"/>').format(
@@ -53,30 +65,6 @@ def _quality(row: Mapping[str, Any]) -> float | None:
         if row[name] is not None:
             return float(row[name])
     return None
-
-
-def _axes(across: Scale, up: Scale, x: str, y: str) -> Markup:
-    parts = [
-        Markup(
-            '<path class="grid" d="M{} {}H{}"/><text x="{}" y="{}" class="end">{}</text>'
-        ).format(LEFT, up(value), WIDTH - RIGHT, LEFT - 6, up(value) + 4, figure(value))
-        for value in up.ticks(5)
-    ]
-    parts += [
-        Markup('<text x="{}" y="{}" class="middle">{}</text>').format(
-            across(value), HEIGHT - BOTTOM + 16, figure(value)
-        )
-        for value in across.ticks(8)
-    ]
-    return Markup(
-        '<g class="axes">{}<path class="axis" d="M{} {}H{}"/><text x="{}" y="{}" class="name end">'
-        '{}</text><text transform="translate(12 {}) rotate(-90)" class="name middle">{}</text></g>'
-    ).format(
-        Markup("").join(parts),
-        *(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT),
-        *(WIDTH - RIGHT, HEIGHT - 6, x),
-        *((TOP + HEIGHT - BOTTOM) / 2, y),
-    )
 
 
 def _point(row: Mapping[str, Any], kind: str, across: Scale, up: Scale) -> Markup:
@@ -137,7 +125,7 @@ def graph(nodes: Sequence[str], links: Sequence[Sequence[str]], outputs: Sequenc
                 '<text class="middle" x="{}" y="{}">{}</text></g>'
             ).format(
                 *("node out" if name in outputs else "node", x, y, BOX),
-                *(x + BOX / 2, y + 20, _short(name, 18)),
+                *(x + BOX / 2, y + 20, short(name, 18)),
             )
         )
     width, height = 16 + (len(columns) - 1) * COLUMN + BOX, 16 + tallest * ROW
@@ -149,68 +137,53 @@ def graph(nodes: Sequence[str], links: Sequence[Sequence[str]], outputs: Sequenc
 
 
 def tree(nodes: Sequence[Mapping[str, Any]]) -> Markup:
-    """Return the tree of a beam search, from left to right; `path` "0.1" is below "0"."""
+    """Return the tree of a beam search, from left to right; `path` "0.1" is below "0".
+
+    Each node is named by its last turn, and a leaf by its value as well.
+    """
     paths = {node["path"]: node for node in nodes}
     ordered = sorted(
         paths, key=lambda path: [int(n) if n.isdecimal() else 0 for n in path.split(".")]
     )
+    parents = {path: path.rpartition(".")[0] for path in ordered}
     leaves, place = 0, dict[str, tuple[float, float]]()
-    for path in ordered:
-        children = [other for other in ordered if other.startswith(f"{path}.")]
-        if not children:
-            place[path] = (_level(path) * 62 + 12.0, leaves * 18 + 14.0)
+    for path in reversed(["", *ordered]):
+        below = [place[other][1] for other in place if parents[other] == path]
+        if not below:
             leaves += 1
-    for path in reversed(ordered):
-        if path not in place:
-            below = [place[other][1] for other in place if other.rpartition(".")[0] == path]
-            place[path] = (_level(path) * 62 + 12.0, sum(below) / len(below) if below else 14.0)
-    parts = []
-    for path, (x, y) in place.items():
-        parent = place.get(path.rpartition(".")[0])
-        if parent is not None:
-            parts.append(Markup('<path class="link" d="M{} {}C{} {} {} {} {} {}"/>').format(
-                *parent, parent[0] + 30, parent[1], x - 30, y, x, y
-            ))  # fmt: skip
-    for path, (x, y) in place.items():
-        node = paths[path]
-        title = (
-            f"{path}: {' + '.join(node['turns'])}, {node['fate']}, value {figure(node['value'])}"
+        y = sum(below) / len(below) if below else -LINE * leaves
+        place[path] = (STEP * (path.count(".") + 1 if path else 0) + 12.0, y)
+    height, grown = LINE * (leaves + 1), set(parents.values())
+    links, dots = list[Markup](), list[Markup]()
+    for path in ordered:
+        (x, y), (from_x, from_y), node = place[path], place[parents.get(path, "")], paths[path]
+        links.append(
+            Markup('<path class="link" d="M{} {}C{} {} {} {} {} {}"/>').format(
+                *(from_x, height + from_y, from_x + STEP / 2, height + from_y),
+                *(x - STEP / 2, height + y, x, height + y),
+            )
         )
-        parts.append(
+        value = figure(node["value"])
+        title = f"{path}: {' + '.join(node['turns'])}, {node['fate']}, value {value}"
+        name = f"{short((node['turns'] or [''])[-1], 14)} {value}"
+        dots.append(
             Markup(
-                '<g class="fate {}"><circle cx="{}" cy="{}" r="5"><title>{}</title></circle></g>'
-            ).format("".join(c for c in node["fate"] if c.isalpha()), x, y, title)
+                '<g class="fate {}"><circle cx="{}" cy="{}" r="5"><title>{}</title></circle>'
+                '<text class="{}" x="{}" y="{}">{}</text></g>'
+            ).format(
+                "".join(c for c in node["fate"] if c.isalpha()),
+                *(x, height + y, title),
+                # Above a node that others follow, where no line is.
+                *(("middle", x, height + y - 10) if path in grown else ("", x + 9, height + y + 4)),
+                name,
+            )
         )
-    width = 24 + 62 * max((_level(path) for path in place), default=0)
+    width = STEP * max((path.count(".") + 2 for path in ordered), default=1) + 24
     label = f"Tree of {len(nodes)} trajectories; the table lists them"
     return Markup(
         '<svg class="tree" viewBox="0 0 {} {}" width="{}" height="{}" role="img" '
         'aria-label="{}">{}</svg>'
-    ).format(width, leaves * 18 + 10, width, leaves * 18 + 10, label, Markup("").join(parts))
-
-
-def _numbers(path: str) -> list[int]:
-    return [int(part) if part.isdecimal() else 0 for part in path.split(".")]
-
-
-def _level(path: str) -> int:
-    return path.count(".")
-
-
-def diff(lines: Sequence[Mapping[str, str]]) -> Markup:
-    """Return a difference line by line; the sign stands in the text, so that it can be heard."""
-    names = {"+": "added", "-": "removed", " ": "same", "…": "place"}
-    rows = (
-        Markup('<span class="{}">{} {}\n</span>').format(
-            names[line["op"]], "\N{MINUS SIGN}" if line["op"] == "-" else line["op"], line["text"]
-        )
-        for line in lines
-    )
-    return Markup('<pre class="code diff" tabindex="0">{}</pre>').format(Markup("").join(rows))
-
-
-def _short(text: str, size: int) -> str:
-    return text if len(text) <= size else f"{text[: size - 1]}…"
+    ).format(width, height, width, height, label, Markup("").join([*links, *dots]))
 
 
 def beam_table(section: Mapping[str, Any]) -> Markup:

@@ -9,12 +9,27 @@ from pathlib import Path
 
 from attrs import define
 
-from orchestrion.runs import RunReader
+from orchestrion.runs import Iteration, RunReader
 
 __all__ = ["Readers"]
 
 IDLE = 4
 """Runs that stay open while nobody reads them."""
+
+
+class _Reader(RunReader):
+    """Reads each iteration once."""
+
+    _kept: tuple[Iteration, ...] = ()
+
+    def iterations(self, stage: int | None = None, first: int = 0) -> list[Iteration]:
+        """See `RunReader.iterations`."""
+        kept = self._kept[:-1]
+        new = super().iterations(first=len(kept))
+        if [row.seconds for row in self._kept[-1:]] != [row.seconds for row in new[:1]]:
+            kept, new = (), super().iterations()  # dropped by a resume, and perhaps done again
+        self._kept = (*kept, *new)
+        return [row for row in self._kept[first:] if stage in (None, row.stage)]
 
 
 @define
@@ -57,7 +72,7 @@ class Readers:
                 if not entry.users:
                     entry.reader.close()
                 entry = None
-            entry = entry or _Open(RunReader(directory), place)
+            entry = entry or _Open(_Reader(directory), place)
             entry.users += 1
             self._open[directory] = entry  # as the one that was used last
             return entry

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from difflib import unified_diff
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrion import did_you_mean
-from orchestrion.runs import Iteration, RunReader
+from orchestrion.runs import Iteration, RunReader, stored_config
 from orchestrion_studio.catalogue import catalogue_of
-from orchestrion_studio.contents import clipped
+from orchestrion_studio.contents import clipped, unified_diff
 from orchestrion_studio.drawing import plot_of, series_of
-from orchestrion_studio.evaluation import config_of, judged
+from orchestrion_studio.evaluation import judged, plain_report
 from orchestrion_studio.page import Data, NotFoundError, Page, Query
 from orchestrion_studio.panels import panels_of
 from orchestrion_studio.runs import progress_of
 from orchestrion_studio.spending import spending_of
 from orchestrion_studio.topology import topology_of
 
-__all__ = ["PAGES"]
+__all__ = ["FIRST", "PAGES", "facts_of", "notes_of", "smoothed"]
 
 FIRST = {
     "reward": ("Reward", "reward, mean of an episode"),
@@ -36,6 +35,8 @@ COUNTED = ("episodes", "missing")
 SMOOTH = 0.8
 """Weight of what came before in a smoothed curve, where nothing else is asked for."""
 EVENTS = 200
+KEPT = 10
+"""Evaluations made after training that are shown."""
 LONGEST = 2000
 """Characters of a note, and of a line of a config's difference, that are shown."""
 SERIES = 12
@@ -45,40 +46,41 @@ SERIES = 12
 def run_data(query: Query, reader: RunReader | None) -> Data:
     """Return what the page of a run shows."""
     assert reader is not None
-    iterations, config = reader.iterations(), config_of(reader)
+    iterations, config = reader.iterations(), stored_config(reader)
     smooth = query.number("smooth", round(100 * SMOOTH), 0, 99) / 100
     known = judged(reader, wait=bool(query.text("wait")))
     report = known.report if known else None
     names = _metric_names(iterations)
     more = names if query.text("more") else []
-    facts = _facts(reader, iterations)
+    facts = facts_of(reader, iterations, config)
     return {
         "run": query.run,
         "facts": facts
         | {"rewards": smoothed([iteration.reward for iteration in iterations], smooth)},
         "smooth": smooth,
         "curves_first": [_plot(name, iterations, smooth, report) for name in _shown(iterations)]
-        if facts["trains"]
+        if facts["draws"]
         else [],
         "curves_more": [_plot(name, iterations, smooth, report) for name in more],
         "more": len(names),
         "report": report,
         "report_pending": known is None,
+        "kept": _kept(reader),
         "findings": known.findings if known else [],
         "spending": spending_of(reader, config["budget"], iterations),
-        "agents": _agents(iterations, smooth),
+        "agents": _agents(iterations, smooth, facts["draws"]),
         "topology": topology_of(reader, iterations),
         "failures": _failures(iterations),
-        "notes": _notes(reader),
+        "notes": notes_of(reader),
         "config": clipped(reader.config_text, 100_000),
         "diff": _diff(query, reader),
         "panels": panels_of(reader),
     }
 
 
-def _facts(reader: RunReader, iterations: Sequence[Iteration]) -> Data:
+def facts_of(reader: RunReader, iterations: Sequence[Iteration], config: Mapping[str, Any]) -> Data:
+    """Return how a run stands."""
     last = [iteration.seconds for iteration in iterations[-10:]]
-    planned = sum(reader.planned.values()) or None
     pace = sum(last) / len(last) if last else None
     episodes = sum(iteration.episodes for iteration in iterations)
     newest = iterations[-1] if iterations else None
@@ -87,17 +89,28 @@ def _facts(reader: RunReader, iterations: Sequence[Iteration]) -> Data:
         "detail": reader.detail,
         "created": reader.created,
         "finished": reader.finished,
-        "seconds": reader.seconds,
-        **progress_of(reader.status, len(iterations), planned, pace),
-        "stages": len({iteration.stage for iteration in iterations}),
+        "seconds": max(reader.seconds, sum(row.seconds for row in iterations)),
+        **progress_of(reader.status, len(iterations), _planned(reader, config), pace),
         "episodes": episodes,
-        "trains": bool(episodes) or not iterations,
+        "trains": bool(episodes) or bool(config.get("trainer") and not iterations),
+        "draws": len(iterations) > 1 or bool(iterations and reader.status == "running"),
         "learned_in": (reader.manifest or {}).get("learned_in"),
         "retention": reader.retention,
         "reward": newest.reward if newest else None,
         "solved": newest.successes / newest.episodes if newest and newest.episodes else None,
-        "rewards_missing": sum(iteration.unrewarded for iteration in iterations),
     }
+
+
+def _planned(reader: RunReader, config: Mapping[str, Any]) -> int | None:
+    """Return the iterations of all stages: those that were begun said how many they have."""
+    begun, most = reader.planned, config.get("run", {}).get("iterations")
+    trainer = config.get("trainer") or []
+    stages = trainer if isinstance(trainer, list) else [trainer]
+    numbers = [
+        begun.get(stage, min((n for n in (settings.get("iterations"), most) if n), default=None))
+        for stage, settings in enumerate(stages)
+    ]
+    return None if None in numbers else sum(n for n in numbers if n is not None) or None
 
 
 # ------------------------------------------------------------------ curves
@@ -166,7 +179,7 @@ def smoothed(values: Sequence[float | None], weight: float) -> list[float | None
 # ------------------------------------------------------------------ agents
 
 
-def _agents(iterations: Sequence[Iteration], smooth: float) -> Data:
+def _agents(iterations: Sequence[Iteration], smooth: float, draws: bool) -> Data:
     """Return how the turns are shared among agents, in all and over the iterations."""
     totals: dict[str, int] = {}
     for iteration in iterations:
@@ -193,9 +206,26 @@ def _agents(iterations: Sequence[Iteration], smooth: float) -> Data:
     plot = plot_of(title, "iteration", "share of turns", series, id="agents")
     everything = sum(totals.values())
     rows = [
-        {"name": name, "turns": totals[name], "share": totals[name] / everything} for name in order
+        {"name": name, "count": totals[name], "share": totals[name] / everything} for name in order
     ]
-    return {"plot": plot if totals else None, "rows": rows}
+    return {"plot": plot if totals and draws else None, "rows": rows}
+
+
+# ------------------------------------------------------------------ evaluated later
+
+
+def _kept(reader: RunReader) -> list[Data]:
+    """Return what `orchestrion eval` kept of the run, the newest first."""
+    newest = list(reader.kept_evaluations().items())[::-1][:KEPT]
+    return [{"file": name, **_evaluated(document)} for name, document in newest]
+
+
+def _evaluated(document: Mapping[str, Any]) -> Data:
+    try:
+        changes = [clipped(str(each), LONGEST) for each in document["overrides"]]
+        return {"error": "", "changes": changes, "report": plain_report(document["report"])}
+    except (KeyError, TypeError, AttributeError) as error:
+        return {"error": document.get("error", f"it has no {error}")}
 
 
 # ------------------------------------------------------------------ what went wrong, notes, config
@@ -213,13 +243,13 @@ def _failures(iterations: Sequence[Iteration]) -> list[Data]:
     rows += [("completed, not solved", counts.pop("completed", 0) - solved)]
     rows += sorted(counts.items(), key=lambda row: -row[1])
     turns = sum(it.metrics.get("failed_turns", 0.0) * it.episodes for it in iterations)
-    shown = [{"kind": kind, "count": n, "share": n / total} for kind, n in rows if total and n]
+    shown = [{"name": kind, "count": n, "share": n / total} for kind, n in rows if total and n]
     if math.isfinite(turns) and turns:
-        shown.append({"kind": "failed turns, in any of these", "count": turns, "share": None})
+        shown.append({"name": "failed turns, in any of these", "count": turns, "share": None})
     return shown
 
 
-def _notes(reader: RunReader) -> list[Data]:
+def notes_of(reader: RunReader) -> list[Data]:
     """Return what was noted about a run, the newest first."""
     events = reader.events()[-EVENTS:][::-1]
     opened: Mapping[str, Mapping[str, str]] = (reader.manifest or {}).get("opened", {})
@@ -240,19 +270,14 @@ def _plain(data: Any) -> str:
 def _diff(query: Query, reader: RunReader) -> Data:
     """Return the lines in which the config of another run differs, if one is named."""
     names = [name for name in catalogue_of(query.folder).look() if name != query.run]
-    other, lines = query.text("diff"), list[dict[str, str]]()
+    other, text = query.text("diff"), ""
     if other and other not in names:
         raise NotFoundError(f"there is no other run {other!r:.80}{did_you_mean(other, names)}")
     if other:
         with query.open(other) as second:
-            lines = list(_diff_lines(second.config_text, reader.config_text))
-    return {"other": other, "lines": lines, "names": names[:500]}
-
-
-def _diff_lines(before: str, after: str) -> Iterator[dict[str, str]]:
-    kinds = {"+": "added", "-": "removed", "@": "place"}
-    for line in list(unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]:
-        yield {"kind": kinds.get(line[0], "same"), "text": clipped(line, LONGEST)}
+            pair = [each.config_text.splitlines() for each in (second, reader)]
+            text = unified_diff(*([clipped(line, LONGEST) for line in lines] for lines in pair))
+    return {"other": other, "text": text, "names": names[:500]}
 
 
 PAGES = [

@@ -102,8 +102,8 @@ def progress_of(status: str, done: int, planned: int | None, pace: float | None)
         pace: seconds of an iteration.
     """
     left = None
-    if status == "running" and planned is not None and pace is not None:
-        left = max(0, planned - done) * pace
+    if status == "running" and planned is not None and pace is not None and done < planned:
+        left = (planned - done) * pace
     return {
         "iterations": done,
         "planned": planned,

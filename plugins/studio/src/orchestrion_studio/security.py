@@ -7,11 +7,11 @@ tells the browser to run, load and send nothing but the studio's own files.
 from __future__ import annotations
 
 import hmac
-from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -79,7 +79,8 @@ class Secured:
             if is_loopback(_host_name(headers.get("host", ""))):
                 return None
             return PlainTextResponse("without a token, only loopback addresses are served\n", 403)
-        if self._is_token(_bearer(headers)) or self._is_token(_cookie(headers)):
+        cookies = cookie_parser(headers.get("cookie", ""))
+        if self._is_token(_bearer(headers)) or self._is_token(cookies.get(COOKIE, "")):
             return None
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if any(name == "token" and self._is_token(value) for name, value in pairs):
@@ -111,11 +112,3 @@ def _host_name(host: str) -> str:
 def _bearer(headers: Headers) -> str:
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
-
-
-def _cookie(headers: Headers) -> str:
-    try:
-        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return morsel.value if morsel is not None else ""

@@ -66,17 +66,12 @@ def html_of(store: RunReader) -> str:
             "parts": parts,
             "episodes": episodes,
             "left_out": left_out,
-            "stored": count_of(store),
+            "stored": store.episode_page(EpisodeFilter(), limit=1).candidates,
             "style": Markup(_styles().replace("</", "<\\/")),
         },
         query=query,
         static=True,
     )
-
-
-def count_of(store: RunReader) -> int:
-    """Return how many episodes the run has stored."""
-    return store.episode_page(EpisodeFilter(), limit=1).candidates
 
 
 def sample_of(store: RunReader) -> dict[str, str]:

@@ -73,11 +73,12 @@ class Showing:
 
     def difference(self, old: str, new: str, name: str) -> dict[str, Any]:
         """Show the lines that changed, or say that there are too many to compare."""
-        lines = len(old.splitlines()) + len(new.splitlines())
+        before, after = old.splitlines(), new.splitlines()
+        lines = len(before) + len(after)
         if lines > min(COMPARED, self._compared):
             return self.plain("(too long to be compared line by line)", name)
         self._compared -= lines
-        return self.code(unified_diff(old, new), name, "diff")
+        return self.code(unified_diff(before, after), name, "diff")
 
     def _cut(self, text: str, name: str, form: str) -> dict[str, Any]:
         shown = text[: max(min(TEXT, self._left), BEGINNING)]

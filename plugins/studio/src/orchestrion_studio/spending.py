@@ -14,7 +14,7 @@ from orchestrion.runs import Iteration, RunReader, run_identity
 from orchestrion_studio.drawing import plot_of, series_of
 from orchestrion_studio.page import Data
 
-__all__ = ["spending_of"]
+__all__ = ["spending_of", "spent_rows"]
 
 PATIENCE = 20.0
 """Sums are used again for so many times the seconds that they took."""
@@ -56,6 +56,12 @@ def spending_of(
         (or of what is paid), None if nothing was spent; `failed`, calls by what went wrong.
     """
     total, sums = _sums_of(reader)
+    rows = spent_rows(reader, budget, total)
+    return {"rows": rows, "plot": _course(rows, sums, iterations), "failed": _failed(sums)}
+
+
+def spent_rows(reader: RunReader, budget: Mapping[str, Any], total: Usage) -> list[Data]:
+    """Return what was spent of each thing, in all, and its limit."""
     spent = {
         "usd": ("US dollars", total.usd),
         "calls": ("calls", float(total.calls)),
@@ -63,12 +69,11 @@ def spending_of(
         "minutes": ("minutes", reader.seconds / 60),
         "cost": ("cost, own unit", total.cost),
     }
-    rows: list[Data] = [
+    return [
         {"name": name, "text": text, "spent": value, "limit": budget.get(name)}
         for name, (text, value) in spent.items()
         if value or name != "cost"
     ]
-    return {"rows": rows, "plot": _course(rows, sums, iterations), "failed": _failed(sums)}
 
 
 def _course(
@@ -78,7 +83,7 @@ def _course(
     limited = [row for row in rows if row["limit"] is not None]
     paid = [row for row in rows if row["spent"] and row["name"] in ("usd", "calls", "tokens")]
     chosen = next(iter([*limited, *paid]), None)
-    if chosen is None or not iterations:
+    if chosen is None or len(iterations) < 2:
         return None
     name, last = chosen["name"], len(iterations)
     if name == "minutes":
@@ -87,6 +92,8 @@ def _course(
         steps = [0.0] * (last + 1)
         for each in sums:
             steps[min(each.seq - 1, last)] += getattr(each.usage, name)
+        if not any(steps):  # stated by turns, and in no record of calls
+            return None
         if not steps[last]:
             del steps[last]
     numbers = list(range(1, len(steps) + 1))

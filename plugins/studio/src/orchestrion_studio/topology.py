@@ -26,29 +26,34 @@ _known: dict[tuple[object, ...], list[Order]] = {}
 def topology_of(reader: RunReader, iterations: Sequence[Iteration]) -> Data | None:
     """Return nodes with places that never change, and at each iteration looked at the edges.
 
+    Of a run that does not train, the evaluation of its team takes the place of iterations.
+
     An edge leads from each turn of a decision to each turn of the next one, in equal parts; its
     share is out of all such steps. None if no turns are stored.
     """
     places = sorted({round(i * (len(iterations) - 1) / (PLACES - 1)) for i in range(PLACES)})
     steps, ranks = list[Data](), dict[str, float]()
     seen = Counter[str]()
-    for place in places if iterations else ():
-        iteration = iterations[place]
-        orders = _orders(reader, iteration)
+    looked: list[tuple[str, Sequence[Order]]]
+    looked = [(f"iteration {i + 1}", _orders(reader, iterations[i])) for i in places if iterations]
+    own = next(iter(reader.evaluation_names()), "")
+    if own and not any(orders for _, orders in looked):  # it did not train
+        looked = [(f"evaluation of {own}", reader.turn_orders(source=own, limit=EPISODES))]
+    for title, orders in looked:
         if not orders:
             continue
         for order in orders:
             for number, (_, agent) in enumerate(order):
                 ranks[agent] = ranks.get(agent, 0.0) + (number + 1) / (len(order) + 1)
                 seen[agent] += 1
-        steps.append({"iteration": place + 1, "episodes": len(orders), "edges": _edges(orders)})
+        steps.append({"title": title, "episodes": len(orders), "edges": _edges(orders)})
     if not steps:
         return None
     names = sorted(seen, key=lambda agent: (ranks[agent] / seen[agent], agent))
     return {"nodes": _nodes(names), "steps": steps}
 
 
-def _orders(reader: RunReader, iteration: Iteration) -> list[Order]:
+def _orders(reader: RunReader, iteration: Iteration) -> Sequence[Order]:
     """Return the turns of an iteration's first episodes; what was read once is kept."""
     # An iteration that is committed again, after a resume, took another time.
     key = (reader.directory, iteration.stage, iteration.iteration, iteration.seconds)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.markup import escape
 from rich.table import Table
@@ -12,98 +13,31 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.widget import Widget
 from textual.widgets import Footer, Static
 
 from orchestrion import OrchestrionError
-from orchestrion.runs import RunReader
-from orchestrion_studio.braille import braille, smoothed, sparkline
-from orchestrion_studio.standing import Standing, clock, standing_of
+from orchestrion.runs import RunReader, stored_config, stored_report
+from orchestrion_studio.braille import braille, sparkline
+from orchestrion_studio.run import FIRST, facts_of, notes_of, smoothed
+from orchestrion_studio.spending import spent_rows
+from orchestrion_studio.wording import count, duration, figure, percent, plain_time, signed, usd
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["Follower", "WatchApp"]
+__all__ = ["WatchApp"]
 
 SECONDS = 1.0
 """Between two looks at the run."""
-COLOURS = {
-    "running": "green",
-    "completed": "cyan",
-    "failed": "red",
-    "budget": "yellow",
-    "cancelled": "yellow",
-    "interrupted": "yellow",
-}
-
-
-class Follower:
-    """Reads a run again and again; the run is opened read-only each time.
-
-    Args:
-        directory: the run's folder.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._seen: object = None
-
-    def look(self) -> Standing | None:
-        """Return how the run stands; None if nothing changed since the last look.
-
-        Raises:
-            StoreError: the run is gone, or damaged.
-        """
-        with RunReader(self.directory) as store:
-            mark = store.last_iteration(), store.status, store.spend(), len(store.events())
-            evaluated = list(store.load_evaluations())
-            if (mark, evaluated) == self._seen:
-                return None
-            standing = standing_of(store)
-        self._seen = mark, evaluated
-        return standing
-
-
-class Curve(Widget):
-    """Draws one metric over the iterations."""
-
-    DEFAULT_CSS = "Curve { height: 1fr; min-height: 6; }"
-
-    metric = ""
-    values: tuple[float, ...] = ()
-    smooth = False
-
-    def show(self, metric: str, values: tuple[float, ...], smooth: bool) -> None:
-        """Draw these values from now on."""
-        self.metric, self.values, self.smooth = metric, values, smooth
-        self.refresh()
-
-    def render(self) -> RenderableType:
-        """Return the curve with the range of its values at the left."""
-        known = [value for value in self.values if math.isfinite(value)]
-        if not known:
-            name = f"{_named(self.metric)}: no value" if self.metric else "no iteration"
-            return Text(f"{name} yet", style="dim")
-        window = max(2, len(self.values) // 10)
-        values = smoothed(self.values, window) if self.smooth else list(self.values)
-        drawn = [value for value in values if math.isfinite(value)]
-        top, bottom = f"{max(drawn):.4g}", f"{min(drawn):.4g}"
-        margin = max(len(top), len(bottom)) + 1
-        height = max(1, self.size.height - 2)
-        lines = braille(values, max(1, self.size.width - margin), height)
-        text = Text(no_wrap=True, overflow="ellipsis")
-        text.append(_named(self.metric), style="bold")
-        mean = f" (each the mean of {window})" if self.smooth else ""
-        text.append(f" by iteration{mean}; the last is {values[-1]:.4g}\n")
-        for row, line in enumerate(lines):
-            label = top if row == 0 else bottom if row == len(lines) - 1 else ""
-            text.append(f"{label:>{margin - 1}} ", style="dim").append(f"{line}\n", style="cyan")
-        ends = f"{'1':<{max(1, self.size.width - margin - len(str(len(values))))}}{len(values)}"
-        return text.append(f"{'':{margin}}{ends}", style="dim")
+RECENT = 10
+"""Iterations over which shares of agents are taken."""
+SMOOTH = 0.8
+COLOURS = {"running": "green", "completed": "cyan", "failed": "red"}
+"""Of a status; others are yellow."""
 
 
 class WatchApp(App[None]):
-    """Shows a run, and follows it.
+    """Shows a run, and follows it; the run is opened read-only for each look.
 
     Args:
         directory: the run's folder.
@@ -114,14 +48,14 @@ class WatchApp(App[None]):
     CSS = """
     #head { height: auto; padding: 0 1; }
     #upper { height: 1fr; min-height: 10; }
-    #curve { width: 2fr; padding: 1 1 0 1; }
+    #curve { width: 2fr; height: 1fr; min-height: 6; padding: 1 1 0 1; }
     #agents { width: 1fr; padding: 1 1 0 1; }
     #lower { height: auto; max-height: 50%; }
     #results { width: 2fr; height: auto; padding: 0 1; }
-    #events { width: 1fr; height: auto; padding: 0 1; }
+    #notes { width: 1fr; height: auto; padding: 0 1; }
     .-narrow #page { overflow-y: auto; }
     .-narrow #upper, .-narrow #lower { layout: vertical; height: auto; max-height: 100%; }
-    .-narrow #curve, .-narrow #agents, .-narrow #results, .-narrow #events { width: 100%; }
+    .-narrow #curve, .-narrow #agents, .-narrow #results, .-narrow #notes { width: 100%; }
     .-narrow #curve { height: 10; }
     .-narrow #agents { height: auto; }
     """
@@ -130,175 +64,191 @@ class WatchApp(App[None]):
         Binding("right,m", "metric(1)", "Next metric", key_display="→"),
         Binding("left", "metric(-1)", "Previous", key_display="←"),
         Binding("s", "smooth", "Smooth"),
-        Binding("p", "pause", "Pause"),
-        Binding("r", "look", "Refresh"),
     ]
 
     def __init__(self, directory: Path, seconds: float = SECONDS) -> None:
         super().__init__()
         self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (90, "-wide")]
         self.title = directory.name
-        self.standing: Standing | None = None
-        self._follower, self._seconds = Follower(directory), seconds
-        self._metric, self._smooth, self._paused = "", False, False
-        self._problem = ""
+        self._directory, self._seconds = directory, seconds
+        self._seen: object = None
+        self._shown: dict[str, Any] = {}
+        self._metric, self._smooth = "reward", False
 
     def compose(self) -> ComposeResult:
         """Yield the parts of the page."""
         with VerticalScroll(id="page"):
             yield Static(id="head", markup=False)
             with Horizontal(id="upper"):
-                yield Curve(id="curve")
+                yield Static(id="curve", markup=False)
                 yield Static(id="agents", markup=False)
             with Horizontal(id="lower"):
                 yield Static(id="results", markup=False)
-                yield Static(id="events", markup=False)
+                yield Static(id="notes", markup=False)
         yield Footer()
 
     def on_mount(self) -> None:
         """Look at the run now, and then again and again."""
-        self.action_look()
+        self._tick()
         self.set_interval(self._seconds, self._tick)
 
+    def on_resize(self) -> None:
+        """Draw the curve in its new size."""
+        self.call_after_refresh(self._draw)
+
     def _tick(self) -> None:
-        if not self._paused:
-            self.action_look()
-
-    # --------------------------------------------------------------------------- keys
-
-    def action_look(self) -> None:
         """Look at the run in a thread, so that a slow disk never stops the keys."""
         self.run_worker(self._look, thread=True, exclusive=True, exit_on_error=False)
 
     def action_metric(self, step: int) -> None:
         """Show the next metric, or the previous one."""
-        if self.standing is None or not self.standing.curves:
-            return
-        names = list(self.standing.curves)
-        at = names.index(self._metric) if self._metric in names else 0
-        self._metric = names[(at + step) % len(names)]
-        self._draw()
+        names = list(self._shown.get("curves", ()))
+        if names:
+            at = names.index(self._metric) if self._metric in names else 0
+            self._metric = names[(at + step) % len(names)]
+            self._draw()
 
     def action_smooth(self) -> None:
         """Switch between the values and their running mean."""
         self._smooth = not self._smooth
         self._draw()
 
-    def action_pause(self) -> None:
-        """Stop following, or go on."""
-        self._paused = not self._paused
-        self._draw()
-
-    # --------------------------------------------------------------------------- what is shown
-
     def _look(self) -> None:
+        """Read the run, unless nothing has changed since the last look."""
         try:
-            standing, problem = self._follower.look(), ""
+            with RunReader(self._directory) as reader:
+                done, paid, ended = reader.last_iteration(), reader.spend(), reader.status
+                seen = str((done, paid, ended, reader.events(), reader.evaluation_names()))
+                new = {} if seen == self._seen else _standing(reader)
         except OrchestrionError as error:
-            standing, problem = None, str(error)
-        self.call_from_thread(self._take, standing, problem)
-
-    def _take(self, standing: Standing | None, problem: str) -> None:
-        if standing is None and problem == self._problem:
-            return
-        self.standing, self._problem = standing or self.standing, problem
-        self._draw()
+            seen, new = "", {"problem": str(error)}
+        self._seen = seen
+        if new:
+            self._shown = {"problem": "", **(self._shown if "problem" in new else {}), **new}
+            self.call_from_thread(self._draw)
 
     def _draw(self) -> None:
-        standing = self.standing
-        if standing is None:
-            self.query_one("#head", Static).update(Text(_plain(self._problem), style="red"))
+        shown = self._shown
+        if "facts" not in shown:
+            self.query_one("#head", Static).update(_plain(shown.get("problem", "")))
             return
-        self._metric = self._metric or next(iter(standing.curves), "")
-        values = tuple(standing.curves.get(self._metric, ()))
-        self.query_one("#head", Static).update(self._head(standing))
-        self.query_one(Curve).show(self._metric, values, self._smooth)
-        self.query_one("#agents", Static).update(_agents(standing))
-        self.query_one("#results", Static).update(_results(standing))
-        self.query_one("#events", Static).update(_events(standing))
+        curve = self.query_one("#curve", Static)
+        values = shown["curves"].get(self._metric, ())
+        title = f"{_named(self._metric)} by iteration"
+        if self._smooth:
+            values, title = smoothed(values, SMOOTH), f"{title}, smoothed by {SMOOTH:.0%}"
+        curve.update(_curve(title, values, curve.content_size.width, curve.content_size.height))
+        self.query_one("#head", Static).update(_head(self.title or "", shown))
+        self.query_one("#agents", Static).update(_agents(shown["agents"]))
+        self.query_one("#results", Static).update(_results(shown))
+        self.query_one("#notes", Static).update(_notes(shown["notes"]))
 
-    def _head(self, standing: Standing) -> Text:
-        text = Text(no_wrap=True, overflow="ellipsis")
-        text.append(_plain(standing.name), style="bold").append("  ")
-        text.append(standing.status, style=f"bold {COLOURS.get(standing.status, 'white')}")
-        if self._paused:
-            text.append("  paused: p goes on", style="yellow")
-        if standing.detail:
-            text.append(f"  {_plain(standing.detail)}")
-        if standing.status in ("failed", "interrupted", "budget", "cancelled"):
-            text.append(f"\ngoes on with: orchestrion resume {_plain(standing.name)}")
-        progress = standing.progress
-        of = "" if progress.total is None else f" of {progress.total:,}"
-        text.append(f"\n{_bar(progress.share)}{progress.done:,}{of} iterations")
-        if progress.seconds_left is not None:
-            text.append(f", about {clock(progress.seconds_left)} of training left")
-        text.append(f", worked {clock(standing.seconds)}\n")
-        solved = f" ({standing.solved / standing.episodes:.1%} solved)" if standing.episodes else ""
-        spend = standing.spend
-        text.append(f"{standing.episodes:,} training episodes{solved}; ")
-        text.append(
-            f"spent {spend.calls:,} calls, {spend.tokens:,} tokens, {spend.usd:.2f} dollars"
-        )
-        if standing.budget:
-            limits = ", ".join(f"{name} {value:g}" for name, value in standing.budget.items())
-            text.append(f"; budget: {limits}")
-        if self._problem:
-            text.append(f"\n{_plain(self._problem)}", style="red")
-        return text
+
+def _standing(reader: RunReader) -> dict[str, Any]:
+    """Return what the page shows of a run."""
+    config, iterations = stored_config(reader), reader.iterations()
+    names = {name: None for row in iterations for name in row.metrics}
+    usual = [name for name in FIRST if name in names]
+    turns: dict[str, int] = {}
+    for iteration in iterations[-RECENT:]:
+        for agent, number in iteration.agents.items():
+            turns[agent] = turns.get(agent, 0) + number
+    return {
+        "facts": facts_of(reader, iterations, config),
+        "spent": spent_rows(reader, config["budget"], reader.spend()),
+        "curves": {
+            name: [row.metrics.get(name) for row in iterations]
+            for name in [*usual, *sorted(names.keys() - FIRST.keys())]
+        },
+        "agents": {agent: turns[agent] / sum(turns.values()) for agent in turns},
+        "report": stored_report(reader),
+        "notes": notes_of(reader),
+    }
+
+
+def _head(name: str, shown: dict[str, Any]) -> Text:
+    facts, name = shown["facts"], _plain(name)
+    status = facts["status"]
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(name, style="bold").append("  ")
+    text.append(status, style=f"bold {COLOURS.get(status, 'yellow')}")
+    text.append(f"  {_plain(facts['detail'])}")
+    if status not in ("running", "completed"):
+        text.append(f"\ngoes on with: orchestrion resume {name}")
+    of = f" of {count(facts['planned'])}" if facts["planned"] else ""
+    text.append(f"\n{_bar(facts['progress'])}{count(facts['iterations'])}{of} iterations")
+    if facts["seconds_left"] is not None:
+        text.append(f", about {duration(facts['seconds_left'])} of training left")
+    text.append(f", worked {duration(facts['seconds'])}, {count(facts['episodes'])} episodes\n")
+    parts = []
+    for row in shown["spent"]:
+        write = usd if row["name"] == "usd" else figure
+        limit = "" if row["limit"] is None else f" of {write(row['limit'])}"
+        parts.append(f"{write(row['spent'])}{limit} {row['text']}")
+    text.append(f"spent {', '.join(parts)}")
+    if shown["problem"]:
+        text.append(f"\n{_plain(shown['problem'])}", style="red")
+    return text
 
 
 def _bar(share: float | None) -> str:
-    if share is None:
-        return ""
-    full = round(20 * share)
-    return f"{'█' * full}{'░' * (20 - full)} {share:4.0%}  "
+    full = round(20 * (share or 0))
+    return "" if share is None else f"{'█' * full}{'░' * (20 - full)} {share:4.0%}  "
 
 
-def _agents(standing: Standing) -> RenderableType:
-    text = Text(
-        "turns by agent, last iterations\n", style="bold", no_wrap=True, overflow="ellipsis"
-    )
-    if not standing.agents:
-        text.append("none yet", style="not bold dim")
-    width = max((len(_plain(name)) for name in standing.agents), default=0)
-    for name, share in standing.agents.items():
-        text.append(f"{_plain(name)[:16]:{min(16, width)}} ", style="not bold")
+def _curve(title: str, values: Sequence[float | None], width: int, height: int) -> Text:
+    """Return a curve with the range of its values at the left."""
+    text = Text(f"{title}", style="bold", no_wrap=True, overflow="ellipsis")
+    numbers = [math.nan if value is None else value for value in values]
+    known = [value for value in numbers if math.isfinite(value)]
+    if not known:
+        return text.append(": no value yet", style="not bold dim")
+    top, bottom = figure(max(known), 4), figure(min(known), 4)
+    margin = max(len(top), len(bottom))
+    lines = braille(numbers, width - margin - 1, height - 2)
+    text.append(f"; the last is {figure(numbers[-1], 4)}\n", style="not bold")
+    for row, line in enumerate(lines):
+        label = top if row == 0 else bottom if row == len(lines) - 1 else ""
+        text.append(f"{label:>{margin}} ", style="not bold dim")
+        text.append(f"{line}\n", style="not bold cyan")
+    return text.append(f"{'':{margin}} 1 to {len(numbers)}", style="not bold dim")
+
+
+def _agents(shares: dict[str, float]) -> Text:
+    text = Text("turns by agent, last iterations\n", style="bold", no_wrap=True)
+    for name, share in sorted(shares.items(), key=lambda item: -item[1]):
+        text.append(f"{_plain(name)[:16]:16} ", style="not bold")
         text.append(f"{share:6.1%} {'▇' * round(12 * share)}\n", style="not bold cyan")
     return text
 
 
-def _results(standing: Standing) -> RenderableType:
+def _results(shown: dict[str, Any]) -> RenderableType:
     """Return the evaluations, once there are any; before that all metrics in lines."""
-    report = standing.report
-    if report is None:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("metric")
-        table.add_column("last", justify="right")
-        table.add_column("by iteration")
-        for name, values in list(standing.curves.items())[:8]:
-            table.add_row(escape(_named(name)), f"{values[-1]:.4g}", sparkline(values, 24))
-        return table
+    report = shown["report"]
     table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    if report is None:
+        for title in ("metric", "last", "by iteration"):
+            table.add_column(title)
+        for name, values in list(shown["curves"].items())[:8]:
+            numbers = [math.nan if value is None else value for value in values]
+            table.add_row(escape(_named(name)), figure(values[-1], 4), sparkline(numbers, 24))
+        return table
     table.title = f"held-out split {escape(_plain(report.split))}, {report.problems} problems"
     for title in ("", "solved", "reward", f"{report.contenders[0].name} ahead by"):
         table.add_column(escape(_plain(title)))
     for team in report.contenders:
-        ahead = report.ahead.get(team.name)
-        table.add_row(
-            escape(_plain(team.name)),
-            f"{team.solved.mean:.1%}",
-            "-" if not team.reward.count else f"{team.reward.mean:.3f}",
-            f"{ahead.mean:+.3f} [{ahead.low:+.3f}, {ahead.high:+.3f}]" if ahead else "",
-        )
+        gap = report.ahead.get(team.name)
+        ahead = f"{signed(gap.mean)} [{signed(gap.low)}, {signed(gap.high)}]" if gap else ""
+        cells = percent(team.solved.mean), figure(team.reward.mean), ahead
+        table.add_row(escape(_plain(team.name)), *cells)
     return table
 
 
-def _events(standing: Standing) -> RenderableType:
-    text = Text("last events\n", style="bold")
-    for when, what in standing.events[-5:]:
-        text.append(f"{when} ", style="not bold dim").append(f"{_plain(what)}\n", style="not bold")
-    if not standing.events:
-        text.append("none", style="not bold dim")
+def _notes(notes: Sequence[dict[str, Any]]) -> Text:
+    text = Text("notes, the newest first\n", style="bold")
+    for note in notes[:5]:
+        text.append(f"{plain_time(note['at'])} ", style="not bold dim")
+        text.append(f"{_plain(note['kind'])}: {_plain(note['text'])[:200]}\n", style="not bold")
     return text
 
 

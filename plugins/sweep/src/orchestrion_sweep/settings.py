@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from attrs import Factory, field, frozen
+from attrs import Factory, asdict, field, frozen
 
 from orchestrion import JSON, Meta
 
@@ -106,15 +106,8 @@ class Sweep:
 
     def plain(self) -> dict[str, JSON]:
         """Return it as it stands in a config."""
-        trials = {} if self.trials is None else {"trials": self.trials}
-        return {
-            "method": self.method,
-            **trials,
-            "parallel": self.parallel,
-            "seeds": self.seeds,
-            "objective": list(self.objectives),
-            "prune": self.prune,
-        }
+        data = asdict(self) | {"objective": list(self.objectives)}
+        return {name: value for name, value in data.items() if value is not None}
 
 
 @frozen

@@ -8,9 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
-from orchestrion.runs import Report, RunReader, of_evaluations
+from orchestrion.runs import Report, RunReader, stored_config, stored_report
 from orchestrion_track.interfaces import Point, RunInfo
 
 __all__ = ["Feed", "flat"]
@@ -28,12 +26,11 @@ class Feed:
         self.reader, self.sent = reader, sent
         self._steps = 0
         self._at = reader.created
-        self._config: dict[str, Any] = YAML(typ="safe", pure=True).load(reader.config_text)
 
     def info(self) -> RunInfo:
         """Return what is known of the run from its beginning."""
         directory = self.reader.directory
-        return RunInfo(directory.name, directory, dict(flat(self._config)))
+        return RunInfo(directory.name, directory, dict(flat(stored_config(self.reader))))
 
     def iterations(self) -> list[Point]:
         """Return the points of iterations that were committed since the last call."""
@@ -52,27 +49,17 @@ class Feed:
         if self.reader.status != "completed" or self._steps < self.sent:
             return []
         values = {f"spend/{name}": float(value) for name, value in self._spend().items()}
-        report = self.report()
+        report = stored_report(self.reader)
         if report is not None:
             values |= _figures(report)
         at = self.reader.created + self.reader.seconds
         return [Point(self._steps, at, {k: v for k, v in values.items() if not math.isnan(v)})]
 
-    def report(self) -> Report | None:
-        """Return the report on the evaluations that were finished; None if there are none."""
-        evaluations = self.reader.load_evaluations()
-        if not evaluations:
-            return None
-        settings = self._config["evaluation"]
-        return of_evaluations(
-            evaluations, settings["split"], settings["seeds"], self._config["seed"]
-        )
-
     def write_report(self, folder: Path) -> list[Path]:
         """Write `config.yaml` and, if there is one, the report as `report.json`."""
         files = [folder / "config.yaml"]
         files[0].write_text(self.reader.config_text, encoding="utf-8")
-        report = self.report()
+        report = stored_report(self.reader)
         if report is not None:
             files.append(folder / "report.json")
             files[1].write_text(json.dumps(report.as_json(), indent=2), encoding="utf-8")

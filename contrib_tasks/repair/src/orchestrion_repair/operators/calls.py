@@ -27,7 +27,8 @@ _GROUPS = (
     "union intersection difference symmetric_difference", "ljust rjust center zfill",
     "update add", "remove discard pop", "discard remove add", "heappush heappushpop",
     "heappop heapreplace",
-    "bisect_left bisect_right", "get setdefault pop", "permutations combinations product",
+    "bisect_left bisect_right", "get setdefault pop", "clear pop",
+    "permutations combinations product",
     "partition rpartition", "enumerate range zip", "lower casefold", "count index",
     "append appendleft", "ord chr int str",
 )  # fmt: skip
@@ -63,6 +64,8 @@ def argument(source: Source, site: Site) -> Iterator[Change]:
         yield from _reordered(source, site, node.args)
         yield from _fewer(source, site, node)
         yield from _more(source, site, node)
+        if isinstance(node.func, ast.Name) and node.func.id == "range" and len(node.args) == 2:
+            yield from _whole_range(source, node)
         if (
             isinstance(node.func, ast.Attribute)
             and len(node.args) == 1
@@ -136,6 +139,17 @@ def _keys(source: Source, site: Site) -> list[str]:
     return [*common, *tables, *own]
 
 
+def _whole_range(source: Source, node: ast.Call) -> Iterator[Change]:
+    """A range from 0, or up to a number itself instead of one more or less."""
+    last = node.args[min(1, len(node.args) - 1)]
+    ends = [source.text(last)]
+    if isinstance(last, ast.BinOp) and isinstance(last.right, ast.Constant):
+        ends.append(source.text(last.left))
+    for end in ends:
+        yield "range", f"range({end})"
+        yield "range", f"range(1, {end})"
+
+
 def _numbers_in_scope(source: Source, site: Site) -> list[str]:
     kinds = source.kinds(site.function)
     return [n for n in source.names(site.function) if outer(kinds.name(n)) == "number"]
@@ -163,6 +177,12 @@ def function(source: Source, site: Site) -> Iterator[Change]:
         for other in source.functions
         if other.name != name and isinstance(node.func, ast.Name) and len(others) < 12
     ]
+    if isinstance(node.func, ast.Attribute):
+        held, given = source.text(node.func.value), [source.text(a) for a in node.args]
+        if name == "insert" and len(given) == 2:
+            yield "end", f"{held}.append({given[1]})"
+        elif name == "append" and len(given) == 1:
+            yield "end", f"{held}.insert(0, {given[0]})"
     whole, start = source.text(node), source.span(node)[0]
     end = source.span(node.func)[1] - start
     for rank, other in enumerate(dict.fromkeys(others)):

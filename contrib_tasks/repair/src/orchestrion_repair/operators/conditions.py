@@ -92,6 +92,14 @@ def _suggested(source: Source, site: Site) -> Iterator[tuple[str, str]]:
             if text not in seen and not isinstance(other.parent, ast.comprehension):
                 seen.add(text)
                 yield "copy", text
+    for text, kind in _items(source, site):
+        if kind in ("number", ""):
+            yield from (
+                ("atom", f"{text} {sign}") for sign in ("== 0", "> 0", "!= 0", "== 1", "> 1")
+            )
+        if kind in ("str", ""):
+            for constant in _texts(source, site):
+                yield from (("atom", f"{text} {sign} {constant}") for sign in ("==", "!="))
     kinds, names = source.kinds(site.function), source.names(site.function)
     near = source.used(site.statement) or frozenset(names)
     for name in names:
@@ -116,9 +124,34 @@ def _suggested(source: Source, site: Site) -> Iterator[tuple[str, str]]:
             if one < two and kind in ("number", "str") and kind == outer(kinds.name(two)):
                 for sign in ("==", "!=", "<", ">", "<=", ">=")[: 6 if kind == "number" else 2]:
                     yield "pair", f"{one} {sign} {two}"
+            elif one < two and kind in ("", "number") and outer(kinds.name(two)) in ("", "number"):
+                yield from (("pair-any", f"{one} {sign} {two}") for sign in ("==", "<", ">"))
             if one in near and may_hold(kinds.name(two), kind):
                 yield "member", f"{one} in {two}"
                 yield "member", f"{one} not in {two}"
+
+
+def _items(source: Source, site: Site) -> list[tuple[str, str]]:
+    """Items of collections that the function reads, with their kinds."""
+    kinds: dict[str, str] = {}
+    for other in source.sites:
+        if other.function is site.function and isinstance(other.node, ast.Subscript):
+            text = source.text(other.node)
+            if len(text) <= 16 and not isinstance(other.node.slice, ast.Slice):
+                kinds[text] = outer(source.kinds(site.function).of(other.node))
+    return list(kinds.items())[:4]
+
+
+def _texts(source: Source, site: Site) -> list[str]:
+    """Short texts that the function has."""
+    texts = [
+        source.text(other.node)
+        for other in source.sites
+        if other.function is site.function
+        and isinstance(other.node, ast.Constant)
+        and isinstance(other.node.value, str)
+    ]
+    return [text for text in dict.fromkeys(texts) if len(text) <= 6][:3]
 
 
 _TEXT_TESTS = ("isalpha", "isdigit", "isalnum", "isspace", "isupper", "islower")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from orchestrion_repair.operators.conditions import conditions_for, may_hold
@@ -33,12 +34,21 @@ def guard(source: Source, place: Place) -> Iterator[Rewrite]:
             for result in results:
                 text = f"{indent}if {condition}:\n{indent}{_STEP}{result}\n"
                 yield "exit-first" if first else "exit-later", start, start, text
+    elif place.loop and place.owner is not place.function:
+        near = source.used(place.node) | source.used(place.block[max(0, place.index - 1)])
+        for condition in _exits(source, place):
+            if near.intersection(re.findall(r"\w+", condition)):
+                for result in ("continue", "break"):
+                    text = f"{indent}if {condition}:\n{indent}{_STEP}{result}\n"
+                    yield f"skip-{result}", start, start, text
     if isinstance(place.node, SIMPLE):
         body = indented(source.block_text(place.node), indent + _STEP)
         near = source.used(place.node)
         for sub, condition in conditions_for(source, _site(place)):
             words = [word for word in condition.split() if word.isidentifier()]
-            if sub == "copy" or (words and words[0] in near and sub not in ("none", "pair")):
+            if sub in ("copy", "atom") or (
+                words and words[0] in near and sub not in ("none", "pair")
+            ):
                 yield f"around-{sub}", start, end, f"{indent}if {condition}:\n{body}"
 
 
@@ -158,6 +168,8 @@ def _missing(source: Source, place: Place) -> Iterator[tuple[str, str]]:
     near = frozenset().union(*map(source.used, place.block))
     for name in names:
         if name not in near:
+            if outer(kinds.name(name)) == "number" and place.owner is not place.function:
+                yield from (("count-far", f"{name} {sign}= 1") for sign in "+-")
             continue
         kind = kinds.name(name)
         match outer(kind):

@@ -224,10 +224,26 @@ def control(source: Source, place: Place) -> Iterator[Rewrite]:
                 yield from _to_elif(source, place, start)
         case ast.While():
             yield "while-if", start, start + 5, "if"
+    if isinstance(node, ast.If) and node.orelse:
+        after, other = source.rows(node.body[-1])[1], source.rows(node.orelse[0])[0]
+        keyword = source.code[after:other]
+        if keyword.strip() == "else:":
+            for test in _opposites(source, node.test):
+                yield "else-elif", after, other, keyword.replace("else:", f"elif {test}:")
     if isinstance(node, ast.For | ast.While) and node.orelse:
         body_end = source.rows(node.body[-1])[1]
         kept = source.block_text(node.orelse[0], node.orelse[-1])
         yield "else", body_end, source.rows(node)[1], indented(kept, source.indent(node))
+
+
+def _opposites(source: Source, test: ast.expr) -> Iterator[str]:
+    """Comparisons of the same values, both of which may be false."""
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        left, right = source.text(test.left), source.text(test.comparators[0])
+        if isinstance(test.ops[0], ast.Lt | ast.Gt | ast.LtE | ast.GtE | ast.Eq | ast.NotEq):
+            for sign in ("<", ">", "=="):
+                if f"{left} {sign} {right}" != source.text(test):
+                    yield f"{left} {sign} {right}"
 
 
 def _to_elif(source: Source, place: Place, start: int) -> Iterator[Rewrite]:

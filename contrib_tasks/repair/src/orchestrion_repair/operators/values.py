@@ -28,6 +28,8 @@ def variable(source: Source, site: Site) -> Iterator[Change]:
         for name in _attributes(source):
             if name != node.attr:
                 yield "attribute", f"{source.text(node.value)}.{name}"
+    if site.parent is site.statement and is_value(site):
+        yield from _throughout(source, site)
     if not isinstance(node, ast.Name) or node.id not in names:
         return
     stored = isinstance(node.ctx, ast.Store)
@@ -36,6 +38,26 @@ def variable(source: Source, site: Site) -> Iterator[Change]:
             continue
         known = "same" if kinds.name(name) and kinds.name(node.id) else "any"
         yield ("target" if stored else f"{known}-kind"), name
+
+
+def _throughout(source: Source, site: Site) -> Iterator[Change]:
+    """Two variables exchanged in a whole expression, or one for another wherever it stands."""
+    kinds, text = source.kinds(site.function), source.text(site.node)
+    names = source.names(site.function)
+    used = [name for name in names if re.search(_NAMED.format(name), text)]
+    for i, one in enumerate(used):
+        for two in used[i + 1 :]:
+            if fits(kinds.name(one), kinds.name(two)):
+                held = re.sub(_NAMED.format(one), "\0", text)
+                yield "exchange", re.sub(_NAMED.format(two), one, held).replace("\0", two)
+        if len(re.findall(_NAMED.format(one), text)) > 1:
+            for other in names:
+                if other != one and fits(kinds.name(one), kinds.name(other)):
+                    yield "everywhere", re.sub(_NAMED.format(one), other, text)
+
+
+_NAMED = r"(?<![\w.'\"]){}(?![\w'\"])"
+"""A name as a part of an expression."""
 
 
 def _is_called(site: Site) -> bool:
@@ -57,7 +79,11 @@ def constant(source: Source, site: Site) -> Iterator[Change]:
     node = site.node
     if not is_value(site):
         return
+    if site.parent is site.statement:
+        yield from _exchanged(source, site)
     initial = isinstance(site.statement, ast.Assign) and site.parent is site.statement
+    if initial:
+        yield from (("seed", text) for text in _seeds(source, site))
     where = "initial" if initial else "inner"
     number = isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)
     if isinstance(node, ast.Constant) or number:
@@ -72,6 +98,49 @@ def constant(source: Source, site: Site) -> Iterator[Change]:
     elif isinstance(node, ast.Name) and outer(kind_at(source, site)) == "number":
         for text in ("0", "1"):
             yield "for-name", text
+
+
+_DIGITS = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
+
+
+def _exchanged(source: Source, site: Site) -> Iterator[Change]:
+    """Two numbers of an expression exchanged; one more or less wherever a number stands."""
+    text = source.text(site.node)
+    places = [(match.start(), match[0]) for match in _DIGITS.finditer(text)]
+    if "'" in text or '"' in text or not 1 < len(places) < 7:
+        return
+    for i, (at, one) in enumerate(places):
+        for then, two in places[i + 1 :]:
+            if one != two:
+                middle = text[at + len(one) : then]
+                yield "exchange", f"{text[:at]}{two}{middle}{one}{text[then + len(two) :]}"
+    for number in sorted({one for _, one in places if one.isdigit()}):
+        if sum(one == number for _, one in places) > 1:
+            whole = re.compile(rf"(?<![\w.]){number}(?![\w.])")
+            for other in (int(number) - 1, int(number) + 1):
+                if other >= 0:
+                    yield "everywhere", whole.sub(str(other), text)
+    for ending in (" - 1", " + 1"):
+        if text.count(ending) > 1:
+            yield "everywhere", text.replace(ending, "")
+
+
+def _seeds(source: Source, site: Site) -> Iterator[str]:
+    """What an empty collection could begin with."""
+    node, text = site.node, source.text(site.node)
+    names = [
+        name
+        for name in source.names(site.function)
+        if name not in source.used(site.statement)
+        and outer(source.kinds(site.function).name(name)) not in ("list", "dict", "set", "function")
+    ][:4]
+    if text == "[]":
+        yield from (f"[{item}]" for item in (*names, "0", "1", "[]", '""'))
+    elif text == "set()":
+        yield from (f"{{{item}}}" for item in (*names, "0"))
+    elif isinstance(node, ast.Dict) and not node.keys:
+        for key in (*names, "0"):
+            yield from (f"{{{key}: {value}}}" for value in ("0", "1", "None", "-1"))
 
 
 _DEFAULTS = {
@@ -101,6 +170,12 @@ def _other_constants(source: Source, site: Site, where: str) -> Iterator[Change]
             choices += [repr(value * factor) for factor in (10, 0.1, 2, 0.5)]
         if isinstance(value, int) and abs(value) > 2:
             choices += [str(value * 10), str(value // 10), str(value * 2), str(value // 2)]
+            digits = str(abs(value))
+            turned = [
+                digits[:i] + digits[i + 1] + digits[i] + digits[i + 2 :]
+                for i in range(len(digits) - 1)
+            ]
+            choices += [other for other in turned if other[0] != "0"]
     for choice in choices:
         if choice not in seen:
             seen.add(choice)

@@ -1,0 +1,268 @@
+"""How `best-inquiry` finds its plans.
+
+Plans come from backward induction (Bellman 1957) on the belief that `estimate` fits (latent
+classes): the value of stopping is how likely the likeliest answer is right; that of asking, what
+is expected after each thing the model may say, minus its price. After `DEPTH` answers, only one
+more is looked at. Looking one answer ahead from the start would underrate what two cheap answers
+tell together.
+
+The belief is least right about whom to begin with, since a group's models fail together more often
+than classes say. So each group begins as planned, or with one of the models, or asks nobody, or
+follows the cascade that is best over all groups: whichever has the highest mean reward on the
+training questions, where each question is judged by plans made without it (cross-fitting in three
+parts), shrunk towards the mean over all groups.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from orchestrion_recorded.baselines import Ints, Matrix, Strategy, candidates
+from orchestrion_recorded.belief import Believer, Heard
+from orchestrion_recorded.case import ABSENT, SILENT, Case, leader, tally
+from orchestrion_recorded.estimate import Floats, estimate
+from orchestrion_recorded.inquiry import Tree, follow
+from orchestrion_recorded.recording import Recording
+
+__all__ = ["Kind", "Planner", "Search", "best_openings", "shortlist"]
+
+DEPTH = 2
+FOLDS = 3
+_SLACK = 1e-12  # a choice must be better by more than rounding
+
+Kind = tuple[int, int]
+"""Of questions: the group, among the estimates' groups, and the number of options."""
+Codes = tuple[int, ...]
+Opening = int | Strategy | None
+"""Begin with a model, by index; do as a cascade says; or None: as planned."""
+
+
+class Planner:
+    """Works out plans for one price of cost, for all kinds of questions at once.
+
+    Args:
+        believer: from the training questions.
+        prices: by model, what asking costs in units of a right answer.
+        models: those that may be asked, by index.
+        kinds: of questions.
+    """
+
+    def __init__(
+        self,
+        believer: Believer,
+        prices: Sequence[float],
+        models: Sequence[int],
+        kinds: Sequence[Kind],
+    ) -> None:
+        self._believer, self._prices, self._models = believer, prices, tuple(models)
+        self.kinds = list(kinds)
+        groups, options = np.array(self.kinds).reshape(-1, 2).T
+        self._kinds = groups, options
+        self._kept: dict[Heard, tuple[Floats, Ints]] = {}
+
+    def best(self, answers: Heard) -> tuple[Floats, Ints]:
+        """Return by kind the value of going on in the best way, and the model to ask; -1 to stop.
+
+        Args:
+            answers: models with the number of their answer, by ascending model.
+        """
+        if answers not in self._kept:
+            self._kept[answers] = self._work_out(answers)
+        return self._kept[answers]
+
+    def _work_out(self, answers: Heard) -> tuple[Floats, Ints]:
+        outlook = self._believer.outlook(self._kinds, answers)
+        best, choice = outlook.now.copy(), np.full(len(self.kinds), -1)
+        asked = {m for m, _ in answers}
+        for m in self._models:
+            if m in asked or (1 - self._prices[m] <= best).all():
+                continue
+            if len(answers) < DEPTH:
+                worth = np.zeros(len(self.kinds))
+                for code, chance in enumerate(outlook.says[:, m].T, SILENT):
+                    if (chance > 0).any():
+                        worth += chance * self.best(_and(answers, m, code))[0]
+            else:
+                worth = outlook.now + outlook.gains[:, m]
+            better = worth - self._prices[m] > best + _SLACK
+            best[better], choice[better] = worth[better] - self._prices[m], m
+        return best, choice
+
+    def tree(self, kind: int, names: Sequence[str], opening: Opening = None) -> Tree:
+        """Return the plan for a kind of question.
+
+        Args:
+            kind: by place.
+            names: by model, what the plan calls it.
+            opening: how to begin.
+        """
+        if isinstance(opening, Strategy):
+            return _cascade(opening, names, self.kinds[kind][1], ())
+        return self._tree(kind, names, (), opening)
+
+    def _tree(self, kind: int, names: Sequence[str], path: Heard, first: int | None) -> Tree:
+        model = int(self.best(_ordered(path))[1][kind]) if first is None else first
+        if model < 0:
+            return None
+        codes = [code for _, code in path]
+        return _asking(
+            names[model],
+            codes,
+            self.kinds[kind][1],
+            lambda code: self._tree(kind, names, (*path, (model, code)), None),
+        )
+
+
+def _cascade(strategy: Strategy, names: Sequence[str], options: int, codes: Codes) -> Tree:
+    """Return a cascade as a plan, after some answers."""
+    order = [*strategy.first, strategy.then]
+    model = order[len(codes)] if len(codes) < len(order) else None
+    answered = Counter(code for code in codes if code != SILENT)
+    enough = max(answered.values(), default=0) >= strategy.agree
+    if model is None or (len(codes) == len(strategy.first) and enough):
+        return None
+    return _asking(
+        names[model],
+        codes,
+        options,
+        lambda code: _cascade(strategy, names, options, (*codes, code)),
+    )
+
+
+def _asking(name: str, codes: Sequence[int], options: int, then: Callable[[int], Tree]) -> Tree:
+    """Return the plan that asks a model after these answers."""
+    # Where every option was named, there is no new one.
+    last = min(len({*codes} - {SILENT}), options - 1)
+    return {"ask": name, "then": [then(code) for code in range(SILENT, last + 1)]}
+
+
+def _and(answers: Heard, model: int, code: int) -> Heard:
+    return _ordered((*answers, (model, code)))
+
+
+def _ordered(path: Heard) -> Heard:
+    """Return the same by ascending model, answers numbered as first met in that order."""
+    codes: dict[int, int] = {}
+    return tuple(
+        (m, SILENT if code == SILENT else codes.setdefault(code, len(codes)))
+        for m, code in sorted(path)
+    )
+
+
+class Search:
+    """Plans on all training questions, and on parts of them.
+
+    Args:
+        task: the task `recorded`.
+        data: its training questions.
+        weight: of cost.
+        models: those that plans may ask, by index.
+        classes: latent classes of difficulty.
+    """
+
+    def __init__(
+        self, task: Recording, data: Matrix, weight: float, models: Sequence[int], classes: int
+    ) -> None:
+        self._task, self._data, self._weight, self._classes = task, data, weight, classes
+        priced = (data.costs * data.askable).sum(0) / data.askable.sum(0).clip(min=1)
+        self._prices, self._models = (weight * priced).tolist(), models
+        self._cases = [task.cases[name] for name in data.ids]
+        self._kinds = sorted({(case.group, case.options) for case in self._cases})
+
+    def openings(self, shrinkage: float) -> tuple[dict[int, int], float]:
+        """Return by group the place of the best opening, -1 for other groups; and its mean reward.
+
+        Args:
+            shrinkage: how many questions of a group the mean over all groups counts for.
+        """
+        rewards, groups = self._rewards(), [case.group for case in self._cases]
+        chosen = best_openings(rewards, groups, shrinkage)
+        mean = rewards[np.arange(len(groups)), [chosen[group] for group in groups]].mean()
+        return chosen, float(mean)
+
+    def plans(self, chosen: Mapping[int, int], names: Sequence[str]) -> dict[str, dict[int, Tree]]:
+        """Return by category and number of options the plan; "" stands for other categories."""
+        known = self._task.estimates.groups
+        kinds = {*self._kinds, *((len(known), options) for _, options in self._kinds)}
+        planner, openings, _ = self._learn(range(len(self._cases)), sorted(kinds))
+        result: dict[str, dict[int, Tree]] = {}
+        for place, (group, options) in enumerate(planner.kinds):
+            opening = openings[chosen.get(group, chosen[-1])]
+            name = known[group] if group < len(known) else ""
+            result.setdefault(name, {})[options] = planner.tree(place, names, opening)
+        return result
+
+    def _learn(
+        self, places: Sequence[int], kinds: Sequence[Kind]
+    ) -> tuple[Planner, Sequence[Opening], Sequence[Sequence[int]]]:
+        """Return what these questions teach: a planner, openings, and what votes count for."""
+        task, data = self._task, self._data.rows(places)
+        known = task.estimates.groups
+        estimates = estimate(
+            task.table.only(data.ids), task.settings.shrinkage, self._classes, known
+        )
+        planner = Planner(Believer(estimates), self._prices, self._models, kinds)
+        cascade = candidates(data, 2, models=self._models).best(self._weight)
+        openings = [None, Strategy(()), *self._models, cascade]
+        return planner, openings, task.ballots(estimates.votes)
+
+    def _rewards(self) -> Floats:
+        """[question, opening] what plans bring that were made without the question."""
+        every, names = range(len(self._cases)), self._task.models
+        rewards = np.zeros((len(every), len(self._models) + 3))
+        for fold in range(FOLDS):
+            rest = [n for n in every if n % FOLDS != fold] or every
+            planner, openings, votes = self._learn(rest, self._kinds)
+            trees = {
+                kind: [planner.tree(place, names, opening) for opening in openings]
+                for place, kind in enumerate(self._kinds)
+            }
+            for n in every[fold::FOLDS]:
+                case = self._cases[n]
+                for o, tree in enumerate(trees[case.group, case.options]):
+                    rewards[n, o] = self._played(tree, case, votes[case.group])
+        return rewards
+
+    def _played(self, tree: Tree, case: Case, votes: Sequence[int]) -> float:
+        answers: dict[str, object] = {}
+        asked: list[int] = []
+        while (name := follow(tree, answers)) is not None:
+            m = self._task.models.index(name)
+            answers[name] = case.said[m] if case.said[m] >= 0 else None
+            if case.said[m] != ABSENT:
+                asked.append(m)
+        leads = leader(tally(case.said, votes, asked, len(case.labels)))
+        right = float(leads >= 0 and leads == case.right)
+        return right - self._weight * sum(case.costs[m] for m in asked)
+
+
+def shortlist(data: Matrix, weight: float, models: Sequence[int], count: int) -> list[int]:
+    """Return the models in the best cascades that are worse without them, best first."""
+    every = candidates(data, 2, models=models)
+    values = (every.accuracy - weight * every.cost).tolist()
+    rewards = dict(zip(every.strategies, values, strict=True))
+    best = dict.fromkeys(models, -np.inf)
+    for strategy, reward in rewards.items():
+        for m in strategy.asked:
+            if reward > max(rewards[strategy.without(m)], best[m]) + _SLACK:
+                best[m] = reward
+    return sorted(best, key=lambda m: (-best[m], m))[:count]
+
+
+def best_openings(rewards: Floats, groups: Sequence[int], shrinkage: float) -> dict[int, int]:
+    """Return by group the column with the highest mean, shrunk to that of all; -1: over all.
+
+    Args:
+        rewards: [question, opening].
+        groups: of the questions.
+        shrinkage: how many questions the mean over all groups counts for.
+    """
+    of, means = np.array(groups), rewards.mean(0)
+    chosen = {-1: int(np.round(means, 9).argmax())}
+    for group in sorted({*groups}):
+        shrunk = rewards[of == group].sum(0) + shrinkage * means
+        chosen[group] = int(np.round(shrunk, 9).argmax())
+    return chosen

@@ -1,0 +1,122 @@
+"""Which edits would not change what a test computes: seen in one run of the program as it is.
+
+An edit that puts another expression in a place, which has the value of the program's own in every
+round of a failing test, cannot mend that test (test-equivalence: Mechtaev, Gao, Tan and
+Roychoudhury, 2018). So the program is run with calls written into it that evaluate the
+alternatives of a place beside its own expression (`probes.py`). Only alternatives without effects
+are evaluated, and none in programs whose values change by being looked at, such as iterators.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+
+from attrs import frozen
+
+from orchestrion_repair.operators.source import Site, Source
+from orchestrion_repair.probes import AFTER, BEFORE, Probe
+from orchestrion_repair.ranking import Program
+
+__all__ = ["Probed", "probed"]
+
+_PURE = frozenset(
+    "abs all any bool chr dict divmod float frozenset int isinstance len list max min ord range "
+    "repr round set sorted str sum tuple capitalize casefold copy count difference endswith find "
+    "get index intersection isalnum isalpha isdigit islower isnumeric isspace issubset issuperset "
+    "isupper items join keys lower lstrip partition replace rfind rpartition rsplit "
+    "rstrip split startswith strip swapcase symmetric_difference title union upper values "
+    "floor ceil sqrt gcd and or not in if else is".split()
+)
+"""Functions and methods that change nothing, and words that may stand before a parenthesis."""
+_WORD = re.compile(r"\w+")
+_CALL = re.compile(r"(\w+)\s*\(")
+_COSTLY = re.compile(r"(?<!^)\brange\(|(?<!\b\d)(?<!\b\d\d) \* (?!\d{1,2}\b)|\*[^ ]")
+"""What may take long where the program does not: items of a range, a list times a large number."""
+_EFFECTS = re.compile(r"\n|\*\*|<<|:=|\b(?:for|lambda|await|yield)\b|[\w\])]\s*\(\s*\)\s*\(")
+_STATEFUL = re.compile(
+    r"\b(?:defaultdict|random|itertools|iter|next|map|filter|zip|yield|class|await|open)\b|:="
+)
+_FRESH = (ast.Call, ast.List, ast.Dict, ast.Set, ast.BinOp)
+_NEW = re.compile(r"(?:\w+\(|\[|\{)")
+
+
+@frozen(eq=False)
+class Probed:
+    """A program with probes, and the places these look at, as `Probes` takes them."""
+
+    code: str
+    sites: tuple[Probe, ...]
+
+    @property
+    def numbers(self) -> str:
+        """All candidates that are looked at, as the bits of a hexadecimal number."""
+        return f"{sum(1 << number for numbers, *_ in self.sites for number in numbers):x}"
+
+
+@lru_cache(maxsize=100)
+def probed(program: Program) -> Probed | None:
+    """Return the program with probes; None if nothing can be looked at."""
+    source = program.source
+    if source is None or _STATEFUL.search(source.code) or _lazy(source):
+        return None
+    places = {source.span(site.node): site for site in source.sites if _readable(site)}
+    own = frozenset(function.name for function in source.functions)
+    by_place: dict[tuple[int, int], list[tuple[int, str]]] = {}
+    for edit in program.candidates:
+        if (edit.start, edit.end) in places and _pure(edit.text, own):
+            by_place.setdefault((edit.start, edit.end), []).append((edit.number, edit.text))
+    ordered = sorted(by_place, key=lambda span: (span[0], -span[1]))
+    sites = []
+    marks: list[tuple[int, int, int, str]] = []
+    for number, (start, end) in enumerate(ordered):
+        alternatives = by_place[start, end]
+        marks.append(
+            (start, 1, number, f"{AFTER}({number},{BEFORE}({number},locals(),globals()),(")
+        )
+        marks.append((end, 0, -number, "))"))
+        site = places[start, end]
+        new = isinstance(site.node, _FRESH)
+        fresh = [new and bool(_NEW.match(text)) for _, text in alternatives]
+        numbers, texts = map(list, zip(*alternatives, strict=True))
+        sites.append((numbers, texts, fresh, _is_test(site)))
+    parts, at = [], 0
+    for position, _, _, text in sorted(marks):
+        parts += [source.code[at:position], text]
+        at = position
+    return Probed("".join([*parts, source.code[at:]]), tuple(sites))
+
+
+def _pure(text: str, own: frozenset[str]) -> bool:
+    """Whether a text changes nothing when evaluated; it calls none of the `own` functions."""
+    if _EFFECTS.search(text) or _COSTLY.search(text) or not own.isdisjoint(_WORD.findall(text)):
+        return False
+    return _PURE.issuperset(_CALL.findall(text))
+
+
+def _readable(site: Site) -> bool:
+    """Whether a call may stand here instead, with the same value."""
+    if isinstance(site.node, ast.Slice | ast.Starred | ast.GeneratorExp | ast.Lambda):
+        return False
+    called = isinstance(site.parent, ast.Call) and site.parent.func is site.node
+    return not called and isinstance(getattr(site.node, "ctx", ast.Load()), ast.Load)
+
+
+def _is_test(site: Site) -> bool:
+    match site.parent:
+        case ast.If(test) | ast.While(test) | ast.IfExp(test):
+            return test is site.node
+        case ast.comprehension(ifs=conditions):
+            return site.node in conditions
+        case ast.UnaryOp(ast.Not()):
+            return True
+    return False
+
+
+def _lazy(source: Source) -> bool:
+    """Whether the program keeps an iterator."""
+    return any(
+        isinstance(site.node, ast.GeneratorExp) and site.parent is site.statement
+        for site in source.sites
+    )

@@ -1,0 +1,100 @@
+"""Sees, while a program runs, what other expressions would have given in the same places.
+
+This runs inside the sandbox; `alternatives.py` says why, and writes the calls into the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import CodeType
+from typing import Any
+
+__all__ = ["AFTER", "BEFORE", "Probe", "Probes"]
+
+BEFORE, AFTER = "_before_probe", "_after_probe"
+MOST_ROUNDS = 60
+"""How often a place is looked at in a test; what is equal for so long counts as different."""
+Probe = tuple[list[int], list[str], list[bool], bool]
+"""A place: the numbers of its alternatives, their texts, of each whether it makes a new object
+where the program does too, and whether nothing but the truth of the value counts."""
+_SCALAR = (int, float, complex, str, bytes, bool, type(None), range)
+_RAISED = object()
+
+
+class Probes:
+    """The places of a program, and which alternatives were different since `clear`.
+
+    Args:
+        sites: the places.
+    """
+
+    def __init__(self, sites: Sequence[Probe]) -> None:
+        self.sites = sites
+        self._compiled: dict[int, list[CodeType | None]] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was seen."""
+        self._left = [dict(enumerate(numbers)) for numbers, *_ in self.sites]
+        self._open: dict[int, tuple[int, list[tuple[int, Any]]]] = {}
+        self._rounds = [0] * len(self.sites)
+
+    def same(self) -> str:
+        """The alternatives that were never different, as the bits of a hexadecimal number."""
+        for site, values in self._open.values():  # the program raised here, and these did not
+            for place, value in values:
+                if value is not _RAISED:
+                    self._left[site].pop(place, None)
+        return f"{sum(1 << number for left in self._left for number in left.values()):x}"
+
+    def before(
+        self, site: int, names: Mapping[str, Any], globals_: dict[str, Any]
+    ) -> list[tuple[int, Any]]:
+        """Evaluate the alternatives that were equal so far, before the program's own expression."""
+        left = self._left[site]
+        if site not in self._compiled:
+            self._compiled[site] = [_compiled(text) for text in self.sites[site][1]]
+        codes = self._compiled[site]
+        self._rounds[site] += 1
+        if self._rounds[site] > MOST_ROUNDS:
+            left.clear()
+        values: list[tuple[int, Any]] = []
+        for place in left:
+            try:
+                values.append((place, eval(codes[place], globals_, names)))  # type: ignore[arg-type]  # noqa: S307
+            except Exception:
+                values.append((place, _RAISED))
+        self._open[id(values)] = site, values
+        return values
+
+    def after(self, site: int, values: list[tuple[int, Any]], own: Any) -> Any:
+        """Drop those that differ from the program's own value, which is returned."""
+        del self._open[id(values)]
+        _, _, fresh, truth = self.sites[site]
+        for place, value in values:
+            try:
+                equal = bool(value) == bool(own) if truth else _same(value, own, fresh[place])
+            except Exception:
+                equal = False
+            if value is _RAISED or not equal:
+                self._left[site].pop(place, None)
+        return own
+
+
+def _compiled(text: str) -> CodeType | None:
+    try:
+        return compile(f"({text})", "<alternative>", "eval")
+    except SyntaxError:
+        return None
+
+
+def _same(one: Any, other: Any, fresh: bool) -> bool:
+    """Whether a program could not tell one value from the other; `fresh`: both are new objects."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(_same, one, other, [False] * len(one)))
+    known = isinstance(one, _SCALAR) or (fresh and isinstance(one, list | dict | set))
+    return known and bool(one == other)

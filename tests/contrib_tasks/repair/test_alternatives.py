@@ -1,0 +1,86 @@
+"""What one run of a program shows of edits that were not tried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from orchestrion_repair.alternatives import probed
+from orchestrion_repair.harness import Subject
+from orchestrion_repair.ranking import Program, program
+
+from tests.contrib_tasks.repair.support import Bench, bug, on_bench
+
+CLAMPED = """\
+def clamp(value, low):
+    if value < low:
+        return low
+    return value
+"""
+SEVERAL = """\
+def keep(rows, row):
+    rows.append(row)
+    best = rows[0]
+    return best
+"""
+
+
+def same(code: str, *arguments: Any) -> tuple[Program, set[str]]:
+    """The texts of the edits that changed nothing in one call."""
+    known = program(code, code.split("(")[0][4:])
+    looking = probed(known)
+    assert looking is not None
+    subject = Subject(looking.code, code.split("(")[0][4:], "", 1000, True, sites=looking.sites)
+    subject.start()
+    subject.probes.clear()
+    subject.call(*arguments)
+    bits = int(subject.probes.same(), 16)
+    return known, {edit.text for edit in known.candidates if bits >> edit.number & 1}
+
+
+def test_an_edit_of_equal_value_is_seen_and_one_of_another_value_is_not() -> None:
+    _, texts = same(CLAMPED, 3, 5)
+    assert "value <= low" in texts  # 3 < 5 and 3 <= 5
+    assert "value >= low" not in texts
+    _, texts = same(CLAMPED, 5, 5)
+    assert "value >= low" not in texts
+    assert "value <= low" not in texts
+    assert "value > low" in texts
+
+
+def test_a_copy_of_a_list_is_not_the_list() -> None:
+    _, texts = same(SEVERAL, [[1]], [2])
+    assert "list(row)" not in texts
+    assert "rows[-1]" not in texts
+    assert "min(rows)" in texts
+
+
+@pytest.mark.parametrize(
+    "text", ["rows.pop()", "values = zip(rows, rows)", "yield rows", "class Row: pass"]
+)
+def test_a_program_that_looking_could_change_is_left_alone_or_never_disturbed(text: str) -> None:
+    code = f"def keep(rows):\n    {text}\n    return len(rows)\n"
+    looking = probed(program(code, "keep"))
+    if looking is not None:
+        alternatives = [one for _, texts, _, _ in looking.sites for one in texts]
+        assert not any("pop" in one for one in alternatives)
+
+
+@pytest.mark.parametrize("text", ["list(range(n))", "(n, n) * n", "n ** n", "own(n)", "n.sort()"])
+def test_what_takes_long_or_has_effects_is_not_evaluated(text: str) -> None:
+    from orchestrion_repair.alternatives import _pure
+
+    assert not _pure(text, frozenset({"own"}))
+    assert _pure("len(n) * 2 + max(n)", frozenset({"own"}))
+
+
+def test_the_tests_rule_out_edits_that_cannot_mend_them() -> None:
+    async def work(bench: Bench) -> tuple[int, int]:
+        before = len(bench.seen["order"])
+        await bench.act("tests")
+        return before, len(bench.seen["order"])
+
+    wrong = "def total(values, start):\n    result = start\n    for value in values:\n"
+    wrong += "        if value < 0:\n            result += value\n    return result\n"
+    before, after = on_bench(bug(wrong), work)
+    assert after < before
