@@ -20,8 +20,6 @@ from attrs import Factory, frozen
 
 from orchestrion._records import Turn
 
-__all__ = ["END", "LONGEST", "START", "Activations", "Waves", "fold", "waves"]
-
 LONGEST = 4
 """Cycles up to this length are counted."""
 START, END = "start", "end"
@@ -52,11 +50,6 @@ class Activations:
     compactness: float = 0.0
     cycles: tuple[float, ...] = (0.0,) * LONGEST
 
-    def _repr_html_(self) -> str:
-        from orchestrion._html import graph_html
-
-        return graph_html(self)
-
     @property
     def cycle_length(self) -> float:
         """Mean length of the cycles that were counted; 0 if there are none."""
@@ -72,8 +65,13 @@ class Activations:
             **{f"share/{n}": self.turns.get(n, 0) / total if total else 0.0 for n in names},
         }
 
+    def _repr_html_(self) -> str:
+        from orchestrion._html import graph_html
+
+        return graph_html(self)
+
     def summary(self) -> list[str]:
-        """What the picture does not show, line by line."""
+        """Return figures on the whole, line by line."""
         counted = ", ".join(f"{mean:.2f} of length {n}" for n, mean in enumerate(self.cycles, 1))
         turns = sum(self.turns.values()) / self.episodes if self.episodes else 0.0
         return [

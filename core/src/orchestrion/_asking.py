@@ -17,8 +17,6 @@ from orchestrion._keys import Key
 from orchestrion._records import JSON, Episode, Problem, Status, Turn, Usage
 from orchestrion._trained import Trained, open_run
 
-__all__ = ["AskedTeam", "TeamAnswer", "load"]
-
 
 @frozen
 class TeamAnswer:

@@ -12,8 +12,6 @@ from contextvars import copy_context
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["blocking"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

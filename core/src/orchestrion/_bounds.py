@@ -15,8 +15,6 @@ from msgspec.structs import astuple
 
 from orchestrion._records import NO_USAGE, Usage
 
-__all__ = ["ceiling_of", "team_ceiling", "times", "turn_ceilings", "turns_of", "worst"]
-
 
 def ceiling_of(component: Any, tokens: int) -> Usage | None:
     """Return the upper bound of a component for so many tokens to read; None if it gives none."""
@@ -48,13 +46,6 @@ def turn_ceilings(
     """Return the upper bound of each turn of an episode, and of the tokens to read at its end.
 
     Any agent may take any turn, and reads everything that was written before it.
-
-    Args:
-        agents: the team.
-        turns: number of turns.
-        tokens: the tokens to read before the first turn.
-        free_output: tokens that a turn is assumed to add if it makes no calls and gives no bound
-            of its output.
 
     Returns:
         None if an agent gives no bound.

@@ -9,8 +9,6 @@ from orchestrion._interfaces import Member
 from orchestrion._records import Activation, Observation
 from orchestrion._suggest import did_you_mean
 
-__all__ = ["choice_name", "choices", "is_blocked", "parse_choice"]
-
 
 def choices(roster: Iterable[Member]) -> tuple[Activation, ...]:
     """Return an activation for each agent and option, in roster order."""

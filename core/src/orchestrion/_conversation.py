@@ -13,8 +13,6 @@ from orchestrion._errors import UsageError
 from orchestrion._records import Output, Turn
 from orchestrion._suggest import did_you_mean
 
-__all__ = ["problem_and_turns"]
-
 _ROLES = {"human": "user", "ai": "assistant"}
 _IGNORED = ("tool", "function")
 _KNOWN = ("system", "developer", "user", "assistant", *_IGNORED)

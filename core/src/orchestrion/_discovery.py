@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "GROUP", "Plugin", "Selection", "installed", "normal"]
-
 GROUP = "orchestrion"
 COMMANDS = "orchestrion.commands"
 
@@ -124,12 +122,7 @@ def _headers(folder: str) -> tuple[str, str, str]:
 
 
 class Selection(NamedTuple):
-    """Which plugins may be imported, by the names of plugins or distributions.
-
-    Args:
-        block: are never imported.
-        allow: if given, only these are imported.
-    """
+    """Which plugins may be imported, by the names of plugins or distributions."""
 
     block: frozenset[str] = frozenset()
     allow: frozenset[str] | None = None

@@ -34,6 +34,7 @@ __all__ = [
     "UsageError",
 ]
 
+
 Fault = Literal[
     "rate_limit",  # too many requests: wait, and shrink concurrency
     "overload",  # the service is busy: wait longer, keep concurrency

@@ -29,8 +29,6 @@ from orchestrion._report import own_name
 from orchestrion._store.serial import encode
 from orchestrion.config import Config
 
-__all__ = ["Forecast", "Part", "forecast", "forecast_of"]
-
 _MAX_PROBLEMS = 10_000
 """Problems of a split that are measured: a task may make each problem when it is read."""
 
@@ -40,18 +38,10 @@ _MAX_ITERATIONS = 100_000
 
 @frozen
 class Part:
-    """A line of the forecast: the bound for one role in one part of the run.
-
-    Args:
-        part: the part of the run.
-        who: "agents", "judge" (verifier and reward), "policy" or "trainer".
-        count: the most turns of agents, or judgements.
-        usage: the known part of the bound.
-        unknown: reasons why the bound is incomplete; empty if it is complete.
-    """
+    """A line of the forecast: the bound for one role in one part of the run."""
 
     part: str
-    who: str
+    who: str  # "agents", "judge" (verifier and reward), "policy" or "trainer"
     count: int = 0
     usage: Usage = NO_USAGE
     unknown: tuple[str, ...] = ()

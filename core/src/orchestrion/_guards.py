@@ -16,7 +16,6 @@ from orchestrion._secrets import hidden
 if TYPE_CHECKING:
     from orchestrion.config import Config
 
-__all__ = ["FATAL", "LONGEST", "calling", "describe", "in_one_line", "place_of", "raise_named"]
 
 FATAL = (BudgetError, ReplayError, StoreError, GeneratorExit)
 """Errors in a turn that end the episode: the run's own, not the agent's."""
@@ -43,11 +42,6 @@ def raise_named(place: str, method: str, error: BaseException) -> NoReturn:
     Orchestrion's own errors and the user's interrupt are raised as they are; of a group, its first
     Orchestrion error.
 
-    Args:
-        place: where the component stands in the config, e.g. "trainer (reinforce)".
-        method: what was called, e.g. "decide()".
-        error: what it raised.
-
     Raises:
         RunError: it is any other error.
     """
@@ -68,12 +62,7 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def describe(error: BaseException, seconds: float | None = None) -> str:
-    """Return an error as the record of a turn keeps it, with secrets hidden.
-
-    Args:
-        error: what plugin code raised.
-        seconds: the time limit it had, for a TimeoutError.
-    """
+    """Return an error as the record of a turn keeps it, with secrets hidden."""
     if isinstance(error, TimeoutError) and seconds is not None and not error.args:
         return f"no result within {seconds:g} s"
     name, text = type(error).__name__, _text(error)

@@ -14,7 +14,6 @@ from orchestrion._suggest import did_you_mean
 if TYPE_CHECKING:
     import pluggy
 
-__all__ = ["LIFECYCLE", "SPECS", "HookError", "check_api", "check_hooks", "supplied"]
 
 SPECS = tuple(name for name in vars(hookspecs) if name.startswith("orchestrion_"))
 LIFECYCLE = (

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from orchestrion._interfaces import Metrics
     from orchestrion._records import Episode, Turn
 
-__all__ = ["hookimpl", "hookspec"]
 
 hookspec = pluggy.HookspecMarker("orchestrion")
 hookimpl = pluggy.HookimplMarker("orchestrion")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from orchestrion._statistics import Estimate
     from orchestrion._stored_run import Run
 
-__all__ = ["episode_html", "escaped", "graph_html", "report_html", "run_html"]
 
 _SHOWN = 10_000
 """Characters of a text that are shown."""
@@ -175,54 +174,8 @@ def _turn(turn: Turn, levels: int) -> str:
 
 
 def graph_html(graph: Activations) -> str:
-    """Return agents on a circle, with an arrow for each step, as wide as it was frequent."""
-    names = sorted(graph.turns)
-    angles = {name: 2 * math.pi * i / len(names) for i, name in enumerate(names)}
-    most = max(graph.edges.values(), default=1)
-    arrows = "".join(
-        _arrow(angles[a], angles[b], 1 + 4 * n / most, f"{a} to {b}: {n} times")
-        for (a, b), n in sorted(graph.edges.items())
-    )
-    nodes = "".join(_node(graph, name, angle) for name, angle in angles.items())
+    """Return who acted after whom, the most frequent first, and figures on the whole."""
+    edges = sorted(graph.edges.items(), key=lambda edge: (-edge[1], edge[0]))
+    rows = [(first, then, str(times)) for (first, then), times in edges]
     lines = "".join(f"<div>{escaped(line)}</div>" for line in graph.summary())
-    return _svg(480, 400, "who acted after whom", arrows + nodes) + f"<small>{lines}</small>"
-
-
-def _at(angle: float, radius: float) -> tuple[float, float]:
-    return 240 + radius * math.sin(angle), 200 - radius * math.cos(angle)
-
-
-def _node(graph: Activations, name: str, angle: float) -> str:
-    from orchestrion._activations import END, START
-
-    began, ended = graph.ends.get((START, name), 0), graph.ends.get((name, END), 0)
-    title = f"{name}: {graph.turns[name]} turns; began {began} episodes, ended {ended}"
-    (x, y), (u, v) = _at(angle, 130), _at(angle, 180)
-    return (
-        f"<g><title>{escaped(title)}</title>"
-        f"<circle cx='{x:.1f}' cy='{y:.1f}' r='9' fill='{_COLOUR}'/>"
-        f"{_label(u, v, f'{name} ({graph.turns[name]})', 'middle')}</g>"
-    )
-
-
-def _arrow(start: float, end: float, width: float, title: str) -> str:
-    """Return a curve that bends aside, so that both directions are seen, with its head."""
-    (x, y), (u, v) = _at(start, 130), _at(end, 130)
-    head = ""
-    if start == end:
-        (a, b), (c, d) = _at(start - 0.25, 185), _at(start + 0.25, 185)
-        path = f"M{x:.1f} {y:.1f} C{a:.1f} {b:.1f} {c:.1f} {d:.1f} {u:.1f} {v:.1f}"
-    else:
-        a, b = (x + u) / 2 - 0.15 * (v - y), (y + v) / 2 + 0.15 * (u - x)
-        path = f"M{x:.1f} {y:.1f} Q{a:.1f} {b:.1f} {u:.1f} {v:.1f}"
-        length = math.hypot(u - a, v - b)
-        dx, dy = (u - a) / length, (v - b) / length
-        corners = [
-            (u - r * dx - s * dy, v - r * dy + s * dx) for r, s in ((9, 0), (20, 6), (20, -6))
-        ]
-        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
-        head = f"<polygon points='{points}' fill='currentColor'/>"
-    return (
-        f"<g opacity='.4'><title>{escaped(title)}</title><path fill='none' stroke='currentColor' "
-        f"stroke-width='{width:.1f}' d='{path}'/>{head}</g>"
-    )
+    return f"{_table(('agent', 'then', 'times'), rows)}<small>{lines}</small>"

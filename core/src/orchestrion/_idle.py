@@ -7,8 +7,6 @@ from typing import Any
 
 from attrs import NOTHING, Factory, fields
 
-__all__ = ["refuse_idle"]
-
 
 def refuse_idle(settings: Any, names: Collection[str], beside: str) -> None:
     """Refuse settings of a component that were given and cannot act.

@@ -13,8 +13,6 @@ from typing import Any
 from orchestrion._errors import UsageError
 from orchestrion._suggest import article
 
-__all__ = ["load_function", "load_object", "printing_aside", "resolve", "resolve_here"]
-
 
 class _Aside:
     """Sends what is printed to standard error while any thread asks for that.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Interrupted", "Terminated", "from_outside"]
-
 
 class Interrupted(KeyboardInterrupt):
     """Somebody pressed Ctrl-C: what the command line raises in place of the plain exception."""

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["names_on_first_use"]
-
 
 def names_on_first_use(
     module: str, homes: Mapping[str, str]

@@ -22,15 +22,7 @@ OWN_TEAM = Baseline("policy")
 
 
 class LearnedComponents:
-    """Keep a config's components open, with the settings and states that were learned.
-
-    Args:
-        initial: the config before anything was learned.
-        stack: closes the components.
-        directory: the run's folder; None for components that belong to no run.
-        live: whether the components may make external calls, see `OpenContext.live`.
-        note: called with what components note when they are opened for the first time.
-    """
+    """Keep a config's components open, with the settings and states that were learned."""
 
     def __init__(
         self,

@@ -11,8 +11,6 @@ from typing import Any
 from orchestrion._interfaces import Metrics
 from orchestrion._progress import Progress
 
-__all__ = ["NotebookBar", "notebook_progress"]
-
 _EVERY = 0.25
 """Seconds between two updates of what is shown."""
 
@@ -25,11 +23,7 @@ def notebook_progress(directory: Path) -> Progress:
 
 
 class NotebookBar(Progress):
-    """Shows a bar, the reward, the share of solved problems and the time left in one line.
-
-    Args:
-        directory: the run's folder.
-    """
+    """Shows a bar, the reward, the share of solved problems and the time left in one line."""
 
     def __init__(self, directory: Path) -> None:
         self._ipython: Any = import_module("IPython.display")
@@ -52,13 +46,11 @@ class NotebookBar(Progress):
         self._handle.update(self._line(text))
 
     def stage(self, name: str, iterations: int, done: int) -> None:
-        """See `Progress.stage`."""
         self._name, self._total, self._done, self._began_at = name, iterations, done, done
         self._began = time.monotonic()
         self._show("")
 
     def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
-        """See `Progress.iteration`."""
         self._done = iteration + 1
         now = time.monotonic()
         if now - self._shown < _EVERY and self._done < self._total:
@@ -68,9 +60,7 @@ class NotebookBar(Progress):
         self._show(", ".join([*parts, f"{each * (self._total - self._done):.0f} s left"]))
 
     def evaluating(self, name: str, known: bool) -> None:
-        """See `Progress.evaluating`."""
         self._show(f"evaluating {name}")
 
     def ended(self, status: str) -> None:
-        """See `Progress.ended`."""
         self._show(status)

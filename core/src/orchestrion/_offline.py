@@ -10,8 +10,6 @@ from typing import Any
 
 from orchestrion._errors import OrchestrionError
 
-__all__ = ["is_local", "is_loopback", "no_network"]
-
 _EVENTS = {"socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo"}
 _forbidding: list[tuple[type[OrchestrionError], str]] = []
 _hooked = False
@@ -42,10 +40,6 @@ def no_network(error: type[OrchestrionError], why: str) -> Iterator[None]:
 
     Sockets of the file system, which programs on one machine talk by, are left alone; so are
     processes that were started.
-
-    Args:
-        error: what is raised where somebody tries.
-        why: begins its message, e.g. "a replay asks nobody".
     """
     global _hooked
     if not _hooked:

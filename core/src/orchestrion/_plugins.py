@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from orchestrion._observers import Observers
 
-__all__ = ["Failure", "Found", "Loaded", "Plugins", "reason_of"]
 
 _CORE_SECTIONS = ("seed", "limits", "budget", "run", "evaluation", "include")
 

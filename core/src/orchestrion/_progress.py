@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from orchestrion._interfaces import Metrics
 
-__all__ = ["Progress"]
-
 
 class Progress:
     """Show a person how a run goes on. This class shows nothing: override what you want."""

@@ -17,8 +17,6 @@ from orchestrion._keys import Key
 from orchestrion._records import Split
 from orchestrion._session import EngineSession
 
-__all__ = ["MOST", "check_ready", "check_trainer"]
-
 MOST = 10_000_000
 """Episodes of one iteration, or of one evaluation: the smallest take about a kilobyte each."""
 

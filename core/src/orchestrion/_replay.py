@@ -32,16 +32,7 @@ from orchestrion.config import Config, load
 
 @frozen
 class Replayed:
-    """How a replay went.
-
-    Args:
-        difference: the first difference; empty if there is none.
-        iterations: number of iterations that were replayed and compared.
-        evaluations: number of evaluations.
-        episodes: number of episodes.
-        exports: names of the files that were compared.
-        notes: what a person should know.
-    """
+    """How a replay went."""
 
     difference: str
     iterations: int
@@ -90,11 +81,6 @@ class _Following(Progress):
 
 async def replay(directory: Path, progress: Progress, block: Sequence[str] = ()) -> Replayed:
     """Replay a recorded run without making a call, and compare; the run is not changed.
-
-    Args:
-        directory: the run's folder.
-        progress: shows how it goes on.
-        block: plugins that are never imported.
 
     Raises:
         UsageError: the run is in use, its config was changed, or its answers were not kept.

@@ -324,16 +324,7 @@ def compare(
     key: Key,
     digests: Mapping[str, str] | None = None,
 ) -> Report:
-    """Return the report on several contenders; the first is compared with each of the others.
-
-    Args:
-        split: of the problems they were evaluated on.
-        seeds: tries of each problem.
-        results: outcomes of each contender.
-        trained_on: how many episodes each contender was trained with.
-        key: of the bootstrap.
-        digests: of the problems, by id.
-    """
+    """Return the report on several contenders; the first is compared with each of the others."""
     first, *others = results
     ahead = {
         name: paired(results[first], results[name], "reward", key.child(name)) for name in others

@@ -54,16 +54,7 @@ HOPELESS = 10
 
 
 class Conduct:
-    """Carries one run out over its store; `train` starts or continues it.
-
-    Args:
-        config: structured and checked.
-        store: open for writing; holds what was done so far.
-        progress: shows it; None for nobody.
-        observers: lifecycle hooks of the plugins in use.
-        replay: answer calls from this journal and cache alone.
-        allowance: spend from this, which other runs share; by default from the config's budget.
-    """
+    """Carries one run out over its store; `train` starts or continues it."""
 
     def __init__(
         self,

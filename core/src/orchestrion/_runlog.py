@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +26,6 @@ LIMIT: Final = 10 * 2**20
 """Bytes of the file; what came before stands in one older file of this size."""
 LONGEST: Final = 4_000
 """Characters of a text in a line."""
-_TAIL: Final = 2**20
-"""Bytes at the end of the file in which the last whole line ends."""
 _SHOWN: Final = frozenset({"stage", "iteration", "evaluation", "note"})
 """Events that commands show in words of their own."""
 
@@ -74,7 +74,7 @@ def _attached(handlers: list[logging.Handler], log: object, level: int) -> Itera
         root.setLevel(INFO)
     for handler in handlers:
         root.addHandler(handler)
-        if isinstance(handler, _Handler):
+        if handler is not logging.lastResort:
             LOGGER.addHandler(handler)
     try:
         yield
@@ -128,98 +128,71 @@ def _warn(text: str) -> None:
 # ---------------------------------------------------------------- handlers
 
 
-class _Handler(logging.Handler):
-    """Takes the records of one run, as a text made by a structlog formatter."""
+def _prepare(handler: logging.Handler, log: object, level: int, last: Any) -> None:
+    """Let a handler take the records of one run, as a text that structlog's `last` makes."""
+    import structlog
 
-    def __init__(self, log: object, level: int, last: Any) -> None:
-        import structlog
-
-        super().__init__(level)
-        self._log = log
-        self.setFormatter(
-            structlog.stdlib.ProcessorFormatter(
-                foreign_pre_chain=[structlog.processors.TimeStamper("iso", key="time")],
-                processors=[
-                    structlog.processors.format_exc_info,
-                    _with_fields,
-                    last,
-                    _without_secrets,
-                ],
-            )
+    handler.setLevel(level)
+    # A record of a thread may belong to any run.
+    handler.addFilter(lambda record: WHERE.get().get("log", log) is log)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.processors.TimeStamper("iso", key="time")],
+            processors=[
+                structlog.processors.format_exc_info,
+                _with_fields,
+                last,
+                _without_secrets,
+            ],
         )
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record belongs to this run; one of a thread may belong to any."""
-        return WHERE.get().get("log", self._log) is self._log
+    )
 
 
-class _File(_Handler):
-    """Appends a JSON object a line to a file of bounded size, each line in one write."""
+class _File(RotatingFileHandler):
+    """Appends a JSON object a line; what prevents that is said once, and the run goes on."""
 
     def __init__(self, path: Path, log: object, level: int, say: Say) -> None:
         import structlog
 
-        super().__init__(log, level, structlog.processors.JSONRenderer())
-        self._path, self._say = path, say
-        self._file = -1
-        self._size = 0
-        self._failed = False
+        super().__init__(
+            path, "a", LIMIT, 1, encoding="utf-8", delay=True, errors="backslashreplace"
+        )
+        _prepare(self, log, level, structlog.processors.JSONRenderer())
+        self._say: Say | None = say
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a record. What prevents that is said once, and the next one is tried again."""
-        try:
-            self._write(f"{self.format(record)}\n".encode(errors="backslashreplace"))
-        except Exception as error:
-            reason = error.strerror if isinstance(error, OSError) else repr(error)
-            if not self._failed:
-                self._failed = True
-                with suppress(Exception):
-                    self._say(f"warning: {self._path} cannot be written: {reason}; the run goes on")
-
-    def _write(self, line: bytes) -> None:
-        if self._file >= 0 and self._size and self._size + len(line) > LIMIT:
-            self.close_file()
-            os.replace(self._path, self._path.with_name(f"{NAME}.1"))
-        if self._file < 0:
-            self._begin()
-        written = os.write(self._file, line)
-        if written < len(line):  # the disk is full: no half lines
-            os.ftruncate(self._file, self._size)
-            raise OSError(0, "no space left on the device")
-        self._size += written
-
-    def _begin(self) -> None:
+    def _open(self) -> Any:
         """Open the file behind its last whole line: a process that was killed may leave a part."""
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
-        self._file = os.open(self._path, flags, 0o666)
-        size = os.fstat(self._file).st_size
-        tail = os.pread(self._file, min(size, _TAIL), max(0, size - _TAIL))
-        self._size = size - len(tail) + tail.rfind(b"\n") + 1
-        if self._size < size:
-            os.ftruncate(self._file, self._size)
+        path = Path(self.baseFilename)
+        if path.is_file():
+            text = path.read_bytes()
+            os.truncate(path, text.rfind(b"\n") + 1)
+        return super()._open()
 
-    def close_file(self) -> None:
-        """Close the file; the next record opens it again."""
-        if self._file >= 0:
-            os.close(self._file)
-        self._file = -1
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say what prevents writing."""
+        error, say, self._say = sys.exc_info()[1], self._say, None
+        reason = error.strerror if isinstance(error, OSError) else repr(error)
+        if say is not None:
+            with suppress(Exception):
+                say(f"warning: {self.baseFilename} cannot be written: {reason}; the run goes on")
 
     def close(self) -> None:
-        """Close the file for good."""
-        self.close_file()
-        super().close()
+        """Close the file; what could not be written is lost."""
+        with suppress(OSError):
+            super().close()
 
 
-class _Terminal(_Handler):
+class _Terminal(logging.Handler):
     """Says to a person what the commands do not show in other words."""
 
     def __init__(self, say: Say, log: object, level: int, verbose: int) -> None:
         from structlog.dev import ConsoleRenderer
 
+        super().__init__()
         renderer = ConsoleRenderer(
             colors=False, pad_event_to=0, timestamp_key="time", sort_keys=False
         )
-        super().__init__(log, level, renderer)
+        _prepare(self, log, level, renderer)
         self._say, self._verbose = say, verbose
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from orchestrion._components import Kind
     from orchestrion._plugins import Found, Plugins
 
-__all__ = ["Schema", "json_schema"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PARTIAL = {"type": "object", "not": {"required": ["use"]}}

@@ -80,7 +80,6 @@ class EngineSession:
         """How many training episodes were run."""
 
     def problems(self, split: Split = "train") -> Sequence[Problem]:
-        """See `Session.problems`."""
         if split == "test" and not self._test:
             raise UsageError("the test split is out of reach while training")
         problems = self.engine.team.task.problems(split)
@@ -91,7 +90,6 @@ class EngineSession:
         return problems.copy() if isinstance(problems, list) else problems
 
     async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
-        """See `Session.rollout`."""
         first, self._count = self._count, self._count + len(jobs)
         episodes = await self._run_all([f"{self.name}/{first + i}" for i in range(len(jobs))], jobs)
         self._keep(episodes)
@@ -105,7 +103,6 @@ class EngineSession:
     async def evaluate(
         self, split: Split = "validation", policy: Policy | None = None, limit: int | None = None
     ) -> list[Episode]:
-        """See `Session.evaluate`."""
         self._count += 1
         label = f"{self.name}/evaluate-{self._count}"
         return await self.evaluate_as(label, split, policy, limit)
@@ -161,19 +158,15 @@ class EngineSession:
         return [episode for episode in results if episode is not None]
 
     def begin(self, problem: Problem, key: Key) -> Branch:
-        """See `Session.begin`."""
         return Branch(problem, Trajectory(), self.engine.first_step(problem, key), key)
 
     async def extend(self, branch: Branch, activations: Sequence[Activation], key: Key) -> Branch:
-        """See `Session.extend`."""
         return await self.engine.extend(self.name, branch, tuple(activations), key)
 
     async def score(self, branch: Branch, *, final: bool = False) -> Scores:
-        """See `Session.score`."""
         return await self.engine.verify(branch, final=final)
 
     async def finish(self, branch: Branch) -> Episode:
-        """See `Session.finish`."""
         self._count += 1
         name = f"{self.name}/{self._count - 1}"
         error = why_empty(branch.trajectory)
@@ -193,7 +186,6 @@ class EngineSession:
         return episode
 
     def calls(self, key: Key) -> Calls:
-        """See `Session.calls`."""
         return ActivationCalls(self.engine, key, who="trainer")
 
     async def spread(self, function: Callable[..., T], items: Sequence[tuple[Any, ...]]) -> list[T]:
@@ -206,12 +198,10 @@ class EngineSession:
             raise first_cause(errors) from None
 
     def learnable(self) -> Mapping[str, JSON]:
-        """See `Session.learnable`."""
         return {**read_only(self.engine.learnable()), **self.adopted}
 
     @asynccontextmanager
     async def build(self, overlay: Mapping[str, JSON]) -> AsyncIterator[SessionProtocol]:
-        """See `Session.build`."""
         if self._build is None:
             raise UsageError("this session cannot be rebuilt with other settings")
         async with self._build({**self.adopted, **read_only(overlay)}) as engine:
@@ -236,7 +226,6 @@ class EngineSession:
                 self.evaluations.extend(inner.evaluations)
 
     def adopt(self, overlay: Mapping[str, JSON]) -> None:
-        """See `Session.adopt`."""
         self.adopted.update(read_only(overlay))
 
 

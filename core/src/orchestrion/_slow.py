@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["importing"]
-
 PATIENCE = 1.0
 """Seconds."""
 

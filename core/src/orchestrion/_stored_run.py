@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from orchestrion._report import Report
     from orchestrion.config import Config
 
-__all__ = ["Run"]
-
 
 def _folder(target: str | PathLike[str]) -> Path:
     return find_run(target).absolute()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["article", "did_you_mean", "listed", "nearest", "shown"]
-
 _LONGEST_NAME = 60
 
 

@@ -29,8 +29,6 @@ from orchestrion._suggest import article
 from orchestrion._trained import open_run
 from orchestrion.config import Config, load
 
-__all__ = ["aevaluate", "aresume", "atrain", "create_run", "evaluate", "resume", "train"]
-
 
 async def atrain(
     config: ConfigLike,

@@ -29,7 +29,6 @@ from orchestrion._suggest import article, did_you_mean, listed, nearest
 if TYPE_CHECKING:
     from orchestrion._plugins import Found, Plugins
 
-__all__ = ["Builder", "Entry", "kind_of"]
 
 NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
 _MAX_CHAIN = 24

@@ -9,8 +9,6 @@ from typing import Any, Final
 from orchestrion._config.nodes import MAX_DEPTH, Node, Problems, Source, at_index, at_key
 from orchestrion._suggest import article
 
-__all__ = ["MAX_BYTES", "checked_text", "from_plain", "read_toml", "scalar"]
-
 MAX_BYTES: Final = 1 << 20
 
 _WORDS = {"": None} | {

@@ -16,8 +16,6 @@ from orchestrion._config.structure import Structurer
 from orchestrion._errors import ConfigError
 from orchestrion._plugins import Plugins
 
-__all__ = ["Draft", "draft"]
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from orchestrion._config.nodes import BROKEN, Node, Problems, Source, walk
 from orchestrion._secrets import register
 from orchestrion._suggest import did_you_mean
 
-__all__ = ["check_addresses", "escape", "expand", "read_dotenv", "variables"]
-
 _REFERENCE = re.compile(r"(\$?)\$\{env:([^}]*)\}")
 _PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s:@]*:([^/?#\s]+)@")
 _TOKEN = re.compile(

@@ -27,8 +27,6 @@ from orchestrion._plugins import Plugins
 from orchestrion._secrets import register, register_named
 from orchestrion._suggest import article, did_you_mean, listed
 
-__all__ = ["ConfigLike", "as_config", "build", "from_data", "load", "prepared", "secrets_of"]
-
 ConfigLike = Config | Mapping[str, Any] | str | PathLike[str]
 """A config file, YAML text of several lines, a mapping, or a config that was read."""
 

@@ -10,21 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-__all__ = [
-    "BROKEN",
-    "FAILED",
-    "OMIT",
-    "Node",
-    "Problem",
-    "Problems",
-    "Source",
-    "at_index",
-    "at_key",
-    "parse_path",
-    "replaced",
-    "walk",
-]
-
 MAX_NODES: Final = 100_000
 MAX_DEPTH: Final = 48
 

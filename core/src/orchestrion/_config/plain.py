@@ -15,8 +15,6 @@ from orchestrion._config.nodes import OMIT, at_index, at_key
 from orchestrion._config.shapes import Record, Ref, Scalar, Setting, Shape, Shaper
 from orchestrion._config.structure import MASK
 
-__all__ = ["Dumper"]
-
 
 class Dumper(NamedTuple):
     """Converts settings to what a config would say.

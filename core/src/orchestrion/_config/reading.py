@@ -17,8 +17,6 @@ from orchestrion._config.yaml import read_yaml
 from orchestrion._errors import ConfigError, UsageError
 from orchestrion._plugins import Plugins
 
-__all__ = ["read_as", "read_data", "read_section", "text_as"]
-
 T = TypeVar("T")
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from orchestrion._observers import Observers
     from orchestrion._plugins import Plugins
 
-__all__ = ["Config"]
-
 
 @frozen
 class Config:

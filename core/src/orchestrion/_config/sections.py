@@ -11,19 +11,6 @@ from msgspec import Meta
 from orchestrion._executors import Executor
 from orchestrion._records import TRAINING, Split
 
-__all__ = [
-    "AS_UNTRAINED",
-    "DECISIVE",
-    "EXECUTOR",
-    "PLAIN",
-    "RESERVED",
-    "Baseline",
-    "Budget",
-    "Evaluation",
-    "Limits",
-    "RunSettings",
-]
-
 Count = Annotated[int, Meta(ge=1)]
 Amount = Annotated[int, Meta(ge=0)]
 

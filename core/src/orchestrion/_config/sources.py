@@ -12,8 +12,6 @@ from orchestrion._config.environment import expand
 from orchestrion._config.nodes import Node, Problems, Source, parse_path, replaced, walk
 from orchestrion._config.yaml import read_yaml
 
-__all__ = ["merge", "override", "read_tree"]
-
 _MAX_INCLUDES = 64
 _OPEN_ALREADY = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 

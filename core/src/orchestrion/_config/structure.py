@@ -35,9 +35,6 @@ from orchestrion._config.shapes import (
 from orchestrion._interrupts import from_outside
 from orchestrion._suggest import did_you_mean, shown
 
-__all__ = ["MASK", "Structurer", "got", "named"]
-
-
 MASK: Final = "<masked>"
 """Replaces a secret that was written into the config itself when the config is stored."""
 
@@ -47,13 +44,7 @@ def _refuse(kind: str, node: Node, path: str) -> Any:
 
 
 class Structurer(NamedTuple):
-    """Converts values and notes every problem on the way.
-
-    Args:
-        shaper: reads the shapes of nested classes.
-        problems: collects the problems.
-        refer: resolves (kind, node, path) to the component wired in there, or `FAILED`.
-    """
+    """Converts values and notes every problem on the way."""
 
     shaper: Shaper
     problems: Problems

@@ -24,8 +24,6 @@ from ruamel.yaml.tag import Tag
 from orchestrion._config.documents import checked_text, scalar
 from orchestrion._config.nodes import BROKEN, MAX_DEPTH, MAX_NODES, Node, Problems, Source
 
-__all__ = ["read_yaml", "to_yaml"]
-
 _TAG = "tag:yaml.org,2002:"
 _NO_TAG = "?"
 _SCALAR_TAGS = {_NO_TAG, *(_TAG + name for name in ("str", "int", "float", "bool", "null"))}

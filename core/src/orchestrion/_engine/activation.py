@@ -29,8 +29,6 @@ from orchestrion._records import (
     Turn,
 )
 
-__all__ = ["Setting", "act", "content_of", "take_turn"]
-
 
 @frozen(eq=False)
 class Setting:

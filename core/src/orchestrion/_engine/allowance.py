@@ -6,8 +6,6 @@ from orchestrion._engine.budget import Budget, BudgetCaps
 from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._records import NO_USAGE, Usage
 
-__all__ = ["Allowance"]
-
 
 class Allowance:
     """One budget and one limiter a service, for all runs that are given it.

@@ -32,8 +32,6 @@ from orchestrion._keys import Key
 from orchestrion._records import NO_USAGE, Usage
 from orchestrion._secrets import hidden_bytes
 
-__all__ = ["Attempts", "Call", "RetrySettings"]
-
 _encode, _decode = msgspec.json.encode, msgspec.json.decode
 
 _ROUNDING = 1 + 1e-9
@@ -77,14 +75,7 @@ class _Spent:
 
 
 class Attempts:
-    """Makes calls: at most as fast, as much and as often as limits, budget and retries allow.
-
-    Args:
-        budget: the run's.
-        journal: records every attempt that spent something, and every answer.
-        retry: see `RetrySettings`.
-        limiters: by service; others are added.
-    """
+    """Makes calls: at most as fast, as much and as often as limits, budget and retries allow."""
 
     def __init__(
         self,

@@ -10,16 +10,9 @@ from orchestrion._interfaces import Calls, Policy, Situation
 from orchestrion._keys import Key
 from orchestrion._records import Decision
 
-__all__ = ["DecisionBatcher"]
-
 
 class DecisionBatcher:
-    """Ask one policy, for many episodes at once.
-
-    Args:
-        policy: opened.
-        place: how messages name it.
-    """
+    """Ask one policy, for many episodes at once."""
 
     def __init__(self, policy: Policy, place: str) -> None:
         self.policy, self.place = policy, place

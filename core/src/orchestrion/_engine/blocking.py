@@ -16,8 +16,6 @@ from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.episode import Engine
 from orchestrion._engine.loop import Loop
 
-__all__ = ["Work", "of_stack", "of_task"]
-
 
 @frozen(eq=False)
 class Work:

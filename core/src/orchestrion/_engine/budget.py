@@ -14,8 +14,6 @@ from typing import Protocol
 from orchestrion._errors import BudgetError
 from orchestrion._records import NO_USAGE, Usage
 
-__all__ = ["Budget", "BudgetCaps", "inside", "paying"]
-
 
 class BudgetCaps(Protocol):
     """The caps of a run; None means no cap."""

@@ -34,8 +34,6 @@ from orchestrion._interfaces import Answer, Request
 from orchestrion._keys import Key
 from orchestrion._records import NO_USAGE, Usage
 
-__all__ = ["CallPath", "named"]
-
 
 def named(scope: str, request: Request) -> tuple[str, str]:
     """Return a request's digest, and the name in the journal of a call that makes it."""

@@ -42,14 +42,7 @@ class _Silent:
 
 
 class Host(ABC):
-    """What calls, activations and loops use of the engine that runs them.
-
-    Args:
-        team: opened components.
-        calls: the run's call path.
-        timeout: time limit of one activation in seconds; None means no limit.
-        observers: called after each turn and episode.
-    """
+    """What calls, activations and loops use of the engine that runs them."""
 
     def __init__(
         self,
@@ -175,11 +168,9 @@ class ActivationCalls:
 
     @property
     def watched(self) -> bool:
-        """See `Calls.watched`."""
         return self._engine.viewer is not None
 
     def show(self, text: str) -> None:
-        """See `Calls.show`."""
         if self._engine.viewer is not None:
             self._engine.viewer(self.label or self.who, text)
 
@@ -189,7 +180,6 @@ class ActivationCalls:
         do: Callable[[], Awaitable[Answer]],
         reserve: Usage = NO_USAGE,
     ) -> Answer:
-        """See `Calls.run`."""
         # Taken before the first await: calls are numbered in the order they are made.
         index, self._next = self._next, self._next + 1
         scope = self._scope or self._key.hex()
@@ -201,7 +191,6 @@ class ActivationCalls:
         return answer
 
     async def reuse(self, content: JSON, do: Callable[[], Awaitable[Any]]) -> Any:
-        """See `Calls.reuse`."""
         return await self._engine.calls.reuse.get(digest(content), do)
 
     async def team(
@@ -212,7 +201,6 @@ class ActivationCalls:
         policy: Policy,
         turns: int | None = None,
     ) -> Trajectory:
-        """See `Calls.team`."""
         trajectory, error = await self._engine.nested(self, view, key, members, policy, turns)
         for turn in trajectory.turns:
             self.used = self.used + turn.usage

@@ -37,23 +37,6 @@ from orchestrion._records import (
 )
 from orchestrion._secrets import encodes
 
-__all__ = [
-    "booked",
-    "check_decision",
-    "check_judged",
-    "check_paid",
-    "check_problem",
-    "check_problems",
-    "check_step",
-    "check_turns",
-    "iterations_of",
-    "judged",
-    "merged_metrics",
-    "problems_of",
-    "text_problem",
-    "why_empty",
-]
-
 _NUMBERS = (int, float)
 _LARGEST = 1e100
 """Above every amount that means something, and small enough for sums never to overflow."""
@@ -274,11 +257,6 @@ def problems_of(task: Any, split: Split, place: str) -> Sequence[Problem]:
 
 def check_problems(task: Any, used: Sequence[Split], place: str) -> None:
     """Check the problems of all splits of a task.
-
-    Args:
-        task: opened.
-        used: splits that must not be empty.
-        place: of the task in the config.
 
     Raises:
         UsageError: a split that is used has no problems.

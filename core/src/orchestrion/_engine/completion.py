@@ -22,8 +22,6 @@ from orchestrion._errors import ReplayError
 from orchestrion._keys import Key
 from orchestrion._records import NO_USAGE, Activation, Turn
 
-__all__ = ["CompletionOrder", "Ended", "LiveOrder", "Running", "order_place"]
-
 
 class Ended(NamedTuple):
     """An activation that has ended."""
@@ -50,11 +48,7 @@ class CompletionOrder(Protocol):
 
 
 class Running:
-    """The activations of one loop that run as tasks.
-
-    Args:
-        order: decides which of them is next.
-    """
+    """The activations of one loop that run as tasks."""
 
     __slots__ = ("_ended", "_indices", "_wake", "order", "tasks")
 
@@ -164,7 +158,6 @@ class LiveOrder:
         """Indices of the turns that ended first, by decision. None until two run side by side."""
 
     async def next(self, running: Running, decision: int, arrival: bool) -> list[Ended]:
-        """See `CompletionOrder.next`."""
         if arrival:
             return await self._journaled(running, decision)
         if self._by_decision is None:
@@ -185,7 +178,6 @@ class LiveOrder:
         return ended
 
     async def close(self) -> None:
-        """See `CompletionOrder.close`."""
         if self._by_decision is None:
             return
         place = order_place(self._episode, self._key)

@@ -14,8 +14,6 @@ from collections import deque
 from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
-__all__ = ["Deadlines", "exited", "resume"]
-
 T = TypeVar("T")
 
 PATIENCE = 5.0
@@ -45,11 +43,6 @@ class Deadline:
 
     async def within(self, work: Coroutine[Any, Any, T], waits_for: Any, who: str) -> T:
         """Return the result of `work`; cancel it at the limit, and ignore what it returns then.
-
-        Args:
-            work: has been started with `send(None)`.
-            waits_for: what `send(None)` returned.
-            who: does the work, for messages.
 
         Raises:
             TimeoutError: it took longer than the limit.

@@ -11,8 +11,6 @@ from math import ceil
 
 from orchestrion._interfaces import CallLimits
 
-__all__ = ["ServiceLimiter"]
-
 _SHRINK = 0.8
 _GROW = 1.05
 _COOL_DOWN = 15.0

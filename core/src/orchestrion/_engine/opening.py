@@ -24,17 +24,6 @@ from orchestrion._records import Saved
 if TYPE_CHECKING:
     from orchestrion.config import Config, Entry
 
-__all__ = [
-    "Opened",
-    "load_states",
-    "open_components",
-    "open_routing",
-    "open_team",
-    "reached_from",
-    "save_states",
-    "team_paths",
-]
-
 
 class Opened:
     """Hold the runtimes of a config's components, by config path."""

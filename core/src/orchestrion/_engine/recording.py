@@ -12,22 +12,6 @@ from orchestrion._interfaces import Answer, Request
 from orchestrion._keys import Key
 from orchestrion._records import JSON, NO_USAGE, Usage
 
-__all__ = [
-    "AnswerCache",
-    "Batch",
-    "Facts",
-    "Failure",
-    "Journal",
-    "JournalWriter",
-    "Kind",
-    "Recorded",
-    "answer_of",
-    "cut",
-    "ended",
-    "joined",
-    "place_of",
-]
-
 _encode, _decode = msgspec.json.encode, msgspec.json.decode
 
 Kind = Literal[
@@ -194,11 +178,7 @@ def place_of(episode: str, key: Key) -> str:
 
 
 class JournalWriter:
-    """Read and write a journal from the event loop.
-
-    Args:
-        journal: None if nothing is recorded.
-    """
+    """Read and write a journal from the event loop."""
 
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal

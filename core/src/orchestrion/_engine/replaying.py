@@ -12,15 +12,9 @@ from orchestrion._interfaces import Answer, Request
 from orchestrion._keys import Key
 from orchestrion._records import Usage
 
-__all__ = ["RecordedOrder", "ReplayPath"]
-
 
 class ReplayPath(CallPath):
-    """Answers from a run's journal alone: makes no call, spends nothing, records nothing.
-
-    Args:
-        recorded: the journal of the run that is replayed.
-    """
+    """Answers from a run's journal alone: makes no call, spends nothing, records nothing."""
 
     def __init__(self, recorded: Journal) -> None:
         super().__init__()
@@ -83,7 +77,6 @@ class RecordedOrder:
         self._by_decision: dict[int, list[int]] | None = None
 
     async def next(self, running: Running, decision: int, arrival: bool) -> list[Ended]:
-        """See `CompletionOrder.next`."""
         if arrival:
             place = place_of(self._episode, self._key.child("arrival", decision))
             row = self._recorded.get(place)

@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Reuse", "digest"]
-
 
 def digest(*content: Any) -> str:
     """Return 32 hex digits for JSON values; equal values have equal digests."""
@@ -19,11 +17,7 @@ def digest(*content: Any) -> str:
 
 
 class Reuse:
-    """A bounded cache of results; requests that wait for the same result compute it once.
-
-    Args:
-        size: results that are kept; the oldest goes first.
-    """
+    """A bounded cache of results; requests that wait for the same result compute it once."""
 
     def __init__(self, size: int = 200_000) -> None:
         self._size = size

@@ -22,8 +22,6 @@ from orchestrion._interfaces import (
 from orchestrion._keys import Key
 from orchestrion._records import Output
 
-__all__ = ["Act", "Seat", "Team", "member_of", "options_of", "seats_of"]
-
 Act = Callable[[View, Key, Calls], Coroutine[Any, Any, Output]]
 
 

@@ -25,11 +25,6 @@ _ABANDONED = 60.0
 def create_folder(directory: Path, config_text: str, state: Mapping[str, JSON]) -> None:
     """Make a run folder, durably.
 
-    Args:
-        directory: where; must not exist, or be empty.
-        config_text: content of `config.yaml`.
-        state: first rows of the table `state`.
-
     Raises:
         UsageError: the folder holds files already.
         StoreError: it cannot be written to.

@@ -169,10 +169,6 @@ class Database:
 
     `lock` is held by every statement and transaction; who keeps in memory what a transaction
     changes holds it around both.
-
-    Args:
-        path: the file.
-        writable: whether to write; a reader never creates anything.
     """
 
     def __init__(self, path: Path, *, writable: bool) -> None:
@@ -248,7 +244,7 @@ class Database:
             finally:
                 connection.close()
         except sqlite3.Error as error:
-            raise _store_error(error, path) from error
+            raise store_error(error, path) from error
         return cls(path, writable=True)
 
     @contextmanager
@@ -256,7 +252,7 @@ class Database:
         try:
             yield
         except sqlite3.Error as error:
-            raise _store_error(error, self.path) from error
+            raise store_error(error, self.path) from error
         except UnicodeDecodeError as error:  # in a name: our texts are decoded leniently
             raise self.damage("its names are no text") from error
         except OSError as error:
@@ -335,11 +331,6 @@ class Database:
 
     def rows(self, table: str, rest: str = "", values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return rows as dictionaries, each checked against its mark.
-
-        Args:
-            table: the table.
-            rest: what follows it in the statement: WHERE, ORDER BY.
-            values: for its question marks.
 
         Raises:
             StoreError: a row is not what was written.
@@ -475,7 +466,8 @@ def _on_network(path: Path) -> bool:
     return False
 
 
-def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
+def store_error(error: sqlite3.Error, path: Path) -> StoreError:
+    """Return the error to raise in place of SQLite's, which says what to do."""
     name = getattr(error, "sqlite_errorname", "") or ""
     intact = "What was stored before is intact; the run can be resumed"
     if name.startswith("SQLITE_FULL"):

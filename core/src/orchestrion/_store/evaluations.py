@@ -23,10 +23,6 @@ FOLDER = "evaluations"
 def keep_evaluation(directory: Path, document: Mapping[str, Any]) -> Path:
     """Store an evaluation under the next free number of a run; returns its file.
 
-    Args:
-        directory: the run's folder.
-        document: plain JSON data, without NaN.
-
     Raises:
         StoreError: the folder cannot be written to.
     """

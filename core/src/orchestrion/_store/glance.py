@@ -13,7 +13,7 @@ from attrs import Factory, frozen
 
 from orchestrion._errors import StoreError
 from orchestrion._records import JSON, NO_USAGE, Usage
-from orchestrion._store.database import NAME, SCHEMA
+from orchestrion._store.database import NAME, SCHEMA, store_error
 from orchestrion._store.journal import usage_columns, usage_of
 from orchestrion._store.lock import lock_holder
 from orchestrion._store.names import is_run
@@ -106,8 +106,13 @@ def glance(directory: Path) -> Glance:
     """Return how a run stands, also if it cannot be read."""
     try:
         return _read(directory)
-    except (StoreError, sqlite3.Error, ValueError, TypeError, LookupError) as error:
-        return Glance(directory, "unreadable", f"{type(error).__name__}: {error}")
+    except sqlite3.Error as error:
+        return Glance(directory, "unreadable", str(store_error(error, directory / NAME)))
+    except StoreError as error:
+        return Glance(directory, "unreadable", f"{directory}: {error}")
+    except (ValueError, TypeError, LookupError) as error:
+        problem = f"{directory}: is damaged ({type(error).__name__}: {error})"
+        return Glance(directory, "unreadable", problem)
 
 
 def _read(directory: Path) -> Glance:

@@ -85,12 +85,6 @@ class CallJournal:
     """Every call of a run under its own name, and every attempt that is under way.
 
     Reading has a connection of its own, so that it never waits for a commit.
-
-    Args:
-        reader: where it is read from.
-        writer: where it is written to; None in a store that is open for reading.
-        seq: the number of the iteration in progress.
-        keeps_requests: whether what was asked is kept.
     """
 
     def __init__(

@@ -49,12 +49,7 @@ def _order(path: Path) -> tuple[str, int, str]:
 
 
 def next_directory(name: str, root: Path = RUNS) -> Path:
-    """Return the folder for a new run: the name with the first number above all in use.
-
-    Args:
-        name: the run's name, or the stem of its config file.
-        root: the folder of all runs.
-    """
+    """Return the folder for a new run: the name with the first number above all in use."""
     stem = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
     numbers = [
         int(match[2])

@@ -16,8 +16,6 @@ from orchestrion._errors import StoreError
 from orchestrion._records import JSON
 from orchestrion._store.files import explain
 
-__all__ = ["Event", "add_note", "read_notes"]
-
 _FILE = "notes.jsonl"
 
 

@@ -131,10 +131,6 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_builtin)
 def dumps(data: JSON, *, sort: bool = False) -> str:
     """Return plain JSON data as text; `loads` gives equal data, with lists for tuples.
 
-    Args:
-        data: None, bool, int, float, str, lists, tuples, dictionaries with text keys.
-        sort: order the keys, so that equal data gives equal text.
-
     Raises:
         StoreError: something in it is not JSON; says where.
     """

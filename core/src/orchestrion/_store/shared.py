@@ -51,11 +51,7 @@ def cache_folder(name: str, environment: Mapping[str, str] = os.environ) -> Path
 
 
 class SharedAnswers:
-    """The answers in a folder, while they are used as a context manager.
-
-    Args:
-        name: as `run.cache` has it.
-    """
+    """The answers in a folder, while they are used as a context manager."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -162,10 +162,6 @@ def calls(store: RunReader, who: str | None = None) -> Table:
 def in_form(table: Table, form: Form | None = None) -> Any:
     """Return a table as a data frame, or as a list of dictionaries.
 
-    Args:
-        table: what to read.
-        form: None for pandas if that is installed, else polars, else dictionaries.
-
     Raises:
         UsageError: there is no such form, or its library is not installed.
     """
