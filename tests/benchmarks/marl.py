@@ -224,15 +224,13 @@ async def show_ranks(counts: Sequence[int], device: str) -> None:
                 rate = Optimizer(learning_rate=1e-4)
                 optimizer = WeightOptimizer(model, rate, updates, 1024)
                 seconds = []
+
+                def loss_of(at: Any, model: LocalModel = model) -> tuple[torch.Tensor, None]:
+                    return -model.score([rows[i] for i in at]).logprobs.sum() / 1024, None
+
                 for _ in range(updates + 1):
                     began = time.monotonic()
-                    optimizer.accumulate(
-                        sizes,
-                        lambda at, model=model: (
-                            -model.score([rows[i] for i in at]).logprobs.sum() / 1024,
-                            None,
-                        ),
-                    )
+                    optimizer.accumulate(sizes, loss_of)
                     optimizer.step()
                     seconds.append(time.monotonic() - began)
                 model.updated()

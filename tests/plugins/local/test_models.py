@@ -272,7 +272,7 @@ def test_settings_without_effect_beside_data_are_an_error() -> None:
     for settings in ({"keep": "solved"}, {"episodes": 9}):
         (name,) = settings
         with pytest.raises(ValueError, match=f"{name}: does nothing beside `data`"):
-            Sft([model], data="x.jsonl", **settings)
+            Sft([model], data=Path("x.jsonl"), **settings)
 
 
 def test_settings_that_contradict_each_other_are_an_error() -> None:
@@ -431,7 +431,7 @@ def test_an_unusable_example_is_an_error_with_its_line(tmp_path: Path) -> None:
 
     async def go() -> None:
         context = OpenContext("trainer", Key(0), names={"models": ("m",)})
-        async with opened("models.m") as model, Sft([model], data=str(path)).open(context):
+        async with opened("models.m") as model, Sft([model], data=path).open(context):
             pass
 
     good = json.dumps({"model": "m", "messages": [{"role": "user", "content": "S2="}], "text": "7"})

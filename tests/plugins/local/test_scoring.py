@@ -80,7 +80,7 @@ def generations(
     With `shared`, only three prompts are different.
     """
     draw = np.random.default_rng(0)
-    made = []
+    made: list[Generation] = []
     for i in range(count):
         prompt = draw.integers(2, vocabulary, 1 + i % 3).tolist()
         if shared and i >= 3:
@@ -146,7 +146,7 @@ async def test_a_network_that_caps_its_logits_computes_them_itself() -> None:
         async with opened(f"models.{kind}") as model:
             net, rows = network(kind), generations()
             model.module = net
-            assert model._has_plain_head() is plain
+            assert model.has_plain_head() is plain
             scored = model.score(rows)
             for i, row in enumerate(rows):
                 expected, _ = plainly(net, row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -119,18 +120,17 @@ def update(
             )
 
             def loss_of(
-                rows: Integers, part: Batch = part, weights: Floats = weights
+                rows: Integers, places: Integers, part: Batch = part, weights: Floats = weights
             ) -> tuple[torch.Tensor, Sums]:
-                return _loss(model, part.take(rows), weights[rows], settings, agents)
+                chosen = places[rows]
+                return _loss(model, part.take(chosen), weights[chosen], settings, agents)
 
             sizes, learning = sizes_of(part.calls), _learning(part, settings)
-            measured = optimizer.accumulate(
-                sizes[learning], lambda rows, places=learning: loss_of(places[rows])
-            )
+            measured = optimizer.accumulate(sizes[learning], partial(loss_of, places=learning))
             rest = np.setdiff1d(np.arange(len(sizes)), learning)
             with torch.no_grad():
                 for rows in micro_batches(sizes[rest], optimizer.micro_batch):
-                    measured.append(loss_of(rest[rows])[1])
+                    measured.append(loss_of(rows, rest)[1])
             for sums in measured:
                 statistics.add(sums)
             step = optimizer.step()
