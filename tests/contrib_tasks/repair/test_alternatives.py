@@ -113,7 +113,9 @@ def test_a_program_that_looking_could_change_is_left_alone_or_never_disturbed(te
         assert not any("pop" in one for one in alternatives)
 
 
-@pytest.mark.parametrize("text", ["list(range(n))", "(n, n) * n", "n ** n", "own(n)", "n.sort()", "n[0](n)"])
+@pytest.mark.parametrize(
+    "text", ["list(range(n))", "(n, n) * n", "n ** n", "own(n)", "n.sort()", "n[0](n)"]
+)
 def test_what_takes_long_or_has_effects_is_not_evaluated(text: str) -> None:
     from orchestrion_repair.alternatives import _pure
 
