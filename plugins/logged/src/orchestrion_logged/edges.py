@@ -187,7 +187,7 @@ class EdgeLog:
         """
         return self._decorator(choices, end, False)
 
-    def _decorator(self, choices: Sequence[str], end: str, of_node: bool) -> Any:
+    def _decorator(self, choices: Sequence[str], end: str, of_node: bool) -> Callable[[Any], Any]:
         if ends := {STOP, end}.intersection(choices):
             raise UsageError(
                 f"the choice {ends.pop()!r} would be the end of an episode; give it another name, "
