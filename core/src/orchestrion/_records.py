@@ -234,8 +234,10 @@ class Decision(Struct, frozen=True, forbid_unknown_fields=True):
 def _is_image(part: JSON) -> bool:
     if not isinstance(part, Mapping) or part.get("type") != "image":
         return False
-    texts = {name for name, value in part.items() if isinstance(value, str)}
-    return "url" in texts or {"media_type", "data"} <= texts
+    texts = {name: value for name, value in part.items() if isinstance(value, str)}
+    if "url" in texts:  # no script, nor a page as data: agents write what they like
+        return texts["url"].startswith(("https://", "http://"))
+    return "data" in texts and texts.get("media_type", "").startswith("image/")
 
 
 class Turn(Struct, frozen=True, forbid_unknown_fields=True):

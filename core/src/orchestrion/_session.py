@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion._engine.checks import why_empty
-from orchestrion._engine.episode import Engine, RunEpisode
+from orchestrion._engine.episode import Engine, RunEpisode, computed
 from orchestrion._errors import UsageError
 from orchestrion._interfaces import Branch, Calls, Job, Member, Policy
 from orchestrion._interfaces import Session as SessionProtocol
@@ -191,7 +191,7 @@ class EngineSession:
     async def spread(self, function: Callable[..., T], items: Sequence[tuple[Any, ...]]) -> list[T]:
         """See `Session.spread`."""
         if self.engine.spread is None:
-            return await asyncio.to_thread(lambda: [function(*item) for item in items])
+            return await asyncio.to_thread(list, computed(function, items))
         try:
             return await self.engine.spread(function, items)
         except BaseExceptionGroup as errors:

@@ -145,5 +145,8 @@ def test_images_of_one_agent_are_kept_and_shown_to_another_that_asks_for_them() 
     assert [turn.status for turn in episode.turns] == ["completed"] * 4
     assert episode.turns[0].output.content == "(images: 1)"
     assert episode.turns[0].output.images == [image]
+    page = {"type": "image", "media_type": "text/html", "data": "PGI+"}
+    script = {"type": "image", "url": "javascript:alert(1)"}
+    assert Output("", {"images": [page, script, image, "text"]}).images == [image]
     assert looks.requests[0]["messages"][1]["content"][1:] == [image]
     assert "aGVsbG8=" not in str(reads.requests)

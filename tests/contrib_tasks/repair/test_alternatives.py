@@ -33,8 +33,12 @@ def same(code: str, *arguments: Any) -> tuple[Program, set[str]]:
     subject = Subject(looking.code, code.split("(")[0][4:], "", 1000, True, sites=looking.sites)
     subject.start()
     subject.probes.clear()
-    subject.call(*arguments)
-    bits = int(subject.probes.same(), 16)
+    error = ""
+    try:
+        subject.call(*arguments)
+    except LookupError as raised:
+        error = type(raised).__name__
+    bits = int(subject.probes.same(error), 16)
     return known, {edit.text for edit in known.candidates if bits >> edit.number & 1}
 
 
@@ -56,6 +60,49 @@ def test_a_copy_of_a_list_is_not_the_list() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "arguments", "text"),
+    [
+        ("rows.get(row)", [{1: []}, 1], "[]"),
+        ("{rows: 1, row: 1}", [1, 2], "{row: 1, rows: 1}"),
+        ("rows.pop()", [[1], 2], "1"),
+    ],
+    ids=["the list that it has", "the order of keys", "an effect besides the value"],
+)
+def test_an_edit_whose_difference_shows_later_is_not_the_same(
+    value: str, arguments: list[Any], text: str
+) -> None:
+    code = f"def keep(rows, row):\n    best = {value}\n    return best, [], 1\n"
+    _, texts = same(code, *arguments)
+    assert text not in texts
+
+
+def test_another_error_than_the_programs_own_is_a_difference() -> None:
+    code = "def keep(rows, row):\n    return rows[row]\n"
+    _, texts = same(code, {}, 1)
+    assert "rows[0]" in texts
+    assert "row[rows]" not in texts
+    caught = "def keep(rows, row):\n    try:\n        return rows[row]\n"
+    _, texts = same(f"{caught}    except KeyError:\n        return 0\n", {}, 1)
+    assert "rows[0]" not in texts
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "turned = reversed(rows)",
+        "pairs = enumerate(rows)",
+        "count = keep(n for n in rows)",
+        "found = re.finditer('a', rows)",
+        "q = Queue()",
+        "locals = 1",
+    ],
+)
+def test_a_program_with_what_looking_would_change_has_no_probes(line: str) -> None:
+    code = f"def keep(rows):\n    {line}\n    return len(rows)\n"
+    assert probed(program(code, "keep")) is None
+
+
+@pytest.mark.parametrize(
     "text", ["rows.pop()", "values = zip(rows, rows)", "yield rows", "class Row: pass"]
 )
 def test_a_program_that_looking_could_change_is_left_alone_or_never_disturbed(text: str) -> None:
@@ -66,7 +113,9 @@ def test_a_program_that_looking_could_change_is_left_alone_or_never_disturbed(te
         assert not any("pop" in one for one in alternatives)
 
 
-@pytest.mark.parametrize("text", ["list(range(n))", "(n, n) * n", "n ** n", "own(n)", "n.sort()"])
+@pytest.mark.parametrize(
+    "text", ["list(range(n))", "(n, n) * n", "n ** n", "own(n)", "n.sort()", "n[0](n)"]
+)
 def test_what_takes_long_or_has_effects_is_not_evaluated(text: str) -> None:
     from orchestrion_repair.alternatives import _pure
 

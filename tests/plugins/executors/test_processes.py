@@ -7,14 +7,19 @@ import json
 import os
 import signal
 import sqlite3
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from orchestrion_executors.processes import Processes
 
 from orchestrion import RunError, UsageError, evaluate, resume, train
+from orchestrion._engine.calls import CallPath
+from orchestrion._engine.pool import Pool
+from orchestrion._session import first_cause
 from orchestrion.runs import RunReader
 from tests.end_to_end.support import result, start, wait_for_iterations
 from tests.service import ModelService, Seen, reply
@@ -160,6 +165,46 @@ def test_what_cannot_be_sent_is_named(tmp_path: Path) -> None:
     text = r"run\.executor .*: episode 0/0/0 \(problem p0\): what it needs cannot be sent .*lock"
     with pytest.raises(RunError, match=text):
         train(data, tmp_path / "run", overrides=[TWO])
+
+
+class TwoArguments(ValueError):
+    """An error that cannot be unpickled: it is made of two arguments, and keeps one."""
+
+    def __init__(self, text: str, more: str) -> None:
+        super().__init__(text + more)
+
+
+def spread_out(kind: str) -> Any:
+    if kind == "stops":
+        next(iter(()))
+    return {"unsendable": threading.Lock(), "unreadable": TwoArguments("a", "b")}.get(kind, kind)
+
+
+def test_a_spread_function_that_cannot_go_there_and_back_is_the_items_fault() -> None:
+    async def spread() -> list[Any]:
+        pool = Pool(Processes(1), CallPath(), None, "run.executor")
+        results: list[Any] = []
+        for function, kind in (
+            (lambda kind: kind, "local"),
+            (spread_out, "stops"),
+            (spread_out, "unsendable"),
+            (spread_out, "unreadable"),
+            (spread_out, "plain"),
+        ):
+            try:
+                async with asyncio.timeout(60):
+                    results += await pool._spread(function, [(kind,)])
+            except* RunError as errors:
+                results.append(str(first_cause(errors)))
+        await pool.close()
+        return results
+
+    local, stops, unsendable, unreadable, plain = asyncio.run(spread())
+    assert "what it needs cannot be sent" in local
+    assert "StopIteration" in stops
+    assert "an item of spread_out: its result cannot be sent" in unsendable
+    assert "an item of spread_out: its result cannot be read: TypeError" in unreadable
+    assert plain == "plain"
 
 
 def test_what_a_trainer_sets_and_save_leaves_out_is_refused(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from time import process_time
 from typing import Any, Literal
 
 import pytest
-from orchestrion_llm.content import images_of
+from orchestrion_llm.content import images_in, images_of
 from orchestrion_llm.models import OpenAIModel
 from orchestrion_llm.wire import closed, is_strict
 
@@ -315,9 +316,17 @@ def test_images_that_are_too_many_too_large_or_none_are_left_out_and_counted() -
     given = [_ADDRESS] * 5 + [large, "data:image/svg;base64,AAAA", "http://plain.example/x.png"]
     images, left_out = images_of(given)
     assert (len(images), left_out) == (4, 4)
+    assert images_of(["data:image/png;base64,AAA"]) == ([], 1)  # no base64: services refuse it
     assert images_of([large, "https://a.example/x.png"])[0] == [
         {"type": "image", "url": "https://a.example/x.png"}
     ]
+
+
+def test_a_text_of_beginnings_of_images_is_read_in_linear_time() -> None:
+    text = "![a" * 100_000 + "data:image/"
+    began = process_time()
+    assert images_in(text) == (text, [])
+    assert process_time() - began < 5  # minutes, if each beginning is followed to the end
 
 
 def test_a_schema_becomes_the_apis_own_structured_output(api: Api) -> None:

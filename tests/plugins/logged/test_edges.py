@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -202,6 +203,19 @@ def test_a_node_of_langgraph_logs_where_it_goes(tmp_path: Path, threads: bool) -
     }
 
 
+@pytest.mark.parametrize("update", [None, {"messages": []}])
+def test_a_node_that_goes_nowhere_itself_takes_no_choice(tmp_path: Path, update: Any) -> None:
+    log = EdgeLog(tmp_path / "log.jsonl")
+
+    def triage(state: Any) -> Command[Literal["billing", "technical"]]:
+        answer: Any = update
+        return answer
+
+    with log.episode():
+        assert log.node(triage)("a question") is update
+    assert not (tmp_path / "log.jsonl").exists() or not (tmp_path / "log.jsonl").read_bytes()
+
+
 def test_branches_in_threads_take_their_choices_one_after_the_other(tmp_path: Path) -> None:
     log = EdgeLog(tmp_path / "log.jsonl", explore=0.5)
     edge = log.edge(choices=("a", "b"))(lambda state: "a")
@@ -224,13 +238,16 @@ def test_what_cannot_be_logged_is_said(tmp_path: Path) -> None:
     for end in ("stop", "done"):
         with pytest.raises(UsageError, match=f"the choice '{end}' would be the end"):
             log.edge(choices=("a", end), end="done")
-    with pytest.raises(UsageError, match="say which nodes it goes to"):
-        log.node(lambda state: "a")
+    for unnamed in (lambda state: "a", partial(len)):
+        with pytest.raises(UsageError, match="say which nodes it goes to"):
+            log.node(unnamed)
     several = log.edge(choices=("a", "b"))(lambda state: SimpleNamespace(goto=["a", "b"]))
     with pytest.raises(UsageError, match="`goto` is the name of one node"), log.episode():
         several("a question")
     with pytest.raises(UsageError, match="from 0 to 1"):
         log.feedback("any", 2)
+    with pytest.raises(UsageError, match="by its name, not None"):
+        log.feedback(None, 1)  # type: ignore[arg-type]
     right = log.edge(choices=("a", "b"))(lambda state: "a")
     with pytest.raises(ZeroDivisionError), log.episode():
         len(right("a question")) / 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -178,8 +179,20 @@ def test_what_eval_kept_of_a_run_is_shown_and_a_damaged_file_says_so(tmp_path: P
     for changes in (["task.suite=mine"], []):
         keep_evaluation(run, {"overrides": changes, "task": {}, "report": report.as_json()})
     (run / "evaluations" / "2.json").write_text("{}")
+    foreign = {
+        "split": 5,
+        "problems": 7,
+        "verdict": [],
+        "unit": None,
+        "contenders": [],
+        "ahead": {},
+    }
+    foreign |= {"outcomes": {"a": 1}, "seeds": 1}
+    text = json.dumps({"report": foreign, "overrides": []})
+    (run / "evaluations" / "3.json").write_text(text)
     client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
-    damaged, kept = client.get("/api/run/judged").json()["kept"]
+    changed, damaged, kept = client.get("/api/run/judged").json()["kept"]
+    assert "3.json: is damaged" in changed["error"]
     assert "2.json: is not an evaluation" in damaged["error"]
     assert (kept["file"], kept["changes"]) == ("1.json", ["task.suite=mine"])
     assert kept["report"]["contenders"][0]["solved"]["mean"] == 1.0

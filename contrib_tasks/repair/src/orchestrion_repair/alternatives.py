@@ -34,12 +34,13 @@ _WORD = re.compile(r"\w+")
 _CALL = re.compile(r"(\w+)\s*\(")
 _COSTLY = re.compile(r"(?<!^)\brange\(|(?<!\b\d)(?<!\b\d\d) \* (?!\d{1,2}\b)|\*[^ ]")
 """What may take long where the program does not: items of a range, a list times a large number."""
-_EFFECTS = re.compile(r"\n|\*\*|<<|:=|\b(?:for|lambda|await|yield)\b|[\w\])]\s*\(\s*\)\s*\(")
+_EFFECTS = re.compile(r"\n|\*\*|<<|:=|\b(?:for|lambda|await|yield)\b|[\])]\s*\(")
 _STATEFUL = re.compile(
-    r"\b(?:defaultdict|random|itertools|iter|next|map|filter|zip|yield|class|await|open)\b|:="
+    r"\b(?:defaultdict|random|itertools|iter|next|map|filter|zip|finditer|yield|class|await|open"
+    r"|locals|globals|\w*Queue)\b|:="
 )
-_FRESH = (ast.Call, ast.List, ast.Dict, ast.Set, ast.BinOp)
-_NEW = re.compile(r"(?:\w+\(|\[|\{)")
+_NEW = re.compile(r"(?:(?:list|dict|set|sorted)\(|\[|\{)")
+"""What makes a new object."""
 
 
 @frozen(eq=False)
@@ -59,10 +60,16 @@ class Probed:
 def probed(program: Program) -> Probed | None:
     """Return the program with probes; None if nothing can be looked at."""
     source = program.source
-    if source is None or _STATEFUL.search(source.code) or _lazy(source):
+    if source is None or _STATEFUL.search(source.code):
         return None
-    places = {source.span(site.node): site for site in source.sites if _readable(site)}
     own = frozenset(function.name for function in source.functions)
+    if _lazy(source, own):
+        return None
+    places = {}
+    for site in source.sites:
+        start, end = span = source.span(site.node)
+        if _readable(site) and _calls_pure(source.code[start:end], own):
+            places[span] = site
     by_place: dict[tuple[int, int], list[tuple[int, str]]] = {}
     for edit in program.candidates:
         if (edit.start, edit.end) in places and _pure(edit.text, own):
@@ -77,7 +84,7 @@ def probed(program: Program) -> Probed | None:
         )
         marks.append((end, 0, -number, "))"))
         site = places[start, end]
-        new = isinstance(site.node, _FRESH)
+        new = isinstance(site.node, ast.BinOp) or bool(_NEW.match(source.code, start))
         fresh = [new and bool(_NEW.match(text)) for _, text in alternatives]
         numbers, texts = map(list, zip(*alternatives, strict=True))
         sites.append((numbers, texts, fresh, _is_test(site)))
@@ -85,14 +92,24 @@ def probed(program: Program) -> Probed | None:
     for position, _, _, text in sorted(marks):
         parts += [source.code[at:position], text]
         at = position
-    return Probed("".join([*parts, source.code[at:]]), tuple(sites))
+    code = "".join([*parts, source.code[at:]])
+    try:
+        ast.parse(code)
+    except (SyntaxError, RecursionError, MemoryError):  # a pattern of `match`, or nested too deep
+        return None
+    return Probed(code, tuple(sites))
 
 
 def _pure(text: str, own: frozenset[str]) -> bool:
     """Whether a text changes nothing when evaluated; it calls none of the `own` functions."""
     if _EFFECTS.search(text) or _COSTLY.search(text) or not own.isdisjoint(_WORD.findall(text)):
         return False
-    return _PURE.issuperset(_CALL.findall(text))
+    return _calls_pure(text, own)
+
+
+def _calls_pure(text: str, own: frozenset[str]) -> bool:
+    """Whether a text calls only what changes nothing; a value may come with an effect."""
+    return _PURE.difference(own).issuperset(_CALL.findall(text))
 
 
 def _readable(site: Site) -> bool:
@@ -114,9 +131,19 @@ def _is_test(site: Site) -> bool:
     return False
 
 
-def _lazy(source: Source) -> bool:
-    """Whether the program keeps an iterator."""
-    return any(
-        isinstance(site.node, ast.GeneratorExp) and site.parent is site.statement
-        for site in source.sites
-    )
+def _lazy(source: Source, own: frozenset[str]) -> bool:
+    """Whether the program keeps an iterator, or gives it to a function of its own."""
+    for site in source.sites:
+        match site.node:
+            case ast.GeneratorExp() | ast.Call(ast.Name("enumerate" | "reversed")):
+                pass
+            case _:
+                continue
+        match site.parent:
+            case ast.For() | ast.comprehension():
+                pass
+            case ast.Call(ast.Name(name) | ast.Attribute(attr=name)) if name in _PURE - own:
+                pass
+            case _:
+                return True
+    return False

@@ -237,7 +237,7 @@ class _Search:
 
     def _send(self, reply: dict[str, Any]) -> None:
         if self.lines and self.subject is not None:
-            same = self.subject.probes.same()
+            same = self.subject.probes.same(reply.get("error", ""))
             reply = {**reply, "lines": sorted(self.subject.covered), "same": same}
         try:
             text = json.dumps({"id": self.id, **reply})

@@ -6,6 +6,8 @@ This runs inside the sandbox; `alternatives.py` says why, and writes the calls i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
 from types import CodeType
 from typing import Any
 
@@ -18,7 +20,13 @@ Probe = tuple[list[int], list[str], list[bool], bool]
 """A place: the numbers of its alternatives, their texts, of each whether it makes a new object
 where the program does too, and whether nothing but the truth of the value counts."""
 _SCALAR = (int, float, complex, str, bytes, bool, type(None), range)
-_RAISED = object()
+
+
+@dataclass
+class _Raised:
+    """Stands for the value of what raised an error."""
+
+    error: str
 
 
 class Probes:
@@ -39,11 +47,15 @@ class Probes:
         self._open: dict[int, tuple[int, list[tuple[int, Any]]]] = {}
         self._rounds = [0] * len(self.sites)
 
-    def same(self) -> str:
-        """The alternatives that were never different, as the bits of a hexadecimal number."""
-        for site, values in self._open.values():  # the program raised here, and these did not
+    def same(self, error: str = "") -> str:
+        """The alternatives that were never different, as the bits of a hexadecimal number.
+
+        Args:
+            error: name of the one that the program raised.
+        """
+        for site, values in self._open.values():  # the program raised here
             for place, value in values:
-                if value is not _RAISED:
+                if value != _Raised(error):
                     self._left[site].pop(place, None)
         return f"{sum(1 << number for left in self._left for number in left.values()):x}"
 
@@ -62,8 +74,8 @@ class Probes:
         for place in left:
             try:
                 values.append((place, eval(codes[place], globals_, names)))  # type: ignore[arg-type]  # noqa: S307
-            except Exception:
-                values.append((place, _RAISED))
+            except Exception as error:
+                values.append((place, _Raised(type(error).__name__)))
         self._open[id(values)] = site, values
         return values
 
@@ -76,7 +88,7 @@ class Probes:
                 equal = bool(value) == bool(own) if truth else _same(value, own, fresh[place])
             except Exception:
                 equal = False
-            if value is _RAISED or not equal:
+            if type(value) is _Raised or not equal:
                 self._left[site].pop(place, None)
         return own
 
@@ -94,7 +106,8 @@ def _same(one: Any, other: Any, fresh: bool) -> bool:
         return True
     if type(one) is not type(other):
         return False
-    if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(_same, one, other, [False] * len(one)))
-    known = isinstance(one, _SCALAR) or (fresh and isinstance(one, list | dict | set))
-    return known and bool(one == other)
+    if isinstance(one, tuple) or (fresh and isinstance(one, list | dict | set)):
+        if isinstance(one, dict):
+            one, other = list(one.items()), list(other.items())
+        return len(one) == len(other) and all(map(_same, one, other, repeat(False)))
+    return isinstance(one, _SCALAR) and bool(one == other)

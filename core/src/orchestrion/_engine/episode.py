@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
@@ -36,12 +36,23 @@ from orchestrion._records import (
     replace,
 )
 
-__all__ = ["Elsewhere", "Engine", "EpisodeLimits", "Observers", "RunEpisode", "Spread"]
+__all__ = ["Elsewhere", "Engine", "EpisodeLimits", "Observers", "RunEpisode", "Spread", "computed"]
 
 RunEpisode = Callable[[str, Problem, Key, Policy | None, bool], Awaitable[Episode]]
 """Runs one episode from start to reward; see `Engine.run`."""
 
 Spread = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Awaitable[list[Any]]]
+
+
+def computed(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    """Yield what a function returns for each item.
+
+    A generator makes another error of StopIteration, which no future takes: whoever awaits a
+    thread that raised it would wait for ever.
+    """
+    for item in items:
+        yield function(*item)
+
 
 Elsewhere = Callable[[], AbstractAsyncContextManager[RunEpisode]]
 

@@ -22,13 +22,13 @@ from orchestrion._config.sections import EXECUTOR
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.episode import Engine, RunEpisode
 from orchestrion._engine.opening import Opened, load_states, reached_from, save_states, team_paths
-from orchestrion._engine.peers import UnsendableError, pack
+from orchestrion._engine.peers import UnsendableError, pack, unpack
 from orchestrion._engine.seat import NotReadyError, Seat, SeatTeam
 from orchestrion._engine.worker import Outcome, Packed, TeamSpec, digest_of, fields_of
 from orchestrion._errors import RunError
 from orchestrion._events import within
 from orchestrion._executors import Executor, LinkLost
-from orchestrion._guards import place_of
+from orchestrion._guards import describe, in_one_line, place_of
 from orchestrion._interfaces import OpenContext, Policy, Stateful
 from orchestrion._keys import Key
 from orchestrion._records import Episode, Problem, Saved, Usage, replace
@@ -214,11 +214,21 @@ class Pool:
         self, function: Callable[..., T], items: Sequence[tuple[Any, ...]]
     ) -> list[T]:
         """See `Session.spread`."""
-        packed = pack(function)
         what = f"an item of {getattr(function, '__qualname__', function)}"
 
-        def item_in(item: tuple[Any, ...], seat: Seat, alone: bool) -> Awaitable[T]:
-            return seat.ask("compute", packed, item, alone=alone)
+        async def item_in(item: tuple[Any, ...], seat: Seat, alone: bool) -> T:
+            # Packed apart: what cannot be read again is this item's fault, not the worker's.
+            try:
+                packed = pack((function, item))
+            except Exception as error:
+                text = f"what it needs cannot be sent to another process: {in_one_line(error)}"
+                raise UnsendableError(text) from None
+            answer = await seat.ask("compute", packed, alone=alone)
+            try:
+                result: T = unpack(answer)
+            except Exception as error:
+                raise UnsendableError(f"its result cannot be read: {describe(error)}") from None
+            return result
 
         async with asyncio.TaskGroup() as group:
             tasks = [

@@ -17,14 +17,14 @@ import msgspec
 
 from orchestrion._engine.budget import inside
 from orchestrion._engine.callpath import CallPath, named
-from orchestrion._engine.episode import Engine
+from orchestrion._engine.episode import Engine, computed
 from orchestrion._engine.opening import Opened, load_states, open_team, save_states
-from orchestrion._engine.peers import Peer, RaisedError, unpack
+from orchestrion._engine.peers import Peer, RaisedError, UnsendableError, pack, unpack
 from orchestrion._engine.recording import JournalWriter, Recorded
 from orchestrion._errors import CallError, RunError
 from orchestrion._events import LOGGER
 from orchestrion._executors import Link, LinkLost
-from orchestrion._guards import describe
+from orchestrion._guards import describe, in_one_line
 from orchestrion._interfaces import Answer, Request, Stateful
 from orchestrion._interrupts import Interrupted, from_outside
 from orchestrion._keys import Key
@@ -226,10 +226,20 @@ class Worker:
 
         return run()
 
-    async def _compute(self, item: int, function: bytes, arguments: tuple[Any, ...]) -> Any:
-        """Return what a function returns, called in a thread beside the episodes."""
+    async def _compute(self, item: int, packed: bytes) -> bytes:
+        """Return what a function returns, called in a thread beside the episodes; both packed."""
         _ITEM.set(_Item(item, [], []))
-        call = partial(copy_context().run, unpack(function), *arguments)
+
+        def compute() -> bytes:
+            function, arguments = unpack(packed)
+            [result] = computed(function, [arguments])
+            try:
+                return pack(result)
+            except Exception as error:
+                text = f"its result cannot be sent to another process: {in_one_line(error)}"
+                raise UnsendableError(text) from None
+
+        call = partial(copy_context().run, compute)
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
 

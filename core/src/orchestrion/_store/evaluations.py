@@ -44,8 +44,12 @@ def keep_evaluation(directory: Path, document: Mapping[str, Any]) -> Path:
         return path
 
 
-def read_evaluation(path: Path) -> dict[str, Any]:
+def read_evaluation(path: Path, printed: bool = True) -> dict[str, Any]:
     """Return the document of a file that `keep_evaluation` wrote, or `eval --json` printed.
+
+    Args:
+        path: of the file.
+        printed: whether it may be one that was printed, and so has no digest.
 
     Raises:
         StoreError: it is none, or is not what was written.
@@ -63,7 +67,7 @@ def read_evaluation(path: Path) -> dict[str, Any]:
             f"{path}: is not an evaluation as `orchestrion eval --json` prints it ({error})"
         ) from error
     digest = document.pop("digest", None)
-    if digest not in (None, _digest(document)):
+    if digest != _digest(document) and not (printed and digest is None):
         raise StoreError(f"{path}: is damaged: its content is not what was written")
     return document  # type: ignore[no-any-return]
 

@@ -485,7 +485,7 @@ def _filters(where: Mapping[str, Any]) -> dict[str, Any]:
 
 def _kept(path: Path) -> JSON:
     try:
-        return read_evaluation(path)
+        return read_evaluation(path, printed=False)
     except StoreError as error:
         return {"error": str(error)}
 

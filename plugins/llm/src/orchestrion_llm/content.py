@@ -23,7 +23,8 @@ MOST_IMAGES = 4
 MOST_IMAGE = 4_000_000
 """The maximum of characters of one, in base64."""
 _IMAGE = r"data:(image/[a-z]+);base64,([A-Za-z0-9+/]+={0,2})"
-_SHOWN = re.compile(rf"!\[[^\]\n]*\]\({_IMAGE}\)|{_IMAGE}")
+_SHOWN = re.compile(rf"!\[[^\[\]\n]*\]\({_IMAGE}\)|{_IMAGE}")
+"""No bracket within its caption: a text of many "![" would take quadratic time."""
 _FIELDS = {
     "text": {"type", "text"},
     "image": {"type", "media_type", "data", "url"},
@@ -139,7 +140,12 @@ def images_of(addresses: Iterable[str]) -> tuple[list[dict[str, JSON]], int]:
     left_out = 0
     for address in addresses:
         match = re.fullmatch(_IMAGE, address)
-        fits = match is not None and match[1] in IMAGES and len(match[2]) <= MOST_IMAGE
+        fits = (
+            match is not None
+            and match[1] in IMAGES
+            and len(match[2]) <= MOST_IMAGE
+            and len(match[2]) % 4 == 0  # base64 that services take
+        )
         if len(images) == MOST_IMAGES or not (fits or address.startswith("https://")):
             left_out += 1
         elif match is None:

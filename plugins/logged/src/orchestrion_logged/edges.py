@@ -185,6 +185,9 @@ class EdgeLog:
         Raises:
             UsageError: a choice is named as the end is.
         """
+        return self._decorator(choices, end, False)
+
+    def _decorator(self, choices: Sequence[str], end: str, of_node: bool) -> Callable[[Any], Any]:
         if ends := {STOP, end}.intersection(choices):
             raise UsageError(
                 f"the choice {ends.pop()!r} would be the end of an episode; give it another name, "
@@ -194,8 +197,8 @@ class EdgeLog:
         def decorate(function: Any) -> Any:
             def logged(result: Any, state: Any) -> Any:
                 name = getattr(result, "goto", result)  # a node's command, or an edge's word
-                if name is not result and not isinstance(name, str):
-                    if name:
+                if not isinstance(name, str) and (of_node or name is not result):
+                    if name is not result and name:
                         raise UsageError(f"`goto` is the name of one node, not {name!r:.80}")
                     return result  # it goes on along the graph's own edges
                 text, turns = problem_and_turns(state, choices)
@@ -217,6 +220,7 @@ class EdgeLog:
     def node(self, function: Any) -> Any:
         """Decorate a node of LangGraph that returns `Command(goto=NAME)`.
 
+        Where it returns an update alone, the graph goes on along its own edges.
         Its annotation says which names there are: `-> Command[Literal["billing", "technical"]]`.
 
         Raises:
@@ -224,23 +228,25 @@ class EdgeLog:
         """
         try:
             hint = get_type_hints(function).get("return")
-        except NameError:  # the module does not know a name in it
+        except (NameError, TypeError):  # it has names that its module does not know, or no hints
             hint = None
         names = [name for part in get_args(hint) for name in get_args(part)]
         if not names or not all(isinstance(name, str) for name in names):
             raise UsageError(
-                f"{function.__qualname__}: say which nodes it goes to, as in "
+                f"{getattr(function, '__qualname__', function)}: say which nodes it goes to, as in "
                 '`-> Command[Literal["billing", "technical"]]`'
             )
-        return self.edge(choices=[name for name in names if name != END])(function)
+        return self._decorator([name for name in names if name != END], END, True)(function)
 
     def feedback(self, name: str, score: SupportsFloat) -> None:
         """Score an episode by its name, when it has ended; the last score counts.
 
         Raises:
-            UsageError: it is no number from 0 to 1.
+            UsageError: it is no number from 0 to 1, or the name no text.
         """
         record = Feedback(name, _number("score", score, 1))
+        if not (name and isinstance(name, str)):
+            raise UsageError(f"feedback is on an episode by its name, not {name!r:.80}")
         self._writer.write(msgspec.json.encode(record) + b"\n")
 
     def route(self, router: Router, end: str = END) -> Callable[[Any], str]:
