@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -56,13 +57,15 @@ class RunTests(Agent):
             return NOTHING
         order = list(range(len(work["visible"])))
         plain = trial_of(work, work["code"], order, lines=True)
-        looking = probed(program(work["code"], work["entry_point"], tuple(work["arguments"])))
+        parts = work["code"], work["entry_point"], tuple(work["arguments"])
+        # Reading thousands of edits takes a while: other episodes go on meanwhile.
+        looking = await asyncio.to_thread(lambda: probed(program(*parts)))
         trial, executed = plain, 0
         if looking is not None:
             trial = evolve(plain, code=looking.code, sites=looking.sites)
         async with shared_runner() as runner:
             [outcomes] = await runner.run([trial], limits_of(work))
-            if looking is not None and any(one.error in _TOO_MUCH for one in outcomes):
+            if looking is not None and any(outcome.error in _TOO_MUCH for outcome in outcomes):
                 looking, executed = None, len(outcomes)
                 [outcomes] = await runner.run([plain], limits_of(work))
         data: dict[str, JSON] = {
