@@ -159,7 +159,7 @@ class Counting(Agent):
 @planted_agent("never blocks the event loop", "act() blocks the event loop")
 async def sleeps(view: View, key: Key, calls: Calls) -> Output:
     """Sleeps on the event loop."""
-    time.sleep(0.12)  # noqa: ASYNC251  the mistake
+    time.sleep(0.3)  # noqa: ASYNC251  the mistake
     return Output("done")
 
 
@@ -500,7 +500,7 @@ class SlowVerdict(Sums):
     """Sleeps while it verifies."""
 
     def right(self, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
-        time.sleep(0.12)
+        time.sleep(0.3)
         return False
 
 
@@ -634,7 +634,7 @@ class _NoPlainState(_Bandit):
 
 class _SlowChoice(_Bandit):
     def one(self, situation: Situation, key: Key) -> Decision:
-        time.sleep(0.12)
+        time.sleep(0.3)
         return Decision(stop=True)
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:

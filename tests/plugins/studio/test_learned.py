@@ -191,7 +191,7 @@ def test_a_setting_that_a_config_lacks_is_none() -> None:
 
 
 def test_the_pages_escape_what_agents_wrote(tmp_path: Path) -> None:
-    from orchestrion_studio import compare, learned
+    from orchestrion_studio import compare, lessons
     from orchestrion_studio.page import Query, render
 
     habits = {"learned": {"habits": {HOSTILE: {HOSTILE: [{**HABIT, "text": HOSTILE}]}}}}
@@ -208,7 +208,7 @@ def test_the_pages_escape_what_agents_wrote(tmp_path: Path) -> None:
     }
     with run_at(tmp_path / "run", **made) as store, run_at(tmp_path / "other", **made):
         for page, values in (
-            (learned.PAGES[0], {}),
+            (lessons.PAGES[0], {}),
             (compare.PAGES[0], {"run": ["run", "other"]}),
         ):
             query = Query(tmp_path, "run", values)
