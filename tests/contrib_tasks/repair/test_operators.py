@@ -146,11 +146,15 @@ def test_any_text_is_taken(text: str) -> None:
     candidates(text)
 
 
-def test_candidates_do_not_depend_on_the_order_of_sets() -> None:
+def test_candidates_and_their_traits_do_not_depend_on_the_order_of_sets() -> None:
     ask = (
-        "from orchestrion_repair.operators import candidates\n"
+        "from orchestrion_repair.ranking import program\n"
         "from orchestrion_repair.suite import bugs\n"
-        "print([c for b in bugs()[::97] for c in candidates(b.code, b.entry_point)[1]])"
+        "from orchestrion_repair.traits import Reader\n"
+        "for bug in bugs()[::97]:\n"
+        "    edits = program(bug.code, bug.entry_point)\n"
+        "    reader = Reader(edits.source)\n"
+        "    print([(edit, *reader.traits(edit)) for edit in edits.candidates])"
     )
     said = [
         subprocess.run(

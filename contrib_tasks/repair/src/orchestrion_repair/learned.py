@@ -19,8 +19,8 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -98,10 +98,16 @@ class Model:
         """
         return _model(text)
 
+    @cached_property
+    def _weights(self) -> list[float]:
+        return [float(weight) for weight in self.weights]
+
     def dot(self, traits: Iterable[Trait]) -> float:
         """The score that some traits give."""
-        weights = self.weights
-        return float(sum(weights[index] * value for index, value in traits))
+        weights, total = self._weights, 0.0
+        for index, value in traits:
+            total += weights[index] * value
+        return total
 
 
 @lru_cache(maxsize=64)
@@ -230,7 +236,7 @@ class Table:
         self._model: Model | None = None
         self._known: dict[int, float] = {}
 
-    def traits(self, number: int) -> Iterator[Trait]:
+    def traits(self, number: int) -> list[Trait]:
         """The traits of a candidate that depend on the program alone."""
         return self._reader.traits(self.edits[number])
 

@@ -73,4 +73,4 @@ def propose(
     """Return the candidates of these families on these lines that `order` names, in its order."""
     every, places, wanted = program.candidates, frozenset(lines), frozenset(families)
     named = (every[number] for number in order if 0 <= number < len(every))
-    return [one for one in named if one.family in wanted and one.line in places]
+    return [edit for edit in named if edit.line in places and edit.family in wanted]

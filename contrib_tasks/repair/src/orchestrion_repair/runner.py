@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import msgspec
-from attrs import asdict, evolve, field, frozen
+from attrs import evolve, field, frozen
 from orchestrion_sandbox import (
     Box,
     CaseOutcome,
@@ -600,7 +600,7 @@ class SharedRunner:
 
 
 def _name(kind: str, trial: Trial, limits: Limits) -> bytes:
-    content = _encoder.encode([kind, asdict(trial), asdict(limits)])
+    content = _encoder.encode([kind, trial, limits])
     return blake2b(content, digest_size=16).digest()
 
 

@@ -23,6 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import pairwise
 from zlib import crc32
 
 from attrs import frozen
@@ -48,6 +49,8 @@ SIZE = 8192
 
 Trait = tuple[int, float]
 """A slot and a value."""
+Gram = tuple[str, ...]
+"""Two or three tokens in a row."""
 
 
 @lru_cache(maxsize=100_000)
@@ -93,10 +96,18 @@ _SELF = re.compile(r"(?<![\w.\])])(\w+) (?:[-+*/%<>=!]|//|==|!=|<=|>=|and|or) \1
 _WORD = re.compile(r"[a-z]+")
 
 
-def _grams(tokens: list[str]) -> Counter[tuple[str, ...]]:
+def _grams(tokens: list[str]) -> list[Gram]:
     """The 2- and 3-grams of a row."""
-    row = ["^", *tokens, "$"]
-    return Counter(tuple(row[i : i + n]) for n in (2, 3) for i in range(len(row) - n + 1))
+    return _windows(["^", *tokens, "$"])
+
+
+def _windows(row: list[str]) -> list[Gram]:
+    return [*pairwise(row), *zip(row, row[1:], row[2:], strict=False)]
+
+
+@lru_cache(maxsize=100_000)
+def _slot_of(gram: Gram) -> int:
+    return slot(f"gram {' '.join(gram)}")
 
 
 def _rows(text: str) -> list[str]:
@@ -122,8 +133,10 @@ class Reader:
         rows = [row.strip() for row in source.code.split("\n")]
         self._rows = Counter(row for row in rows if row)
         self._tokens: dict[str, tuple[list[str], list[str]]] = {}
+        self._row_grams: dict[str, set[Gram]] = {}
+        self._other_grams: dict[range, set[Gram]] = {}
         self._grams = [_grams(_TOKEN.findall(row)) for row in rows]
-        self._everywhere: Counter[tuple[str, ...]] = Counter()
+        self._everywhere: Counter[Gram] = Counter()
         for grams in self._grams:
             self._everywhere.update(grams)
         self._number = Counter(token for row in rows for token in _TOKEN.findall(row))
@@ -134,46 +147,63 @@ class Reader:
             for word in _WORD.findall((ast.get_docstring(node) or "").lower())
         )
 
-    def traits(self, candidate: Candidate) -> Iterator[Trait]:
+    def traits(self, candidate: Candidate) -> list[Trait]:
         """The traits of one candidate that depend on the program alone."""
         family, kind = candidate.family, f"{candidate.family}/{candidate.sub}"
-        yield slot(f"where {family} {candidate.where}"), 1.0
-        yield slot(f"where {kind} {candidate.where}"), 1.0
         code = self._code
         first = code.rfind("\n", 0, candidate.start) + 1
         last = code.find("\n", candidate.end)
         last = len(code) if last < 0 else last
         head, tail = code[first : candidate.start], code[candidate.end : last]
         old, new = code[first:last], head + candidate.text + tail
-        yield from self._changed(old, new)
-        yield from self._used(old, new)
         grown = len(new) - len(old)
-        yield slot("longer" if grown > 0 else "shorter"), math.log1p(abs(grown)) / 3
+        traits = [
+            (slot(f"where {family} {candidate.where}"), 1.0),
+            (slot(f"where {kind} {candidate.where}"), 1.0),
+            *self._changed(old, new),
+            *self._used(old, new),
+            (slot("longer" if grown > 0 else "shorter"), math.log1p(abs(grown)) / 3),
+        ]
         if _SELF.search(new) and not _SELF.search(old):
-            yield slot("with itself"), 1.0
+            traits.append((slot("with itself"), 1.0))
         if "\n" not in new and self._rows[new.strip()]:
-            yield slot("row again"), 1.0
+            traits.append((slot("row again"), 1.0))
         rows = range(code.count("\n", 0, first), code.count("\n", 0, last) + 1)
-        yield from self._alike(old, new, rows)
-        yield slot("text written"), len(candidate.text) / 30
-        yield slot("text replaced"), (candidate.end - candidate.start) / 30
+        traits += self._alike(old, new, rows)
+        traits.append((slot("text written"), len(candidate.text) / 30))
+        traits.append((slot("text replaced"), (candidate.end - candidate.start) / 30))
+        return traits
+
+    def _grams_of(self, row: str) -> set[Gram]:
+        grams = self._row_grams.get(row)
+        if grams is None:
+            grams = self._row_grams[row] = set(_grams(self._read(row)[0]))
+        return grams
+
+    def _elsewhere(self, rows: range) -> set[Gram]:
+        """The n-grams that stand in other rows of the program too."""
+        grams = self._other_grams.get(rows)
+        if grams is None:
+            here: Counter[Gram] = Counter()
+            for row in self._grams[rows.start : rows.stop]:
+                here.update(row)
+            everywhere = self._everywhere.items()
+            grams = {gram for gram, number in everywhere if number > here[gram]}
+            self._other_grams[rows] = grams
+        return grams
 
     def _alike(self, old: str, new: str, rows: range) -> Iterator[Trait]:
         """How what comes and what goes resembles the rest of the program."""
-        was, is_ = Counter(_rows(old)), Counter(_rows(new))
-        gone, come = list((was - is_).elements()), list((is_ - was).elements())
-        grams: list[set[tuple[str, ...]]] = []
-        tokens: list[Counter[str]] = []
-        for some in (gone, come):
-            found = [_TOKEN.findall(row) for row in some]
-            grams.append({gram for one in found for gram in _grams(one)})
-            tokens.append(Counter(token for one in found for token in one))
-        here = self._grams[rows.start : rows.stop]
-        for sign, only in (("-", grams[0] - grams[1]), ("+", grams[1] - grams[0])):
-            known = sum(
-                self._everywhere[gram] > sum(row[gram] for row in here if gram in row)
-                for gram in only
-            )
+        gone, come = [], _rows(new)
+        for row in _rows(old):
+            if row in come:
+                come.remove(row)
+            else:
+                gone.append(row)
+        went, came = (set().union(*map(self._grams_of, some)) for some in (gone, come))
+        elsewhere = self._elsewhere(rows)
+        for sign, only in (("-", went - came), ("+", came - went)):
+            known = len(only & elsewhere)
             if only:
                 yield slot(f"elsewhere {sign}"), 3.0 * known / len(only)
                 if sign == "+" and known == len(only):
@@ -182,7 +212,13 @@ class Reader:
                 yield slot("new grams"), math.log1p(len(only))
         if any(len(shape) > 3 and self._shapes[shape] for shape in self._forms(come)):
             yield slot("shape again"), 2.0
-        for sign, left in (("-", tokens[0] - tokens[1]), ("+", tokens[1] - tokens[0])):
+        change: Counter[str] = Counter()
+        for row in come:
+            change.update(self._read(row)[0])
+        for row in gone:
+            change.subtract(self._read(row)[0])
+        for sign, way in (("-", -1), ("+", 1)):
+            left = {token: way * number for token, number in change.items() if way * number > 0}
             yield slot(f"tokens {sign}"), 1.5 * math.log1p(sum(left.values()))
             if not left:
                 yield slot(f"no tokens {sign}"), 2.0
@@ -237,29 +273,28 @@ class Reader:
         end = 0
         while end < limit - start and before[-1 - end] == after[-1 - end]:
             end += 1
-        counts: dict[str, int] = {}
+        counts: dict[Gram, int] = {}
         for sign, tokens in ((1, after), (-1, before)):
             window = ["^", "^", *tokens, "$", "$"][start : len(tokens) - end + 4]
-            if len(window) > 40:
-                continue
-            for width in (2, 3):
-                for i in range(len(window) - width + 1):
-                    gram = " ".join(window[i : i + width])
+            if len(window) <= 40:
+                for gram in _windows(window):
                     counts[gram] = counts.get(gram, 0) + sign
         for gram, number in counts.items():
             if number:
-                yield slot(f"gram {gram}"), 0.5 * max(-2, min(2, number))
+                yield _slot_of(gram), 0.5 * max(-2, min(2, number))
 
     def _used(self, old: str, new: str) -> Iterator[Trait]:
         """What becomes of the names: one that nobody read is read, or the reverse."""
         (before, _), (after, _) = self._read(old), self._read(new)
         was, is_ = set(before), set(after)
-        for name in is_ - was:
+        for name in sorted(
+            is_ - was
+        ):  # sets have another order in every process, and values are summed
             if name in self._names:
                 yield slot("name comes"), 1.0
                 if not self._loads[name]:
                     yield slot("unread name is read"), 1.0
-        for name in was - is_:
+        for name in sorted(was - is_):
             if name in self._names:
                 yield slot("name goes"), 1.0
                 if self._loads[name] == 1:
