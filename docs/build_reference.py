@@ -12,9 +12,9 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import orchestrion
 from orchestrion import _components as supplied
 from orchestrion import _errors as errors
 from orchestrion import _hookspecs as hookspecs
@@ -131,7 +131,7 @@ def protocols() -> str:
             lines += ["", "```text", *(inspect.getdoc(errors) or "").splitlines()[2:], "```"]
         tree = ast.parse(inspect.getsource(module))
         for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
-            lines += list(_public(node, after, module))
+            lines += list(_public(node, after))
     lines += ["", *META]
     return "\n".join(lines) + "\n"
 
@@ -150,12 +150,12 @@ are checked when it is read, and stand in its JSON Schema.
 - `pattern`: a regular expression that a text contains.""".splitlines()
 
 
-def _public(node: ast.stmt, after: ast.stmt | None, module: ModuleType) -> Iterator[str]:
+def _public(node: ast.stmt, after: ast.stmt | None) -> Iterator[str]:
     """A section on a class, a function or an alias that the module exports."""
     name = getattr(node, "name", "")
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
         name = node.targets[0].id
-    if name not in module.__all__ or name == "KINDS":
+    if name not in orchestrion.__all__:
         return
     yield from ("", f"### {name}", "")
     if isinstance(node, ast.ClassDef):

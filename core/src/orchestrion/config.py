@@ -30,16 +30,4 @@ if TYPE_CHECKING:
     from orchestrion._config.sections import RunSettings as RunSettings
     from orchestrion._config.yaml import to_yaml as to_yaml
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion._config.components": "Entry",
-        "orchestrion._config.draft": "Draft draft",
-        "orchestrion._config.loading": "from_data load",
-        "orchestrion._config.nodes": "Problem",
-        "orchestrion._config.reading": "read_as read_data read_section text_as",
-        "orchestrion._config.result": "Config",
-        "orchestrion._config.sections": "Baseline Budget Evaluation Limits RunSettings",
-        "orchestrion._config.yaml": "to_yaml",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

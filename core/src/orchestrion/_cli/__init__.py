@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from orchestrion._discovery import Plugin
 
-__all__ = ["Main", "Options", "main"]
-
 
 class _Static(NamedTuple):
     module: str

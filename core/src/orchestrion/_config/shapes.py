@@ -22,24 +22,6 @@ from msgspec.structs import replace
 
 from orchestrion._suggest import article, shown
 
-__all__ = [
-    "Anything",
-    "Choice",
-    "Fixed",
-    "Items",
-    "Record",
-    "Ref",
-    "Scalar",
-    "Setting",
-    "Shape",
-    "Shaper",
-    "Table",
-    "UnsupportedError",
-    "Variants",
-    "pointer",
-    "refers",
-]
-
 Inner = Callable[[Any], dict[str, Any]]
 """Returns the JSON Schema of an inner shape, or a reference to that of a class."""
 

@@ -13,7 +13,8 @@ from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.calls import ActivationCalls, CallPath, Host, Observers
 from orchestrion._engine.checks import check_step, judged
 from orchestrion._engine.deadline import exited
-from orchestrion._engine.loop import EpisodeLimits, Loop
+from orchestrion._engine.loop import EpisodeLimits as EpisodeLimits
+from orchestrion._engine.loop import Loop
 from orchestrion._engine.recording import Facts, Failure
 from orchestrion._engine.team import Team, member_of
 from orchestrion._errors import RunError
@@ -35,8 +36,6 @@ from orchestrion._records import (
     Turn,
     replace,
 )
-
-__all__ = ["Elsewhere", "Engine", "EpisodeLimits", "Observers", "RunEpisode", "Spread", "computed"]
 
 RunEpisode = Callable[[str, Problem, Key, Policy | None, bool], Awaitable[Episode]]
 """Runs one episode from start to reward; see `Engine.run`."""

@@ -26,8 +26,6 @@ from orchestrion._records import (
     Turn,
 )
 
-__all__ = ["EpisodeLimits", "Loop"]
-
 
 @frozen
 class EpisodeLimits:

@@ -45,8 +45,6 @@ from orchestrion.testing._task_contracts import (
 )
 from orchestrion.testing._watch import check_draws, check_pace, offline, snapshot, unchanged
 
-__all__ = ["METHODS", "of_kind"]
-
 METHODS: Mapping[str, tuple[str, ...]] = {
     "agent": ("act",),
     "model": ("complete",),

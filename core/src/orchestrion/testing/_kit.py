@@ -29,8 +29,6 @@ from orchestrion.config import from_data
 from orchestrion.testing import _contracts as contracts
 from orchestrion.testing._stage import NAME, Stage, Subject, opened
 
-__all__ = ["Check", "checks", "parametrize_with_checks"]
-
 HEAVY = ("torch", "numpy", "scipy", "pandas", "sklearn", "transformers", "anthropic", "openai")
 LIGHT_MESSAGE = (
     "importing the plugin module and the component modules imports {heavy}; import heavy "

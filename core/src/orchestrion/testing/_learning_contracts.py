@@ -30,15 +30,6 @@ from orchestrion.testing._watch import Draws, drawing, offline, snapshot
 if TYPE_CHECKING:
     from orchestrion._components import Component
 
-__all__ = [
-    "keeps_state",
-    "policy_keeps_what_it_learned",
-    "trainer_draws",
-    "trainer_goes_on",
-    "trainer_trains",
-]
-
-
 # ---------------------------------------------------------------------------- training
 
 

@@ -23,16 +23,6 @@ from orchestrion._records import (
 from orchestrion.testing._stage import Bench, on_bench
 from orchestrion.testing._watch import check_draws, check_pace, offline, snapshot, unchanged
 
-__all__ = [
-    "chosen",
-    "decide",
-    "policy_decides",
-    "policy_draws",
-    "policy_is_pure",
-    "policy_is_quick",
-    "situations_of",
-]
-
 _SITUATIONS = 24
 
 

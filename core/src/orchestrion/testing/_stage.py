@@ -53,20 +53,6 @@ from orchestrion._records import (
 from orchestrion._session import Build
 from orchestrion.config import Config, from_data
 
-__all__ = [
-    "CLAIMS",
-    "NEUTRAL",
-    "SUCCESS",
-    "Bench",
-    "Stage",
-    "Subject",
-    "bench",
-    "building",
-    "config_for",
-    "on_bench",
-    "opened",
-]
-
 HERE = "orchestrion.testing._stage"
 NAME = "orchestrion-kit"
 

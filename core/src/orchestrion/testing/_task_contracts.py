@@ -37,9 +37,6 @@ from orchestrion.testing._watch import (
 if TYPE_CHECKING:
     pass
 
-__all__ = ["task_believes_nobody", "task_hides", "task_splits", "task_steps", "task_verifies"]
-
-
 # ---------------------------------------------------------------------------- splits
 
 

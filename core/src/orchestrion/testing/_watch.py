@@ -23,9 +23,6 @@ from orchestrion._engine.calls import ActivationCalls
 from orchestrion._keys import Key
 from orchestrion._records import Trajectory
 
-__all__ = ["Draws", "check_draws", "check_pace", "drawing", "offline", "snapshot", "unchanged"]
-
-
 # ---------------------------------------------------------------------------- random numbers
 
 
