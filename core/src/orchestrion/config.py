@@ -13,8 +13,8 @@ from orchestrion._lazy import names_on_first_use
 
 if TYPE_CHECKING:
     from orchestrion._config.components import Entry as Entry
-    from orchestrion._config.draft import Draft as Draft
-    from orchestrion._config.draft import draft as draft
+    from orchestrion._config.loading import Draft as Draft
+    from orchestrion._config.loading import draft as draft
     from orchestrion._config.loading import from_data as from_data
     from orchestrion._config.loading import load as load
     from orchestrion._config.nodes import Problem as Problem

@@ -70,6 +70,11 @@ class Entry:
         return self.found.component.version
 
     @property
+    def wires(self) -> list[str]:
+        """Return the paths of all components wired into it."""
+        return [path for paths in self.refs.values() for path in paths]
+
+    @property
     def names(self) -> dict[str, tuple[str, ...]]:
         """Return the config names of the wired components by field; an inline one has its path."""
         return {
@@ -109,6 +114,18 @@ def _replaced(shape: Shape, value: Any, runtimes: Iterator[Any]) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_replaced(shape.part(i), v, runtimes) for i, v in enumerate(value))
     return value
+
+
+def reached(entries: Mapping[str, Entry], paths: Iterable[str]) -> set[str]:
+    """Return these paths, as far as there is something, and those of what is wired into them."""
+    waiting = list(paths)
+    reached: set[str] = set()
+    while waiting:
+        path = waiting.pop()
+        if path in entries and path not in reached:
+            reached.add(path)
+            waiting += entries[path].wires
+    return reached
 
 
 def kind_of(plugins: Plugins) -> Callable[[Any], str | None]:

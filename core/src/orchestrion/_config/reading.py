@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrion._config.documents import from_plain
-from orchestrion._config.draft import Draft
+from orchestrion._config.loading import Draft
 from orchestrion._config.nodes import Node, Problems, Source
 from orchestrion._config.shapes import Record, Shaper
 from orchestrion._config.sources import read_tree

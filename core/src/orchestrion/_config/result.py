@@ -203,7 +203,7 @@ class Config:
         Raises:
             ConfigError: a path is no learnable setting, or a value does not fit.
         """
-        from orchestrion._config.loading import build
+        from orchestrion._config.assembly import build
 
         root = self._tree
         problems = []
@@ -249,8 +249,8 @@ def _built(
     environment: Mapping[str, str],
 ) -> Config:
     """Return the config of a tree of nodes in another process."""
+    from orchestrion._config.assembly import build
     from orchestrion._config.environment import variables
-    from orchestrion._config.loading import build
     from orchestrion._plugins import Plugins
     from orchestrion._secrets import register_named
 

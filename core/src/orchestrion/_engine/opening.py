@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, field
 
+from orchestrion._config.components import reached
 from orchestrion._engine.calls import CallPath, Observers
 from orchestrion._engine.episode import Engine, EpisodeLimits
 from orchestrion._engine.team import Team, member_of
@@ -136,12 +137,7 @@ async def open_components(
         if baseline.trainer is not None:
             await opener.ensure(baseline.trainer, team)
     # A component that another one refers to was opened with it.
-    wired = {
-        path
-        for entry in config.components.values()
-        for refs in entry.refs.values()
-        for path in refs
-    }
+    wired = {path for entry in config.components.values() for path in entry.wires}
     for path in config.components:
         if path not in wired:
             await opener.ensure(path, roster)
@@ -176,14 +172,7 @@ def team_paths(config: Config, policy: str, agents: Sequence[str] | None) -> set
 
 def reached_from(config: Config, paths: Iterable[str]) -> set[str]:
     """Return these paths, as far as there is something, and those of what is wired into them."""
-    waiting = list(paths)
-    reached: set[str] = set()
-    while waiting:
-        path = waiting.pop()
-        if path in config.components and path not in reached:
-            reached.add(path)
-            waiting += [ref for refs in config.components[path].refs.values() for ref in refs]
-    return reached
+    return reached(config.components, paths)
 
 
 async def open_routing(config: Config, stack: AsyncExitStack, key: Key) -> Opened:
@@ -224,9 +213,8 @@ class _Opener:
         entry = self.config.components[path]
         await self._ensure_refs(entry, roster)
         before = self.previous.config.components.get(path) if self.previous is not None else None
-        refs = [ref for refs in entry.refs.values() for ref in refs]
         same = before is not None and before.component == entry.component
-        if self.previous is not None and same and not self.changed.intersection(refs):
+        if self.previous is not None and same and not self.changed.intersection(entry.wires):
             self.runtimes[path] = self.previous.runtimes[path]
             return self.runtimes[path]
         self.changed.add(path)
@@ -238,7 +226,7 @@ class _Opener:
         return runtime
 
     async def _ensure_refs(self, entry: Entry, roster: tuple[Member, ...]) -> None:
-        paths = [path for refs in entry.refs.values() for path in refs]
+        paths = entry.wires
         kinds = {path: self.config.components[path].kind for path in paths}
         for path in paths:
             if kinds[path] != "policy":
@@ -371,5 +359,5 @@ def _identity(config: Config, path: str) -> str:
     """Return a text for a component, its version and settings, and those of what it refers to."""
     entry = config.components[path]
     parts = [entry.found.qualified, entry.found.component.version, repr(entry.component)]
-    parts += [_identity(config, ref) for refs in entry.refs.values() for ref in refs]
+    parts += [_identity(config, ref) for ref in entry.wires]
     return " ".join(parts)
