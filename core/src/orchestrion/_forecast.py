@@ -90,11 +90,7 @@ class Forecast:
 
 
 def forecast(opened: Opened) -> Forecast:
-    """Return the bound of a run of these components.
-
-    Raises:
-        RunError: a component raised an exception when it had to give its bound.
-    """
+    """Return the bound of a run of these components."""
     return _Forecaster(opened).all()
 
 

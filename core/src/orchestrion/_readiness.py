@@ -101,12 +101,7 @@ def _check_count(episodes: int, place: str, what: str) -> None:
 def check_trainer(
     opened: Opened, path: str, policy: str = "policy", agents: Sequence[str] | None = None
 ) -> None:
-    """Ask a trainer whether it can train this policy with this team.
-
-    Raises:
-        UsageError: it cannot.
-        RunError: it raised something else.
-    """
+    """Ask a trainer whether it can train this policy with this team."""
     # Trainers need not subclass the protocol, which has the default.
     check: Any = getattr(opened.runtimes[path], "check", None)
     if check is None:

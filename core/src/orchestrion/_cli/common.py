@@ -154,11 +154,7 @@ def load_config(
     overrides: Sequence[str] = (),
     block: Sequence[str] = (),
 ) -> Config:
-    """Find and read a config with the global options.
-
-    Raises:
-        UsageError: there is no config, or it has errors.
-    """
+    """Find and read a config with the global options."""
     from orchestrion.config import load
 
     config = load(find_config(path), overrides, block=[*options(ctx).block, *block])
@@ -195,11 +191,7 @@ def failure_lines(failures: Mapping[str, int], shown: int = 5) -> list[str]:
 
 
 def printable(text: str, what: str) -> str:
-    """Return text from the command line or standard input.
-
-    Raises:
-        UsageError: it is not valid UTF-8.
-    """
+    """Return text from the command line or standard input."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -47,11 +47,7 @@ def command(
 
 
 def _named(plugins: Plugins, name: str) -> list[tuple[Plugin, str]]:
-    """Return the plugin of this name, or the plugins that supply such a component, with its name.
-
-    Raises:
-        PluginError: there is neither, or the plugin cannot be loaded.
-    """
+    """Return the plugin of this name, or those that supply a component of it, with that name."""
     from orchestrion._errors import PluginError
     from orchestrion._suggest import did_you_mean
 

@@ -30,11 +30,7 @@ def build(
     problems: Problems | None = None,
     shaper: Shaper | None = None,
 ) -> Config:
-    """Return the config of a tree of nodes.
-
-    Raises:
-        ConfigError: everything that is wrong.
-    """
+    """Return the config of a tree of nodes."""
     assembly = _Assembly(root, plugins, problems or Problems(), shaper or Shaper(kind_of(plugins)))
     config = assembly.config(name, environment)
     if config is None or assembly.problems.found:

@@ -270,12 +270,7 @@ def from_data(
 def as_config(
     config: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str] = ()
 ) -> Config:
-    """Return the config that any of its forms stands for.
-
-    Raises:
-        ConfigError: it is wrong.
-        UsageError: it is none of these forms.
-    """
+    """Return the config that any of its forms stands for."""
     if isinstance(config, Config):
         if overrides or block:
             raise UsageError(

@@ -106,12 +106,7 @@ class Loop:
         )
 
     async def run(self, batcher: DecisionBatcher) -> None:
-        """Run until the policy stops, an output is final, the task is done or a limit is reached.
-
-        Raises:
-            BudgetError, ReplayError, StoreError: the run cannot go on.
-            RunError: the policy or the task broke its contract.
-        """
+        """Run until the policy stops, an output is final, the task is done or a limit reached."""
         try:
             await self._decide_and_follow(batcher)
         except asyncio.CancelledError:

@@ -38,11 +38,7 @@ class Opened:
         return tuple(self.member(path) for path in agents or self.config.roster)
 
     def member(self, path: str) -> Member:
-        """Return an agent as policies see it.
-
-        Raises:
-            RunError: its options or role are not valid.
-        """
+        """Return an agent as policies see it."""
         agent, place = self.runtimes[path], place_of(self.config, path)
         with calling(place, "options or role"):
             member = member_of(_name(self.config, path), agent)
@@ -307,9 +303,6 @@ def save_states(opened: Opened, paths: Container[str] | None = None) -> dict[str
 
     `paths` leaves out others; None for all. A runtime that several paths share is saved once, by
     the first path.
-
-    Raises:
-        RunError: a component's `save` raised an error, or did not return a `Saved`.
     """
     states: dict[str, Saved] = {}
     saved: set[int] = set()
@@ -331,11 +324,7 @@ def _saved(runtime: Stateful, place: str) -> Saved:
 
 
 def load_states(opened: Opened, states: Mapping[str, Saved]) -> None:
-    """Give saved states back to the components they came from.
-
-    Raises:
-        RunError: a component's `load` raised an error.
-    """
+    """Give saved states back to the components they came from."""
     for path, state in states.items():
         runtime = opened.runtimes.get(path)
         if isinstance(runtime, Stateful):

@@ -232,11 +232,7 @@ class JournalWriter:
             await self._batch.drain()
 
     async def settle(self) -> None:
-        """Return when all rows are durable.
-
-        Raises:
-            BaseException: a row that nobody waited for could not be written.
-        """
+        """Return when all rows are durable."""
         await self.drain()
         if self._failure is not None:
             raise self._failure

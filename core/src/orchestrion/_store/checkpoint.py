@@ -162,10 +162,6 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> tuple[Path, str]:
 def read_checkpoint(path: Path, digest: str | None = None) -> Checkpoint:
     """Read and check one file.
 
-    Args:
-        path: the file.
-        digest: SHA-256 that it must have; another valid checkpoint in its place is refused.
-
     Raises:
         CheckpointError: it is missing, damaged, of another format, or not the one wanted.
     """

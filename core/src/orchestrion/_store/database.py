@@ -330,11 +330,7 @@ class Database:
         return f"UPDATE {table} SET {sets}mark = mark({marked})"
 
     def rows(self, table: str, rest: str = "", values: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """Return rows as dictionaries, each checked against its mark.
-
-        Raises:
-            StoreError: a row is not what was written.
-        """
+        """Return rows as dictionaries, each checked against its mark."""
         names = self._columns[table]
         read = self.all(f"SELECT {', '.join(names)}, mark FROM {table} {rest}", values)
         for row in read:

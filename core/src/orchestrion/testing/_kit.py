@@ -49,15 +49,7 @@ class Check:
 
 
 def checks(plugin: str, plugins: Plugins | None = None) -> Iterator[Check]:
-    """Yield every check of every component that a plugin supplies.
-
-    Args:
-        plugin: its name, or its distribution's.
-        plugins: where it is registered; by default those of the environment.
-
-    Raises:
-        PluginError: it is not installed, or cannot be loaded.
-    """
+    """Yield every check of every component that a plugin supplies."""
     plugins = plugins or Plugins()
     plugins.register(Stage(), NAME)
     loaded = plugins.load(plugins.get(plugin))

@@ -219,11 +219,7 @@ def _training_configs(subject: Subject) -> Iterator[Config]:
 
 
 async def _try(config: Config) -> None:
-    """Run one iteration.
-
-    Raises:
-        OrchestrionError: the trainer does not fit the policy.
-    """
+    """Run one iteration."""
     async with opened(config) as parts:
         check_trainer(parts, config.stages[0])
         await train(parts, config, 1)

@@ -29,12 +29,7 @@ _SITUATIONS = 24
 def situations_of(
     team: Sequence[Activation], blocked: frozenset[str] | None = None
 ) -> list[Situation]:
-    """Return situations of episodes of several lengths.
-
-    Args:
-        team: what can be chosen.
-        blocked: what the task refuses in all of them; None for "b:y" in every second one.
-    """
+    """Return situations of episodes of several lengths."""
     situations = []
     for n in range(_SITUATIONS):
         acted = [team[(n + i) % len(team)] for i in range(n % 4)]

@@ -294,11 +294,7 @@ class Subject:
     def config(
         self, settings: Mapping[str, Any] | None = None, around: Mapping[str, Any] | None = None
     ) -> Config:
-        """Return a whole config with the component in it; by default with its example settings.
-
-        Raises:
-            ConfigError: the settings are refused.
-        """
+        """Return a whole config with the component in it; by default with its example settings."""
         component = self.found.component
         data = config_for(
             self.found.kind,

@@ -341,11 +341,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 @contextmanager
 def offline(what: str) -> Iterator[None]:
-    """Refuse the network outside `calls.run`, and fail if it was used.
-
-    Args:
-        what: whose code runs, as the message names it.
-    """
+    """Refuse the network outside `calls.run`, and fail if it was used."""
     if not _Network.installed:
         sys.addaudithook(_audit)
         _Network.installed = True
