@@ -21,7 +21,7 @@ from orchestrion import _hookspecs as hookspecs
 from orchestrion import _interfaces as interfaces
 from orchestrion import _keys as keys
 from orchestrion import _records as records
-from orchestrion._config.components import kind_of
+from orchestrion._config.components import shaper_of
 from orchestrion._config.nodes import OMIT
 from orchestrion._config.plain import Dumper
 from orchestrion._config.shapes import (
@@ -70,7 +70,7 @@ def hooks() -> str:
 
 def sections() -> str:
     """The plain sections of a config."""
-    shaper = Shaper(kind_of(Plugins()))
+    shaper = shaper_of(Plugins())
     lines = [
         "# Config: the plain sections",
         "",
@@ -91,7 +91,7 @@ def sections() -> str:
 def components() -> str:
     """Every component of the distributions in this repository, with its settings."""
     plugins = Plugins()
-    shaper = Shaper(kind_of(plugins))
+    shaper = shaper_of(plugins)
     lines = ["# Components", "", "What the distributions of this repository supply, by kind."]
     for kind in plugins.kinds().values():
         found = [one for one in plugins.components(kind.name) if _ours(one)]

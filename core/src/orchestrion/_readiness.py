@@ -6,6 +6,7 @@ Nothing is run and nothing is called: a run asks before it begins, and `validate
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any, get_args
 
 from orchestrion._engine.calls import CallPath
@@ -106,10 +107,9 @@ def check_trainer(
     check: Any = getattr(opened.runtimes[path], "check", None)
     if check is None:
         return
-    engine = opened.engine(CallPath(), policy, agents)
     key = Key(opened.config.seed)
-    try:
-        with calling(place_of(opened.config, path), "check"):
-            check(EngineSession(engine, "check", key, key))
-    finally:
-        engine.close()
+    with (
+        closing(opened.engine(CallPath(), policy, agents)) as engine,
+        calling(place_of(opened.config, path), "check"),
+    ):
+        check(EngineSession(engine, "check", key, key))

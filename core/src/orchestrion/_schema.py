@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from orchestrion._config.components import NAME, kind_of
+from orchestrion._config.components import NAME, shaper_of
 from orchestrion._config.nodes import OMIT
 from orchestrion._config.plain import Dumper
 from orchestrion._config.sections import EXECUTOR, PLAIN
-from orchestrion._config.shapes import Setting, Shape, Shaper, UnsupportedError, pointer
+from orchestrion._config.shapes import Setting, Shape, UnsupportedError, pointer
 from orchestrion._errors import PluginError
 from orchestrion._importing import resolve
 
@@ -51,7 +51,7 @@ class Schema:
 
     def __init__(self, plugins: Plugins) -> None:
         self.plugins = plugins
-        self.shaper = Shaper(kind_of(plugins))
+        self.shaper = shaper_of(plugins)
         self.dumper = Dumper(self.shaper, {})
         self.definitions: dict[str, Any] = {}
         self.problems: list[str] = []

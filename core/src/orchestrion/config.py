@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from orchestrion._config.loading import draft as draft
     from orchestrion._config.loading import from_data as from_data
     from orchestrion._config.loading import load as load
+    from orchestrion._config.loading import read_as as read_as
+    from orchestrion._config.loading import read_data as read_data
+    from orchestrion._config.loading import read_section as read_section
+    from orchestrion._config.loading import text_as as text_as
     from orchestrion._config.nodes import Problem as Problem
-    from orchestrion._config.reading import read_as as read_as
-    from orchestrion._config.reading import read_data as read_data
-    from orchestrion._config.reading import read_section as read_section
-    from orchestrion._config.reading import text_as as text_as
     from orchestrion._config.result import Config as Config
     from orchestrion._config.sections import Baseline as Baseline
     from orchestrion._config.sections import Budget as Budget

@@ -79,10 +79,9 @@ def _ask(plugins: Plugins, chosen: dict[str, list[str]]) -> None:
 
 
 def _lines(plugins: Plugins, chosen: dict[str, list[str]]) -> Iterator[str]:
-    from orchestrion._config.components import kind_of
-    from orchestrion._config.shapes import Shaper
+    from orchestrion._config.components import shaper_of
 
-    shaper = Shaper(kind_of(plugins))
+    shaper = shaper_of(plugins)
     yield f"# yaml-language-server: $schema={_SCHEMA}"
     yield "# Every setting: orchestrion plugins NAME. Check: orchestrion validate."
     yield "seed: 0"

@@ -107,11 +107,10 @@ def _print_list(facts: list[dict[str, Any]], components: bool) -> None:
 
 def _detail(plugins: Plugins, plugin: Plugin, only: str = "") -> dict[str, Any]:
     """Return facts about a plugin, with the settings of its components, or of those of a name."""
-    from orchestrion._config.components import kind_of
-    from orchestrion._config.shapes import Shaper
+    from orchestrion._config.components import shaper_of
     from orchestrion._hooks import LIFECYCLE
 
-    shaper = Shaper(kind_of(plugins))
+    shaper = shaper_of(plugins)
     facts = _facts(plugins, plugin, components=True)
     facts["editable"] = _editable(plugin)
     facts["commands"] = _commands(plugin)

@@ -9,7 +9,7 @@ from attrs import evolve
 from msgspec import Meta
 
 from orchestrion._components import KINDS, Kind
-from orchestrion._config.components import NAME, Builder, Entry, kind_of, reached
+from orchestrion._config.components import NAME, Builder, Entry, reached
 from orchestrion._config.documents import from_plain
 from orchestrion._config.nodes import BROKEN, FAILED, Node, Problems, walk
 from orchestrion._config.result import Config
@@ -27,15 +27,14 @@ def build(
     name: str,
     plugins: Plugins,
     environment: Mapping[str, str],
-    problems: Problems | None = None,
-    shaper: Shaper | None = None,
+    problems: Problems,
+    shaper: Shaper,
 ) -> Config:
     """Return the config of a tree of nodes."""
-    assembly = _Assembly(root, plugins, problems or Problems(), shaper or Shaper(kind_of(plugins)))
-    config = assembly.config(name, environment)
-    if config is None or assembly.problems.found:
-        raise ConfigError(assembly.problems.in_order(), name)
-    register_secrets(config.definitions.values(), assembly.shaper)
+    config = _Assembly(root, plugins, problems, shaper).config(name, environment)
+    if config is None or problems.found:
+        raise ConfigError(problems.in_order(), name)
+    register_secrets(config.definitions.values(), shaper)
     return config
 
 

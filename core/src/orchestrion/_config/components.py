@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -128,8 +128,8 @@ def reached(entries: Mapping[str, Entry], paths: Iterable[str]) -> set[str]:
     return reached
 
 
-def kind_of(plugins: Plugins) -> Callable[[Any], str | None]:
-    """Return a function from a protocol in an annotation to the name of its kind, or to None."""
+def shaper_of(plugins: Plugins) -> Shaper:
+    """Return what reads shapes, with the kinds of these plugins for their protocols."""
     known: dict[Any, str] = {}
 
     def learn(kinds: Iterable[Kind]) -> None:
@@ -147,7 +147,7 @@ def kind_of(plugins: Plugins) -> Callable[[Any], str | None]:
         return known.get(hint)
 
     learn(KINDS)
-    return find
+    return Shaper(find)
 
 
 class Builder:

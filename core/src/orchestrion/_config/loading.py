@@ -1,4 +1,7 @@
-"""Reads configs: a file, a text or a mapping becomes a draft, and a draft a `Config`."""
+"""Reads configs: a file, a text or a mapping becomes a draft, and a draft a `Config`.
+
+Files beside a config are read as strictly: a class, a section, or plain data.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrion._config.assembly import build, register_secrets, secrets_of
-from orchestrion._config.components import Builder, kind_of
+from orchestrion._config.components import Builder, shaper_of
 from orchestrion._config.documents import from_plain
 from orchestrion._config.environment import check_addresses, expand, read_dotenv, variables
 from orchestrion._config.nodes import Node, Problem, Problems, Source, parse_path, replaced, walk
@@ -52,7 +55,7 @@ class Draft:
         self._root, self._name, self._plugins = root, name, plugins
         self._environment, self._found = environment, found
         self._taken: dict[str, Node] = {}
-        self._shaper: Shaper | None = None
+        self._shaper = shaper_of(plugins)
 
     def take(self, cls: type[T]) -> T:
         """Take sections out of the config, and return them as an object of an attrs class.
@@ -103,8 +106,7 @@ class Draft:
         section = the_kind.section if name is None else f"{the_kind.section}.{name}"
         problems = Problems()
         problems.found += [p for p in self._found if f"{p.path}.".startswith(f"{section}.")]
-        shaper = self._shaper = self._shaper or Shaper(kind_of(self._plugins))
-        builder = Builder(self._root, self._plugins, shaper, problems)
+        builder = Builder(self._root, self._plugins, self._shaper, problems)
         node = self._root.child(the_kind.section)
         if node is not None and name is None:
             builder.section(the_kind, node)
@@ -112,7 +114,7 @@ class Draft:
             builder.define(kind, section, one)
         if problems.found:
             raise ConfigError(problems.in_order(), self._name)
-        register_secrets(builder.entries.values(), shaper)
+        register_secrets(builder.entries.values(), self._shaper)
         names = node.names if node is not None else {}
         entries = {name: builder.entries.get(f"{the_kind.section}.{name}") for name in names}
         return {name: entry.component for name, entry in entries.items() if entry is not None}
@@ -141,9 +143,8 @@ class Draft:
                 root = replaced(root, segments, node)
             except ValueError as exc:
                 problems.add(place, path, str(exc))
-        shaper = self._shaper = self._shaper or Shaper(kind_of(self._plugins))
-        config = build(root, self._name, self._plugins, self._environment, problems, shaper)
-        secrets = secrets_of(config.definitions.values(), shaper)
+        config = build(root, self._name, self._plugins, self._environment, problems, self._shaper)
+        secrets = secrets_of(config.definitions.values(), self._shaper)
         for secret in dict.fromkeys(path for path, _ in secrets):
             for path in changes or {}:
                 if section is not None and _overlap(path, secret):
@@ -305,3 +306,98 @@ def _read_text(text: str, environment: Mapping[str, str], problems: Problems) ->
         )
     expand(root, environment, problems)
     return root
+
+
+# ------------------------------------------------------------------ files beside a config
+
+
+def read_as(cls: type[T], path: Path, what: str) -> T:
+    """Return an object of an attrs class whose fields a YAML file gives.
+
+    Args:
+        cls: the class.
+        path: the file.
+        what: names such a file in errors, e.g. "rubric".
+
+    Raises:
+        UsageError: the file cannot be read.
+        ConfigError: it is not of this form; has everything that is wrong, with its line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the {what} {path} cannot be read: {error}") from None
+    return text_as(cls, text, str(path), path.parent)
+
+
+def text_as(cls: type[T], text: str, name: str, folder: Path = Path()) -> T:
+    """Return an object of an attrs class whose fields YAML text gives.
+
+    Args:
+        cls: the class.
+        text: YAML.
+        name: names the text in errors.
+        folder: relative paths in it start there.
+
+    Raises:
+        ConfigError: it is not of this form; has everything that is wrong, with its line.
+    """
+    problems = Problems()
+    node = read_yaml(text, Source(name, folder), problems)
+    value: Any = None
+    if node is not None and not isinstance(node.value, dict):
+        problems.add(node, "", "expected a mapping")
+    elif node is not None:
+        value = Structurer(Shaper(), problems).value(Record(cls=cls), node, "")
+    if problems.found or not isinstance(value, cls):
+        raise ConfigError(problems.in_order() or ["expected a mapping"], name)
+    return value
+
+
+def read_section(kind: str, source: Path | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the components of a file, or of plain data, that holds one section only.
+
+    Args:
+        kind: of the components, e.g. "speaker".
+        source: a YAML or TOML file, or what would stand in it.
+
+    Raises:
+        UsageError: there is no such file.
+        ConfigError: it is not of this form; has everything that is wrong, with its line.
+    """
+    problems = Problems()
+    plugins = Plugins()
+    key = plugins.kind(kind).section
+    if isinstance(source, Path):
+        if not source.is_file():
+            raise UsageError(f"{source}: there is no such file")
+        root: Node | None = read_tree(source, dict(os.environ), problems)
+    else:
+        root = from_plain(dict(source), Source(key, Path()))
+    name = str(source) if isinstance(source, Path) else key
+    if root is None or root.child(key) is None:
+        raise ConfigError(problems.in_order() or [f"section '{key}' is missing"], name)
+    for other in root.value:
+        if other != key:
+            problems.add(root, other, f"unknown section: this file holds {key} only")
+    if problems.found:
+        raise ConfigError(problems.in_order(), name)
+    components = Draft(root, name, plugins, os.environ).components(kind)
+    if not components:
+        raise ConfigError([f"no {kind} is defined"], name)
+    return components
+
+
+def read_data(path: Path) -> dict[str, Any]:
+    """Return a config file as plain data: what it includes is in it, variables are expanded.
+
+    Raises:
+        ConfigError: it cannot be read as a config; says where.
+    """
+    problems = Problems()
+    root = read_tree(path, os.environ, problems)
+    if root is None or problems.found:
+        raise ConfigError(problems.in_order(), str(path))
+    data = root.plain()
+    assert isinstance(data, dict)
+    return data

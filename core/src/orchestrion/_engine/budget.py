@@ -199,7 +199,7 @@ class Budget:
     def settle(self, worst: Usage, actual: Usage) -> None:
         """Give a reservation back and book what the call spent."""
         self._open -= worst != NO_USAGE
-        self._reserved.take_back(worst)
+        self._reserved.add(worst, -1)
         if not self._open:
             self._reserved = _Sum()  # a running difference of floats drifts away from zero
         self._spent.add(actual)
@@ -288,21 +288,13 @@ class _Sum:
     def usage(self) -> Usage:
         return Usage(self.calls, self.input_tokens, self.output_tokens, self.usd, self.cost)
 
-    def add(self, usage: Usage) -> None:
-        self.calls += usage.calls
-        self.input_tokens += usage.input_tokens
-        self.output_tokens += usage.output_tokens
-        self.cost += usage.cost
+    def add(self, usage: Usage, times: int = 1) -> None:
+        self.calls += times * usage.calls
+        self.input_tokens += times * usage.input_tokens
+        self.output_tokens += times * usage.output_tokens
+        self.cost += times * usage.cost
         if not math.isnan(usage.usd):
-            self.usd += usage.usd
-
-    def take_back(self, usage: Usage) -> None:
-        self.calls -= usage.calls
-        self.input_tokens -= usage.input_tokens
-        self.output_tokens -= usage.output_tokens
-        self.cost -= usage.cost
-        if not math.isnan(usage.usd):
-            self.usd -= usage.usd
+            self.usd += times * usage.usd
 
 
 _NOTHING = _Sum()

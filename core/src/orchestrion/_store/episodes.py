@@ -55,7 +55,6 @@ def insert_episodes(
     database: Database,
     connection: sqlite3.Connection,
     episodes: Iterable[Episode],
-    *,
     seq: int,
     source: str,
     retention: Retention,
@@ -165,7 +164,7 @@ def read_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield stored episodes as rows of the database, in the order they were written."""
     wanted = {name: value for name, value in (filters or {}).items() if value is not None}
-    own = (*database.columns("episodes"), "mark")
+    own = (*database.columns["episodes"], "mark")
     names = (*own, "stage", "iteration", "public", "outcome", "number")
     query = (
         f"SELECT {', '.join(f'e.{name}' for name in own)}, {', '.join(_BESIDE)}, e.number"

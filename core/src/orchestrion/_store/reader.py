@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack
 
 from attrs import frozen
@@ -111,9 +110,14 @@ class RunReader:
     journal: CallJournal
     """Recorded calls, to replay them."""
     cache: AnswerStore
+    checkpoints: Path
+    """The folder of checkpoints."""
+    exports: Path
+    """The folder of exports."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = run_at(directory)
+        self.checkpoints, self.exports = self.directory / "checkpoints", self.directory / "exports"
         self._reader = Database(self.directory / NAME, writable=False)
         self.journal = CallJournal(self._reader)
         self.cache = AnswerStore(self._reader)
@@ -128,12 +132,7 @@ class RunReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # ------------------------------------------------------------------ state
@@ -142,16 +141,6 @@ class RunReader:
         for row in self._reader.rows("state", "WHERE key = ?", (key,)):
             return loads(row["value"])
         return default
-
-    @property
-    def checkpoints(self) -> Path:
-        """Return the folder of checkpoints."""
-        return self.directory / "checkpoints"
-
-    @property
-    def exports(self) -> Path:
-        """Return the folder of exports."""
-        return self.directory / "exports"
 
     @property
     def config_text(self) -> str:
@@ -286,7 +275,7 @@ class RunReader:
 
     def latest(self) -> Restored:
         """Return the newest valid checkpoint, without changing anything."""
-        return self._newest()[1]
+        return self._first_valid(self._named())
 
     def usable(self, after: int | None = None) -> Restored:
         """Return the newest valid checkpoint, for callers that cannot do without it.
@@ -307,7 +296,7 @@ class RunReader:
                 f"{self.directory}: keeps no checkpoint after {after} iterations; it has those "
                 f"after {have} (`run.keep` says how many are kept)"
             )
-        return self._required(self._first_valid([row for row in kept if row[0] == after])[1])
+        return self._required(self._first_valid([row for row in kept if row[0] == after]))
 
     def _required(self, restored: Restored) -> Restored:
         if restored.checkpoint is None and restored.refused:
@@ -317,9 +306,6 @@ class RunReader:
                 f"copy one back, or start a new run\n{reasons}"
             )
         return restored
-
-    def _newest(self) -> tuple[int, Restored]:
-        return self._first_valid(self._named())
 
     def _named(self) -> list[tuple[int, str, str | None]]:
         """Return the checkpoints that are kept, newest first: after which iteration, file, digest.
@@ -331,12 +317,12 @@ class RunReader:
             " WHERE checkpoint IS NOT NULL ORDER BY seq DESC"
         )
 
-    def _first_valid(self, named: list[tuple[int, str, str | None]]) -> tuple[int, Restored]:
+    def _first_valid(self, named: list[tuple[int, str, str | None]]) -> Restored:
         path, checkpoint, refused = newest_checkpoint(
             (self.checkpoints / name, digest) for _, name, digest in named
         )
         seq = named[len(refused)][0] if checkpoint is not None else 0
-        return seq, Restored(checkpoint, path, tuple(refused), self._last_seq() - seq, seq)
+        return Restored(checkpoint, path, tuple(refused), self._last_seq() - seq, seq)
 
     def episodes(self, **where: Unpack[Where]) -> Iterator[StoredEpisode]:
         """Yield stored episodes, in the order they were written; see `Where`."""
@@ -463,7 +449,13 @@ class RunReader:
         """
         files = (self.directory / FOLDER).glob("*.json")
         numbered = [path for path in files if path.stem.isdecimal()]
-        return {path.name: _kept(path) for path in sorted(numbered, key=lambda p: int(p.stem))}
+        documents: dict[str, JSON] = {}
+        for path in sorted(numbered, key=lambda path: int(path.stem)):
+            try:
+                documents[path.name] = read_evaluation(path, printed=False)
+            except StoreError as error:
+                documents[path.name] = {"error": str(error)}
+        return documents
 
     def verify(self) -> None:
         """Read the whole database, and refuse it if anything in it is not what was written.
@@ -481,13 +473,6 @@ def _filters(where: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError(f"episodes cannot be selected by {unknown[0]!r}")
     table = {"stage": "i", "iteration": "i"}
     return {f"{table.get(name, 'e')}.{name}": value for name, value in where.items()}
-
-
-def _kept(path: Path) -> JSON:
-    try:
-        return read_evaluation(path, printed=False)
-    except StoreError as error:
-        return {"error": str(error)}
 
 
 def _metrics(text: str) -> dict[str, float]:

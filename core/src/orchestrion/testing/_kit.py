@@ -66,7 +66,7 @@ def checks(plugin: str, plugins: Plugins | None = None) -> Iterator[Check]:
     for found in components:
         subject = Subject(plugins, found)
         label = f"{subject.kind} {found.component.name}"
-        for name, run in {**_GENERIC, **contracts.of_kind(subject.kind)}.items():
+        for name, run in {**_GENERIC, **contracts.CHECKS.get(subject.kind, {})}.items():
             yield Check(label, name, partial(run, subject))
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import cached_property, wraps
 from typing import Any
 
 from attrs import frozen
 
 from orchestrion._components import Component, Kind
-from orchestrion._config.components import kind_of
+from orchestrion._config.components import shaper_of
 from orchestrion._config.shapes import Shaper
 from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion._engine.episode import Engine
@@ -217,11 +217,8 @@ def building(config: Config, seed: int | None = None) -> Build:
     @asynccontextmanager
     async def build(overlay: Mapping[str, JSON]) -> AsyncIterator[Engine]:
         async with opened(config.with_overlay(overlay), seed) as parts:
-            engine = parts.engine(CallPath())
-            try:
+            with closing(parts.engine(CallPath())) as engine:
                 yield engine
-            finally:
-                engine.close()
 
     return build
 
@@ -283,7 +280,7 @@ class Subject:
     @property
     def shaper(self) -> Shaper:
         """Return what reads its settings."""
-        return Shaper(kind_of(self.plugins))
+        return shaper_of(self.plugins)
 
     @property
     def path(self) -> str:
