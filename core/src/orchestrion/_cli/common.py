@@ -109,18 +109,19 @@ def _finite(value: Any) -> Any:
     return str(value)
 
 
-def note(text: str) -> None:
-    """Print a line on standard error."""
-    click.echo(visible(text), err=True)
+def note(*lines: str) -> None:
+    """Print lines on standard error."""
+    for line in lines:
+        click.echo(visible(line), err=True)
 
 
-def answer(text: str) -> None:
+def answer(*lines: str) -> None:
     """Print text of components, without secrets, and on a terminal without control characters."""
     from orchestrion._secrets import hidden
 
-    text = hidden(text)
-    text = text.encode(errors="backslashreplace").decode()  # for lone surrogates
-    click.echo(visible(text) if sys.stdout.isatty() else text)
+    for line in map(hidden, lines):
+        text = line.encode(errors="backslashreplace").decode()  # for lone surrogates
+        click.echo(visible(text) if sys.stdout.isatty() else text)
 
 
 @contextmanager
@@ -158,8 +159,7 @@ def load_config(
     from orchestrion.config import load
 
     config = load(find_config(path), overrides, block=[*options(ctx).block, *block])
-    for line in config.plugins.notes():
-        note(line)
+    note(*config.plugins.notes())
     return config
 
 
@@ -168,8 +168,7 @@ def plugins_of(ctx: click.Context, block: Sequence[str] = ()) -> Plugins:
     from orchestrion._plugins import Plugins
 
     plugins = Plugins([*options(ctx).block, *block])
-    for line in plugins.notes():
-        note(line)
+    note(*plugins.notes())
     return plugins
 
 

@@ -71,8 +71,7 @@ def carry_out(
         else:
             _print(store, report, show_best)
     finally:  # also if standard output is closed
-        for line in failure_lines(run.failures):
-            note(line)
+        note(*failure_lines(run.failures))
         _export(store)
     return 0
 
@@ -144,17 +143,11 @@ def _note_end(run: Conduct, status: RunStatus, detail: str) -> None:
 
 
 def _print(store: RunStore, report: Report, show_best: bool) -> None:
-    for line in report_lines(report):
-        click.echo(line)
-    for line in training_lines(store):
-        click.echo(line)
+    click.echo("\n".join([*report_lines(report), *training_lines(store)]))
     if show_best:
         click.echo()
-        for line in best_lines(store):
-            answer(line)
-    click.echo(f"\nrun: {store.directory}")
-    for line in next_lines(store.directory):
-        click.echo(line)
+        answer(*best_lines(store))
+    click.echo("\n".join(["", f"run: {store.directory}", *next_lines(store.directory)]))
 
 
 def next_lines(directory: Path) -> list[str]:

@@ -97,8 +97,7 @@ async def _episode(
     from orchestrion._trained import open_run
 
     async with open_run(target, overrides, block) as trained:
-        for line in trained.notes:
-            note(line)
+        note(*trained.notes)
         problem = _problem(trained, text, problem_id)
         printer = _Printer(sys.stderr.isatty() if stream is None else stream)
         if not quiet:

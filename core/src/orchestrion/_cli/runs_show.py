@@ -133,10 +133,8 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
         click.echo("")
         report = stored_report(store, detail["evaluations"])
         assert report is not None  # there are evaluations
-        for line in report_lines(report):
-            click.echo(line)
-        for line in ["", *problem_lines(report.outcomes)] if problems else ():
-            answer(line)
+        click.echo("\n".join(report_lines(report)))
+        answer(*(["", *problem_lines(report.outcomes)] if problems else ()))
     for event in detail["events"]:
         data = event["data"]
         if isinstance(data, dict):
@@ -196,8 +194,7 @@ def _show_episode(
         shown = {"conversation": conversation_data} if places else {}
         emit({"source": stored.source, "episode": as_data(episode), **shown})
         return
-    for line in episode_lines(episode) if not places else talk_lines(store, places):
-        answer(line)
+    answer(*(episode_lines(episode) if not places else talk_lines(store, places)))
 
 
 def _show_calls(store: RunReader, who: str, as_json: bool) -> None:
@@ -209,5 +206,4 @@ def _show_calls(store: RunReader, who: str, as_json: bool) -> None:
         emit({"calls": [as_data(call) for call in calls]})
         return
     for call in calls:
-        for line in call_lines([call]):
-            answer(line)
+        answer(*call_lines([call]))

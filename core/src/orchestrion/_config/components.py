@@ -77,13 +77,14 @@ class Entry:
     @property
     def names(self) -> dict[str, tuple[str, ...]]:
         """Return the config names of the wired components by field; an inline one has its path."""
+        inline = f"{self.path}."
         return {
-            name: tuple(self._name_of(path) for path in paths) for name, paths in self.refs.items()
+            name: tuple(
+                path if path.startswith(inline) else path.partition(".")[2] or path
+                for path in paths
+            )
+            for name, paths in self.refs.items()
         }
-
-    def _name_of(self, path: str) -> str:
-        inline = path.startswith(f"{self.path}.")
-        return path if inline else path.partition(".")[2] or path
 
     def wired(self, runtimes: Mapping[str, Any]) -> Any:
         """Return the component with runtimes in place of the components wired into it.

@@ -123,12 +123,12 @@ async def open_components(
     # Agents first: policies choose from them.
     for path in config.roster:
         await opener.ensure(path, ())
-    roster = Opened(config, opener.runtimes).roster()
+    roster = opener.opened.roster()
     for baseline in config.evaluation.baselines.values():
         # A baseline's policy may name a team of its own.
         for path in baseline.agents or ():
             await opener.ensure(path, ())
-        team = Opened(config, opener.runtimes).roster(baseline.agents)
+        team = opener.opened.roster(baseline.agents)
         await opener.ensure(baseline.policy, team)
         if baseline.trainer is not None:
             await opener.ensure(baseline.trainer, team)
@@ -137,7 +137,7 @@ async def open_components(
     for path in config.components:
         if path not in wired:
             await opener.ensure(path, roster)
-    return Opened(config, opener.runtimes)
+    return opener.opened
 
 
 async def open_team(
@@ -153,12 +153,11 @@ async def open_team(
     opener = _Opener(config, stack, key, directory, previous, None, live=True, trial=False)
     for path in (*config.roster, *(agents or ())):
         await opener.ensure(path, ())
-    opened = Opened(config, opener.runtimes)
-    await opener.ensure(policy, opened.roster(agents))
+    await opener.ensure(policy, opener.opened.roster(agents))
     for path in ("task", "reward"):
         if path in config.components:
-            await opener.ensure(path, opened.roster())
-    return Opened(config, opener.runtimes)
+            await opener.ensure(path, opener.opened.roster())
+    return opener.opened
 
 
 def team_paths(config: Config, policy: str, agents: Sequence[str] | None) -> set[str]:
@@ -182,10 +181,10 @@ async def open_routing(config: Config, stack: AsyncExitStack, key: Key) -> Opene
     )
     for path in config.roster:
         await opener.ensure(path, ())
-    roster = Opened(config, opener.runtimes).roster()
+    roster = opener.opened.roster()
     for path in ("policy", "task"):
         await opener.ensure(path, roster)
-    return Opened(config, opener.runtimes)
+    return opener.opened
 
 
 @define(eq=False)
@@ -201,6 +200,11 @@ class _Opener:
     idle: tuple[str, ...] = ()  # kinds that are opened as in a trial
     runtimes: dict[str, Any] = field(factory=dict, init=False)
     changed: set[str] = field(factory=set, init=False)
+
+    @property
+    def opened(self) -> Opened:
+        """Return what is open so far."""
+        return Opened(self.config, self.runtimes)
 
     async def ensure(self, path: str, roster: tuple[Member, ...]) -> Any:
         """Return the runtime at a path; open it, and first what it refers to, if it is not open."""
@@ -229,7 +233,7 @@ class _Opener:
                 await self.ensure(path, roster)
         # A policy inside a component chooses from the agents beside it there.
         agents = [path for path in paths if kinds[path] == "agent"]
-        members = tuple(Opened(self.config, self.runtimes).member(path) for path in agents)
+        members = tuple(self.opened.member(path) for path in agents)
         for path in paths:
             if kinds[path] == "policy":
                 await self.ensure(path, members or roster)
@@ -259,40 +263,39 @@ class _Opener:
         )
         place = place_of(self.config, path)
         try:
-            return await self.stack.enter_async_context(_Closing(opener(context), place))
+            manager = opener(context)
+            runtime = await manager.__aenter__()
         except OrchestrionError:
             raise
         except BaseException as error:
             if from_outside(error):
                 raise
             raise RunError(f"{place} cannot be opened: {in_one_line(error)}") from error
+        self.stack.push_async_exit(partial(_close, manager, place))
+        return runtime
 
 
 def _ignore(path: str, name: str, text: str) -> None:
     """Take no notice."""
 
 
-class _Closing:
+async def _close(
+    manager: AbstractAsyncContextManager[Any],
+    place: str,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: Any,
+) -> None:
     """Close a component so that an error in closing is logged, and does not replace the run's."""
-
-    def __init__(self, manager: AbstractAsyncContextManager[Any], place: str) -> None:
-        self._manager, self._place = manager, place
-
-    async def __aenter__(self) -> Any:
-        return await self._manager.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
-    ) -> None:
-        try:
-            await self._manager.__aexit__(kind, error, trace)
-        except BaseException as raised:
-            if from_outside(raised):
-                raise
-            if raised is not error:
-                logging.getLogger("orchestrion").warning(
-                    "%s: raised %s when it was closed", self._place, in_one_line(raised)
-                )
+    try:
+        await manager.__aexit__(kind, error, trace)
+    except BaseException as raised:
+        if from_outside(raised):
+            raise
+        if raised is not error:
+            logging.getLogger("orchestrion").warning(
+                "%s: raised %s when it was closed", place, in_one_line(raised)
+            )
 
 
 # ------------------------------------------------------------------------------- learned state

@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from functools import cached_property, wraps
+from functools import wraps
 from typing import Any
 
 from attrs import frozen
@@ -308,16 +308,12 @@ class Bench:
     Args:
         subject: the component.
         parts: all components of the config around it.
+        engine: for the team.
     """
 
-    def __init__(self, subject: Subject, parts: Opened) -> None:
-        self.subject, self.parts = subject, parts
+    def __init__(self, subject: Subject, parts: Opened, engine: Engine) -> None:
+        self.subject, self.parts, self.engine = subject, parts, engine
         self.tested: Any = parts.runtimes[subject.path]
-
-    @cached_property
-    def engine(self) -> Engine:
-        """Return an engine for the team; made when first used."""
-        return self.parts.engine(CallPath())
 
     def calls(self, key: Key) -> ActivationCalls:
         """Return a handle for calls, as a component gets it."""
@@ -328,12 +324,8 @@ class Bench:
 async def bench(subject: Subject) -> AsyncIterator[Bench]:
     """Open a component with its example settings."""
     async with opened(subject.config()) as parts:
-        result = Bench(subject, parts)
-        try:
-            yield result
-        finally:
-            if "engine" in vars(result):
-                result.engine.close()
+        with closing(parts.engine(CallPath())) as engine:
+            yield Bench(subject, parts, engine)
 
 
 def on_bench(check: Callable[[Bench], Awaitable[int]]) -> Callable[[Subject], int]:
