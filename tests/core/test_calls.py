@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,20 +34,13 @@ from orchestrion._engine.calls import CallPath, Recorded, RetrySettings
 from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._engine.replaying import ReplayPath
 from orchestrion._session import EngineSession
+from orchestrion.config import Budget as Caps
 from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for
 from tests import clock
 
 QUICK = RetrySettings(base=0.0, overload_base=0.0, cap=0.0)
 ASK = Request("service", {"q": 1})
 ONE = Usage(calls=1, input_tokens=10, output_tokens=5, usd=0.25)
-
-
-@frozen
-class Caps:
-    calls: int | None = None
-    tokens: int | None = None
-    usd: float | None = None
-    minutes: float | None = None
 
 
 class Memory:

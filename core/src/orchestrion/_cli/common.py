@@ -172,7 +172,7 @@ def plugins_of(ctx: click.Context, block: Sequence[str] = ()) -> Plugins:
     return plugins
 
 
-def failure_lines(failures: Mapping[str, int], shown: int = 5) -> list[str]:
+def failure_lines(failures: Mapping[str, int]) -> list[str]:
     """Return how many turns, verifications and rewards failed, and the most frequent reasons."""
     verifications = sum(n for who, n in failures.items() if who.startswith("verifier:"))
     # No agent is called like this: a name in a config has no space.
@@ -183,9 +183,9 @@ def failure_lines(failures: Mapping[str, int], shown: int = 5) -> list[str]:
     also = f", {rewards} rewards" if rewards else ""
     lines = [f"failed: {turns} turns, {verifications} verifications{also}"]
     order = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
-    lines += [f"  {n} x {' '.join(reason.split())[:200]}" for reason, n in order[:shown]]
-    if len(order) > shown:
-        lines.append(f"  and {len(order) - shown} other reasons")
+    lines += [f"  {n} x {' '.join(reason.split())[:200]}" for reason, n in order[:5]]
+    if len(order) > 5:
+        lines.append(f"  and {len(order) - 5} other reasons")
     return lines
 
 
@@ -221,9 +221,4 @@ def time_text(seconds: float) -> str:
 
 def usage_data(usage: Usage) -> dict[str, Any]:
     """Return usage as commands print it in JSON."""
-    return {
-        "calls": usage.calls,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "usd": usage.usd,
-    }
+    return {name: getattr(usage, name) for name in "calls input_tokens output_tokens usd".split()}

@@ -9,23 +9,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from orchestrion._errors import BudgetError
 from orchestrion._records import NO_USAGE, Usage
 
-
-class BudgetCaps(Protocol):
-    """The caps of a run; None means no cap."""
-
-    @property
-    def calls(self) -> int | None: ...
-    @property
-    def tokens(self) -> int | None: ...
-    @property
-    def usd(self) -> float | None: ...
-    @property
-    def minutes(self) -> float | None: ...
+if TYPE_CHECKING:
+    from orchestrion.config import Budget as BudgetCaps
 
 
 inside: ContextVar[bool] = ContextVar("inside", default=False)
@@ -60,7 +50,7 @@ class Budget:
     wait get a `BudgetError`: no call that is being paid for is cut off.
 
     Args:
-        caps: see `BudgetCaps`; None means no cap at all.
+        caps: as in a config; None means no cap at all.
         spent: what earlier parts of this run spent.
         elapsed: seconds that earlier parts of this run took.
     """

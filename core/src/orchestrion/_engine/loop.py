@@ -39,9 +39,6 @@ class EpisodeLimits:
     tokens: int | None = None
 
 
-NO_LIMITS = EpisodeLimits()
-
-
 @define(eq=False)
 class Loop:
     """The state of one episode, or nested team, while it runs."""
@@ -50,7 +47,7 @@ class Loop:
     name: str  # of the episode; of a nested team, the agent that runs it
     step: Step  # the environment, at first as the task started it
     training: bool  # whether a trainer learns from the decisions
-    limits: EpisodeLimits = NO_LIMITS
+    limits: EpisodeLimits = EpisodeLimits()
     nested: bool = False  # inside a turn: neither task nor observers take part
     # A new one for each loop: policies may tell episodes apart by its identity.
     trajectory: Trajectory = field(factory=Trajectory)

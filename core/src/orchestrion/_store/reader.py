@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Generic, Literal, Self, TypedDict, TypeVar, Unpack
 
 from attrs import frozen
 
@@ -33,6 +33,8 @@ from orchestrion._store.serial import loads, parse
 RunStatus = Literal["running", "completed", "failed", "budget", "cancelled", "interrupted"]
 """`interrupted` is shown for a run that says it is running while no process writes to it."""
 
+
+T = TypeVar("T")
 
 _ALL = EpisodeFilter()
 
@@ -96,6 +98,17 @@ class Where(TypedDict, total=False):
     id: str | None
 
 
+class _State(Generic[T]):
+    """An attribute that is a value of the table `state`, as it is there now."""
+
+    def __init__(self, key: str, default: T) -> None:
+        self._key, self._default = key, default
+
+    def __get__(self, reader: RunReader, kind: type) -> T:
+        value: T = reader._state(self._key, self._default)
+        return value
+
+
 class RunReader:
     """A run's store, open for reading. Close it, or use `with`.
 
@@ -114,6 +127,23 @@ class RunReader:
     """The folder of checkpoints."""
     exports: Path
     """The folder of exports."""
+
+    config_text = _State[str]("config", "")
+    """The resolved config, as YAML."""
+    manifest = _State[JSON]("manifest", None)
+    """What `create` was given, and under `opened` what components noted."""
+    created = _State[float]("created", 0.0)
+    """When the run was created (Unix time)."""
+    finished = _State[float | None]("finished", None)
+    """When it ended last (Unix time)."""
+    seconds = _State[float]("seconds", 0.0)
+    """How long it worked, in all its parts together."""
+    retention = _State[Retention]("retention", "all")
+    """What is kept of episodes and calls."""
+    keep = _State[int]("keep", 3)
+    """How many checkpoints are kept."""
+    detail = _State[str]("detail", "")
+    """The sentence given with the status."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = run_at(directory)
@@ -143,16 +173,6 @@ class RunReader:
         return default
 
     @property
-    def config_text(self) -> str:
-        """Return the resolved config, as YAML."""
-        return str(self._state("config", ""))
-
-    @property
-    def manifest(self) -> JSON:
-        """Return what `create` was given, and under `opened` what components noted."""
-        return self._state("manifest")
-
-    @property
     def status(self) -> RunStatus:
         """Return how the run stands."""
         status: RunStatus = self._state("status", "running")
@@ -168,36 +188,6 @@ class RunReader:
     def planned(self) -> dict[int, int]:
         """Return how many iterations each stage has, of the stages that were begun."""
         return {int(stage): total for stage, total in self._state("planned", {}).items()}
-
-    @property
-    def created(self) -> float:
-        """Return when the run was created (Unix time)."""
-        return float(self._state("created", 0.0))
-
-    @property
-    def finished(self) -> float | None:
-        """Return when it ended last (Unix time)."""
-        return self._state("finished")  # type: ignore[no-any-return]
-
-    @property
-    def seconds(self) -> float:
-        """Return how long it worked, in all its parts together."""
-        return float(self._state("seconds", 0.0))
-
-    @property
-    def retention(self) -> Retention:
-        """Return what is kept of episodes and calls."""
-        return self._state("retention", "all")  # type: ignore[no-any-return]
-
-    @property
-    def keep(self) -> int:
-        """Return how many checkpoints are kept."""
-        return int(self._state("keep", 3))
-
-    @property
-    def detail(self) -> str:
-        """Return the sentence given with the status."""
-        return str(self._state("detail", ""))
 
     def spend(self) -> Usage:
         """Return what was paid so far, in unfinished iterations too: the sum over the journal.

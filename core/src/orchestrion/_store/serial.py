@@ -161,11 +161,6 @@ def parse(text: str | bytes) -> JSON:
         return json.loads(text)
 
 
-def decode(text: str | bytes, kind: type[T]) -> T:
-    """Return the record of type `kind` that `encode` wrote."""
-    return structure(parse(text), kind)
-
-
 def structure(data: JSON, kind: type[T]) -> T:
     """Return the record, or list of records, that plain data describes.
 
