@@ -8,6 +8,7 @@ whether a definition is used, and what the validators of the classes demand.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -193,8 +194,9 @@ class Schema:
         }
         if required := [s.key for s in settings if s.required]:
             schema["required"] = required
-        if text := _first_paragraph(cls):
-            schema["description"] = text
+        text = inspect.cleandoc(cls.__dict__.get("__doc__") or "").partition("\n\n")[0]
+        if text:
+            schema["description"] = " ".join(text.split())
         return schema
 
     def _property(self, setting: Setting) -> dict[str, Any]:
@@ -262,10 +264,3 @@ def _by_name(schema: Mapping[str, Any]) -> dict[str, Any]:
         "propertyNames": {"pattern": f"^{NAME.pattern}$"},
         "additionalProperties": schema,
     }
-
-
-def _first_paragraph(cls: type) -> str:
-    import inspect
-
-    text = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
-    return " ".join(text.partition("\n\n")[0].split())

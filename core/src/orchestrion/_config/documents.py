@@ -60,12 +60,12 @@ def checked_text(text: str) -> str:
     return text
 
 
-def from_plain(value: Any, source: Source, line: int | None = None, path: str = "") -> Node:
+def from_plain(value: Any, source: Source, line: int | None = None) -> Node:
     """Return plain data as nodes that all have the same place.
 
     A class is replaced by its import path, which `use` accepts.
     """
-    return Node(_nodes(value, Node(None, source, line), path, 0), source, line)
+    return Node(_nodes(value, Node(None, source, line), "", 0), source, line)
 
 
 def _nodes(value: Any, place: Node, path: str, depth: int) -> Any:

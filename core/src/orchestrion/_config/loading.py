@@ -79,10 +79,7 @@ class Draft:
                         node, path, f"{node.raw}: a section of a command takes no variable"
                     )
         taken = Node(self._taken, root.source, root.line)
-        value = Structurer(Shaper(), problems).value(Record(cls=cls), taken, "")
-        if problems.found or not isinstance(value, cls):
-            raise ConfigError(problems.in_order(), self._name)
-        return value
+        return _structured(cls, taken, problems, self._name)
 
     def problem(self, section: str, key: str, message: str) -> Problem:
         """Return a problem of a key of a section that was taken, with its line."""
@@ -344,13 +341,17 @@ def text_as(cls: type[T], text: str, name: str, folder: Path = Path()) -> T:
     """
     problems = Problems()
     node = read_yaml(text, Source(name, folder), problems)
-    value: Any = None
-    if node is not None and not isinstance(node.value, dict):
-        problems.add(node, "", "expected a mapping")
-    elif node is not None:
-        value = Structurer(Shaper(), problems).value(Record(cls=cls), node, "")
+    if node is None or not isinstance(node.value, dict):
+        if node is not None:
+            problems.add(node, "", "expected a mapping")
+        raise ConfigError(problems.in_order(), name)
+    return _structured(cls, node, problems, name)
+
+
+def _structured(cls: type[T], node: Node, problems: Problems, name: str) -> T:
+    value = Structurer(Shaper(), problems).value(Record(cls=cls), node, "")
     if problems.found or not isinstance(value, cls):
-        raise ConfigError(problems.in_order() or ["expected a mapping"], name)
+        raise ConfigError(problems.in_order(), name)
     return value
 
 

@@ -27,7 +27,7 @@ from orchestrion._store.journal import AnswerStore, CallJournal, usage_columns, 
 from orchestrion._store.lock import lock_holder
 from orchestrion._store.names import run_at
 from orchestrion._store.notes import Event, read_notes
-from orchestrion._store.pages import EpisodeFilter, EpisodeOrder, EpisodePage, EpisodePages
+from orchestrion._store.pages import EpisodeFilter, EpisodeOrder, EpisodePage, read_page
 from orchestrion._store.serial import loads, parse
 
 RunStatus = Literal["running", "completed", "failed", "budget", "cancelled", "interrupted"]
@@ -151,7 +151,6 @@ class RunReader:
         self._reader = Database(self.directory / NAME, writable=False)
         self.journal = CallJournal(self._reader)
         self.cache = AnswerStore(self._reader)
-        self._pages = EpisodePages(self._reader)
         self._iterations: tuple[Any, list[Iteration]] | None = None
         """Those of a version of the database."""
 
@@ -357,7 +356,8 @@ class RunReader:
         Raises:
             UsageError: `after` or `before` is no place in a list of episodes.
         """
-        return self._pages.page(
+        return read_page(
+            self._reader,
             wanted,
             order=order,
             descending=descending,
