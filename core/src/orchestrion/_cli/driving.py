@@ -172,10 +172,14 @@ def training_lines(store: RunReader) -> list[str]:
     lines = []
     for stage in sorted({iteration.stage for iteration in store.iterations()}):
         last = store.iterations(stage)[-1]
-        own = {name: value for name, value in last.metrics.items() if name not in EVERY_ITERATION}
+        own = [
+            f"{name}\N{NO-BREAK SPACE}{value:.4g}"  # lines are not broken at this space
+            for name, value in last.metrics.items()
+            if name not in EVERY_ITERATION
+        ]
         if own:
             lines += ["", f"stage {stage + 1}, last of {last.iteration + 1} iterations:"]
-            lines += [f"  {line}" for line in wrap("  ".join(_pair(*pair) for pair in own.items()))]
+            lines += [f"  {line}" for line in wrap("  ".join(own))]
     return [*lines, *diagnosis_lines(diagnose(store))]
 
 
@@ -189,11 +193,6 @@ def diagnosis_lines(findings: Sequence[Finding]) -> list[str]:
         lines += wrap(f"{word}: {finding.text}")
         lines += [f"  {line}" for line in wrap(f"-> {finding.advice}", 76)]
     return ["", *lines] if lines else []
-
-
-def _pair(name: str, value: float) -> str:
-    # Lines are not broken at this space.
-    return f"{name}\N{NO-BREAK SPACE}{value:.4g}"
 
 
 def wrap(text: str, width: int = 78) -> list[str]:

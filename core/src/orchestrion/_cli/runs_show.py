@@ -142,16 +142,13 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
         note(f"{event['at']} {event['kind']}: {data}" if data else f"{event['at']} {event['kind']}")
 
 
-def _dollars(amount: float) -> str:
-    """Return US dollars to the cent, or with three digits if they are less than 1."""
+def _spent(usage: dict[str, Any]) -> str:
+    """Return a usage in words; US dollars to the cent, or with three digits if less than 1."""
     from orchestrion._cli.display import figure
 
-    return f"{amount:.2f}" if amount == 0 or amount >= 1 else figure(amount, cost=True)
-
-
-def _spent(usage: dict[str, Any]) -> str:
-    tokens = usage["input_tokens"] + usage["output_tokens"]
-    return f"{usage['calls']} calls, {tokens} tokens, {_dollars(usage['usd'])} US dollars"
+    tokens, usd = usage["input_tokens"] + usage["output_tokens"], usage["usd"]
+    dollars = f"{usd:.2f}" if usd == 0 or usd >= 1 else figure(usd, cost=True)
+    return f"{usage['calls']} calls, {tokens} tokens, {dollars} US dollars"
 
 
 def _metrics_table(metrics: Sequence[dict[str, Any]]) -> str:
