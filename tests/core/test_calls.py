@@ -536,7 +536,7 @@ def test_requests_per_minute_are_spaced_by_a_clock() -> None:
 def test_a_rate_limit_shrinks_concurrency_once_per_cool_down_and_success_grows_it_back() -> None:
     now = 0.0
     limiter = ServiceLimiter(CallLimits(concurrency=10), clock=lambda: now)
-    limiter._active = 10
+    limiter.active = 10
     limiter.rate_limited(0.0)
     limiter.rate_limited(0.0)
     assert limiter._limit == 8
