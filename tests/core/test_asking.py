@@ -180,7 +180,7 @@ def test_overrides_are_those_of_the_command_line(tmp_path: Path) -> None:
 def test_an_engine_keeps_no_more_reports_than_it_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrion._engine.episode.REPORTS", 5)
+    monkeypatch.setattr("orchestrion._engine.calls.REPORTS", 5)
 
     async def ask() -> None:
         async with loaded(tmp_path, "Counts") as team:

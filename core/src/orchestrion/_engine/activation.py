@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import frozen
 
-from orchestrion._engine.calls import ActivationCalls
+from orchestrion._engine.calls import ActivationCalls, Host
 from orchestrion._engine.checks import booked
 from orchestrion._engine.deadline import exited
 from orchestrion._engine.recording import Facts, Failure
@@ -29,15 +29,12 @@ from orchestrion._records import (
     Turn,
 )
 
-if TYPE_CHECKING:
-    from orchestrion._engine.episode import Engine
-
 
 @frozen(eq=False)
 class Setting:
     """What all activations of one loop share."""
 
-    engine: Engine
+    engine: Host
     problem: Problem  # without its hidden part
     key: Key
     seats: Mapping[str, Seat]  # the agents that may be started
@@ -145,7 +142,7 @@ def _refusal(
 
 
 async def act(
-    engine: Engine,
+    engine: Host,
     seat: Seat,
     view: View,
     key: Key,
@@ -178,7 +175,7 @@ async def act(
 
 
 async def _reused(
-    engine: Engine,
+    engine: Host,
     seat: Seat,
     view: View,
     seconds: float | None,

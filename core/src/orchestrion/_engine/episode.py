@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
@@ -12,21 +10,20 @@ from attrs import evolve
 
 from orchestrion._engine.activation import Setting, act
 from orchestrion._engine.batch import DecisionBatcher
-from orchestrion._engine.calls import ActivationCalls, CallPath, Observers
+from orchestrion._engine.calls import ActivationCalls, CallPath, Host, Observers
 from orchestrion._engine.checks import check_step, judged
-from orchestrion._engine.deadline import Deadlines, exited, resume
+from orchestrion._engine.deadline import exited
 from orchestrion._engine.loop import EpisodeLimits as EpisodeLimits
 from orchestrion._engine.loop import Loop
 from orchestrion._engine.recording import Facts, Failure
-from orchestrion._engine.team import Seat, Team, member_of, seats_of
+from orchestrion._engine.team import Team, member_of
 from orchestrion._errors import RunError
-from orchestrion._events import WARNING, WHERE, event
+from orchestrion._events import WHERE
 from orchestrion._guards import FATAL, describe, raise_named
 from orchestrion._interfaces import Agent, Branch, Policy, View
 from orchestrion._interrupts import from_outside
 from orchestrion._keys import Key
 from orchestrion._records import (
-    JSON,
     Activation,
     Decision,
     Episode,
@@ -59,16 +56,7 @@ def computed(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> 
 Elsewhere = Callable[[], AbstractAsyncContextManager[RunEpisode]]
 
 
-REPORTS = 10_000
-"""How many different failures, and how many episodes that were cut off, an engine reports."""
-
-
-class _Silent:
-    turn_finished: Callable[[str, Turn], None] | None = None
-    episode_finished: Callable[[Episode], None] | None = None
-
-
-class Engine:
+class Engine(Host):
     """Run episodes of one team; the module `orchestrion._interfaces` has the loop in words.
 
     Args:
@@ -87,75 +75,13 @@ class Engine:
         timeout: float | None = None,
         observers: Observers | None = None,
     ) -> None:
-        self.team = team
-        self.calls = calls or CallPath()
-        self.timeout = self.calls.time_limit(timeout)
-        self.observers: Observers = observers or _Silent()
-        self.identities: dict[int, str] = {}
-        """For each opened agent, by its `id`, a text that stands for it and its settings."""
-        self.places: dict[int, str] = {}
-        """For each opened component, by its `id`, how messages name it."""
-        self.learnable: Callable[[], Mapping[str, JSON]] = dict
-        """Returns the learnable settings of what is open, by config path."""
-        self.problems: int | None = None
-        """How many problems of each split are used, the first ones; None means all."""
-        self.stage = ""
-        """The part of the run, for reports."""
-        self.viewer: Callable[[str, str], None] | None = None
-        """Called with an agent's label and each piece of text it says, for people who watch."""
-        self.active = 0
-        """Episodes in which agents act, nested teams included."""
-        self.unfinished = 0
-        """Episodes under way, those that are being judged included."""
-        self.idle = asyncio.Event()
-        """Set while none is under way."""
-        self.idle.set()
-        self.failed_turns: dict[str, int] = {}
-        """How often each agent failed with which error, by "agent: error"; of the latest ones."""
-        self.cut_off: dict[str, str] = {}
-        """The agents that an episode had started when it was cancelled, by its name; likewise."""
-        self._executor = ThreadPoolExecutor(256, "orchestrion-agent")
-        self._deadlines = Deadlines()
+        super().__init__(team, calls, timeout, observers)
         self.limits = limits or EpisodeLimits()
         self._batchers: dict[int, DecisionBatcher] = {}
         self.elsewhere: Elsewhere | None = None
         """Opens a function like `run` that runs episodes in other processes; None for nowhere."""
         self.spread: Spread | None = None
         """Calls a function on many items in other processes, see `Session.spread`; or None."""
-
-    def close(self) -> None:
-        """Release the worker threads."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
-
-    def place(self, component: object, kind: str) -> str:
-        """Return how messages name a component: its place in the config if it has one."""
-        return self.places.get(id(component)) or f"{kind} {type(component).__name__}"
-
-    def name_of(self, seat: Seat) -> str:
-        """Return how messages name an agent: its place in the config, else its name."""
-        return self.places.get(id(seat.agent)) or f"agent {seat.name!r}"
-
-    async def rest(
-        self, seconds: float | None, work: Coroutine[Any, Any, Any], waits_for: Any, who: str
-    ) -> Any:
-        """Return the result of started work, see `Deadline.within`; None means no time limit."""
-        if seconds is None:
-            return await resume(work, waits_for)
-        return await self._deadlines[seconds].within(work, waits_for, who)
-
-    def seats(self, agents: Mapping[str, Agent], identities: Mapping[str, str]) -> dict[str, Seat]:
-        """Return seats whose plain `act` functions run in this engine's worker threads."""
-        return seats_of(agents, self._executor, identities)
-
-    def count_failure(self, who: str, message: str) -> None:
-        """Count a failure of an agent, verifier or reward function."""
-        event(WARNING, "failed", agent=who, error=message)
-        label = f"{who}: {message}"
-        _kept(self.failed_turns)[label] = self.failed_turns.pop(label, 0) + 1
-
-    def note_cut_off(self, episode: str, agents: str) -> None:
-        """Note which agents a cancelled episode had started."""
-        _kept(self.cut_off)[episode] = agents
 
     def batcher(self, policy: Policy) -> DecisionBatcher:
         """Return the batcher of a policy; all its episodes share it."""
@@ -350,11 +276,7 @@ class Engine:
         policy: Policy,
         turns: int | None,
     ) -> tuple[Trajectory, str]:
-        """Run a nested team; return its trajectory, and why its policy failed, else "".
-
-        It shares the call path, the worker threads, and the time limit of the turn it runs in,
-        which `caller` is the handle of.
-        """
+        """See `Host.nested`."""
         # Components of the config have an identity; agents made by an agent go by their names.
         identities = {name: self.identities.get(id(agent), name) for name, agent in members.items()}
         setting = Setting(
@@ -377,10 +299,3 @@ class Engine:
         finally:
             self.active -= 1
         return loop.trajectory, loop.error
-
-
-def _kept(reports: dict[str, Any]) -> dict[str, Any]:
-    """Drop the oldest report if there are `REPORTS`: an engine may serve for months."""
-    if len(reports) >= REPORTS:
-        del reports[next(iter(reports))]
-    return reports

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import define, field, frozen
 
 from orchestrion._engine.activation import Setting, take_turn
 from orchestrion._engine.batch import DecisionBatcher
-from orchestrion._engine.calls import ActivationCalls
+from orchestrion._engine.calls import ActivationCalls, Host
 from orchestrion._engine.checks import check_decision, check_step, why_empty
 from orchestrion._engine.completion import Running
 from orchestrion._errors import CallError, RunError
@@ -25,9 +25,6 @@ from orchestrion._records import (
     Trajectory,
     Turn,
 )
-
-if TYPE_CHECKING:
-    from orchestrion._engine.episode import Engine
 
 
 @frozen
@@ -84,7 +81,7 @@ class Loop:
         self._turn_finished = None if self.nested else engine.observers.turn_finished
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> Host:
         """The engine that runs it."""
         return self.setting.engine
 
