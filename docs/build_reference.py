@@ -12,16 +12,16 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import orchestrion
 from orchestrion import _components as supplied
 from orchestrion import _errors as errors
 from orchestrion import _hookspecs as hookspecs
 from orchestrion import _interfaces as interfaces
 from orchestrion import _keys as keys
 from orchestrion import _records as records
-from orchestrion._config.components import kind_of
+from orchestrion._config.components import shaper_of
 from orchestrion._config.nodes import OMIT
 from orchestrion._config.plain import Dumper
 from orchestrion._config.shapes import (
@@ -70,7 +70,7 @@ def hooks() -> str:
 
 def sections() -> str:
     """The plain sections of a config."""
-    shaper = Shaper(kind_of(Plugins()))
+    shaper = shaper_of(Plugins())
     lines = [
         "# Config: the plain sections",
         "",
@@ -91,7 +91,7 @@ def sections() -> str:
 def components() -> str:
     """Every component of the distributions in this repository, with its settings."""
     plugins = Plugins()
-    shaper = Shaper(kind_of(plugins))
+    shaper = shaper_of(plugins)
     lines = ["# Components", "", "What the distributions of this repository supply, by kind."]
     for kind in plugins.kinds().values():
         found = [one for one in plugins.components(kind.name) if _ours(one)]
@@ -131,7 +131,7 @@ def protocols() -> str:
             lines += ["", "```text", *(inspect.getdoc(errors) or "").splitlines()[2:], "```"]
         tree = ast.parse(inspect.getsource(module))
         for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
-            lines += list(_public(node, after, module))
+            lines += list(_public(node, after))
     lines += ["", *META]
     return "\n".join(lines) + "\n"
 
@@ -150,12 +150,12 @@ are checked when it is read, and stand in its JSON Schema.
 - `pattern`: a regular expression that a text contains.""".splitlines()
 
 
-def _public(node: ast.stmt, after: ast.stmt | None, module: ModuleType) -> Iterator[str]:
+def _public(node: ast.stmt, after: ast.stmt | None) -> Iterator[str]:
     """A section on a class, a function or an alias that the module exports."""
     name = getattr(node, "name", "")
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
         name = node.targets[0].id
-    if name not in module.__all__ or name == "KINDS":
+    if name not in orchestrion.__all__:
         return
     yield from ("", f"### {name}", "")
     if isinstance(node, ast.ClassDef):

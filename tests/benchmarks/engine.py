@@ -34,6 +34,7 @@ from orchestrion._engine.calls import CallPath
 from orchestrion._engine.episode import EpisodeLimits
 from orchestrion._session import EngineSession
 from orchestrion._store.serial import encode
+from orchestrion.config import Budget as Caps
 from orchestrion.testing import engine_for
 from tests.benchmarks.support import PROBLEM, Noop, Waiting, cpu_microseconds, noop, print_wall
 
@@ -44,10 +45,6 @@ START = Decision((Activation("a"),))
 class Always(Policy):
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:
         return [START] * len(situations)
-
-
-class Caps:
-    calls, tokens, usd, minutes = 10**9, 10**9, 1e9, 1e9
 
 
 class Counter:
@@ -79,7 +76,7 @@ def turns() -> None:
             {"a": Noop()},
             Always(),
             limits=EpisodeLimits(count, 10**9, 10**9),
-            calls=CallPath(Budget(Caps())),
+            calls=CallPath(Budget(Caps(10**9, 10**9, 1e9, 1e9))),
             timeout=600.0,
         )
         engine.observers = Counter()

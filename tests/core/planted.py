@@ -52,8 +52,6 @@ from orchestrion import (
     replace,
 )
 
-__all__ = ["CLEAN", "PLANTED", "Planted"]
-
 Bug = tuple[str, type, str, str]
 PLANTED: list[Bug] = []
 CLEAN: list[tuple[str, type]] = []

@@ -16,17 +16,6 @@ from orchestrion._plugins import Plugins
 from orchestrion.cli import main
 from orchestrion.runs import RunReader
 
-__all__ = [
-    "PARTS",
-    "Site",
-    "invoke",
-    "parts_plugin",
-    "site_with_config",
-    "status",
-    "train",
-    "with_parts",
-]
-
 
 class Site:
     """A folder like site-packages, with distributions of our making."""

@@ -29,8 +29,9 @@ from orchestrion import (
 from orchestrion._engine.allowance import Allowance
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath, Recorded
+from orchestrion.config import Budget as Caps
 from orchestrion.testing import Fixed, engine_for
-from tests.core.test_calls import ASK, ONE, QUICK, Caps, Keeping, Memory, answering
+from tests.core.test_calls import ASK, ONE, QUICK, Keeping, Memory, answering
 
 
 def dollars(usd: float) -> Usage:

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,20 +34,13 @@ from orchestrion._engine.calls import CallPath, Recorded, RetrySettings
 from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._engine.replaying import ReplayPath
 from orchestrion._session import EngineSession
+from orchestrion.config import Budget as Caps
 from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for
 from tests import clock
 
 QUICK = RetrySettings(base=0.0, overload_base=0.0, cap=0.0)
 ASK = Request("service", {"q": 1})
 ONE = Usage(calls=1, input_tokens=10, output_tokens=5, usd=0.25)
-
-
-@frozen
-class Caps:
-    calls: int | None = None
-    tokens: int | None = None
-    usd: float | None = None
-    minutes: float | None = None
 
 
 class Memory:
@@ -544,7 +536,7 @@ def test_requests_per_minute_are_spaced_by_a_clock() -> None:
 def test_a_rate_limit_shrinks_concurrency_once_per_cool_down_and_success_grows_it_back() -> None:
     now = 0.0
     limiter = ServiceLimiter(CallLimits(concurrency=10), clock=lambda: now)
-    limiter._active = 10
+    limiter.active = 10
     limiter.rate_limited(0.0)
     limiter.rate_limited(0.0)
     assert limiter._limit == 8

@@ -9,7 +9,7 @@ import pytest
 from attrs import frozen
 
 from orchestrion import ConfigError
-from orchestrion._config.draft import Draft
+from orchestrion._config.loading import Draft
 from orchestrion._config.nodes import Problems, Source
 from orchestrion._config.yaml import read_yaml
 from tests.core.plugin_support import with_parts

@@ -48,6 +48,7 @@ from orchestrion._guards import LONGEST
 from orchestrion._scaffold import Package, write
 from orchestrion._session import EngineSession
 from orchestrion._slow import importing
+from orchestrion.config import Budget as Caps
 from orchestrion.runs import RunReader
 from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for
 from tests.core.plugin_support import Site, invoke, site_with_config, status, train
@@ -158,15 +159,6 @@ def test_an_agent_that_takes_no_notice_is_named_and_cancelled_again(
     assert said.startswith("agent 'a' has not ended 0.01 s after its time limit of 0.01 s")
 
 
-class Caps:
-    def __init__(self, **caps: float) -> None:
-        self.calls: int | None = None
-        self.tokens: int | None = None
-        self.usd: float | None = None
-        self.minutes: float | None = None
-        vars(self).update(caps)
-
-
 def test_the_minutes_of_a_budget_cut_off_what_is_under_way() -> None:
     budget = Budget(Caps(minutes=0.01 / 60))
     ended = []
@@ -203,7 +195,7 @@ def test_a_time_out_of_somebody_else_is_not_the_budgets() -> None:
         ({"tokens": 30}, Usage(input_tokens=5, output_tokens=5)),
     ],
 )
-def test_a_budget_counts_what_turns_state(cap: dict[str, float], usage: Usage) -> None:
+def test_a_budget_counts_what_turns_state(cap: dict[str, Any], usage: Usage) -> None:
     calls = CallPath(Budget(Caps(**cap)))
     engine = engine_for({"a": ScriptedAgent([Output(usage=usage)])}, Fixed("a" * 10), calls=calls)
     with pytest.raises(BudgetError, match=f"budget.{next(iter(cap))}"):

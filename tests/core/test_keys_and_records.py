@@ -56,8 +56,7 @@ def test_uniforms_are_uniform() -> None:
 
 
 def test_records_are_frozen() -> None:
-    for name in records.__all__:
-        kind = getattr(records, name)
+    for name, kind in vars(records).items():
         if isinstance(kind, type) and attrs.has(kind):
             assert kind.__setattr__ is not object.__setattr__, name
     with pytest.raises(AttributeError, match="immutable"):

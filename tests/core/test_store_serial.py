@@ -25,7 +25,7 @@ from orchestrion import (
     Turn,
     Usage,
 )
-from orchestrion._store.serial import decode, dumps, encode, loads, parse
+from orchestrion._store.serial import dumps, encode, loads, parse, structure
 from tests.core import store_support as support
 
 
@@ -41,13 +41,13 @@ def test_every_record_is_json_and_comes_back_equal(kind: type[Any], data: st.Dat
     record = data.draw(support.record(kind))
     text = encode(record)
     assert set(json.loads(text.decode("utf-8"))) <= set(kind.__struct_fields__)
-    assert decode(text, kind) == record
+    assert structure(parse(text), kind) == record
 
 
 def test_a_trajectory_is_the_list_of_its_turns() -> None:
     trajectory = Trajectory([Turn(i, "a") for i in range(3)])
-    assert decode(encode(trajectory), Trajectory) == trajectory
-    assert decode(encode(trajectory), list[Turn]) == list(trajectory.turns)
+    assert structure(parse(encode(trajectory)), Trajectory) == trajectory
+    assert structure(parse(encode(trajectory)), list[Turn]) == list(trajectory.turns)
 
 
 @given(support.json)
@@ -66,7 +66,7 @@ def test_the_record_behind_a_decision_is_never_written() -> None:
     assert b"record" not in encode(decision)
     assert b"record" not in encode([decision])
     assert b"record" not in encode(episode)
-    assert decode(encode(episode), Episode).decisions[0].record is None
+    assert structure(parse(encode(episode)), Episode).decisions[0].record is None
 
 
 def test_equal_observations_are_written_alike_whatever_the_order_of_their_sets() -> None:
@@ -78,12 +78,12 @@ def test_equal_observations_are_written_alike_whatever_the_order_of_their_sets()
 
 
 def test_a_price_that_is_not_known_comes_back_as_not_known() -> None:
-    assert math.isnan(decode(encode(Usage(1, usd=math.nan)), Usage).usd)
+    assert math.isnan(structure(parse(encode(Usage(1, usd=math.nan))), Usage).usd)
 
 
 def test_text_that_is_no_utf8_may_stand_beside_a_number_that_is_none() -> None:
     output = Output("\ud800", {"x": [math.inf, 1.5]}, Usage(usd=math.nan))
-    back = decode(encode(output), Output)
+    back = structure(parse(encode(output)), Output)
     assert back.content == "\ud800"
     assert back.data == {"x": [None, 1.5]}
     assert math.isnan(back.usage.usd)
@@ -136,4 +136,4 @@ def test_reading_is_strict_and_says_what_is_wrong_where(
 ) -> None:
     data = {"index": 0, "agent": "a", **change}
     with pytest.raises(StoreError, match=f"not a valid Turn: .*{reason}"):
-        decode(encode(data), Turn)
+        structure(parse(encode(data)), Turn)

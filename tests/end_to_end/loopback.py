@@ -13,8 +13,6 @@ from typing import Any
 from tests.core.plugin_support import Site
 from tests.service import ModelService, Seen, hang, reply
 
-__all__ = ["COMPOSED", "KEY", "Server", "asking", "install", "value_of"]
-
 KEY = "sk-canary+0123456789/äbc"
 """The secret that the model sends with every request."""
 

@@ -119,41 +119,5 @@ __version__ = "0.2.0"
 API_VERSION = 1
 """Raised when a plugin written for an older core stops working."""
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion._activations": "Activations END START fold waves",
-        "orchestrion._asking": "load",
-        "orchestrion._bounds": "ceiling_of team_ceiling times",
-        "orchestrion._choices": "choice_name choices is_blocked parse_choice",
-        "orchestrion._components": "Component Kind",
-        "orchestrion._errors": (
-            "BudgetError CallError CheckpointError ConfigError Fault OrchestrionError "
-            "PluginError ReplayError RunError StoreError UsageError"
-        ),
-        "orchestrion._executors": "Executor Link LinkLost work",
-        "orchestrion._experience": "Experience gather laps",
-        "orchestrion._hookspecs": "hookimpl",
-        "orchestrion._idle": "refuse_idle",
-        "orchestrion._importing": "load_function load_object",
-        "orchestrion._interfaces": (
-            "Agent Answer Branch CallLimits Calls Job Member Metrics Model OpenContext Plan "
-            "Policy Request RewardFunction Session Situation Stateful Task Trainer View "
-            "learnable no_calls supports"
-        ),
-        "orchestrion._keys": "Key",
-        "orchestrion._offline": "is_local is_loopback",
-        "orchestrion._records": (
-            "Activation Array Decision Episode JSON Observation Output Problem Reward Saved "
-            "Scores Split Status Step Trajectory Turn TurnStatus Usage replace"
-        ),
-        "orchestrion._routing": "router",
-        "orchestrion._secrets": "Secret hidden hidden_bytes register register_named",
-        "orchestrion._splits": "SplitShares split_of splits_of",
-        "orchestrion._stored_run": "Run",
-        "orchestrion._suggest": "did_you_mean",
-        "orchestrion._training": "aevaluate aresume atrain evaluate resume train",
-        "msgspec": "Meta",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)
 __all__ += ["API_VERSION", "__version__", "names_on_first_use"]

@@ -12,9 +12,9 @@ means over episodes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, product
 
 from attrs import Factory, frozen
 
@@ -98,7 +98,9 @@ def fold(episodes: Iterable[Waves]) -> Activations:
     ends: Counter[Pair] = Counter()
     dense, cycles = 0.0, [0.0] * LONGEST
     for episode, n in times.items():
-        names, steps = [name for wave in episode for name in wave], [*_steps(episode)]
+        names = [name for wave in episode for name in wave]
+        # From each agent to each of the next decision's, as often as that step was taken.
+        steps = [pair for before, after in pairwise(episode) for pair in product(before, after)]
         for name in names:
             turns[name] += n
         for step in steps:
@@ -115,14 +117,6 @@ def fold(episodes: Iterable[Waves]) -> Activations:
         return Activations()
     means = tuple(total / count for total in cycles)
     return Activations(count, turns, edges, ends, dense / count, means)
-
-
-def _steps(one: Waves) -> Iterator[Pair]:
-    """Every step from one agent to another, as often as it was taken."""
-    for before, after in pairwise(one):
-        for first in before:
-            for second in after:
-                yield first, second
 
 
 @lru_cache(4096)  # episodes go alike over and over

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-__all__ = ["KINDS", "Component", "Kind"]
-
 
 class Component(NamedTuple):
     """A component a plugin supplies under a name.

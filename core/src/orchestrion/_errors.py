@@ -20,21 +20,6 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from orchestrion._records import Usage
 
-__all__ = [
-    "BudgetError",
-    "CallError",
-    "CheckpointError",
-    "ConfigError",
-    "Fault",
-    "OrchestrionError",
-    "PluginError",
-    "ReplayError",
-    "RunError",
-    "StoreError",
-    "UsageError",
-]
-
-
 Fault = Literal[
     "rate_limit",  # too many requests: wait, and shrink concurrency
     "overload",  # the service is busy: wait longer, keep concurrency

@@ -8,7 +8,6 @@ included.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from itertools import islice
 from math import ceil, isnan
 from typing import Any, get_args
@@ -17,13 +16,12 @@ from attrs import frozen
 
 from orchestrion._bounds import ceiling_of, times, turn_ceilings, turns_of
 from orchestrion._engine.checks import iterations_of, problems_of
-from orchestrion._engine.opening import Opened, open_components
+from orchestrion._engine.opening import Opened
 from orchestrion._errors import RunError
 from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Plan
-from orchestrion._keys import Key
 from orchestrion._offline import no_network
-from orchestrion._readiness import check_ready
+from orchestrion._readiness import ready, sizes_of
 from orchestrion._records import NO_USAGE, Problem, Split, Usage
 from orchestrion._report import own_name
 from orchestrion._store.serial import encode
@@ -90,11 +88,7 @@ class Forecast:
 
 
 def forecast(opened: Opened) -> Forecast:
-    """Return the bound of a run of these components.
-
-    Raises:
-        RunError: a component raised an exception when it had to give its bound.
-    """
+    """Return the bound of a run of these components."""
     return _Forecaster(opened).all()
 
 
@@ -105,9 +99,7 @@ async def forecast_of(config: Config) -> Forecast:
         RunError: a component cannot be opened, or not without network access.
     """
     with no_network(RunError, "a dry run asks nobody"):
-        async with AsyncExitStack() as stack:
-            opened = await open_components(config, stack, Key(config.seed), live=False, trial=True)
-            check_ready(opened)
+        async with ready(config) as (opened, _):
             return forecast(opened)
 
 
@@ -129,12 +121,8 @@ class _Forecaster:
         self.opened, self.config = opened, opened.config
         self.limit = self.config.limits.turns
         task, place = opened.runtimes["task"], place_of(self.config, "task")
-        most_problems = self.config.run.problems
         splits = {split: problems_of(task, split, place) for split in get_args(Split)}
-        self.sizes: dict[Split, int] = {
-            split: len(problems) if most_problems is None else min(most_problems, len(problems))
-            for split, problems in splits.items()
-        }
+        self.sizes = sizes_of(opened)
         self.tokens = max(
             (
                 tokens_of(problem)

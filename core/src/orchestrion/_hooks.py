@@ -51,11 +51,7 @@ def check_api(namespace: Any) -> str:
 
 
 def check_hooks(namespace: Any) -> None:
-    """Refuse functions that look like hooks and would never be called.
-
-    Raises:
-        HookError: a hook is misspelt, not marked, or a wrapper.
-    """
+    """Refuse functions that look like hooks and would never be called."""
     for name in dir(namespace):
         value = getattr(namespace, name, None)
         options = getattr(value, "orchestrion_impl", None)
@@ -75,11 +71,7 @@ def check_hooks(namespace: Any) -> None:
 def supplied(
     manager: pluggy.PluginManager, namespace: Any
 ) -> tuple[dict[str, dict[str, Component]], tuple[Kind, ...]]:
-    """Return the components, by kind and name, and the kinds of a registered plugin.
-
-    Raises:
-        HookError: it supplies something that is no component or kind, or a name twice.
-    """
+    """Return the components, by kind and name, and the kinds of a registered plugin."""
     components: dict[str, dict[str, Component]] = {}
     for kind, component in _components(manager, namespace):
         known = components.setdefault(kind, {})

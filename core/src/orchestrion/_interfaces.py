@@ -50,32 +50,6 @@ from orchestrion._records import (
 )
 from orchestrion._secrets import Secret
 
-__all__ = [
-    "Agent",
-    "Answer",
-    "Branch",
-    "CallLimits",
-    "Calls",
-    "Job",
-    "Member",
-    "Metrics",
-    "Model",
-    "OpenContext",
-    "Plan",
-    "Policy",
-    "Request",
-    "RewardFunction",
-    "Session",
-    "Situation",
-    "Stateful",
-    "Task",
-    "Trainer",
-    "View",
-    "learnable",
-    "no_calls",
-    "supports",
-]
-
 T = TypeVar("T")
 
 Metrics = Mapping[str, float]

@@ -11,8 +11,6 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
-__all__ = ["Key"]
-
 _UNIT: Final = 2.0**-53
 _BITS: Final = 2**53 - 1
 

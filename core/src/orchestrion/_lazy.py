@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
 
 def names_on_first_use(
-    module: str, homes: Mapping[str, str]
+    module: str, homes: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` for a module.
 
     Args:
         module: its name.
-        homes: by module, the names it supplies, with spaces between them.
+        homes: by module, the names it supplies, with spaces between them. Left out, they are what
+            the module imports for type checkers, each in a line `from home import name as name`.
     """
-    home = {name: where for where, names in homes.items() for name in names.split()}
+    if homes is None:
+        home = dict(_imported_for_types(str(sys.modules[module].__file__)))
+    else:
+        home = {name: where for where, names in homes.items() for name in names.split()}
 
     def get(name: str) -> Any:
         where = home.get(name)
@@ -31,3 +35,11 @@ def names_on_first_use(
         return sorted({*vars(sys.modules[module]), *home})
 
     return get, names, sorted(home)
+
+
+def _imported_for_types(file: str) -> Iterator[tuple[str, str]]:
+    with open(file, encoding="utf-8") as source:
+        for line in source:
+            if line.startswith("    from ") and " as " in line:
+                _, where, _, name, *_ = line.split()
+                yield name, where

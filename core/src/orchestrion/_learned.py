@@ -40,11 +40,7 @@ class LearnedComponents:
         self._directory, self._live, self._note = directory, live, note
 
     async def restore(self, checkpoint: Checkpoint | None) -> None:
-        """Open the components with what a checkpoint holds.
-
-        Raises:
-            RunError: the learned state does not fit the config.
-        """
+        """Open the components with what a checkpoint holds."""
         if checkpoint is not None and checkpoint.overlay:
             self.overlay = dict(checkpoint.overlay)
             self.config = self.initial.with_overlay(self.overlay)
@@ -130,9 +126,6 @@ async def evaluate_contender(
     """Run a contender's evaluation; return the session, whose `evaluations` are the episodes.
 
     All contenders get the same problems and keys.
-
-    Raises:
-        RunError: no episode could be judged, or every turn of the config's own team failed.
     """
     label = f"evaluate/{name}"
     key = Key(config.seed).child("evaluate")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, NoReturn
 
 from orchestrion._errors import OrchestrionError
 
-_EVENTS = {"socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo"}
-_forbidding: list[tuple[type[OrchestrionError], str]] = []
+_EVENTS = {
+    f"socket.{name}" for name in ("connect", "sendto", "sendmsg", "getaddrinfo", "gethostbyname")
+}
+_told: list[Callable[[str], None]] = []
+"""Of these, the last is told of each attempt, and raises what whoever tries is to get."""
 _hooked = False
 
 
@@ -35,8 +38,8 @@ def is_local(host: str) -> bool:
 
 
 @contextmanager
-def no_network(error: type[OrchestrionError], why: str) -> Iterator[None]:
-    """Refuse connections and look-ups of this process, whoever tries.
+def attempts(tell: Callable[[str], None]) -> Iterator[None]:
+    """Call a function with each host that this process wants to reach; it may raise.
 
     Sockets of the file system, which programs on one machine talk by, are left alone; so are
     processes that were started.
@@ -44,23 +47,30 @@ def no_network(error: type[OrchestrionError], why: str) -> Iterator[None]:
     global _hooked
     if not _hooked:
         _hooked = True
-        sys.addaudithook(_refuse)  # for good: there is no way to take one back
-    _forbidding.append((error, why))
+        sys.addaudithook(_tell)  # for good: there is no way to take one back
+    _told.append(tell)
     try:
         yield
     finally:
-        _forbidding.pop()
+        _told.pop()
 
 
-def _refuse(event: str, args: tuple[Any, ...]) -> None:
-    if not _forbidding or event not in _EVENTS:
+def no_network(error: type[OrchestrionError], why: str) -> AbstractContextManager[None]:
+    """Refuse connections and look-ups of this process, whoever tries; see `attempts`."""
+
+    def refuse(where: str) -> NoReturn:
+        raise error(f"{why}, and something tried to reach {where}")
+
+    return attempts(refuse)
+
+
+def _tell(event: str, args: tuple[Any, ...]) -> None:
+    if not _told or event not in _EVENTS:
         return
-    if event == "socket.getaddrinfo":
+    if event.startswith("socket.get"):
         where = args[0]
     elif isinstance(args[1], tuple):
         where = args[1][0]
     else:  # a path, or a kernel interface
         return
-    error, why = _forbidding[-1]
-    where = where.decode(errors="replace") if isinstance(where, bytes) else where
-    raise error(f"{why}, and something tried to reach {where}")
+    _told[-1](where.decode(errors="replace") if isinstance(where, bytes) else str(where))

@@ -137,11 +137,7 @@ class Plugins:
         return None
 
     def get(self, name: str) -> Plugin:
-        """Return the plugin of this name or distribution.
-
-        Raises:
-            PluginError: there is none, or several.
-        """
+        """Return the plugin of this name or distribution."""
         wanted = self._named(name)
         if len(wanted) > 1:
             wanted = [p for p in wanted if not self.selection.refusal(p)] or wanted
@@ -283,11 +279,7 @@ class Plugins:
         return self._all_kinds
 
     def kind(self, name: str) -> Kind:
-        """Return a kind by name; load plugins only if core has no such kind.
-
-        Raises:
-            PluginError: no plugin supplies this kind.
-        """
+        """Return a kind by name; load plugins only if core has no such kind."""
         for kind in KINDS:
             if kind.name == name:
                 return kind
@@ -320,9 +312,6 @@ class Plugins:
             kind: of the component.
             use: "name", "distribution:name" or "plugin:name"; or "package.module:Class" for a
                 class of the user's own, which needs no plugin.
-
-        Raises:
-            PluginError: there is none, or more than one.
         """
         the_kind = self.kind(kind)
         owner, colon, name = use.rpartition(":")
@@ -395,11 +384,7 @@ class Plugins:
         return names.get(f"{name}={value}" if isinstance(value, str) else "") or names.get(name, "")
 
     def component_class(self, found: Found) -> type:
-        """Import and return a component's class.
-
-        Raises:
-            PluginError: it cannot be imported, or is not a frozen attrs class.
-        """
+        """Import and return a component's class."""
         try:
             with printing_aside(), importing(str(found)):
                 cls = resolve(found.component.path)
@@ -421,9 +406,6 @@ class Plugins:
         """Return the lifecycle hooks of these plugins, in order of name, and then of listeners.
 
         A listener is given with its plugin and its place, for messages.
-
-        Raises:
-            PluginError: one is missing or cannot be loaded.
         """
         from orchestrion._observers import Observers
 
@@ -433,11 +415,7 @@ class Plugins:
 
 
 def _own_class(kind: Kind, module: str, name: str) -> Found | None:
-    """Return a class of the user's own; None if there is no such module.
-
-    Raises:
-        PluginError: the module cannot be imported, or has nothing of this name.
-    """
+    """Return a class of the user's own; None if there is no such module."""
     if not all(part.isidentifier() for part in module.split(".")):
         return None
     path = f"{module}:{name}"

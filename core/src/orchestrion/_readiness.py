@@ -5,20 +5,30 @@ Nothing is run and nothing is called: a run asks before it begins, and `validate
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from typing import Any, get_args
 
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_problems, iterations_of, problems_of
-from orchestrion._engine.opening import Opened
+from orchestrion._engine.opening import Opened, open_components
 from orchestrion._errors import UsageError
 from orchestrion._guards import calling, place_of
 from orchestrion._keys import Key
 from orchestrion._records import Split
 from orchestrion._session import EngineSession
+from orchestrion.config import Config
 
 MOST = 10_000_000
 """Episodes of one iteration, or of one evaluation: the smallest take about a kilobyte each."""
+
+
+@asynccontextmanager
+async def ready(config: Config) -> AsyncIterator[tuple[Opened, dict[Split, int]]]:
+    """Open a config's components without a run, and check them: what `check_ready` returns."""
+    async with AsyncExitStack() as stack:
+        opened = await open_components(config, stack, Key(config.seed), live=False, trial=True)
+        yield opened, check_ready(opened)
 
 
 def check_ready(opened: Opened) -> dict[Split, int]:
@@ -39,7 +49,7 @@ def check_ready(opened: Opened) -> dict[Split, int]:
         used.append("train")
     check_problems(opened.runtimes["task"], used, place_of(config, "task"))
     _check_agents(opened, used[0])
-    sizes = _sizes(opened)
+    sizes = sizes_of(opened)
     evaluation = config.evaluation
     problems = min(sizes[evaluation.split], evaluation.episodes or sizes[evaluation.split])
     _check_count(problems * evaluation.seeds, "evaluation (episodes x seeds)", "an evaluation")
@@ -70,8 +80,8 @@ def _check_agents(opened: Opened, split: Split) -> None:
             raise UsageError(f"{path}: {error}") from error
 
 
-def _sizes(opened: Opened) -> dict[Split, int]:
-    """How many problems of each split are used."""
+def sizes_of(opened: Opened) -> dict[Split, int]:
+    """Return how many problems of each split are used."""
     task, place = opened.runtimes["task"], place_of(opened.config, "task")
     most = opened.config.run.problems
     counts = {split: len(problems_of(task, split, place)) for split in get_args(Split)}
@@ -101,20 +111,14 @@ def _check_count(episodes: int, place: str, what: str) -> None:
 def check_trainer(
     opened: Opened, path: str, policy: str = "policy", agents: Sequence[str] | None = None
 ) -> None:
-    """Ask a trainer whether it can train this policy with this team.
-
-    Raises:
-        UsageError: it cannot.
-        RunError: it raised something else.
-    """
+    """Ask a trainer whether it can train this policy with this team."""
     # Trainers need not subclass the protocol, which has the default.
     check: Any = getattr(opened.runtimes[path], "check", None)
     if check is None:
         return
-    engine = opened.engine(CallPath(), policy, agents)
     key = Key(opened.config.seed)
-    try:
-        with calling(place_of(opened.config, path), "check"):
-            check(EngineSession(engine, "check", key, key))
-    finally:
-        engine.close()
+    with (
+        closing(opened.engine(CallPath(), policy, agents)) as engine,
+        calling(place_of(opened.config, path), "check"),
+    ):
+        check(EngineSession(engine, "check", key, key))

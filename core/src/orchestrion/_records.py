@@ -11,31 +11,10 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec import Struct
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import force_setattr
+from msgspec.structs import replace as replace
 
 from orchestrion._readonly import EMPTY, read_only
-
-__all__ = [
-    "JSON",
-    "Activation",
-    "Array",
-    "Decision",
-    "Episode",
-    "Observation",
-    "Output",
-    "Problem",
-    "Reward",
-    "Saved",
-    "Scores",
-    "Split",
-    "Status",
-    "Step",
-    "Trajectory",
-    "Turn",
-    "TurnStatus",
-    "Usage",
-    "replace",
-]
 
 JSON = Any
 """A JSON value: None, bool, int, float, str, list or tuple of JSON, dict of str to JSON.

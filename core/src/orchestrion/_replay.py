@@ -191,9 +191,9 @@ def _differing_iteration(recorded: RunReader, store: RunReader) -> str:
         for name in sorted({*then.metrics, *now.metrics}):
             before, after = then.metrics.get(name), now.metrics.get(name)
             if before != after and not (before != before and after != after):
-                return _first(
-                    recorded, store, f"{where}: {name} was {before!r}, and is {after!r} now"
-                )
+                # Where the first episode differs says more than a mean.
+                mean = f"{where}: {name} was {before!r}, and is {after!r} now"
+                return _differing_episode(recorded, store) or mean
         if not then.digest or not now.digest or then.digest == now.digest:
             continue
         if _learned(recorded, then) != _learned(store, now):
@@ -205,11 +205,6 @@ def _learned(run: RunReader, iteration: Iteration) -> Checkpoint:
     """Return a checkpoint without the versions it was written with, which may differ."""
     path = run.checkpoints / str(iteration.checkpoint)
     return evolve(read_checkpoint(path, iteration.digest), versions={})
-
-
-def _first(recorded: RunReader, store: RunReader, otherwise: str) -> str:
-    """Return where the first episode differs, which says more than a mean."""
-    return _differing_episode(recorded, store) or otherwise
 
 
 def _differing_episode(recorded: RunReader, store: RunReader) -> str:

@@ -6,8 +6,8 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from typing import Any
 
 from msgspec.structs import asdict
@@ -230,20 +230,18 @@ class Conduct:
         """Run and commit one iteration of a stage."""
         place = place_of(self.config, path)
         self._booked_at = time.monotonic()
-        session = EngineSession(
-            self._engine(self.components.opened),
-            f"{stage}/{i}",
-            self.key.child("train", stage, i),
-            self.key.child("evaluate"),
-            self.config.run.concurrency,
-            build=self._build,
-        )
-        try:
+        with self._engine(self.components.opened) as engine:
+            session = EngineSession(
+                engine,
+                f"{stage}/{i}",
+                self.key.child("train", stage, i),
+                self.key.child("evaluate"),
+                self.config.run.concurrency,
+                build=self._build,
+            )
             with calling(place, f"iterate({i})"), fewer_collections():
                 reported = await self.components.opened.runtimes[path].iterate(i, session)
             await self.calls.settle()
-        finally:
-            self._close(session.engine)
         where = f"iteration {i + 1}"
         check_turns(session.episodes, where, HOPELESS)
         check_judged(session.episodes, where)
@@ -269,27 +267,26 @@ class Conduct:
             self.observers.checkpoint_written(written, i)
         self.progress.iteration(i, metrics, seconds)
 
-    def _engine(self, opened: Opened, team: Baseline = OWN_TEAM) -> Engine:
+    @contextmanager
+    def _engine(self, opened: Opened, team: Baseline = OWN_TEAM) -> Iterator[Engine]:
+        """Open an engine, and take over its failures when it is closed."""
         observers = self.observers.of_episodes()
         engine = opened.engine(self.calls, team.policy, team.agents, observers)
         engine.stage = self._part
         if self._pool is not None:
             self._pool.take(engine, opened, team, self._trainer)
-        return engine
-
-    def _close(self, engine: Engine) -> None:
-        engine.close()
-        self.failures.update(engine.failed_turns)
+        try:
+            yield engine
+        finally:
+            engine.close()
+            self.failures.update(engine.failed_turns)
 
     @asynccontextmanager
     async def _build(self, overlay: Mapping[str, JSON]) -> AsyncIterator[Engine]:
         """Open an engine under other values of learnable settings, for `Session.build`."""
         async with self.components.with_overlay(overlay) as opened:
-            engine = self._engine(opened)
-            try:
+            with self._engine(opened) as engine:
                 yield engine
-            finally:
-                self._close(engine)
 
     def _checkpoint(self, stage: int, i: int) -> Checkpoint:
         opened = self.components.opened
@@ -339,8 +336,7 @@ class Conduct:
             overlay: dict[str, JSON] = {}
             if team.trainer is not None:
                 opened, overlay, trained_on = await self._train_baseline(name, team, opened, stack)
-            engine = self._engine(opened, team)
-            try:
+            with self._engine(opened, team) as engine:
                 session = await evaluate_contender(
                     engine,
                     name,
@@ -350,8 +346,6 @@ class Conduct:
                     evaluation.episodes,
                 )
                 await self.calls.settle()
-            finally:
-                self._close(engine)
             results = {
                 "outcomes": outcomes(session.evaluations),
                 "kinds": kinds(session.evaluations),
@@ -378,21 +372,18 @@ class Conduct:
         path, trained_on = team.trainer or "", 0
         overlay: dict[str, JSON] = {}
         for i in range(self._iterations(path)):
-            engine = self._engine(opened, team)
-            engine.stage = f"training of {name}"
-            session = EngineSession(
-                engine,
-                f"baseline/{name}/{i}",
-                self.key.child("baseline", name, i),
-                self.key.child("evaluate"),
-                self.config.run.concurrency,
-                collect=False,
-            )
-            try:
+            with self._engine(opened, team) as engine:
+                engine.stage = f"training of {name}"
+                session = EngineSession(
+                    engine,
+                    f"baseline/{name}/{i}",
+                    self.key.child("baseline", name, i),
+                    self.key.child("evaluate"),
+                    self.config.run.concurrency,
+                    collect=False,
+                )
                 with calling(place_of(self.config, path), f"iterate({i})"):
                     await opened.runtimes[path].iterate(i, session)
-            finally:
-                self._close(engine)
             trained_on += session.trained_on
             if session.adopted:
                 overlay |= session.adopted

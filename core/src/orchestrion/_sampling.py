@@ -98,11 +98,7 @@ def sample_size(run: RunReader) -> int:
 
 
 def refuse_sample(run: RunReader, what: str) -> None:
-    """Refuse a folder that holds a sample.
-
-    Raises:
-        UsageError: it does.
-    """
+    """Refuse a folder that holds a sample."""
     if sample_size(run):
         raise UsageError(
             f"{run.directory} holds a sample for a dry run, which cannot be {what}; "
@@ -151,10 +147,6 @@ async def run_sample(config: Config, store: RunStore, count: int) -> None:
     """Run some training episodes under the budget, with the policy as it is before training.
 
     Without a trainer they are on the problems of the evaluation. All of it is on record.
-
-    Raises:
-        BudgetError: the budget does not cover them.
-        OrchestrionError: something failed.
     """
     key = Key(config.seed)
     calls = CallPath(Budget(config.budget), store.journal, store.cache)

@@ -8,15 +8,16 @@ whether a definition is used, and what the validators of the classes demand.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from orchestrion._config.components import NAME, kind_of
+from orchestrion._config.components import NAME, shaper_of
 from orchestrion._config.nodes import OMIT
 from orchestrion._config.plain import Dumper
 from orchestrion._config.sections import EXECUTOR, PLAIN
-from orchestrion._config.shapes import Setting, Shape, Shaper, UnsupportedError, pointer
+from orchestrion._config.shapes import Setting, Shape, UnsupportedError, pointer
 from orchestrion._errors import PluginError
 from orchestrion._importing import resolve
 
@@ -51,7 +52,7 @@ class Schema:
 
     def __init__(self, plugins: Plugins) -> None:
         self.plugins = plugins
-        self.shaper = Shaper(kind_of(plugins))
+        self.shaper = shaper_of(plugins)
         self.dumper = Dumper(self.shaper, {})
         self.definitions: dict[str, Any] = {}
         self.problems: list[str] = []
@@ -193,8 +194,9 @@ class Schema:
         }
         if required := [s.key for s in settings if s.required]:
             schema["required"] = required
-        if text := _first_paragraph(cls):
-            schema["description"] = text
+        text = inspect.cleandoc(cls.__dict__.get("__doc__") or "").partition("\n\n")[0]
+        if text:
+            schema["description"] = " ".join(text.split())
         return schema
 
     def _property(self, setting: Setting) -> dict[str, Any]:
@@ -262,10 +264,3 @@ def _by_name(schema: Mapping[str, Any]) -> dict[str, Any]:
         "propertyNames": {"pattern": f"^{NAME.pattern}$"},
         "additionalProperties": schema,
     }
-
-
-def _first_paragraph(cls: type) -> str:
-    import inspect
-
-    text = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
-    return " ".join(text.partition("\n\n")[0].split())

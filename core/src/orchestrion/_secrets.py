@@ -59,7 +59,9 @@ class _Known:
         self.told: Callable[[str, str], None] | None = None
 
     def add(self, name: str, value: str) -> None:
-        new = {form: _mark(name) for form in _forms(value) if form not in self.forms}
+        # Nothing that JSON, YAML, CSV or a URL would have to escape.
+        mark = f"[{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}]"
+        new = {form: mark for form in _forms(value) if form not in self.forms}
         if not new:
             return
         self.forms.update(new)
@@ -148,11 +150,6 @@ def begun(text: str) -> int:
         ),
         default=0,
     )
-
-
-def _mark(name: str) -> str:
-    # Nothing that JSON, YAML, CSV or a URL would have to escape.
-    return f"[{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}]"
 
 
 def _forms(value: str) -> set[str]:

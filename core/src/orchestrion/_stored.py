@@ -56,11 +56,7 @@ def stored_results(store: RunReader) -> dict[str, Judged]:
 
 
 def results_of_file(path: Path) -> dict[str, Judged]:
-    """Return the results in a file of an evaluation, by contender.
-
-    Raises:
-        StoreError: it is none, or is not what was written.
-    """
+    """Return the results in a file of an evaluation, by contender."""
     document = read_evaluation(path)
     return _judged(document["report"], str(path), document.get("task"))
 

@@ -27,11 +27,7 @@ def _folder(target: str | PathLike[str]) -> Path:
 
 
 def _check_where(reader: RunReader, where: Where) -> None:
-    """Refuse what no episode can have: an empty table would not tell why.
-
-    Raises:
-        UsageError: the run has no such source, or a number is none.
-    """
+    """Refuse what no episode can have: an empty table would not tell why."""
     source, sources = where.get("source"), ["train", *reader.evaluation_names()]
     if source is not None and source not in sources:
         name = reader.directory.name

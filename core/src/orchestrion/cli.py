@@ -31,14 +31,4 @@ if TYPE_CHECKING:
     from orchestrion._cli.web import Impatient as Impatient
     from orchestrion._cli.web import listener as listener
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion._cli": "Main Options main",
-        "orchestrion._cli.common": (
-            "answer block_option emit find_config json_option note options override_option table"
-        ),
-        "orchestrion._cli.looping": "in_loop stopped_by_signals",
-        "orchestrion._cli.web": "Impatient listener",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -13,15 +13,15 @@ from orchestrion._lazy import names_on_first_use
 
 if TYPE_CHECKING:
     from orchestrion._config.components import Entry as Entry
-    from orchestrion._config.draft import Draft as Draft
-    from orchestrion._config.draft import draft as draft
+    from orchestrion._config.loading import Draft as Draft
+    from orchestrion._config.loading import draft as draft
     from orchestrion._config.loading import from_data as from_data
     from orchestrion._config.loading import load as load
+    from orchestrion._config.loading import read_as as read_as
+    from orchestrion._config.loading import read_data as read_data
+    from orchestrion._config.loading import read_section as read_section
+    from orchestrion._config.loading import text_as as text_as
     from orchestrion._config.nodes import Problem as Problem
-    from orchestrion._config.reading import read_as as read_as
-    from orchestrion._config.reading import read_data as read_data
-    from orchestrion._config.reading import read_section as read_section
-    from orchestrion._config.reading import text_as as text_as
     from orchestrion._config.result import Config as Config
     from orchestrion._config.sections import Baseline as Baseline
     from orchestrion._config.sections import Budget as Budget
@@ -30,16 +30,4 @@ if TYPE_CHECKING:
     from orchestrion._config.sections import RunSettings as RunSettings
     from orchestrion._config.yaml import to_yaml as to_yaml
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion._config.components": "Entry",
-        "orchestrion._config.draft": "Draft draft",
-        "orchestrion._config.loading": "from_data load",
-        "orchestrion._config.nodes": "Problem",
-        "orchestrion._config.reading": "read_as read_data read_section text_as",
-        "orchestrion._config.result": "Config",
-        "orchestrion._config.sections": "Baseline Budget Evaluation Limits RunSettings",
-        "orchestrion._config.yaml": "to_yaml",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

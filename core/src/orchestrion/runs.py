@@ -82,37 +82,4 @@ if TYPE_CHECKING:
     from orchestrion._training import resume as resume
     from orchestrion._training import train as train
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion._asking": "AskedTeam TeamAnswer load",
-        "orchestrion._conversation": "problem_and_turns",
-        "orchestrion._engine.allowance": "Allowance",
-        "orchestrion._engine.budget": "paying",
-        "orchestrion._forecast": "Forecast forecast_of",
-        "orchestrion._comparison": "Comparison Judged compare_outcomes",
-        "orchestrion._progress": "Progress",
-        "orchestrion._report": "Report of_evaluations",
-        "orchestrion._routing": "Route Router router",
-        "orchestrion._manifest": "manifest",
-        "orchestrion._sampling": "guesses seen_before",
-        "orchestrion._session": "fewer_collections",
-        "orchestrion._statistics": "Estimate convergence difference estimate mean",
-        "orchestrion._store.conversations": "StoredCall",
-        "orchestrion._store.episodes": "StoredEpisode",
-        "orchestrion._store.files": "make_folder write_atomic",
-        "orchestrion._store.lock": "RunLock",
-        "orchestrion._store.diagnosis": "Finding diagnose",
-        "orchestrion._store.glance": "Glance glance run_identity run_folders",
-        "orchestrion._store.names": "find_run",
-        "orchestrion._store.notes": "add_note",
-        "orchestrion._store.pages": "EpisodeFilter EpisodeOrder EpisodePage EpisodeRow",
-        "orchestrion._store.reader": "Iteration RunReader",
-        "orchestrion._store.run_store": "RunStore",
-        "orchestrion._store.serial": "as_data structure",
-        "orchestrion._stored_run": "Run",
-        "orchestrion._stored": "stored_config stored_report stored_results",
-        "orchestrion._trained": "Trained newest_checkpoint newest_states open_run run_directory",
-        "orchestrion._training": "aevaluate aresume atrain evaluate resume train",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

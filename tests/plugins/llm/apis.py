@@ -13,6 +13,7 @@ from orchestrion_llm.settings import ApiSettings
 
 from orchestrion import JSON, Answer, CallError, Key, OpenContext, Usage
 from orchestrion._engine.calls import ActivationCalls, CallPath, RetrySettings
+from orchestrion.config import Budget as Caps
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 
 __all__ = ["APIS", "ASK", "KEY", "QUICK", "Api", "Caps", "ask", "once"]
@@ -21,16 +22,6 @@ KEY = "sk-test-4f9a7c1e8b2d6035"
 ASK: Mapping[str, JSON] = {"messages": [{"role": "user", "content": "Say hello."}]}
 QUICK = RetrySettings(base=0.0, overload_base=0.0, cap=0.0, attempts=3)
 USAGE = Usage(1, 12, 3)
-
-
-@frozen
-class Caps:
-    """Limits of a budget."""
-
-    calls: int | None = None
-    tokens: int | None = None
-    usd: float | None = None
-    minutes: float | None = None
 
 
 def event(data: JSON, name: str = "") -> bytes:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from orchestrion._discovery import Plugin
 
-__all__ = ["Main", "Options", "main"]
-
 
 class _Static(NamedTuple):
     module: str
@@ -85,8 +83,8 @@ class Main(click.Group):
         from importlib import import_module
 
         if static := COMMANDS.get(cmd_name):
-            command = import_module(f"orchestrion._cli.{static.module}").command
-            return command if isinstance(command, click.Command) else None
+            command: click.Command = import_module(f"orchestrion._cli.{static.module}").command
+            return command
         suppliers = self._plugin_commands(ctx).get(cmd_name, [])
         if len(suppliers) > 1:
             names = " and ".join(plugin.origin for plugin in suppliers)

@@ -109,18 +109,19 @@ def _finite(value: Any) -> Any:
     return str(value)
 
 
-def note(text: str) -> None:
-    """Print a line on standard error."""
-    click.echo(visible(text), err=True)
+def note(*lines: str) -> None:
+    """Print lines on standard error."""
+    for line in lines:
+        click.echo(visible(line), err=True)
 
 
-def answer(text: str) -> None:
+def answer(*lines: str) -> None:
     """Print text of components, without secrets, and on a terminal without control characters."""
     from orchestrion._secrets import hidden
 
-    text = hidden(text)
-    text = text.encode(errors="backslashreplace").decode()  # for lone surrogates
-    click.echo(visible(text) if sys.stdout.isatty() else text)
+    for line in map(hidden, lines):
+        text = line.encode(errors="backslashreplace").decode()  # for lone surrogates
+        click.echo(visible(text) if sys.stdout.isatty() else text)
 
 
 @contextmanager
@@ -154,16 +155,11 @@ def load_config(
     overrides: Sequence[str] = (),
     block: Sequence[str] = (),
 ) -> Config:
-    """Find and read a config with the global options.
-
-    Raises:
-        UsageError: there is no config, or it has errors.
-    """
+    """Find and read a config with the global options."""
     from orchestrion.config import load
 
     config = load(find_config(path), overrides, block=[*options(ctx).block, *block])
-    for line in config.plugins.notes():
-        note(line)
+    note(*config.plugins.notes())
     return config
 
 
@@ -172,12 +168,11 @@ def plugins_of(ctx: click.Context, block: Sequence[str] = ()) -> Plugins:
     from orchestrion._plugins import Plugins
 
     plugins = Plugins([*options(ctx).block, *block])
-    for line in plugins.notes():
-        note(line)
+    note(*plugins.notes())
     return plugins
 
 
-def failure_lines(failures: Mapping[str, int], shown: int = 5) -> list[str]:
+def failure_lines(failures: Mapping[str, int]) -> list[str]:
     """Return how many turns, verifications and rewards failed, and the most frequent reasons."""
     verifications = sum(n for who, n in failures.items() if who.startswith("verifier:"))
     # No agent is called like this: a name in a config has no space.
@@ -188,18 +183,14 @@ def failure_lines(failures: Mapping[str, int], shown: int = 5) -> list[str]:
     also = f", {rewards} rewards" if rewards else ""
     lines = [f"failed: {turns} turns, {verifications} verifications{also}"]
     order = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
-    lines += [f"  {n} x {' '.join(reason.split())[:200]}" for reason, n in order[:shown]]
-    if len(order) > shown:
-        lines.append(f"  and {len(order) - shown} other reasons")
+    lines += [f"  {n} x {' '.join(reason.split())[:200]}" for reason, n in order[:5]]
+    if len(order) > 5:
+        lines.append(f"  and {len(order) - 5} other reasons")
     return lines
 
 
 def printable(text: str, what: str) -> str:
-    """Return text from the command line or standard input.
-
-    Raises:
-        UsageError: it is not valid UTF-8.
-    """
+    """Return text from the command line or standard input."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -230,9 +221,4 @@ def time_text(seconds: float) -> str:
 
 def usage_data(usage: Usage) -> dict[str, Any]:
     """Return usage as commands print it in JSON."""
-    return {
-        "calls": usage.calls,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "usd": usage.usd,
-    }
+    return {name: getattr(usage, name) for name in "calls input_tokens output_tokens usd".split()}

@@ -16,8 +16,7 @@ def command(ctx: click.Context, shell: str) -> None:
     from click.shell_completion import get_completion_class
 
     cls = get_completion_class(shell)
-    if cls is None:
-        raise click.UsageError(f"this version of click has no completion for {shell}")
+    assert cls is not None  # click has all three
     root = ctx.find_root()
     # Not through `source()`: for bash it runs the shell to look at its version.
     completion = cls(root.command, {}, "orchestrion", "_ORCHESTRION_COMPLETE")

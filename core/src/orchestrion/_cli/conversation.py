@@ -18,15 +18,7 @@ _LISTS = ("messages", "input")
 
 
 def places_of(episode: Episode, turn: int | None = None) -> list[tuple[str, Sequence[str]]]:
-    """Return where calls were made in an episode, with their names; nested teams included.
-
-    Args:
-        episode: the episode.
-        turn: only this one, counted from 1.
-
-    Raises:
-        UsageError: there is no such turn.
-    """
+    """Return where calls were made in an episode, with their names; nested teams included."""
     from orchestrion._store.conversations import turns_with_names
 
     if turn is not None and not 1 <= turn <= len(episode.turns):

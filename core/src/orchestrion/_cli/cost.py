@@ -56,8 +56,7 @@ def command(run: str, root: Path, as_json: bool) -> None:
         click.echo(f"{directory.name}: no calls")
     else:
         answer(f"{directory.name}\n\n{_tables(groups, total)}")
-        for line in [*_notes(total), *(f"{stage}: {_FREE}" for stage in free)]:
-            answer(line)
+        answer(*_notes(total), *(f"{stage}: {_FREE}" for stage in free))
     if stated.calls or stated.tokens or stated.usd:
         answer(
             "besides, turns stated that they took "

@@ -104,7 +104,7 @@ class Display(Progress):
             self._shown = now
             self.say(f"{self._name} {self._done}/{self._total}  {note}")
         if self._verbose:
-            self.say("    " + "  ".join(f"{k} {_number(v)}" for k, v in sorted(metrics.items())))
+            self.say("    " + "  ".join(f"{k} {v:.4g}" for k, v in sorted(metrics.items())))
 
     def _parts(self, metrics: Metrics, seconds: float) -> list[str]:
         """Return an iteration's results, the most important first, without costs."""
@@ -294,10 +294,6 @@ def _places(largest: float) -> int:
     if largest == 0 or not math.isfinite(largest):
         return 0
     return min(max(2 - math.floor(math.log10(largest)), 0), 12)
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"
 
 
 def _clock(seconds: float) -> str:

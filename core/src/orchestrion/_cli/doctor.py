@@ -85,10 +85,10 @@ def _plugins(plugins: Plugins) -> Iterator[Finding]:
 
 
 def _broken_components(plugins: Plugins, loaded: Any) -> Iterator[Finding]:
-    from orchestrion._config.components import kind_of
-    from orchestrion._config.shapes import Shaper, UnsupportedError
+    from orchestrion._config.components import shaper_of
+    from orchestrion._config.shapes import UnsupportedError
 
-    shaper = Shaper(kind_of(plugins))
+    shaper = shaper_of(plugins)
     topic = f"plugin {loaded.plugin.name}"
     kinds = plugins.kinds()
     for kind, components in loaded.components.items():

@@ -71,8 +71,7 @@ def carry_out(
         else:
             _print(store, report, show_best)
     finally:  # also if standard output is closed
-        for line in failure_lines(run.failures):
-            note(line)
+        note(*failure_lines(run.failures))
         _export(store)
     return 0
 
@@ -144,17 +143,11 @@ def _note_end(run: Conduct, status: RunStatus, detail: str) -> None:
 
 
 def _print(store: RunStore, report: Report, show_best: bool) -> None:
-    for line in report_lines(report):
-        click.echo(line)
-    for line in training_lines(store):
-        click.echo(line)
+    click.echo("\n".join([*report_lines(report), *training_lines(store)]))
     if show_best:
         click.echo()
-        for line in best_lines(store):
-            answer(line)
-    click.echo(f"\nrun: {store.directory}")
-    for line in next_lines(store.directory):
-        click.echo(line)
+        answer(*best_lines(store))
+    click.echo("\n".join(["", f"run: {store.directory}", *next_lines(store.directory)]))
 
 
 def next_lines(directory: Path) -> list[str]:
@@ -179,10 +172,14 @@ def training_lines(store: RunReader) -> list[str]:
     lines = []
     for stage in sorted({iteration.stage for iteration in store.iterations()}):
         last = store.iterations(stage)[-1]
-        own = {name: value for name, value in last.metrics.items() if name not in EVERY_ITERATION}
+        own = [
+            f"{name}\N{NO-BREAK SPACE}{value:.4g}"  # lines are not broken at this space
+            for name, value in last.metrics.items()
+            if name not in EVERY_ITERATION
+        ]
         if own:
             lines += ["", f"stage {stage + 1}, last of {last.iteration + 1} iterations:"]
-            lines += [f"  {line}" for line in wrap("  ".join(_pair(*pair) for pair in own.items()))]
+            lines += [f"  {line}" for line in wrap("  ".join(own))]
     return [*lines, *diagnosis_lines(diagnose(store))]
 
 
@@ -196,11 +193,6 @@ def diagnosis_lines(findings: Sequence[Finding]) -> list[str]:
         lines += wrap(f"{word}: {finding.text}")
         lines += [f"  {line}" for line in wrap(f"-> {finding.advice}", 76)]
     return ["", *lines] if lines else []
-
-
-def _pair(name: str, value: float) -> str:
-    # Lines are not broken at this space.
-    return f"{name}\N{NO-BREAK SPACE}{value:.4g}"
 
 
 def wrap(text: str, width: int = 78) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,15 +31,10 @@ def describe(config: Config, as_json: bool, root: Path, name: str, sample: int =
     from orchestrion._errors import RunError
     from orchestrion._forecast import forecast
     from orchestrion._offline import no_network
+    from orchestrion._readiness import ready
 
     async def inspect() -> tuple[dict[str, Any], Forecast]:
-        from orchestrion._engine.opening import open_components
-        from orchestrion._keys import Key
-        from orchestrion._readiness import check_ready
-
-        async with AsyncExitStack() as stack:
-            opened = await open_components(config, stack, Key(config.seed), live=False, trial=True)
-            check_ready(opened)
+        async with ready(config) as (opened, _):
             return _facts(config, opened), forecast(opened)
 
     with no_network(RunError, "a dry run asks nobody"):
@@ -53,9 +47,7 @@ def describe(config: Config, as_json: bool, root: Path, name: str, sample: int =
     click.echo(f"{config.source}: ok, {ran}")
     for name, value in facts.items():
         click.echo(f"  {name.replace('_', ' ')}: {_text(value)}")
-    click.echo("")
-    for line in [*_lines(config, bound), *_estimate_lines(seen, bound)]:
-        click.echo(line)
+    click.echo("\n".join(["", *_lines(config, bound), *_estimate_lines(seen, bound)]))
 
 
 def _seen(config: Config, root: Path, name: str, sample: int) -> Seen | None:

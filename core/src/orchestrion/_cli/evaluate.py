@@ -71,8 +71,7 @@ def command(
     async def judge() -> Report:
         nonlocal directory, task
         async with open_run(target, overrides, [*options(ctx).block, *block]) as trained:
-            for line in trained.notes:
-                note(line)
+            note(*trained.notes)
             report = await trained.evaluate(split, seeds, episodes, not no_baselines)
             failures.update(trained.failures)
             directory, task = trained.directory, trained.config.resolved()["task"]
@@ -89,17 +88,13 @@ def command(
     if as_json:
         emit(document)
     else:
-        for line in report_lines(report):
-            click.echo(line)
-        for line in diagnosis_lines([*cut_off(report.outcomes[report.contenders[0].name])]):
-            click.echo(line)
-        for line in ["", *problem_lines(report.outcomes)] if problems else ():
-            answer(line)
+        findings = cut_off(report.outcomes[report.contenders[0].name])
+        click.echo("\n".join([*report_lines(report), *diagnosis_lines([*findings])]))
+        answer(*(["", *problem_lines(report.outcomes)] if problems else ()))
     if directory is not None:
         try:
             note(f"kept: {keep_evaluation(directory, document)}")
         except StoreError as error:  # a run may be read where nothing can be written
             note(f"not kept: {error}")
-    for line in failure_lines(failures):
-        note(line)
+    note(*failure_lines(failures))
     return 0

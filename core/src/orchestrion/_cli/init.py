@@ -47,6 +47,10 @@ def command(
     Settings with a default stand in comments. On a terminal it asks for what the options leave
     open, unless --yes is given. A JSON Schema for editors is written beside it.
     """
+    import json
+
+    from orchestrion._schema import json_schema
+
     if config.exists() and not force:
         raise UsageError(f"{config} exists; --force overwrites it")
     plugins = plugins_of(ctx)
@@ -59,7 +63,8 @@ def command(
             plugins.find(kind, name)
     text = "\n".join(_lines(plugins, chosen)) + "\n"
     _write(config, text)
-    _write_schema(config.parent / _SCHEMA, plugins)
+    schema = json.dumps(json_schema(plugins), indent=2, ensure_ascii=False)
+    _write(config.parent / _SCHEMA, schema + "\n")
     note(f"wrote {config} and {config.parent / _SCHEMA}")
     _note_problems(config, plugins)
 
@@ -79,10 +84,9 @@ def _ask(plugins: Plugins, chosen: dict[str, list[str]]) -> None:
 
 
 def _lines(plugins: Plugins, chosen: dict[str, list[str]]) -> Iterator[str]:
-    from orchestrion._config.components import kind_of
-    from orchestrion._config.shapes import Shaper
+    from orchestrion._config.components import shaper_of
 
-    shaper = Shaper(kind_of(plugins))
+    shaper = shaper_of(plugins)
     yield f"# yaml-language-server: $schema={_SCHEMA}"
     yield "# Every setting: orchestrion plugins NAME. Check: orchestrion validate."
     yield "seed: 0"
@@ -164,14 +168,6 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, "utf-8")
     except OSError as exc:
         raise UsageError(f"{path} cannot be written: {exc.strerror}") from exc
-
-
-def _write_schema(path: Path, plugins: Plugins) -> None:
-    import json
-
-    from orchestrion._schema import json_schema
-
-    _write(path, json.dumps(json_schema(plugins), indent=2, ensure_ascii=False) + "\n")
 
 
 def _note_problems(config: Path, plugins: Plugins) -> None:

@@ -70,12 +70,8 @@ def in_loop(work: Coroutine[Any, Any, T], on_end: OnEnd | None = None) -> T:
         raise RunError(f"a component raised {reason_of(error)}") from error
 
 
-def _nudged(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the signal itself has cut a blocking system call off."""
-
-
-def _ignore(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    return
+def _ignore(*_: object) -> None:
+    """Do nothing."""
 
 
 @contextmanager
@@ -132,7 +128,8 @@ class _Supervisor:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._handlers[number] = signal.signal(number, self._signalled)
         if self._handlers and hasattr(signal, "pthread_kill"):
-            self._handlers[NUDGE] = signal.signal(NUDGE, _nudged)
+            # The signal itself cuts a blocking system call off.
+            self._handlers[NUDGE] = signal.signal(NUDGE, _ignore)
             self._arrivals = os.pipe()
             for end in self._arrivals:
                 os.set_blocking(end, False)

@@ -47,11 +47,7 @@ def command(
 
 
 def _named(plugins: Plugins, name: str) -> list[tuple[Plugin, str]]:
-    """Return the plugin of this name, or the plugins that supply such a component, with its name.
-
-    Raises:
-        PluginError: there is neither, or the plugin cannot be loaded.
-    """
+    """Return the plugin of this name, or those that supply a component of it, with that name."""
     from orchestrion._errors import PluginError
     from orchestrion._suggest import did_you_mean
 
@@ -111,14 +107,18 @@ def _print_list(facts: list[dict[str, Any]], components: bool) -> None:
 
 def _detail(plugins: Plugins, plugin: Plugin, only: str = "") -> dict[str, Any]:
     """Return facts about a plugin, with the settings of its components, or of those of a name."""
-    from orchestrion._config.components import kind_of
-    from orchestrion._config.shapes import Shaper
+    from orchestrion._config.components import shaper_of
+    from orchestrion._discovery import COMMANDS, installed
     from orchestrion._hooks import LIFECYCLE
 
-    shaper = Shaper(kind_of(plugins))
+    shaper = shaper_of(plugins)
     facts = _facts(plugins, plugin, components=True)
     facts["editable"] = _editable(plugin)
-    facts["commands"] = _commands(plugin)
+    facts["commands"] = [
+        command.name
+        for command in installed(COMMANDS)
+        if command.distribution == plugin.distribution
+    ]
     loaded = plugins.load(plugin)
     facts["hooks"] = [hook for hook in LIFECYCLE if hasattr(loaded.namespace, hook)]
     facts["components"] = [c for c in facts["components"] if only in ("", c["name"])]
@@ -199,9 +199,3 @@ def _editable(plugin: Plugin) -> bool:
         return bool(json.loads(text).get("dir_info", {}).get("editable"))
     except (PackageNotFoundError, ValueError, AttributeError):
         return False
-
-
-def _commands(plugin: Plugin) -> list[str]:
-    from orchestrion._discovery import COMMANDS, installed
-
-    return [c.name for c in installed(COMMANDS) if c.distribution == plugin.distribution]

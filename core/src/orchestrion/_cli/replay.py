@@ -35,8 +35,7 @@ def command(ctx: click.Context, run: str, block: tuple[str, ...], as_json: bool)
         refuse_sample(reader, "replayed")
     with Display(terminal=False if as_json else None) as display:
         result = in_loop(replay(directory, display, [*options(ctx).block, *block]))
-    for line in result.notes:
-        note(line)
+    note(*result.notes)
     if as_json:
         emit({"run": run, "identical": not result.difference, **_data(result)})
     else:

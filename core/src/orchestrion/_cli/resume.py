@@ -47,7 +47,6 @@ def command(
     with RunReader(directory) as reader:
         refuse_sample(reader, "resumed")
     with RunStore.open(directory) as store:
-        for line in store.usable().notes():
-            note(line)
+        note(*store.usable().notes())
         verbose = verbose or options(ctx).verbose
         return carry_out(config, store, config.observers(), verbose, as_json, show_best)

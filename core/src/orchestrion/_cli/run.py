@@ -97,8 +97,7 @@ async def _episode(
     from orchestrion._trained import open_run
 
     async with open_run(target, overrides, block) as trained:
-        for line in trained.notes:
-            note(line)
+        note(*trained.notes)
         problem = _problem(trained, text, problem_id)
         printer = _Printer(sys.stderr.isatty() if stream is None else stream)
         if not quiet:
@@ -140,24 +139,19 @@ class _Printer:
 
     def _turn(self, _: str, turn: Turn) -> None:
         shown = self.watch.end(f"{turn.index + 1} {turn.agent}") if self.watch is not None else ""
-        # Do not print again what was shown as it came.
-        _print_turn(turn, shown.strip() != turn.output.content.strip())
+        option = f":{turn.option}" if turn.option is not None else ""
+        head, content = f"[{turn.index + 1}] {turn.agent}{option}", turn.output.content
+        if turn.status != "completed":
+            note(f"{head} {turn.status}: {turn.error}")
+            return
+        note(f"{head} ({cost_text(turn.usage)})")
+        if content and shown.strip() != content.strip():  # else it was shown as it came
+            note("    " + content.rstrip().replace("\n", "\n    "))
 
     def end(self) -> None:
         """Show the rest of what was held back."""
         if self.watch is not None:
             self.watch.end()
-
-
-def _print_turn(turn: Turn, content: bool) -> None:
-    option = f":{turn.option}" if turn.option is not None else ""
-    head = f"[{turn.index + 1}] {turn.agent}{option}"
-    if turn.status != "completed":
-        note(f"{head} {turn.status}: {turn.error}")
-        return
-    note(f"{head} ({cost_text(turn.usage)})")
-    if content and turn.output.content:
-        note("    " + turn.output.content.rstrip().replace("\n", "\n    "))
 
 
 def _conclude(episode: Episode, known: bool) -> None:

@@ -42,8 +42,7 @@ def compare_command(first: str, second: str, root: Path, as_json: bool) -> None:
     if as_json:
         emit({"comparison": comparison.as_json()})
     else:
-        for line in comparison_lines(comparison):
-            answer(line)
+        answer(*comparison_lines(comparison))
 
 
 def _judged(name: str, root: Path) -> Judged:

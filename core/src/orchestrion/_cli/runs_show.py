@@ -133,10 +133,8 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
         click.echo("")
         report = stored_report(store, detail["evaluations"])
         assert report is not None  # there are evaluations
-        for line in report_lines(report):
-            click.echo(line)
-        for line in ["", *problem_lines(report.outcomes)] if problems else ():
-            answer(line)
+        click.echo("\n".join(report_lines(report)))
+        answer(*(["", *problem_lines(report.outcomes)] if problems else ()))
     for event in detail["events"]:
         data = event["data"]
         if isinstance(data, dict):
@@ -144,16 +142,13 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
         note(f"{event['at']} {event['kind']}: {data}" if data else f"{event['at']} {event['kind']}")
 
 
-def _dollars(amount: float) -> str:
-    """Return US dollars to the cent, or with three digits if they are less than 1."""
+def _spent(usage: dict[str, Any]) -> str:
+    """Return a usage in words; US dollars to the cent, or with three digits if less than 1."""
     from orchestrion._cli.display import figure
 
-    return f"{amount:.2f}" if amount == 0 or amount >= 1 else figure(amount, cost=True)
-
-
-def _spent(usage: dict[str, Any]) -> str:
-    tokens = usage["input_tokens"] + usage["output_tokens"]
-    return f"{usage['calls']} calls, {tokens} tokens, {_dollars(usage['usd'])} US dollars"
+    tokens, usd = usage["input_tokens"] + usage["output_tokens"], usage["usd"]
+    dollars = f"{usd:.2f}" if usd == 0 or usd >= 1 else figure(usd, cost=True)
+    return f"{usage['calls']} calls, {tokens} tokens, {dollars} US dollars"
 
 
 def _metrics_table(metrics: Sequence[dict[str, Any]]) -> str:
@@ -196,8 +191,7 @@ def _show_episode(
         shown = {"conversation": conversation_data} if places else {}
         emit({"source": stored.source, "episode": as_data(episode), **shown})
         return
-    for line in episode_lines(episode) if not places else talk_lines(store, places):
-        answer(line)
+    answer(*(episode_lines(episode) if not places else talk_lines(store, places)))
 
 
 def _show_calls(store: RunReader, who: str, as_json: bool) -> None:
@@ -209,5 +203,4 @@ def _show_calls(store: RunReader, who: str, as_json: bool) -> None:
         emit({"calls": [as_data(call) for call in calls]})
         return
     for call in calls:
-        for line in call_lines([call]):
-            answer(line)
+        answer(*call_lines([call]))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from orchestrion.config import Config, Entry
+    from orchestrion.config import Config
 
 PROBLEMS = 5
 """Problems of each split and in the evaluation, and iterations of each stage."""
@@ -32,40 +32,27 @@ def smaller(config: Config) -> Changes:
         if now is None or now > small:
             changed[path] = (now, small)
     unchanged = []
-    trainers = set(_trainers(config))
+    baselines = config.evaluation.baselines
+    trainers = {*config.stages, *(baseline.trainer for baseline in baselines.values())}
     for path, entry in config.components.items():
         smoke = getattr(entry.cls, "smoke", None)
-        if isinstance(smoke, Mapping):
-            changed |= dict(_smaller(path, entry, smoke))
-        elif path in trainers:
-            unchanged.append(path)
+        if not isinstance(smoke, Mapping):
+            unchanged += [path] if path in trainers else []
+            continue
+        for name, small in smoke.items():
+            now = getattr(entry.component, name)
+            larger = not _is_number(now) or not _is_number(small) or now > small
+            if now != small and larger:
+                changed[f"{path}.{name}"] = (now, small)
     lines = ["smoke run: it shows whether the config works; its numbers mean nothing. Reduced:"]
     lines += [f"  {path}: {_text(now)} -> {_text(small)}" for path, (now, small) in changed.items()]
     lines += [f"  {path} names no settings for a smoke run: unchanged" for path in unchanged]
     overrides = [f"{path}={json.dumps(small)}" for path, (_, small) in changed.items()]
-    baselines = config.evaluation.baselines
     if any(baseline.word for baseline in baselines.values()):
         # A word has no settings to override: replace it by what it stands for.
         written = json.dumps(config.resolved()["evaluation"]["baselines"])
         overrides.insert(0, f"evaluation.baselines={written}")
     return Changes(overrides, lines)
-
-
-def _trainers(config: Config) -> Iterator[str]:
-    yield from config.stages
-    for baseline in config.evaluation.baselines.values():
-        if baseline.trainer is not None:
-            yield baseline.trainer
-
-
-def _smaller(
-    path: str, entry: Entry, smoke: Mapping[str, Any]
-) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    for name, small in smoke.items():
-        now = getattr(entry.component, name)
-        larger = not _is_number(now) or not _is_number(small) or now > small
-        if now != small and larger:
-            yield f"{path}.{name}", (now, small)
 
 
 def _is_number(value: Any) -> bool:

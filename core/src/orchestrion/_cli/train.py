@@ -67,8 +67,7 @@ def command(
 
         changes = smaller(loaded)
         loaded = load_config(ctx, path, [*overrides, *changes.overrides], block)
-        for line in changes.lines:
-            note(line)
+        note(*changes.lines)
     if dry_run:
         from orchestrion._cli.dry_run import describe
         from orchestrion._store.names import run_folder

@@ -75,15 +75,10 @@ def command(
 
 async def _open(config: Config) -> dict[str, int]:
     """Open the components, ask whether they fit, and return how many problems each split has."""
-    from contextlib import AsyncExitStack
+    from orchestrion._readiness import ready
 
-    from orchestrion._engine.opening import open_components
-    from orchestrion._keys import Key
-    from orchestrion._readiness import check_ready
-
-    async with AsyncExitStack() as stack:
-        opened = await open_components(config, stack, Key(config.seed), live=False, trial=True)
-        return {str(split): count for split, count in check_ready(opened).items()}
+    async with ready(config) as (_, sizes):
+        return {str(split): count for split, count in sizes.items()}
 
 
 def _problem(problem: str) -> dict[str, object]:

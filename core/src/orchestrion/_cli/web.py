@@ -15,8 +15,6 @@ try:
 except ImportError:  # pragma: no cover - systems without limits of this kind
     resource = None  # type: ignore[assignment]
 
-__all__ = ["Impatient", "listener"]
-
 HEAD_SECONDS = 20.0
 """From the connection, or the last answer, to the end of a request's headers."""
 RESERVED = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -70,15 +70,21 @@ class Entry:
         return self.found.component.version
 
     @property
+    def wires(self) -> list[str]:
+        """Return the paths of all components wired into it."""
+        return [path for paths in self.refs.values() for path in paths]
+
+    @property
     def names(self) -> dict[str, tuple[str, ...]]:
         """Return the config names of the wired components by field; an inline one has its path."""
+        inline = f"{self.path}."
         return {
-            name: tuple(self._name_of(path) for path in paths) for name, paths in self.refs.items()
+            name: tuple(
+                path if path.startswith(inline) else path.partition(".")[2] or path
+                for path in paths
+            )
+            for name, paths in self.refs.items()
         }
-
-    def _name_of(self, path: str) -> str:
-        inline = path.startswith(f"{self.path}.")
-        return path if inline else path.partition(".")[2] or path
 
     def wired(self, runtimes: Mapping[str, Any]) -> Any:
         """Return the component with runtimes in place of the components wired into it.
@@ -111,8 +117,20 @@ def _replaced(shape: Shape, value: Any, runtimes: Iterator[Any]) -> Any:
     return value
 
 
-def kind_of(plugins: Plugins) -> Callable[[Any], str | None]:
-    """Return a function from a protocol in an annotation to the name of its kind, or to None."""
+def reached(entries: Mapping[str, Entry], paths: Iterable[str]) -> set[str]:
+    """Return these paths, as far as there is something, and those of what is wired into them."""
+    waiting = list(paths)
+    reached: set[str] = set()
+    while waiting:
+        path = waiting.pop()
+        if path in entries and path not in reached:
+            reached.add(path)
+            waiting += entries[path].wires
+    return reached
+
+
+def shaper_of(plugins: Plugins) -> Shaper:
+    """Return what reads shapes, with the kinds of these plugins for their protocols."""
     known: dict[Any, str] = {}
 
     def learn(kinds: Iterable[Kind]) -> None:
@@ -130,7 +148,7 @@ def kind_of(plugins: Plugins) -> Callable[[Any], str | None]:
         return known.get(hint)
 
     learn(KINDS)
-    return find
+    return Shaper(find)
 
 
 class Builder:

@@ -25,9 +25,6 @@ def scalar(text: str) -> Any:
     """Return the value of an unquoted scalar by the core schema of YAML 1.2.
 
     `1e-3` is a number, `no` is text.
-
-    Raises:
-        ValueError: the number is too large.
     """
     if text in _WORDS:
         return _WORDS[text]
@@ -63,15 +60,12 @@ def checked_text(text: str) -> str:
     return text
 
 
-def from_plain(value: Any, source: Source, line: int | None = None, path: str = "") -> Node:
+def from_plain(value: Any, source: Source, line: int | None = None) -> Node:
     """Return plain data as nodes that all have the same place.
 
     A class is replaced by its import path, which `use` accepts.
-
-    Raises:
-        ValueError: a value cannot stand in a config; the message has its path.
     """
-    return Node(_nodes(value, Node(None, source, line), path, 0), source, line)
+    return Node(_nodes(value, Node(None, source, line), "", 0), source, line)
 
 
 def _nodes(value: Any, place: Node, path: str, depth: int) -> Any:

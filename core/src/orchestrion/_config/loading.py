@@ -1,34 +1,211 @@
-"""Makes a `Config` from a file, or reports everything that is wrong with it."""
+"""Reads configs: a file, a text or a mapping becomes a draft, and a draft a `Config`.
+
+Files beside a config are read as strictly: a class, a section, or plain data.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from attrs import evolve
-from msgspec import Meta
-
-from orchestrion._components import KINDS, Kind
-from orchestrion._config.components import NAME, Builder, Entry, kind_of
+from orchestrion._config.assembly import build, register_secrets, secrets_of
+from orchestrion._config.components import Builder, shaper_of
 from orchestrion._config.documents import from_plain
 from orchestrion._config.environment import check_addresses, expand, read_dotenv, variables
-from orchestrion._config.nodes import BROKEN, FAILED, Node, Problems, Source, walk
+from orchestrion._config.nodes import Node, Problem, Problems, Source, parse_path, replaced, walk
 from orchestrion._config.result import Config
-from orchestrion._config.sections import AS_UNTRAINED, EXECUTOR, PLAIN, RESERVED, Baseline
-from orchestrion._config.shapes import Scalar, Shaper
+from orchestrion._config.shapes import Record, Shaper
 from orchestrion._config.sources import override, read_tree
-from orchestrion._config.structure import Structurer, got, named
+from orchestrion._config.structure import Structurer
 from orchestrion._config.yaml import read_yaml
-from orchestrion._errors import ConfigError, PluginError, UsageError
+from orchestrion._errors import ConfigError, UsageError
 from orchestrion._plugins import Plugins
-from orchestrion._secrets import register, register_named
-from orchestrion._suggest import article, did_you_mean, listed
+from orchestrion._secrets import register_named
+from orchestrion._suggest import article
+
+T = TypeVar("T")
 
 ConfigLike = Config | Mapping[str, Any] | str | PathLike[str]
 """A config file, YAML text of several lines, a mapping, or a config that was read."""
+
+
+class Draft:
+    """A config as it was written, before it is checked; `draft` makes one.
+
+    Args:
+        root: its nodes.
+        name: of its file, for errors.
+        plugins: those of the environment.
+        environment: the variables.
+        found: problems that were found when it was read.
+    """
+
+    def __init__(
+        self,
+        root: Node,
+        name: str,
+        plugins: Plugins,
+        environment: Mapping[str, str],
+        found: Sequence[Problem] = (),
+    ) -> None:
+        self._root, self._name, self._plugins = root, name, plugins
+        self._environment, self._found = environment, found
+        self._taken: dict[str, Node] = {}
+        self._shaper = shaper_of(plugins)
+
+    def take(self, cls: type[T]) -> T:
+        """Take sections out of the config, and return them as an object of an attrs class.
+
+        Args:
+            cls: its fields are the sections.
+
+        Raises:
+            ConfigError: they are not of this form; has everything that is wrong, with its line.
+        """
+        names = {setting.key for setting in Shaper().settings(cls, False)}
+        root = self._root
+        self._taken = {name: node for name, node in root.names.items() if name in names}
+        rest = {name: node for name, node in root.names.items() if name not in names}
+        self._root = Node(rest, root.source, root.line)
+        problems = Problems()
+        for name, section in self._taken.items():
+            for path, node in walk(section, name):
+                if node.raw is not None:
+                    problems.add(
+                        node, path, f"{node.raw}: a section of a command takes no variable"
+                    )
+        taken = Node(self._taken, root.source, root.line)
+        return _structured(cls, taken, problems, self._name)
+
+    def problem(self, section: str, key: str, message: str) -> Problem:
+        """Return a problem of a key of a section that was taken, with its line."""
+        node = self._taken.get(section)
+        return Problem((node and node.child(key)) or node, f"{section}.{key}", message)
+
+    def components(self, kind: str, name: str | None = None) -> dict[str, Any]:
+        """Return the components of a section that has a name for each, and look at nothing else.
+
+        Args:
+            kind: of these components.
+            name: of the only one to return; None for all.
+
+        Returns:
+            The components by name.
+
+        Raises:
+            ConfigError: one of them is wrong; has everything that is wrong, with its line.
+        """
+        the_kind = self._plugins.kind(kind)
+        section = the_kind.section if name is None else f"{the_kind.section}.{name}"
+        problems = Problems()
+        problems.found += [p for p in self._found if f"{p.path}.".startswith(f"{section}.")]
+        builder = Builder(self._root, self._plugins, self._shaper, problems)
+        node = self._root.child(the_kind.section)
+        if node is not None and name is None:
+            builder.section(the_kind, node)
+        elif node is not None and (one := node.child(name or "")) is not None:
+            builder.define(kind, section, one)
+        if problems.found:
+            raise ConfigError(problems.in_order(), self._name)
+        register_secrets(builder.entries.values(), self._shaper)
+        names = node.names if node is not None else {}
+        entries = {name: builder.entries.get(f"{the_kind.section}.{name}") for name in names}
+        return {name: entry.component for name, entry in entries.items() if entry is not None}
+
+    def config(self, changes: Mapping[str, Any] | None = None, within: str = "") -> Config:
+        """Return the config, with other values at some paths.
+
+        Args:
+            changes: plain values by config path.
+            within: the taken section that has these paths as keys; errors name the lines there.
+
+        Raises:
+            ConfigError: everything that is wrong.
+        """
+        root, problems = self._root, Problems()
+        problems.found += self._found
+        section = self._taken.get(within)
+        for path, value in (changes or {}).items():
+            place = section.child(path) if section is not None else None
+            place = place or Node(None, root.source)
+            segments = parse_path(path)
+            try:
+                if segments is None:
+                    raise ValueError("not a config path, such as trainer.lr")
+                node = from_plain(value, place.source, place.line)
+                root = replaced(root, segments, node)
+            except ValueError as exc:
+                problems.add(place, path, str(exc))
+        config = build(root, self._name, self._plugins, self._environment, problems, self._shaper)
+        secrets = secrets_of(config.definitions.values(), self._shaper)
+        for secret in dict.fromkeys(path for path, _ in secrets):
+            for path in changes or {}:
+                if section is not None and _overlap(path, secret):
+                    text = f"{secret} is a secret, which would be stored; it cannot be given here"
+                    problems.add(section.child(path) or section, path, text)
+        if problems.found:
+            raise ConfigError(problems.in_order(), self._name)
+        return config
+
+
+def _overlap(first: str, second: str) -> bool:
+    """Return whether one of two config paths is a part of the other."""
+    a, b = sorted((first, second), key=len)
+    return b == a or b.startswith((f"{a}.", f"{a}["))
+
+
+def _drafted(
+    read: Callable[[Mapping[str, str], Problems], Node | None],
+    name: str,
+    folder: Path,
+    overrides: Sequence[str],
+    env: Mapping[str, str] | None,
+    block: Iterable[str],
+    plugins: Plugins | None = None,
+) -> Draft:
+    """Return what `read` gives for the environment and a `.env` file, after the overrides."""
+    problems = Problems()
+    own = read_dotenv(folder / ".env", problems)
+    register_named(own)
+    environment = {**own, **(os.environ if env is None else env)}
+    root = read(environment, problems)
+    if root is None:
+        raise ConfigError(problems.in_order(), name)
+    root = override(root, overrides, environment, problems)
+    # Also for settings that are not marked secret, for example a field of a request's body.
+    register_named({name: environment.get(name, "") for name in variables(root)}, strictly=True)
+    check_addresses(root, problems)
+    if plugins is None:
+        # `run.block` is not checked yet: plugins must be blocked before anything is imported.
+        run = root.child("run")
+        names = run.child("block") if run is not None else None
+        blocked = [node.value for _, node in walk(names)] if names is not None else []
+        plugins = Plugins([*block, *(name for name in blocked if isinstance(name, str))], env)
+    return Draft(root, name, plugins, environment, problems.found)
+
+
+def draft(
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    block: Iterable[str] = (),
+    plugins: Plugins | None = None,
+) -> Draft:
+    """Read a config file without checking its sections; arguments as for `load`.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    path = Path(path)
+
+    def read(environment: Mapping[str, str], problems: Problems) -> Node | None:
+        return read_tree(path, environment, problems)
+
+    return _drafted(read, str(path), path.parent, overrides, env, block, plugins)
 
 
 def load(
@@ -52,30 +229,7 @@ def load(
     Raises:
         ConfigError: everything that is wrong, each with its place.
     """
-    problems = Problems()
-    root, plugins, environment = prepared(Path(path), overrides, env, block, plugins, problems)
-    return build(root, str(path), plugins, environment, problems)
-
-
-def prepared(
-    path: Path,
-    overrides: Sequence[str],
-    env: Mapping[str, str] | None,
-    block: Iterable[str],
-    plugins: Plugins | None,
-    problems: Problems,
-) -> tuple[Node, Plugins, Mapping[str, str]]:
-    """Return a file's nodes after its overrides, the plugins for it, and its environment.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
-    environment = _environment(path.parent, env, problems)
-    root = read_tree(path, environment, problems)
-    if root is None:
-        raise ConfigError(problems.in_order(), str(path))
-    root, plugins = _overridden(root, overrides, environment, env, block, plugins, problems)
-    return root, plugins, environment
+    return draft(path, overrides, env, block, plugins).config()
 
 
 def from_data(
@@ -98,26 +252,23 @@ def from_data(
             f"from_data: expected a mapping, got {data!r:.60} ({article(type(data).__name__)}); "
             "orchestrion.config.load reads a file"
         )
-    problems = Problems()
-    environment = _environment(Path(directory), env, problems)
-    try:
-        root = from_plain(dict(data), Source(name, Path(directory)))
-    except ValueError as exc:
-        raise ConfigError([str(exc)], name) from None
-    expand(root, environment, problems)
-    root, plugins = _overridden(root, overrides, environment, env, block, plugins, problems)
-    return build(root, name, plugins, environment, problems)
+    folder = Path(directory)
+
+    def read(environment: Mapping[str, str], problems: Problems) -> Node:
+        try:
+            root = from_plain(dict(data), Source(name, folder))
+        except ValueError as exc:
+            raise ConfigError([str(exc)], name) from None
+        expand(root, environment, problems)
+        return root
+
+    return _drafted(read, name, folder, overrides, env, block, plugins).config()
 
 
 def as_config(
     config: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str] = ()
 ) -> Config:
-    """Return the config that any of its forms stands for.
-
-    Raises:
-        ConfigError: it is wrong.
-        UsageError: it is none of these forms.
-    """
+    """Return the config that any of its forms stands for."""
     if isinstance(config, Config):
         if overrides or block:
             raise UsageError(
@@ -128,7 +279,9 @@ def as_config(
     if isinstance(config, Mapping):
         return from_data(config, overrides, block=block)
     if is_text(config):
-        return _from_text(str(config), overrides, block)
+        return _drafted(
+            partial(_read_text, str(config)), "config", Path(), overrides, None, block
+        ).config()
     if isinstance(config, str | PathLike):
         return load(Path(config), overrides, block=block)
     raise UsageError(
@@ -142,327 +295,110 @@ def is_text(config: object) -> bool:
     return isinstance(config, str) and "\n" in config
 
 
-def _from_text(
-    text: str, overrides: Sequence[str] = (), block: Iterable[str] = (), name: str = "config"
-) -> Config:
-    problems = Problems()
-    environment = _environment(Path(), None, problems)
-    root = read_yaml(text, Source(name, Path()), problems)
+def _read_text(text: str, environment: Mapping[str, str], problems: Problems) -> Node:
+    root = read_yaml(text, Source("config", Path()), problems)
     if root is None or not isinstance(root.value, dict):
-        raise ConfigError(problems.in_order() or ["a config must be a mapping of sections"], name)
+        raise ConfigError(
+            problems.in_order() or ["a config must be a mapping of sections"], "config"
+        )
     expand(root, environment, problems)
-    root, plugins = _overridden(root, overrides, environment, None, block, None, problems)
-    return build(root, name, plugins, environment, problems)
+    return root
 
 
-def _environment(
-    directory: Path, env: Mapping[str, str] | None, problems: Problems
-) -> dict[str, str]:
-    own = read_dotenv(directory / ".env", problems)
-    register_named(own)
-    return {**own, **(os.environ if env is None else env)}
+# ------------------------------------------------------------------ files beside a config
 
 
-def _overridden(
-    root: Node,
-    overrides: Sequence[str],
-    environment: Mapping[str, str],
-    env: Mapping[str, str] | None,
-    block: Iterable[str],
-    plugins: Plugins | None,
-    problems: Problems,
-) -> tuple[Node, Plugins]:
-    """Return the nodes after the overrides, and the plugins that they leave unblocked."""
-    root = override(root, overrides, environment, problems)
-    # Also for settings that are not marked secret, for example a field of a request's body.
-    register_named({name: environment.get(name, "") for name in variables(root)}, strictly=True)
-    check_addresses(root, problems)
-    if plugins is None:
-        # `run.block` is not checked yet: plugins must be blocked before anything is imported.
-        run = root.child("run")
-        names = run.child("block") if run is not None else None
-        blocked = [node.value for _, node in walk(names)] if names is not None else []
-        plugins = Plugins([*block, *(name for name in blocked if isinstance(name, str))], env)
-    return root, plugins
+def read_as(cls: type[T], path: Path, what: str) -> T:
+    """Return an object of an attrs class whose fields a YAML file gives.
 
-
-def build(
-    root: Node,
-    name: str,
-    plugins: Plugins,
-    environment: Mapping[str, str],
-    problems: Problems | None = None,
-    shaper: Shaper | None = None,
-) -> Config:
-    """Return the config of a tree of nodes.
+    Args:
+        cls: the class.
+        path: the file.
+        what: names such a file in errors, e.g. "rubric".
 
     Raises:
-        ConfigError: everything that is wrong.
+        UsageError: the file cannot be read.
+        ConfigError: it is not of this form; has everything that is wrong, with its line.
     """
-    assembly = _Assembly(root, plugins, problems or Problems(), shaper or Shaper(kind_of(plugins)))
-    config = assembly.config(name, environment)
-    if config is None or assembly.problems.found:
-        raise ConfigError(assembly.problems.in_order(), name)
-    register_secrets(config.definitions.values(), assembly.shaper)
-    return config
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the {what} {path} cannot be read: {error}") from None
+    return text_as(cls, text, str(path), path.parent)
 
 
-def register_secrets(entries: Iterable[Entry], shaper: Shaper) -> None:
-    """Note the values of secret settings, which are hidden in all that is written."""
-    for path, text in secrets_of(entries, shaper):
-        register(path, text)
+def text_as(cls: type[T], text: str, name: str, folder: Path = Path()) -> T:
+    """Return an object of an attrs class whose fields YAML text gives.
 
+    Args:
+        cls: the class.
+        text: YAML.
+        name: names the text in errors.
+        folder: relative paths in it start there.
 
-def secrets_of(entries: Iterable[Entry], shaper: Shaper) -> Iterator[tuple[str, str]]:
-    """Yield the values of all settings that are secrets, each with the setting's path."""
-    for entry in entries:
-        for setting in shaper.settings(entry.cls, True):
-            if setting.secret:
-                for text in _texts(getattr(entry.component, setting.name)):
-                    yield f"{entry.path}.{setting.key}", text
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (list, tuple, Mapping)):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(item)
-
-
-class _Assembly:
-    """Builds one config section by section."""
-
-    def __init__(self, root: Node, plugins: Plugins, problems: Problems, shaper: Shaper) -> None:
-        self.root, self.plugins, self.problems, self.shaper = root, plugins, problems, shaper
-        self.builder = Builder(root, plugins, shaper, problems)
-        self.structurer = Structurer(shaper, problems)
-        self.kinds = self._kinds()
-
-    def _kinds(self) -> list[Kind]:
-        """Return the kinds with a section here; those of plugins only if a section needs them."""
-        known = {"seed", *PLAIN, *(kind.section for kind in KINDS)} - {EXECUTOR}
-        kinds = list(KINDS)
-        if any(section not in known for section in self.root.value):
-            kinds = list(self.plugins.kinds().values())
-            known |= {kind.section for kind in kinds} - {EXECUTOR}
-        for section, node in self.root.value.items():
-            if section not in known:
-                names = (*known, "include")
-                if owner := self.plugins.owner_of_section(section):
-                    close = f" here: it is for the command of {owner}, see `orchestrion --help`"
-                else:
-                    close = did_you_mean(section, names) or f" (known: {listed(names, 20)})"
-                self.problems.add(node, section, f"unknown section{close}")
-        return kinds
-
-    def config(self, name: str, environment: Mapping[str, str]) -> Config | None:
-        """Return the config, or None if a part is missing; `problems` may have entries anyway."""
-        for section in ("task", "agents", "policy"):
-            if section not in self.root.value:
-                self.problems.add(self.root, "", f"section {section!r} is missing")
-        seed, node = 0, self.root.child("seed")
+    Raises:
+        ConfigError: it is not of this form; has everything that is wrong, with its line.
+    """
+    problems = Problems()
+    node = read_yaml(text, Source(name, folder), problems)
+    if node is None or not isinstance(node.value, dict):
         if node is not None:
-            seed = self.structurer.value(Scalar(int, limits=(Meta(ge=0),)), node, "seed")
-        plain = {section: self._plain(section, cls) for section, cls in PLAIN.items()}
-        stages = self._components()
-        self._observers()
-        entries = self.builder.entries
-        referred = {
-            path for entry in entries.values() for paths in entry.refs.values() for path in paths
-        }
-        roster = self._roster(referred)
-        if not self.problems.found:
-            self._report_unused(referred)
-        if self.problems.found:
-            return None
-        return Config(
-            source=name,
-            seed=seed,
-            **plain,
-            task="task",
-            policy="policy",
-            reward="reward" if "reward" in self.root.value else None,
-            stages=stages,
-            roster=roster,
-            components=_reachable(entries, self._roots(roster, stages)),
-            definitions=dict(entries),
-            environment=environment,
-            plugins=self.plugins,
-            tree=self.root,
-            raw={path: node.raw for path, node in walk(self.root) if node.raw is not None},
-            shaper=self.shaper,
-        )
-
-    # ------------------------------------------------------------------ plain sections
-
-    def _plain(self, section: str, cls: type) -> Any:
-        node = self.root.child(section)
-        if node is None:
-            return cls()
-        if not isinstance(node.value, dict):
-            if node.value is not BROKEN:
-                self.problems.add(node, section, f"expected a mapping, got {got(node)}")
-            return FAILED
-        if section != "evaluation":
-            return self.builder.plain(cls, node, section)
-        result = self.builder.plain(cls, node, section, ("baselines",))
-        baselines = self._baselines(node.child("baselines"))
-        return result if result is FAILED else evolve(result, baselines=baselines)
-
-    def _observers(self) -> None:
-        run = self.root.child("run")
-        observers = run.child("observers") if run is not None else None
-        for path, item in observers.children("run.observers") if observers is not None else ():
-            if isinstance(item.value, str):
-                try:
-                    self.plugins.load(self.plugins.get(item.value))
-                except PluginError as exc:
-                    text = str(exc) if item.raw is None else f"{named(item)} names no usable plugin"
-                    self.problems.add(item, path, text)
-
-    # ------------------------------------------------------------------ components
-
-    def _components(self) -> tuple[str, ...]:
-        """Build every section of components; return the paths of the trainers."""
-        stages: tuple[str, ...] = ()
-        for kind in self.kinds:
-            node = self.root.child(kind.section)
-            if node is None:
-                continue
-            if kind.name == "trainer" and isinstance(node.value, list):
-                stages = tuple(path for path, _ in node.children(kind.section))
-                for path, child in node.children(kind.section):
-                    self.builder.define(kind.name, path, child)
-                if not stages:
-                    self.problems.add(node, kind.section, "a list of stages needs at least one")
-            else:
-                self.builder.section(kind, node)
-                stages = (kind.section,) if kind.name == "trainer" else stages
-        return stages
-
-    def _baselines(self, node: Node | None) -> dict[str, Baseline]:
-        if node is None or node.value is BROKEN:
-            return {}
-        names = node.value
-        if isinstance(names, list) and names and all(isinstance(word.value, str) for word in names):
-            names = {word.raw or word.value: word for word in names}
-        if not isinstance(names, dict):
-            text = f"expected a mapping of names, or a list of words, got {got(node)}"
-            self.problems.add(node, "evaluation.baselines", text)
-            return {}
-        baselines = {
-            name: self._baseline(child, f"evaluation.baselines.{name}", name)
-            for name, child in names.items()
-        }
-        return {name: baseline for name, baseline in baselines.items() if baseline is not None}
-
-    def _baseline(self, node: Node, path: str, name: str) -> Baseline | None:
-        text = ""
-        word = node.value if isinstance(node.value, str) else ""
-        if not NAME.fullmatch(name):
-            text = f"{name!r} cannot be the name of a baseline"
-        elif name in RESERVED:
-            text = f"{name!r} is what the report calls {RESERVED[name]}; choose another name"
-        elif word == AS_UNTRAINED:
-            if "trainer" in self.root.value:
-                return Baseline("policy", word=AS_UNTRAINED)
-            text = "there is no trainer, so there is no untrained team to compare with; remove it"
-        else:
-            if word:
-                node, text = self._spelled_out(node)
-            elif "policy" not in node.names:
-                text = (
-                    "a baseline is a mapping with a policy, {policy: {use: ...}}, or a word: "
-                    f"{AS_UNTRAINED}, a trainer or a policy"
-                )
-        if text:
-            self.problems.add(node, path, text)
-            return None
-        keys = ("policy", "trainer", "as_configured")
-        for key, child in node.names.items():
-            if key not in keys:
-                text = f"unknown key{did_you_mean(key, keys)}"
-                self.problems.add(child, f"{path}.{key}", text)
-        policy = self.builder.define("policy", f"{path}.policy", node.names["policy"])
-        trainer, plain = node.child("trainer"), node.child("as_configured")
-        if trainer is not None:
-            self.builder.define("trainer", f"{path}.trainer", trainer)
-        as_configured = plain is not None and self.structurer.value(
-            Scalar(bool), plain, f"{path}.as_configured"
-        )
-        return Baseline(
-            f"{path}.policy",
-            None if trainer is None else f"{path}.trainer",
-            None if policy is None else _paths(policy.agents),
-            as_configured is True,
-            word,
-        )
-
-    def _spelled_out(self, word: Node) -> tuple[Node, str]:
-        """Return the baseline that a word means, a trainer with its policy or a policy, and "".
-
-        If there is none of this name, return the word itself and what is wrong with it.
-        """
-        supplied = [found.component for found in self.plugins.components("trainer")]
-        trainers = {c.name: c.around.get("policy", {}).get("use") for c in supplied}
-        trainers = {name: policy for name, policy in trainers.items() if policy}
-        policies = {found.component.name for found in self.plugins.components("policy")}
-        own: dict[str, Any] = {"use": word.value}
-        parts: dict[str, Any] = {"policy": own}
-        if word.value in trainers:
-            parts = {"policy": {"use": trainers[word.value]}, "trainer": own}
-        elif word.value not in policies and ":" not in word.value:
-            close = did_you_mean(word.value, {AS_UNTRAINED, *trainers, *policies})
-            if close and word.raw is None:  # else the plugins may know more
-                return (
-                    word,
-                    f"no policy, and no trainer with a policy, is called {own['use']!r}{close}",
-                )
-        return from_plain(parts, word.source, word.line), ""
-
-    # ------------------------------------------------------------------ the team
-
-    def _roster(self, referred: Collection[str]) -> tuple[str, ...]:
-        policy = self.builder.entries.get("policy")
-        if policy is not None and policy.agents is not None:
-            return _paths(policy.agents) or ()
-        agents = self.builder.agents()
-        roster = tuple(path for path in _paths(agents) or () if path not in referred)
-        if not roster and "agents" in self.root.value and not self.problems.found:
-            reason = "every agent is part of another" if agents else "no agent is defined"
-            node = self.root.child("agents")
-            self.problems.add(node, "agents", f"the team is empty: {reason}")
-        return roster
-
-    def _report_unused(self, referred: Collection[str]) -> None:
-        for kind in self.kinds:
-            node = self.root.child(kind.section)
-            if kind.many and kind.name != "agent" and not kind.observes and node is not None:
-                for path, child in node.children(kind.section):
-                    if path not in referred:
-                        self.problems.add(child, path, "defined, but nothing uses it")
-
-    def _roots(self, roster: Iterable[str], stages: Iterable[str]) -> list[str]:
-        single = [kind.section for kind in self.kinds if not kind.many and not kind.observes]
-        single.remove(EXECUTOR)  # it is no part of what a run opens, but of how it is run
-        baselines = [p for p in self.builder.entries if p.startswith("evaluation.baselines.")]
-        teams = [self.builder.entries[path].agents or () for path in baselines]
-        agents = [f"agents.{name}" for team in teams for name in team]
-        return [*single, *stages, *baselines, *roster, *agents]
+            problems.add(node, "", "expected a mapping")
+        raise ConfigError(problems.in_order(), name)
+    return _structured(cls, node, problems, name)
 
 
-def _paths(names: Iterable[str] | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(f"agents.{name}" for name in names)
+def _structured(cls: type[T], node: Node, problems: Problems, name: str) -> T:
+    value = Structurer(Shaper(), problems).value(Record(cls=cls), node, "")
+    if problems.found or not isinstance(value, cls):
+        raise ConfigError(problems.in_order(), name)
+    return value
 
 
-def _reachable(entries: Mapping[str, Entry], roots: Iterable[str]) -> dict[str, Entry]:
-    """Return the entries that a run needs, in their order."""
-    reached: set[str] = set()
-    waiting = [path for path in roots if path in entries]
-    while waiting:
-        path = waiting.pop()
-        if path not in reached:
-            reached.add(path)
-            waiting += [target for targets in entries[path].refs.values() for target in targets]
-    return {path: entry for path, entry in entries.items() if path in reached}
+def read_section(kind: str, source: Path | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the components of a file, or of plain data, that holds one section only.
+
+    Args:
+        kind: of the components, e.g. "speaker".
+        source: a YAML or TOML file, or what would stand in it.
+
+    Raises:
+        UsageError: there is no such file.
+        ConfigError: it is not of this form; has everything that is wrong, with its line.
+    """
+    problems = Problems()
+    plugins = Plugins()
+    key = plugins.kind(kind).section
+    if isinstance(source, Path):
+        if not source.is_file():
+            raise UsageError(f"{source}: there is no such file")
+        root: Node | None = read_tree(source, dict(os.environ), problems)
+    else:
+        root = from_plain(dict(source), Source(key, Path()))
+    name = str(source) if isinstance(source, Path) else key
+    if root is None or root.child(key) is None:
+        raise ConfigError(problems.in_order() or [f"section '{key}' is missing"], name)
+    for other in root.value:
+        if other != key:
+            problems.add(root, other, f"unknown section: this file holds {key} only")
+    if problems.found:
+        raise ConfigError(problems.in_order(), name)
+    components = Draft(root, name, plugins, os.environ).components(kind)
+    if not components:
+        raise ConfigError([f"no {kind} is defined"], name)
+    return components
+
+
+def read_data(path: Path) -> dict[str, Any]:
+    """Return a config file as plain data: what it includes is in it, variables are expanded.
+
+    Raises:
+        ConfigError: it cannot be read as a config; says where.
+    """
+    problems = Problems()
+    root = read_tree(path, os.environ, problems)
+    if root is None or problems.found:
+        raise ConfigError(problems.in_order(), str(path))
+    data = root.plain()
+    assert isinstance(data, dict)
+    return data

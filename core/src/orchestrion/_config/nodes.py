@@ -153,11 +153,7 @@ def _next_key(mapping: Mapping[str, Node], segments: list[str | int]) -> tuple[s
 
 
 def replaced(node: Node, segments: list[str | int], new: Node, path: str = "") -> Node:
-    """Return a copy of the tree with another node at a path; missing mappings are made.
-
-    Raises:
-        ValueError: the path leads through a value that has no such part.
-    """
+    """Return a copy of the tree with another node at a path; missing mappings are made."""
     if not segments:
         return new
     first = segments[0]

@@ -12,7 +12,7 @@ from attrs import field, frozen
 from orchestrion._components import KINDS
 from orchestrion._config.components import Entry
 from orchestrion._config.documents import from_plain
-from orchestrion._config.nodes import Node, Problem, Source, at_key, parse_path, replaced
+from orchestrion._config.nodes import Node, Problem, Problems, Source, at_key, parse_path, replaced
 from orchestrion._config.plain import Dumper
 from orchestrion._config.sections import (
     AS_UNTRAINED,
@@ -203,7 +203,7 @@ class Config:
         Raises:
             ConfigError: a path is no learnable setting, or a value does not fit.
         """
-        from orchestrion._config.loading import build
+        from orchestrion._config.assembly import build
 
         root = self._tree
         problems = []
@@ -217,7 +217,7 @@ class Config:
                 problems.append(Problem(node, path, str(exc)))
         if problems:
             raise ConfigError(problems, self.source)
-        return build(root, self.source, self.plugins, self.environment, shaper=self._shaper)
+        return build(root, self.source, self.plugins, self.environment, Problems(), self._shaper)
 
     def learnable(self) -> dict[str, Any]:
         """Return the learnable settings and their present values, by config path."""
@@ -250,9 +250,9 @@ def _built(
 ) -> Config:
     """Return the config of a tree of nodes in another process."""
     from orchestrion._config.environment import variables
-    from orchestrion._config.loading import build
+    from orchestrion._config.loading import Draft
     from orchestrion._plugins import Plugins
     from orchestrion._secrets import register_named
 
     register_named({name: environment.get(name, "") for name in variables(root)}, strictly=True)
-    return build(root, source, Plugins(block, path=path), environment)
+    return Draft(root, source, Plugins(block, path=path), environment).config()

@@ -22,24 +22,6 @@ from msgspec.structs import replace
 
 from orchestrion._suggest import article, shown
 
-__all__ = [
-    "Anything",
-    "Choice",
-    "Fixed",
-    "Items",
-    "Record",
-    "Ref",
-    "Scalar",
-    "Setting",
-    "Shape",
-    "Shaper",
-    "Table",
-    "UnsupportedError",
-    "Variants",
-    "pointer",
-    "refers",
-]
-
 Inner = Callable[[Any], dict[str, Any]]
 """Returns the JSON Schema of an inner shape, or a reference to that of a class."""
 
@@ -308,11 +290,7 @@ class Shaper:
         self._settings: dict[tuple[type, bool], tuple[Setting, ...]] = {}
 
     def settings(self, cls: type, wired: bool = False) -> tuple[Setting, ...]:
-        """Return the settings of an attrs class; only components (`wired`) may refer to others.
-
-        Raises:
-            UnsupportedError: a field cannot be a setting.
-        """
+        """Return the settings of an attrs class; only components (`wired`) may refer to others."""
         if (cls, wired) not in self._settings:
             try:
                 hints = _hints(cls)
@@ -358,11 +336,7 @@ class Shaper:
         )
 
     def shape(self, hint: Any, wired: bool = False) -> Shape:
-        """Return the shape of an annotation.
-
-        Raises:
-            UnsupportedError: no setting can have this annotation.
-        """
+        """Return the shape of an annotation."""
         origin, args = get_origin(hint), get_args(hint)
         if origin is Annotated:
             base = self.shape(args[0], wired)

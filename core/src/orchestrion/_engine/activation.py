@@ -119,11 +119,7 @@ async def take_turn(
 def _refusal(
     activation: Activation, seats: Mapping[str, Seat], observation: Observation | None
 ) -> str:
-    """Return why the task does not let an activation start; empty if it may start.
-
-    Raises:
-        RunError: the policy started what is not in the team.
-    """
+    """Return why the task does not let an activation start; empty if it may start."""
     agent, option = activation.agent, activation.option
     seat = seats.get(agent)
     if seat is None:

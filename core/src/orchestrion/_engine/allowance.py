@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from orchestrion._engine.budget import Budget, BudgetCaps
+from typing import TYPE_CHECKING
+
+from orchestrion._engine.budget import Budget
 from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._records import NO_USAGE, Usage
+
+if TYPE_CHECKING:
+    from orchestrion.config import Budget as BudgetCaps
 
 
 class Allowance:

@@ -63,15 +63,7 @@ class Call:
     reserve: Usage  # the most that an attempt can spend
     facts: Facts
     failures: int = 0  # attempts that failed so far
-
-
-class _Spent:
-    """What an attempt has spent so far, or may have."""
-
-    __slots__ = ("usage",)
-
-    def __init__(self) -> None:
-        self.usage = NO_USAGE
+    spent: Usage = NO_USAGE  # what the present attempt has spent so far, or may have
 
 
 class Attempts:
@@ -113,14 +105,14 @@ class Attempts:
             attempt = Recorded(name, call.digest, None, lost, "started", call.facts, pieces=pieces)
             try:
                 await self.budget.reserve(reserve, request.service)
-                spent = _Spent()  # nothing until something was sent
+                call.spent = NO_USAGE  # until something was sent
                 try:
                     async with limiter.slot(reserve.tokens):
                         # The time that it waited for a slot does not count.
                         give_up = min(give_up, time.monotonic() + self.retry.deadline)
-                        answer, seconds = await self._attempt(attempt, call, spent)
+                        answer, seconds = await self._attempt(attempt, call)
                 finally:
-                    self.budget.settle(reserve, spent.usage)
+                    self.budget.settle(reserve, call.spent)
             except CallError as error:
                 call.failures += 1
                 pause = self._pause(error, call.failures, limiter, jitter)
@@ -169,8 +161,8 @@ class Attempts:
         await self.journal.add(row, wait=not call.request.computed)
         return Answer(data, answer.usage, answer.estimated)
 
-    async def _attempt(self, attempt: Recorded, call: Call, spent: _Spent) -> tuple[Answer, float]:
-        """Return the answer of one attempt and its seconds; `spent` says what it spent."""
+    async def _attempt(self, attempt: Recorded, call: Call) -> tuple[Answer, float]:
+        """Return the answer of one attempt and its seconds; `call.spent` says what it spent."""
         reserve, request = call.reserve, call.request
         wait = not request.computed
         try:
@@ -178,7 +170,7 @@ class Attempts:
             if self.journal.keeps_attempts and reserve != NO_USAGE:
                 await self.journal.add(attempt, wait)
             # A call that never answers may have spent all that was reserved for it.
-            spent.usage = reserve
+            call.spent = reserve
             outer = inside.set(True)
             began = time.monotonic()
             try:
@@ -186,7 +178,7 @@ class Attempts:
             finally:
                 inside.reset(outer)
             check_paid(answer.usage)
-            spent.usage = answer.usage
+            call.spent = answer.usage
             self._warn_if_over(answer.usage, reserve, request.service)
             return answer, time.monotonic() - began
         except TimeoutError:
@@ -197,7 +189,7 @@ class Attempts:
         except CallError as error:
             actual = error.spent or NO_USAGE
             check_paid(actual)
-            spent.usage = actual
+            call.spent = actual
             free = actual == NO_USAGE
             row = ended(attempt.key) if free else _without_answer(attempt, "billed", actual)
             await self.journal.add(row, wait)
@@ -205,14 +197,14 @@ class Attempts:
         except asyncio.CancelledError:
             # Not awaited. If the row is not written any more, the attempt counts as lost.
             if request.lasting:
-                spent.usage = NO_USAGE
-            unsent = spent.usage == NO_USAGE
+                call.spent = NO_USAGE
+            unsent = call.spent == NO_USAGE
             self.journal.add_soon(
                 ended(attempt.key) if unsent else _without_answer(attempt, "cut", reserve)
             )
             raise
         except BaseException:
-            await self.journal.add(_without_answer(attempt, "cut", spent.usage), wait)
+            await self.journal.add(_without_answer(attempt, "cut", call.spent), wait)
             raise
 
     def _warn_if_over(self, actual: Usage, reserve: Usage, service: str) -> None:

@@ -20,12 +20,7 @@ class DecisionBatcher:
         self._waiting: list[tuple[Situation, Key, asyncio.Future[Decision]]] = []
 
     async def prepare(self, situation: Situation, calls: Calls) -> None:
-        """Let the policy prepare its decision, which may make calls.
-
-        Raises:
-            CallError: one of its calls failed.
-            RunError: it raised another error.
-        """
+        """Let the policy prepare its decision, which may make calls."""
         try:
             await self.policy.prepare(situation, calls)
         except (CallError, *FATAL):
@@ -60,11 +55,7 @@ class DecisionBatcher:
             answer.set_result(decision)
 
     def ask(self, situations: list[Situation], keys: list[Key]) -> list[Decision]:
-        """Return decisions at once.
-
-        Raises:
-            RunError: the policy raised an error, or returned another number of decisions.
-        """
+        """Return decisions at once."""
         try:
             decisions = list(self.policy.decide(situations, keys))
         except BaseException as error:

@@ -9,23 +9,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from orchestrion._errors import BudgetError
 from orchestrion._records import NO_USAGE, Usage
 
-
-class BudgetCaps(Protocol):
-    """The caps of a run; None means no cap."""
-
-    @property
-    def calls(self) -> int | None: ...
-    @property
-    def tokens(self) -> int | None: ...
-    @property
-    def usd(self) -> float | None: ...
-    @property
-    def minutes(self) -> float | None: ...
+if TYPE_CHECKING:
+    from orchestrion.config import Budget as BudgetCaps
 
 
 inside: ContextVar[bool] = ContextVar("inside", default=False)
@@ -60,7 +50,7 @@ class Budget:
     wait get a `BudgetError`: no call that is being paid for is cut off.
 
     Args:
-        caps: see `BudgetCaps`; None means no cap at all.
+        caps: as in a config; None means no cap at all.
         spent: what earlier parts of this run spent.
         elapsed: seconds that earlier parts of this run took.
     """
@@ -199,7 +189,7 @@ class Budget:
     def settle(self, worst: Usage, actual: Usage) -> None:
         """Give a reservation back and book what the call spent."""
         self._open -= worst != NO_USAGE
-        self._reserved.take_back(worst)
+        self._reserved.add(worst, -1)
         if not self._open:
             self._reserved = _Sum()  # a running difference of floats drifts away from zero
         self._spent.add(actual)
@@ -288,21 +278,13 @@ class _Sum:
     def usage(self) -> Usage:
         return Usage(self.calls, self.input_tokens, self.output_tokens, self.usd, self.cost)
 
-    def add(self, usage: Usage) -> None:
-        self.calls += usage.calls
-        self.input_tokens += usage.input_tokens
-        self.output_tokens += usage.output_tokens
-        self.cost += usage.cost
+    def add(self, usage: Usage, times: int = 1) -> None:
+        self.calls += times * usage.calls
+        self.input_tokens += times * usage.input_tokens
+        self.output_tokens += times * usage.output_tokens
+        self.cost += times * usage.cost
         if not math.isnan(usage.usd):
-            self.usd += usage.usd
-
-    def take_back(self, usage: Usage) -> None:
-        self.calls -= usage.calls
-        self.input_tokens -= usage.input_tokens
-        self.output_tokens -= usage.output_tokens
-        self.cost -= usage.cost
-        if not math.isnan(usage.usd):
-            self.usd -= usage.usd
+            self.usd += times * usage.usd
 
 
 _NOTHING = _Sum()

@@ -91,11 +91,7 @@ class CallPath:
         await self._shared.drain()
 
     async def settle(self) -> None:
-        """Return when all rows are durable, also those of `Request.computed`.
-
-        Raises:
-            StoreError: one of these could not be written.
-        """
+        """Return when all rows are durable, also those of `Request.computed`."""
         await self.journal.settle()
         await self._shared.settle()
 
@@ -213,11 +209,7 @@ class CallPath:
         return LiveOrder(self.journal, episode, key)
 
     async def state(self, usage: Usage, who: str, stage: str) -> None:
-        """Book the usage that a turn reports beside its calls; durable when this returns.
-
-        Raises:
-            BudgetError: a cap is exceeded.
-        """
+        """Book the usage that a turn reports beside its calls; durable when this returns."""
         if self.budget.charge(usage):
             # One row for all turns of an agent in a stage: what is recorded again adds up.
             place = f"stated:{stage}:{who}"

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from orchestrion._engine.attempts import RetrySettings
-from orchestrion._engine.callpath import CallPath
+from orchestrion._engine.attempts import RetrySettings as RetrySettings
+from orchestrion._engine.callpath import CallPath as CallPath
 from orchestrion._engine.deadline import Deadlines, resume
-from orchestrion._engine.recording import Recorded
+from orchestrion._engine.recording import Recorded as Recorded
 from orchestrion._engine.reuse import digest
 from orchestrion._engine.team import Seat, Team, seats_of
 from orchestrion._errors import RunError
@@ -19,9 +19,6 @@ from orchestrion._events import WARNING, event
 from orchestrion._interfaces import Agent, Answer, Policy, Request, View
 from orchestrion._keys import Key
 from orchestrion._records import JSON, NO_USAGE, Episode, Trajectory, Turn, Usage
-
-__all__ = ["ActivationCalls", "CallPath", "Host", "Observers", "Recorded", "RetrySettings"]
-
 
 REPORTS = 10_000
 """How many different failures, and how many episodes that were cut off, an engine reports."""

@@ -100,11 +100,7 @@ def check_step(step: Any, place: str, method: str) -> None:
 
 
 def booked(output: Output, used: Usage, made: Sequence[str] = ()) -> Output:
-    """Check an agent's output; return it with the usage and the names of the calls it made.
-
-    Raises:
-        TypeError, ValueError: it is not what an agent may return.
-    """
+    """Check an agent's output; return it with the usage and the names of the calls it made."""
     if type(output) is not Output:
         raise TypeError(f"act() returned {type(output).__name__}, not an Output")
     if type(output.content) is not str:
@@ -171,9 +167,6 @@ def judged(
         scores: what the verifier returned.
         reward: what the reward function returned; None before it was called.
         team: names of agents, which `Reward.agents` may have.
-
-    Raises:
-        TypeError, ValueError: it is not what a verifier or reward function may return.
     """
     if reward is None:
         _check_scores(scores)
@@ -238,11 +231,7 @@ def why_empty(trajectory: Trajectory) -> str:
 
 
 def problems_of(task: Any, split: Split, place: str) -> Sequence[Problem]:
-    """Return the problems of a task's split.
-
-    Raises:
-        RunError: the task raised an error, or did not return a sequence.
-    """
+    """Return the problems of a task's split."""
     with calling(place, f"problems({split!r})"):
         problems: Any = task.problems(split)
         try:
@@ -282,11 +271,7 @@ def _check_unique(problem: Any, split: str, seen: dict[str, str], place: str) ->
 
 
 def check_problem(problem: Any, place: str, method: str) -> Problem:
-    """Return a problem that a task made, checked.
-
-    Raises:
-        RunError: it is not a Problem, or its id is not a non-empty string.
-    """
+    """Return a problem that a task made, checked."""
     if not isinstance(problem, Problem):
         kind = type(problem).__name__
         raise RunError(f"{place}: {method} returned a {kind}, which is not a Problem")
@@ -299,12 +284,7 @@ def check_problem(problem: Any, place: str, method: str) -> Problem:
 
 
 def text_problem(task: Any, text: str, place: str) -> Problem:
-    """Return the problem that a task makes of free text.
-
-    Raises:
-        UsageError: the task takes none.
-        RunError: it broke its contract.
-    """
+    """Return the problem that a task makes of free text."""
     if not hasattr(task, "problem_from"):
         raise UsageError(f"{place}: this task takes no free text; name one of its problems")
     with calling(place, "problem_from"):
@@ -312,11 +292,7 @@ def text_problem(task: Any, text: str, place: str) -> Problem:
 
 
 def iterations_of(trainer: Any, place: str) -> int:
-    """Return how many iterations a trainer wants.
-
-    Raises:
-        RunError: reading it raised an error, or it is not a count.
-    """
+    """Return how many iterations a trainer wants."""
     with calling(place, "iterations"):
         count = trainer.iterations
     if type(count) is not int or count < 0:
@@ -325,11 +301,7 @@ def iterations_of(trainer: Any, place: str) -> int:
 
 
 def merged_metrics(own: Metrics, reported: Any, place: str) -> dict[str, float]:
-    """Return an iteration's metrics: those of its trainer, and core's own, which have priority.
-
-    Raises:
-        RunError: the trainer did not report finite numbers by name.
-    """
+    """Return an iteration's metrics: those of its trainer, and core's own, which have priority."""
     if not isinstance(reported, Mapping):
         kind = type(reported).__name__
         raise RunError(f"{place}: iterate returned a {kind}, not metrics: a number for each name")

@@ -116,11 +116,7 @@ class Running:
         return self._ended.copy()
 
     async def these(self, indices: Collection[int], episode: str) -> list[Ended]:
-        """Wait until the turns with these indices have ended, whichever else has ended by then.
-
-        Raises:
-            ReplayError: one of them does not run.
-        """
+        """Wait until the turns with these indices have ended, whichever else has ended by then."""
         wanted = set(indices)
         while not wanted <= {ended.turn_index for ended in self._ended}:
             if len(self._ended) == len(self.tasks):

@@ -13,7 +13,8 @@ from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.calls import ActivationCalls, CallPath, Host, Observers
 from orchestrion._engine.checks import check_step, judged
 from orchestrion._engine.deadline import exited
-from orchestrion._engine.loop import EpisodeLimits, Loop
+from orchestrion._engine.loop import EpisodeLimits as EpisodeLimits
+from orchestrion._engine.loop import Loop
 from orchestrion._engine.recording import Facts, Failure
 from orchestrion._engine.team import Team, member_of
 from orchestrion._errors import RunError
@@ -35,8 +36,6 @@ from orchestrion._records import (
     Turn,
     replace,
 )
-
-__all__ = ["Elsewhere", "Engine", "EpisodeLimits", "Observers", "RunEpisode", "Spread", "computed"]
 
 RunEpisode = Callable[[str, Problem, Key, Policy | None, bool], Awaitable[Episode]]
 """Runs one episode from start to reward; see `Engine.run`."""
@@ -100,12 +99,7 @@ class Engine(Host):
         policy: Policy | None = None,
         training: bool = False,
     ) -> Episode:
-        """Run one episode from start to reward.
-
-        Raises:
-            BudgetError, ReplayError, StoreError: the run cannot go on.
-            RunError: the policy or the task broke its contract.
-        """
+        """Run one episode from start to reward."""
         self.unfinished += 1
         self.idle.clear()
         where = WHERE.set({**WHERE.get(), "episode": name})
@@ -144,9 +138,6 @@ class Engine(Host):
 
         Whatever the agent raises makes it a failed turn. It is part of no episode, and `key` is
         the agent's own. `label` is the agent's for the `viewer`.
-
-        Raises:
-            BudgetError, ReplayError, StoreError: the run cannot go on.
         """
         handle = ActivationCalls(self, key, None, agent, label)
         try:
@@ -165,11 +156,7 @@ class Engine(Host):
         return Setting(self, problem.public(), key, self.team.seats, self.team.roster, episode)
 
     def first_step(self, problem: Problem, key: Key) -> Step:
-        """Return the environment at the beginning of an episode.
-
-        Raises:
-            RunError: the task's `start` broke its contract.
-        """
+        """Return the environment at the beginning of an episode."""
         task = self.team.task
         start = getattr(task, "start", None)
         if start is None:

@@ -55,18 +55,14 @@ class ServiceLimiter:
             _Bucket(limits.tokens_per_minute, clock) if limits.tokens_per_minute else None
         )
         self._paced = self._requests is not None or self._tokens is not None
-        self._active = 0
+        self.active = 0
+        """Calls in flight."""
         self._clean = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._pause_until = 0.0
         self._shrunk_at = float("-inf")
         self.waited = 0.0
         """Seconds that all calls together have waited here."""
-
-    @property
-    def active(self) -> int:
-        """Calls in flight."""
-        return self._active
 
     @asynccontextmanager
     async def slot(self, tokens: int) -> AsyncIterator[None]:
@@ -78,20 +74,20 @@ class ServiceLimiter:
         if is_limited:
             await self._enter()
         else:
-            self._active += 1
+            self.active += 1
         try:
             if is_limited:
                 await self._pace(tokens)
                 self.waited += self._clock() - start
             yield
         finally:
-            self._active -= 1
+            self.active -= 1
             if self._waiting:
                 self._wake()
 
     async def _enter(self) -> None:
-        if not self._waiting and (self._limit is None or self._active < int(self._limit)):
-            self._active += 1
+        if not self._waiting and (self._limit is None or self.active < int(self._limit)):
+            self.active += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
@@ -99,15 +95,15 @@ class ServiceLimiter:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._active -= 1
+                self.active -= 1
                 self._wake()
             raise
 
     def _wake(self) -> None:
-        while self._waiting and (self._limit is None or self._active < int(self._limit)):
+        while self._waiting and (self._limit is None or self.active < int(self._limit)):
             turn = self._waiting.popleft()
             if not turn.done():
-                self._active += 1
+                self.active += 1
                 turn.set_result(None)
 
     async def _pace(self, tokens: int) -> None:
@@ -134,8 +130,8 @@ class ServiceLimiter:
         self._clean = 0
         if now - self._shrunk_at >= _COOL_DOWN:
             self._shrunk_at = now
-            current = self._limit if self._limit is not None else float(self._active)
-            self._limit = max(1.0, min(current, self._active or current) * _SHRINK)
+            current = self._limit if self._limit is not None else float(self.active)
+            self._limit = max(1.0, min(current, self.active or current) * _SHRINK)
 
     def succeeded(self) -> None:
         """Count a call without a rate limit; grow concurrency after a round of them."""

@@ -26,8 +26,6 @@ from orchestrion._records import (
     Turn,
 )
 
-__all__ = ["EpisodeLimits", "Loop"]
-
 
 @frozen
 class EpisodeLimits:
@@ -38,9 +36,6 @@ class EpisodeLimits:
     tokens: int | None = None
 
 
-NO_LIMITS = EpisodeLimits()
-
-
 @define(eq=False)
 class Loop:
     """The state of one episode, or nested team, while it runs."""
@@ -49,7 +44,7 @@ class Loop:
     name: str  # of the episode; of a nested team, the agent that runs it
     step: Step  # the environment, at first as the task started it
     training: bool  # whether a trainer learns from the decisions
-    limits: EpisodeLimits = NO_LIMITS
+    limits: EpisodeLimits = EpisodeLimits()
     nested: bool = False  # inside a turn: neither task nor observers take part
     # A new one for each loop: policies may tell episodes apart by its identity.
     trajectory: Trajectory = field(factory=Trajectory)
@@ -108,12 +103,7 @@ class Loop:
         )
 
     async def run(self, batcher: DecisionBatcher) -> None:
-        """Run until the policy stops, an output is final, the task is done or a limit is reached.
-
-        Raises:
-            BudgetError, ReplayError, StoreError: the run cannot go on.
-            RunError: the policy or the task broke its contract.
-        """
+        """Run until the policy stops, an output is final, the task is done or a limit reached."""
         try:
             await self._decide_and_follow(batcher)
         except asyncio.CancelledError:

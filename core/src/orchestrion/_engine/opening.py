@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, field
 
+from orchestrion._config.components import reached
 from orchestrion._engine.calls import CallPath, Observers
 from orchestrion._engine.episode import Engine, EpisodeLimits
 from orchestrion._engine.team import Team, member_of
@@ -37,11 +38,7 @@ class Opened:
         return tuple(self.member(path) for path in agents or self.config.roster)
 
     def member(self, path: str) -> Member:
-        """Return an agent as policies see it.
-
-        Raises:
-            RunError: its options or role are not valid.
-        """
+        """Return an agent as policies see it."""
         agent, place = self.runtimes[path], place_of(self.config, path)
         with calling(place, "options or role"):
             member = member_of(_name(self.config, path), agent)
@@ -126,26 +123,21 @@ async def open_components(
     # Agents first: policies choose from them.
     for path in config.roster:
         await opener.ensure(path, ())
-    roster = Opened(config, opener.runtimes).roster()
+    roster = opener.opened.roster()
     for baseline in config.evaluation.baselines.values():
         # A baseline's policy may name a team of its own.
         for path in baseline.agents or ():
             await opener.ensure(path, ())
-        team = Opened(config, opener.runtimes).roster(baseline.agents)
+        team = opener.opened.roster(baseline.agents)
         await opener.ensure(baseline.policy, team)
         if baseline.trainer is not None:
             await opener.ensure(baseline.trainer, team)
     # A component that another one refers to was opened with it.
-    wired = {
-        path
-        for entry in config.components.values()
-        for refs in entry.refs.values()
-        for path in refs
-    }
+    wired = {path for entry in config.components.values() for path in entry.wires}
     for path in config.components:
         if path not in wired:
             await opener.ensure(path, roster)
-    return Opened(config, opener.runtimes)
+    return opener.opened
 
 
 async def open_team(
@@ -161,12 +153,11 @@ async def open_team(
     opener = _Opener(config, stack, key, directory, previous, None, live=True, trial=False)
     for path in (*config.roster, *(agents or ())):
         await opener.ensure(path, ())
-    opened = Opened(config, opener.runtimes)
-    await opener.ensure(policy, opened.roster(agents))
+    await opener.ensure(policy, opener.opened.roster(agents))
     for path in ("task", "reward"):
         if path in config.components:
-            await opener.ensure(path, opened.roster())
-    return Opened(config, opener.runtimes)
+            await opener.ensure(path, opener.opened.roster())
+    return opener.opened
 
 
 def team_paths(config: Config, policy: str, agents: Sequence[str] | None) -> set[str]:
@@ -176,14 +167,7 @@ def team_paths(config: Config, policy: str, agents: Sequence[str] | None) -> set
 
 def reached_from(config: Config, paths: Iterable[str]) -> set[str]:
     """Return these paths, as far as there is something, and those of what is wired into them."""
-    waiting = list(paths)
-    reached: set[str] = set()
-    while waiting:
-        path = waiting.pop()
-        if path in config.components and path not in reached:
-            reached.add(path)
-            waiting += [ref for refs in config.components[path].refs.values() for ref in refs]
-    return reached
+    return reached(config.components, paths)
 
 
 async def open_routing(config: Config, stack: AsyncExitStack, key: Key) -> Opened:
@@ -197,10 +181,10 @@ async def open_routing(config: Config, stack: AsyncExitStack, key: Key) -> Opene
     )
     for path in config.roster:
         await opener.ensure(path, ())
-    roster = Opened(config, opener.runtimes).roster()
+    roster = opener.opened.roster()
     for path in ("policy", "task"):
         await opener.ensure(path, roster)
-    return Opened(config, opener.runtimes)
+    return opener.opened
 
 
 @define(eq=False)
@@ -217,6 +201,11 @@ class _Opener:
     runtimes: dict[str, Any] = field(factory=dict, init=False)
     changed: set[str] = field(factory=set, init=False)
 
+    @property
+    def opened(self) -> Opened:
+        """Return what is open so far."""
+        return Opened(self.config, self.runtimes)
+
     async def ensure(self, path: str, roster: tuple[Member, ...]) -> Any:
         """Return the runtime at a path; open it, and first what it refers to, if it is not open."""
         if path in self.runtimes:
@@ -224,9 +213,8 @@ class _Opener:
         entry = self.config.components[path]
         await self._ensure_refs(entry, roster)
         before = self.previous.config.components.get(path) if self.previous is not None else None
-        refs = [ref for refs in entry.refs.values() for ref in refs]
         same = before is not None and before.component == entry.component
-        if self.previous is not None and same and not self.changed.intersection(refs):
+        if self.previous is not None and same and not self.changed.intersection(entry.wires):
             self.runtimes[path] = self.previous.runtimes[path]
             return self.runtimes[path]
         self.changed.add(path)
@@ -238,14 +226,14 @@ class _Opener:
         return runtime
 
     async def _ensure_refs(self, entry: Entry, roster: tuple[Member, ...]) -> None:
-        paths = [path for refs in entry.refs.values() for path in refs]
+        paths = entry.wires
         kinds = {path: self.config.components[path].kind for path in paths}
         for path in paths:
             if kinds[path] != "policy":
                 await self.ensure(path, roster)
         # A policy inside a component chooses from the agents beside it there.
         agents = [path for path in paths if kinds[path] == "agent"]
-        members = tuple(Opened(self.config, self.runtimes).member(path) for path in agents)
+        members = tuple(self.opened.member(path) for path in agents)
         for path in paths:
             if kinds[path] == "policy":
                 await self.ensure(path, members or roster)
@@ -275,40 +263,39 @@ class _Opener:
         )
         place = place_of(self.config, path)
         try:
-            return await self.stack.enter_async_context(_Closing(opener(context), place))
+            manager = opener(context)
+            runtime = await manager.__aenter__()
         except OrchestrionError:
             raise
         except BaseException as error:
             if from_outside(error):
                 raise
             raise RunError(f"{place} cannot be opened: {in_one_line(error)}") from error
+        self.stack.push_async_exit(partial(_close, manager, place))
+        return runtime
 
 
 def _ignore(path: str, name: str, text: str) -> None:
     """Take no notice."""
 
 
-class _Closing:
+async def _close(
+    manager: AbstractAsyncContextManager[Any],
+    place: str,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: Any,
+) -> None:
     """Close a component so that an error in closing is logged, and does not replace the run's."""
-
-    def __init__(self, manager: AbstractAsyncContextManager[Any], place: str) -> None:
-        self._manager, self._place = manager, place
-
-    async def __aenter__(self) -> Any:
-        return await self._manager.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
-    ) -> None:
-        try:
-            await self._manager.__aexit__(kind, error, trace)
-        except BaseException as raised:
-            if from_outside(raised):
-                raise
-            if raised is not error:
-                logging.getLogger("orchestrion").warning(
-                    "%s: raised %s when it was closed", self._place, in_one_line(raised)
-                )
+    try:
+        await manager.__aexit__(kind, error, trace)
+    except BaseException as raised:
+        if from_outside(raised):
+            raise
+        if raised is not error:
+            logging.getLogger("orchestrion").warning(
+                "%s: raised %s when it was closed", place, in_one_line(raised)
+            )
 
 
 # ------------------------------------------------------------------------------- learned state
@@ -319,9 +306,6 @@ def save_states(opened: Opened, paths: Container[str] | None = None) -> dict[str
 
     `paths` leaves out others; None for all. A runtime that several paths share is saved once, by
     the first path.
-
-    Raises:
-        RunError: a component's `save` raised an error, or did not return a `Saved`.
     """
     states: dict[str, Saved] = {}
     saved: set[int] = set()
@@ -343,11 +327,7 @@ def _saved(runtime: Stateful, place: str) -> Saved:
 
 
 def load_states(opened: Opened, states: Mapping[str, Saved]) -> None:
-    """Give saved states back to the components they came from.
-
-    Raises:
-        RunError: a component's `load` raised an error.
-    """
+    """Give saved states back to the components they came from."""
     for path, state in states.items():
         runtime = opened.runtimes.get(path)
         if isinstance(runtime, Stateful):
@@ -371,5 +351,5 @@ def _identity(config: Config, path: str) -> str:
     """Return a text for a component, its version and settings, and those of what it refers to."""
     entry = config.components[path]
     parts = [entry.found.qualified, entry.found.component.version, repr(entry.component)]
-    parts += [_identity(config, ref) for refs in entry.refs.values() for ref in refs]
+    parts += [_identity(config, ref) for ref in entry.wires]
     return " ".join(parts)

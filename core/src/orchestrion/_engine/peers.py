@@ -14,12 +14,10 @@ from io import BytesIO
 from typing import Any, NoReturn
 
 from orchestrion import _errors
-from orchestrion._errors import CallError, OrchestrionError, RunError
+from orchestrion._errors import CallError, ConfigError, OrchestrionError, RunError
 from orchestrion._executors import Link, LinkLost
 from orchestrion._guards import describe, in_one_line
 from orchestrion._readonly import ReadOnlyDict, ReadOnlyList
-
-__all__ = ["Peer", "RaisedError", "UnsendableError", "pack", "unpack"]
 
 
 class UnsendableError(Exception):
@@ -201,9 +199,9 @@ unpack = pickle.loads
 
 
 _SENT = {
-    RaisedError,
-    UnsendableError,
-    *(getattr(_errors, name) for name in _errors.__all__ if name != "ConfigError"),
+    kind
+    for kind in (RaisedError, UnsendableError, *vars(_errors).values())
+    if isinstance(kind, type) and issubclass(kind, Exception) and kind is not ConfigError
 }
 """Errors that are raised on the other side as they are here."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
@@ -104,64 +104,6 @@ class AnswerCache(Protocol):
     def put(self, row: Recorded) -> None: ...
 
 
-class Batch:
-    """Write rows that are ready together in one commit.
-
-    Args:
-        write: makes rows durable; called in a worker thread, never twice at once.
-    """
-
-    def __init__(self, write: Callable[[list[Recorded]], None]) -> None:
-        self._write = write
-        # One future per row: a future shared by all would be cancelled by any of them.
-        self._next: list[tuple[Recorded, asyncio.Future[None]]] = []
-        self._flushing: asyncio.Task[None] | None = None
-
-    def add(self, row: Recorded) -> asyncio.Future[None]:
-        """Queue a row; return a future that is done when the row is durable."""
-        done = asyncio.get_running_loop().create_future()
-        self._next.append((row, done))
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush())
-        return done
-
-    async def drain(self) -> None:
-        """Return when all rows are written or have failed; a cancellation is raised after that.
-
-        An error of a row is raised where it was added, not here.
-        """
-        cancelled = False
-        while (flushing := self._flushing) is not None and not flushing.done():
-            try:
-                await asyncio.wait([flushing])
-            except asyncio.CancelledError:
-                cancelled = True
-        if cancelled:
-            raise asyncio.CancelledError
-
-    async def _flush(self) -> None:
-        try:
-            while self._next:
-                batch, self._next = self._next, []
-                error: BaseException | None = None
-                try:
-                    await asyncio.to_thread(self._write, [row for row, _ in batch])
-                except BaseException as caught:
-                    error = caught
-                for _, done in batch:
-                    if done.done():
-                        continue
-                    if error is None:
-                        done.set_result(None)
-                    else:
-                        done.set_exception(error)
-                        done.exception()  # nobody may wait for it any more: no warning
-                if error is not None and not isinstance(error, Exception):
-                    raise error
-        finally:
-            self._flushing = None
-
-
 def ended(key: str) -> Recorded:
     """Return the row that ends an attempt which spent nothing."""
     return Recorded("", "", None, NO_USAGE, ends=key)
@@ -178,12 +120,14 @@ def place_of(episode: str, key: Key) -> str:
 
 
 class JournalWriter:
-    """Read and write a journal from the event loop."""
+    """Read and write a journal from the event loop; rows that are ready together share a commit."""
 
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal
-        self._batch = None if journal is None else Batch(journal.put_many)
         self.keeps_attempts = bool(getattr(journal, "keeps_attempts", False))
+        # One future per row: a future shared by all would be cancelled by any of them.
+        self._next: list[tuple[Recorded, asyncio.Future[None]]] = []
+        self._flushing: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         """Why a row that nobody waited for could not be written."""
 
@@ -200,11 +144,11 @@ class JournalWriter:
 
         The error of a row that was not waited for is raised by the next `add`, or by `settle`.
         """
-        if self._batch is None:
+        if self._journal is None:
             return
         if self._failure is not None:
             raise self._failure
-        done = self._batch.add(row)
+        done = self._queued(row)
         if wait:
             await done
         else:
@@ -216,8 +160,8 @@ class JournalWriter:
 
     def add_soon(self, row: Recorded) -> None:
         """Queue a row without waiting for it, as a cancelled caller must do."""
-        if self._batch is not None:
-            self._batch.add(row)
+        if self._journal is not None:
+            self._queued(row)
 
     def pieces(self, request: Request) -> tuple[bytes, ...]:
         """Return the request in pieces; empty if the journal does not keep requests now."""
@@ -227,19 +171,57 @@ class JournalWriter:
         return cut(request.content if request.shown is None else request.shown)
 
     async def drain(self) -> None:
-        """Return when all rows are durable or have failed."""
-        if self._batch is not None:
-            await self._batch.drain()
+        """Return when all rows are written or have failed; a cancellation is raised after that.
+
+        An error of a row is raised where it was added, not here.
+        """
+        cancelled = False
+        while (flushing := self._flushing) is not None and not flushing.done():
+            try:
+                await asyncio.wait([flushing])
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            raise asyncio.CancelledError
 
     async def settle(self) -> None:
-        """Return when all rows are durable.
-
-        Raises:
-            BaseException: a row that nobody waited for could not be written.
-        """
+        """Return when all rows are durable; raise the error of one that nobody waited for."""
         await self.drain()
         if self._failure is not None:
             raise self._failure
+
+    def _queued(self, row: Recorded) -> asyncio.Future[None]:
+        """Queue a row; return a future that is done when the row is durable."""
+        done = asyncio.get_running_loop().create_future()
+        self._next.append((row, done))
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
+        return done
+
+    async def _flush(self) -> None:
+        assert self._journal is not None
+        try:
+            while self._next:
+                batch, self._next = self._next, []
+                error: BaseException | None = None
+                try:
+                    rows = [row for row, _ in batch]
+                    # In a thread, and never twice at once.
+                    await asyncio.to_thread(self._journal.put_many, rows)
+                except BaseException as caught:
+                    error = caught
+                for _, done in batch:
+                    if done.done():
+                        continue
+                    if error is None:
+                        done.set_result(None)
+                    else:
+                        done.set_exception(error)
+                        done.exception()  # nobody may wait for it any more: no warning
+                if error is not None and not isinstance(error, Exception):
+                    raise error
+        finally:
+            self._flushing = None
 
 
 # ------------------------------------------------------------------------------- requests

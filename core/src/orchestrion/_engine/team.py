@@ -78,11 +78,7 @@ def seats_of(
 
 
 def options_of(agent: Agent) -> tuple[str, ...]:
-    """Return an agent's options, in its order.
-
-    Raises:
-        TypeError: they are a text, not a sequence of texts.
-    """
+    """Return an agent's options, in its order."""
     options = getattr(agent, "options", ())
     if isinstance(options, str):
         raise TypeError(f"options is the text {options!r:.80}, not a sequence of texts")

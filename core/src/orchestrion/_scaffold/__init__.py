@@ -56,11 +56,7 @@ class Package:
 
     @classmethod
     def of(cls, kind: str, name: str) -> Package:
-        """Check a name.
-
-        Raises:
-            UsageError: it cannot be the name of a plugin.
-        """
+        """Check a name."""
         if name.startswith("orchestrion-"):
             raise UsageError(
                 f"leave out 'orchestrion-': {name.removeprefix('orchestrion-')!r} becomes the "
@@ -197,11 +193,7 @@ def _fill(template: str, values: Mapping[str, str]) -> str:
 
 
 def write(package: Package, parent: Path) -> Path:
-    """Write a package into a new folder below `parent`.
-
-    Raises:
-        UsageError: the folder exists, or cannot be written.
-    """
+    """Write a package into a new folder below `parent`."""
     folder = parent / package.distribution
     try:
         parent.mkdir(parents=True, exist_ok=True)

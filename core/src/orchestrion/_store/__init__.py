@@ -1,33 +1,13 @@
 """The run store: a folder in which an iteration is there as a whole, or not at all."""
 
-from orchestrion._store.checkpoint import (
-    Checkpoint,
-    Refusal,
-    read_checkpoint,
-    write_checkpoint,
-)
-from orchestrion._store.conversations import StoredCall
-from orchestrion._store.episodes import Retention, StoredEpisode
-from orchestrion._store.names import find_run, next_directory, run_directories
-from orchestrion._store.notes import Event
-from orchestrion._store.reader import Iteration, Restored, RunReader, RunStatus
-from orchestrion._store.run_store import RunStore
-
-__all__ = [
-    "Checkpoint",
-    "Event",
-    "Iteration",
-    "Refusal",
-    "Restored",
-    "Retention",
-    "RunReader",
-    "RunStatus",
-    "RunStore",
-    "StoredCall",
-    "StoredEpisode",
-    "find_run",
-    "next_directory",
-    "read_checkpoint",
-    "run_directories",
-    "write_checkpoint",
-]
+from orchestrion._store.checkpoint import Checkpoint as Checkpoint
+from orchestrion._store.checkpoint import read_checkpoint as read_checkpoint
+from orchestrion._store.checkpoint import write_checkpoint as write_checkpoint
+from orchestrion._store.conversations import StoredCall as StoredCall
+from orchestrion._store.episodes import Retention as Retention
+from orchestrion._store.names import find_run as find_run
+from orchestrion._store.names import next_directory as next_directory
+from orchestrion._store.names import run_directories as run_directories
+from orchestrion._store.reader import Iteration as Iteration
+from orchestrion._store.reader import RunReader as RunReader
+from orchestrion._store.run_store import RunStore as RunStore

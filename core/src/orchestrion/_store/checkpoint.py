@@ -65,7 +65,8 @@ class Refusal:
 def encode_checkpoint(checkpoint: Checkpoint) -> list[bytes]:
     """Return the bytes of a checkpoint's file, in parts."""
     arrays = {
-        f"{_quote(path)}/{name}": array
+        # The first slash of an array's name ends the config path, whose own are escaped.
+        f"{path.replace('%', '%25').replace('/', '%2F')}/{name}": array
         for path, saved in checkpoint.components.items()
         for name, array in saved.arrays.items()
     }
@@ -104,22 +105,14 @@ def _checkpoint(packed: Mapping[str, Array], metadata: Mapping[str, str]) -> Che
     arrays: dict[str, dict[str, Array]] = {}
     for name, array in sorted(packed.items()):
         path, _, rest = name.partition("/")
-        arrays.setdefault(_unquote(path), {})[rest] = array
+        path = path.replace("%2F", "/").replace("%25", "%")
+        arrays.setdefault(path, {})[rest] = array
     components = loads(metadata["components"])
     return Checkpoint(
         components={path: Saved(arrays.get(path, {}), item) for path, item in components.items()},
         overlay=loads(metadata["overlay"]),
         **{name: meta[name] for name in _PLAIN} | {"roster": tuple(meta["roster"])},
     )
-
-
-def _quote(path: str) -> str:
-    """Escape the slashes of a config path: the first slash of an array's name ends it."""
-    return path.replace("%", "%25").replace("/", "%2F")
-
-
-def _unquote(path: str) -> str:
-    return path.replace("%2F", "/").replace("%25", "%")
 
 
 # ---------------------------------------------------------------------------------- on disk
@@ -161,10 +154,6 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> tuple[Path, str]:
 
 def read_checkpoint(path: Path, digest: str | None = None) -> Checkpoint:
     """Read and check one file.
-
-    Args:
-        path: the file.
-        digest: SHA-256 that it must have; another valid checkpoint in its place is refused.
 
     Raises:
         CheckpointError: it is missing, damaged, of another format, or not the one wanted.

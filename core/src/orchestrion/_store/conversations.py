@@ -101,11 +101,7 @@ def drop_texts(database: Database, connection: sqlite3.Connection) -> None:
 
 
 def read_calls(database: Database, names: Sequence[str]) -> list[StoredCall]:
-    """Return the calls with these names, in this order, without those that left no record.
-
-    Raises:
-        StoreError: something of them is not what was written.
-    """
+    """Return the calls with these names, in this order, without those that left no record."""
     calls = []
     for name in names:
         # What follows a name says what became of an attempt; a name ends in a digest, so that

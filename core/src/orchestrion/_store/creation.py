@@ -23,12 +23,7 @@ _ABANDONED = 60.0
 
 
 def create_folder(directory: Path, config_text: str, state: Mapping[str, JSON]) -> None:
-    """Make a run folder, durably.
-
-    Raises:
-        UsageError: the folder holds files already.
-        StoreError: it cannot be written to.
-    """
+    """Make a run folder, durably."""
     make_folder(directory.parent)
     _remove_drafts(directory.parent)
     draft = directory.with_name(f".{directory.name}.{os.getpid()}.new")

@@ -179,7 +179,15 @@ class Database:
             self._place = _identity(path)
         try:
             self._check_schema()
-            self._columns = {table: self._marked_columns(table) for table in _MARKED}
+            # Those that a mark covers, in order.
+            self.columns = {
+                table: tuple(
+                    name
+                    for _, name, *_ in self.all(f"PRAGMA table_info({table})")
+                    if name not in ("mark", "number")
+                )
+                for table in _MARKED
+            }
         except StoreError:
             self._connection.close()
             raise
@@ -226,10 +234,6 @@ class Database:
             )
         if self.all(_LAYOUT) != _layout():
             raise self.damage("its tables are not those of a run")
-
-    def _marked_columns(self, table: str) -> tuple[str, ...]:
-        names = [row[1] for row in self.all(f"PRAGMA table_info({table})")]
-        return tuple(name for name in names if name not in ("mark", "number"))
 
     @classmethod
     def create(cls, path: Path) -> Database:
@@ -315,7 +319,7 @@ class Database:
         conflict: str = "",
     ) -> None:
         """Write rows, given by column, with their marks; `conflict` says what follows VALUES."""
-        names = self._columns[table]
+        names = self.columns[table]
         values = ([row[name] for name in names] for row in rows)
         connection.executemany(
             f"INSERT INTO {table} ({', '.join(names)}, mark) VALUES ({'?, ' * len(names)}?) "
@@ -326,24 +330,16 @@ class Database:
     def change(self, table: str, **values: str) -> str:
         """Return the UPDATE, without WHERE, that sets columns to SQL expressions, and the mark."""
         sets = "".join(f"{name} = {value}, " for name, value in values.items())
-        marked = ", ".join(values.get(name, name) for name in self._columns[table])
+        marked = ", ".join(values.get(name, name) for name in self.columns[table])
         return f"UPDATE {table} SET {sets}mark = mark({marked})"
 
     def rows(self, table: str, rest: str = "", values: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """Return rows as dictionaries, each checked against its mark.
-
-        Raises:
-            StoreError: a row is not what was written.
-        """
-        names = self._columns[table]
+        """Return rows as dictionaries, each checked against its mark."""
+        names = self.columns[table]
         read = self.all(f"SELECT {', '.join(names)}, mark FROM {table} {rest}", values)
         for row in read:
             self.check(table, row)
         return [dict(zip(names, row, strict=False)) for row in read]
-
-    def columns(self, table: str) -> tuple[str, ...]:
-        """Return the columns that a mark covers, in order."""
-        return self._columns[table]
 
     def check(self, table: str, row: Sequence[Any]) -> None:
         """Refuse a row, given as its columns and its mark, that is not what was written."""
@@ -363,7 +359,7 @@ class Database:
         if report != ["ok"]:
             raise self.damage(" ".join(report[0].split())[:200])
         for table in _MARKED:
-            for row in self._paged(table, (*self._columns[table], "mark")):
+            for row in self._paged(table, (*self.columns[table], "mark")):
                 self.check(table, row)
         for row in self._paged("problems", ("digest", "record")):
             self.check_problem(*row)

@@ -55,7 +55,6 @@ def insert_episodes(
     database: Database,
     connection: sqlite3.Connection,
     episodes: Iterable[Episode],
-    *,
     seq: int,
     source: str,
     retention: Retention,
@@ -135,12 +134,7 @@ def strip_turns(database: Database, connection: sqlite3.Connection) -> None:
 
 
 def read_episodes(database: Database, filters: Mapping[str, Any]) -> Iterator[StoredEpisode]:
-    """Yield stored episodes in the order they were written, a page in memory at a time.
-
-    Args:
-        database: where from.
-        filters: wanted values by column; a value of None means any.
-    """
+    """Yield stored episodes in the order they were written, a page in memory at a time."""
     for row in read_rows(database, filters):
         try:
             fields = {**parse(row["record"]), "problem": parse(row["public"])}
@@ -168,13 +162,9 @@ _BESIDE = (
 def read_rows(
     database: Database, filters: Mapping[str, Any] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield stored episodes as rows of the database, in the order they were written.
-
-    Raises:
-        StoreError: one of them, or its problem, is not what was written.
-    """
+    """Yield stored episodes as rows of the database, in the order they were written."""
     wanted = {name: value for name, value in (filters or {}).items() if value is not None}
-    own = (*database.columns("episodes"), "mark")
+    own = (*database.columns["episodes"], "mark")
     names = (*own, "stage", "iteration", "public", "outcome", "number")
     query = (
         f"SELECT {', '.join(f'e.{name}' for name in own)}, {', '.join(_BESIDE)}, e.number"

@@ -21,11 +21,7 @@ FOLDER = "evaluations"
 
 
 def keep_evaluation(directory: Path, document: Mapping[str, Any]) -> Path:
-    """Store an evaluation under the next free number of a run; returns its file.
-
-    Raises:
-        StoreError: the folder cannot be written to.
-    """
+    """Store an evaluation under the next free number of a run; returns its file."""
     folder = make_folder(directory / FOLDER)
     plain = json.loads(hidden(json.dumps(document)))
     text = json.dumps({**plain, "digest": _digest(plain)}, indent=2) + "\n"
@@ -45,15 +41,7 @@ def keep_evaluation(directory: Path, document: Mapping[str, Any]) -> Path:
 
 
 def read_evaluation(path: Path, printed: bool = True) -> dict[str, Any]:
-    """Return the document of a file that `keep_evaluation` wrote, or `eval --json` printed.
-
-    Args:
-        path: of the file.
-        printed: whether it may be one that was printed, and so has no digest.
-
-    Raises:
-        StoreError: it is none, or is not what was written.
-    """
+    """Return the document of a file that `keep_evaluation` wrote, or `eval --json` printed."""
     try:
         document = json.loads(path.read_bytes())
         report = document["report"]

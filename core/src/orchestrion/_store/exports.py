@@ -46,7 +46,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from attrs import asdict
@@ -180,7 +179,15 @@ def summarize(store: RunReader) -> dict[str, JSON]:
         "checkpoint": (
             {"file": named[-1].checkpoint, "sha256": named[-1].digest} if named else None
         ),
-        "execution": _execution(store, iterations),
+        "execution": {
+            "run": store.directory.name,
+            "detail": store.detail,
+            "created": store.created,
+            "finished": store.finished,
+            "seconds": store.seconds,
+            "seconds_by_iteration": [iteration.seconds for iteration in iterations],
+            "spend": store.spend(),
+        },
     }
 
 
@@ -216,17 +223,4 @@ def _stage(iterations: list[Iteration], stage: int) -> JSON:
         "iterations": len(own),
         "first": dict(own[0].metrics),
         "last": dict(own[-1].metrics),
-    }
-
-
-def _execution(store: RunReader, iterations: list[Iteration]) -> dict[str, Any]:
-    spend = store.spend()
-    return {
-        "run": store.directory.name,
-        "detail": store.detail,
-        "created": store.created,
-        "finished": store.finished,
-        "seconds": store.seconds,
-        "seconds_by_iteration": [iteration.seconds for iteration in iterations],
-        "spend": spend,
     }

@@ -135,10 +135,6 @@ def _read(directory: Path) -> Glance:
             " coalesce(sum(output_tokens), 0), coalesce(sum(usd), 0.0), coalesce(sum(cost), 0.0)"
             " FROM calls"
         ).fetchone()
-    return _glance(directory, state, rows, usage_of(spend))
-
-
-def _glance(directory: Path, state: dict[str, Any], rows: list[Any], spend: Usage) -> Glance:
     status = state.get("status", "running")
     if status == "running" and lock_holder(directory) is None:
         status = "interrupted"
@@ -158,5 +154,5 @@ def _glance(directory: Path, state: dict[str, Any], rows: list[Any], spend: Usag
         rows[-1][1] / rows[-1][0] if rows and rows[-1][0] else None,
         tuple(row[2] for row in rows),
         sum(last) / len(last) if last else None,
-        spend + usage_of(state.get("stated", usage_columns(NO_USAGE))),
+        usage_of(spend) + usage_of(state.get("stated", usage_columns(NO_USAGE))),
     )

@@ -92,9 +92,8 @@ class CallJournal:
         reader: Database,
         writer: Database | None = None,
         seq: Callable[[], int] = lambda: 0,
-        keeps_requests: bool = False,
     ) -> None:
-        self.keeps_requests = keeps_requests
+        self.keeps_requests = False
         self._texts = Texts()
         self._reader, self._writer, self._seq = reader, writer, seq
 

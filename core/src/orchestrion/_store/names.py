@@ -20,11 +20,7 @@ def is_run(directory: Path) -> bool:
 
 
 def run_at(directory: Path) -> Path:
-    """Return the absolute path of a run's folder.
-
-    Raises:
-        StoreError: it holds no run.
-    """
+    """Return the absolute path of a run's folder."""
     if not is_run(directory):
         raise StoreError(f"{directory}: holds no run; `orchestrion runs list` shows all runs")
     return directory.absolute()
@@ -60,11 +56,7 @@ def next_directory(name: str, root: Path = RUNS) -> Path:
 
 
 def run_folder(name: str) -> Path:
-    """Return the folder for run folders that `run.directory` names; it need not exist yet.
-
-    Raises:
-        UsageError: there can be no such folder.
-    """
+    """Return the folder for run folders that `run.directory` names; it need not exist yet."""
     try:
         folder = Path(name).expanduser()
         os.lstat(folder)

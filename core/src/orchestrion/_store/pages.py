@@ -119,113 +119,108 @@ _PLAIN: Final = re.compile("[A-Za-z0-9 ]{1,200}")
 """What stands in a record as it is, however the record was encoded."""
 
 
-class EpisodePages:
-    """Reads pages of one run's episodes; safe to use from several threads."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def page(
-        self,
-        wanted: EpisodeFilter,
-        *,
-        order: EpisodeOrder,
-        descending: bool,
-        after: str | None,
-        before: str | None,
-        limit: int,
-        look: int,
-        seconds: float,
-    ) -> EpisodePage:
-        """Return a page; see `RunReader.episode_page`."""
-        with self._database.lock:
-            where, values = _where(wanted)
-            # Not left to SQLite, which would follow the order of wide rows to save sorting.
-            scans = bool(where) or order != "number"
-            table = "main.episodes" + " INDEXED BY episodes_columns" * scans
-            condition = " AND ".join(where) or "TRUE"
-            (total,) = self._database.one(f"SELECT count(*) FROM {table} WHERE {condition}", values)
-            # The page before is the next one in the opposite direction.
-            backwards = before is not None and after is None
-            down = descending != backwards
-            missing = "-9e999" if descending else "9e999"
-            key = order if order in ("number", "turns") else f"ifnull({order}, {missing})"
-            start = before if backwards else after
-            if start is not None:
-                if order == "number":
-                    condition += f" AND number {'<' if down else '>'} ?"
-                    values += _place(start)[1:]
-                else:
-                    condition += f" AND ({key}, number) {'<' if down else '>'} (?, ?)"
-                    values += _place(start)
-            direction = "DESC" if down else "ASC"
-            query = (
-                f"SELECT {key}, number FROM {table} WHERE {condition}"
-                f" ORDER BY {key} {direction}, number {direction} LIMIT ?"
-            )
-            reach = look if wanted.reads else limit
-            found = self._database.all(query, (*values, reach + 1))
-        candidates, more = found[:reach], len(found) > reach
-        looked = 0
-        rows = candidates
-        if wanted.reads:
-            rows, looked = self._reading(candidates, wanted, limit, seconds)
-            more = more or looked < len(candidates)
-        end = (rows if len(rows) == limit or not looked else candidates[:looked])[-1:]
-        further = f"{end[0][0]!r},{end[0][1]}" if more and end else None
-        if backwards:
-            rows = rows[::-1]
-        first = f"{rows[0][0]!r},{rows[0][1]}" if rows else start
-        last = f"{rows[-1][0]!r},{rows[-1][1]}" if rows else start
-        return EpisodePage(
-            tuple(self._rows([number for _, number in rows])),
-            total,
-            looked,
-            last if backwards else further,
-            further if backwards else first if start is not None else None,
+def read_page(
+    database: Database,
+    wanted: EpisodeFilter,
+    *,
+    order: EpisodeOrder,
+    descending: bool,
+    after: str | None,
+    before: str | None,
+    limit: int,
+    look: int,
+    seconds: float,
+) -> EpisodePage:
+    """Return a page; see `RunReader.episode_page`."""
+    with database.lock:
+        where, values = _where(wanted)
+        # Not left to SQLite, which would follow the order of wide rows to save sorting.
+        scans = bool(where) or order != "number"
+        table = "main.episodes" + " INDEXED BY episodes_columns" * scans
+        condition = " AND ".join(where) or "TRUE"
+        (total,) = database.one(f"SELECT count(*) FROM {table} WHERE {condition}", values)
+        # The page before is the next one in the opposite direction.
+        backwards = before is not None and after is None
+        down = descending != backwards
+        missing = "-9e999" if descending else "9e999"
+        key = order if order in ("number", "turns") else f"ifnull({order}, {missing})"
+        start = before if backwards else after
+        if start is not None:
+            if order == "number":
+                condition += f" AND number {'<' if down else '>'} ?"
+                values += _place(start)[1:]
+            else:
+                condition += f" AND ({key}, number) {'<' if down else '>'} (?, ?)"
+                values += _place(start)
+        direction = "DESC" if down else "ASC"
+        query = (
+            f"SELECT {key}, number FROM {table} WHERE {condition}"
+            f" ORDER BY {key} {direction}, number {direction} LIMIT ?"
         )
+        reach = look if wanted.reads else limit
+        found = database.all(query, (*values, reach + 1))
+    candidates, more = found[:reach], len(found) > reach
+    looked = 0
+    rows = candidates
+    if wanted.reads:
+        rows, looked = _reading(database, candidates, wanted, limit, seconds)
+        more = more or looked < len(candidates)
+    end = (rows if len(rows) == limit or not looked else candidates[:looked])[-1:]
+    further = f"{end[0][0]!r},{end[0][1]}" if more and end else None
+    if backwards:
+        rows = rows[::-1]
+    first = f"{rows[0][0]!r},{rows[0][1]}" if rows else start
+    last = f"{rows[-1][0]!r},{rows[-1][1]}" if rows else start
+    return EpisodePage(
+        tuple(_rows(database, [number for _, number in rows])),
+        total,
+        looked,
+        last if backwards else further,
+        further if backwards else first if start is not None else None,
+    )
 
-    def _rows(self, numbers: Sequence[int]) -> Iterator[EpisodeRow]:
-        among = ", ".join(map(str, numbers))
-        rows = self._database.all(f"SELECT {_SELECTED} WHERE number IN ({among})")
-        known = {row[0]: dict(zip(_COLUMNS, row, strict=True)) for row in rows}
-        for number in numbers:
-            if row := known.get(number):  # a resume may have dropped it meanwhile
-                yield EpisodeRow(**{**row, "success": bool(row["success"])})
 
-    def _reading(
-        self, candidates: Sequence[Any], wanted: EpisodeFilter, limit: int, seconds: float
-    ) -> tuple[list[Any], int]:
-        """Return candidates whose records match, at most `limit`, and how many were looked at."""
-        found: list[Any] = []
-        looked, size, deadline = 0, 8, time.monotonic() + seconds
-        while looked < len(candidates) and len(found) < limit:
-            # In pieces that grow, so that long records cannot keep it far beyond its time.
-            piece = candidates[looked : looked + size]
-            matching = self._matching([row[1] for row in piece], wanted)
-            for row in piece:
-                looked += 1
-                found += [row] if row[1] in matching else []
-                if len(found) == limit:
-                    break
-            if time.monotonic() > deadline:
+def _rows(database: Database, numbers: Sequence[int]) -> Iterator[EpisodeRow]:
+    among = ", ".join(map(str, numbers))
+    rows = database.all(f"SELECT {_SELECTED} WHERE number IN ({among})")
+    known = {row[0]: dict(zip(_COLUMNS, row, strict=True)) for row in rows}
+    for number in numbers:
+        if row := known.get(number):  # a resume may have dropped it meanwhile
+            yield EpisodeRow(**{**row, "success": bool(row["success"])})
+
+
+def _reading(
+    database: Database, candidates: Sequence[Any], wanted: EpisodeFilter, limit: int, seconds: float
+) -> tuple[list[Any], int]:
+    """Return candidates whose records match, at most `limit`, and how many were looked at."""
+    found: list[Any] = []
+    looked, size, deadline = 0, 8, time.monotonic() + seconds
+    while looked < len(candidates) and len(found) < limit:
+        # In pieces that grow, so that long records cannot keep it far beyond its time.
+        piece = candidates[looked : looked + size]
+        matching = _matching(database, [row[1] for row in piece], wanted)
+        for row in piece:
+            looked += 1
+            found += [row] if row[1] in matching else []
+            if len(found) == limit:
                 break
-            size = min(2 * size, 256)
-        return found, looked
+        if time.monotonic() > deadline:
+            break
+        size = min(2 * size, 256)
+    return found, looked
 
-    def _matching(self, numbers: Sequence[int], wanted: EpisodeFilter) -> set[int]:
-        parts = [max(_PLAIN.findall(text), key=len, default="") for text in _texts(wanted)]
-        rows = self._database.all(
-            "SELECT number, record FROM main.episodes WHERE number IN "
-            f"({', '.join(map(str, numbers))}){' AND record LIKE ?' * len(parts)}",
-            [f"%{part}%" for part in parts],
-        )
-        try:
-            return {number for number, record in rows if _matches(parse(record), wanted)}
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise self._database.damage(
-                f"the record of an episode cannot be read ({error})"
-            ) from None
+
+def _matching(database: Database, numbers: Sequence[int], wanted: EpisodeFilter) -> set[int]:
+    parts = [max(_PLAIN.findall(text), key=len, default="") for text in _texts(wanted)]
+    rows = database.all(
+        "SELECT number, record FROM main.episodes WHERE number IN "
+        f"({', '.join(map(str, numbers))}){' AND record LIKE ?' * len(parts)}",
+        [f"%{part}%" for part in parts],
+    )
+    try:
+        return {number for number, record in rows if _matches(parse(record), wanted)}
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise database.damage(f"the record of an episode cannot be read ({error})") from None
 
 
 def _texts(wanted: EpisodeFilter) -> list[str]:

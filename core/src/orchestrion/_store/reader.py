@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Generic, Literal, Self, TypedDict, TypeVar, Unpack
 
 from attrs import frozen
 
@@ -28,12 +27,14 @@ from orchestrion._store.journal import AnswerStore, CallJournal, usage_columns, 
 from orchestrion._store.lock import lock_holder
 from orchestrion._store.names import run_at
 from orchestrion._store.notes import Event, read_notes
-from orchestrion._store.pages import EpisodeFilter, EpisodeOrder, EpisodePage, EpisodePages
+from orchestrion._store.pages import EpisodeFilter, EpisodeOrder, EpisodePage, read_page
 from orchestrion._store.serial import loads, parse
 
 RunStatus = Literal["running", "completed", "failed", "budget", "cancelled", "interrupted"]
 """`interrupted` is shown for a run that says it is running while no process writes to it."""
 
+
+T = TypeVar("T")
 
 _ALL = EpisodeFilter()
 
@@ -97,6 +98,17 @@ class Where(TypedDict, total=False):
     id: str | None
 
 
+class _State(Generic[T]):
+    """An attribute that is a value of the table `state`, as it is there now."""
+
+    def __init__(self, key: str, default: T) -> None:
+        self._key, self._default = key, default
+
+    def __get__(self, reader: RunReader, kind: type) -> T:
+        value: T = reader._state(self._key, self._default)
+        return value
+
+
 class RunReader:
     """A run's store, open for reading. Close it, or use `with`.
 
@@ -111,13 +123,34 @@ class RunReader:
     journal: CallJournal
     """Recorded calls, to replay them."""
     cache: AnswerStore
+    checkpoints: Path
+    """The folder of checkpoints."""
+    exports: Path
+    """The folder of exports."""
+
+    config_text = _State[str]("config", "")
+    """The resolved config, as YAML."""
+    manifest = _State[JSON]("manifest", None)
+    """What `create` was given, and under `opened` what components noted."""
+    created = _State[float]("created", 0.0)
+    """When the run was created (Unix time)."""
+    finished = _State[float | None]("finished", None)
+    """When it ended last (Unix time)."""
+    seconds = _State[float]("seconds", 0.0)
+    """How long it worked, in all its parts together."""
+    retention = _State[Retention]("retention", "all")
+    """What is kept of episodes and calls."""
+    keep = _State[int]("keep", 3)
+    """How many checkpoints are kept."""
+    detail = _State[str]("detail", "")
+    """The sentence given with the status."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = run_at(directory)
+        self.checkpoints, self.exports = self.directory / "checkpoints", self.directory / "exports"
         self._reader = Database(self.directory / NAME, writable=False)
         self.journal = CallJournal(self._reader)
         self.cache = AnswerStore(self._reader)
-        self._pages = EpisodePages(self._reader)
         self._iterations: tuple[Any, list[Iteration]] | None = None
         """Those of a version of the database."""
 
@@ -128,12 +161,7 @@ class RunReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # ------------------------------------------------------------------ state
@@ -142,26 +170,6 @@ class RunReader:
         for row in self._reader.rows("state", "WHERE key = ?", (key,)):
             return loads(row["value"])
         return default
-
-    @property
-    def checkpoints(self) -> Path:
-        """Return the folder of checkpoints."""
-        return self.directory / "checkpoints"
-
-    @property
-    def exports(self) -> Path:
-        """Return the folder of exports."""
-        return self.directory / "exports"
-
-    @property
-    def config_text(self) -> str:
-        """Return the resolved config, as YAML."""
-        return str(self._state("config", ""))
-
-    @property
-    def manifest(self) -> JSON:
-        """Return what `create` was given, and under `opened` what components noted."""
-        return self._state("manifest")
 
     @property
     def status(self) -> RunStatus:
@@ -179,36 +187,6 @@ class RunReader:
     def planned(self) -> dict[int, int]:
         """Return how many iterations each stage has, of the stages that were begun."""
         return {int(stage): total for stage, total in self._state("planned", {}).items()}
-
-    @property
-    def created(self) -> float:
-        """Return when the run was created (Unix time)."""
-        return float(self._state("created", 0.0))
-
-    @property
-    def finished(self) -> float | None:
-        """Return when it ended last (Unix time)."""
-        return self._state("finished")  # type: ignore[no-any-return]
-
-    @property
-    def seconds(self) -> float:
-        """Return how long it worked, in all its parts together."""
-        return float(self._state("seconds", 0.0))
-
-    @property
-    def retention(self) -> Retention:
-        """Return what is kept of episodes and calls."""
-        return self._state("retention", "all")  # type: ignore[no-any-return]
-
-    @property
-    def keep(self) -> int:
-        """Return how many checkpoints are kept."""
-        return int(self._state("keep", 3))
-
-    @property
-    def detail(self) -> str:
-        """Return the sentence given with the status."""
-        return str(self._state("detail", ""))
 
     def spend(self) -> Usage:
         """Return what was paid so far, in unfinished iterations too: the sum over the journal.
@@ -286,7 +264,7 @@ class RunReader:
 
     def latest(self) -> Restored:
         """Return the newest valid checkpoint, without changing anything."""
-        return self._newest()[1]
+        return self._first_valid(self._named())
 
     def usable(self, after: int | None = None) -> Restored:
         """Return the newest valid checkpoint, for callers that cannot do without it.
@@ -307,7 +285,7 @@ class RunReader:
                 f"{self.directory}: keeps no checkpoint after {after} iterations; it has those "
                 f"after {have} (`run.keep` says how many are kept)"
             )
-        return self._required(self._first_valid([row for row in kept if row[0] == after])[1])
+        return self._required(self._first_valid([row for row in kept if row[0] == after]))
 
     def _required(self, restored: Restored) -> Restored:
         if restored.checkpoint is None and restored.refused:
@@ -317,9 +295,6 @@ class RunReader:
                 f"copy one back, or start a new run\n{reasons}"
             )
         return restored
-
-    def _newest(self) -> tuple[int, Restored]:
-        return self._first_valid(self._named())
 
     def _named(self) -> list[tuple[int, str, str | None]]:
         """Return the checkpoints that are kept, newest first: after which iteration, file, digest.
@@ -331,12 +306,12 @@ class RunReader:
             " WHERE checkpoint IS NOT NULL ORDER BY seq DESC"
         )
 
-    def _first_valid(self, named: list[tuple[int, str, str | None]]) -> tuple[int, Restored]:
+    def _first_valid(self, named: list[tuple[int, str, str | None]]) -> Restored:
         path, checkpoint, refused = newest_checkpoint(
             (self.checkpoints / name, digest) for _, name, digest in named
         )
         seq = named[len(refused)][0] if checkpoint is not None else 0
-        return seq, Restored(checkpoint, path, tuple(refused), self._last_seq() - seq, seq)
+        return Restored(checkpoint, path, tuple(refused), self._last_seq() - seq, seq)
 
     def episodes(self, **where: Unpack[Where]) -> Iterator[StoredEpisode]:
         """Yield stored episodes, in the order they were written; see `Where`."""
@@ -381,7 +356,8 @@ class RunReader:
         Raises:
             UsageError: `after` or `before` is no place in a list of episodes.
         """
-        return self._pages.page(
+        return read_page(
+            self._reader,
             wanted,
             order=order,
             descending=descending,
@@ -463,7 +439,13 @@ class RunReader:
         """
         files = (self.directory / FOLDER).glob("*.json")
         numbered = [path for path in files if path.stem.isdecimal()]
-        return {path.name: _kept(path) for path in sorted(numbered, key=lambda p: int(p.stem))}
+        documents: dict[str, JSON] = {}
+        for path in sorted(numbered, key=lambda path: int(path.stem)):
+            try:
+                documents[path.name] = read_evaluation(path, printed=False)
+            except StoreError as error:
+                documents[path.name] = {"error": str(error)}
+        return documents
 
     def verify(self) -> None:
         """Read the whole database, and refuse it if anything in it is not what was written.
@@ -481,13 +463,6 @@ def _filters(where: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError(f"episodes cannot be selected by {unknown[0]!r}")
     table = {"stage": "i", "iteration": "i"}
     return {f"{table.get(name, 'e')}.{name}": value for name, value in where.items()}
-
-
-def _kept(path: Path) -> JSON:
-    try:
-        return read_evaluation(path, printed=False)
-    except StoreError as error:
-        return {"error": str(error)}
 
 
 def _metrics(text: str) -> dict[str, float]:

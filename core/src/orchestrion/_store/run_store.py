@@ -26,12 +26,11 @@ from orchestrion._errors import StoreError, UsageError
 from orchestrion._interfaces import Metrics
 from orchestrion._records import JSON, NO_USAGE, TRAINING, Episode, Usage
 from orchestrion._secrets import hidden
-from orchestrion._store import episodes as rows
 from orchestrion._store.checkpoint import Checkpoint, prune_checkpoints, write_checkpoint
 from orchestrion._store.conversations import drop_texts
 from orchestrion._store.creation import create_folder
 from orchestrion._store.database import NAME, Database
-from orchestrion._store.episodes import Retention
+from orchestrion._store.episodes import Retention, insert_episodes, strip_turns
 from orchestrion._store.files import remove_stale
 from orchestrion._store.journal import AnswerStore, CallJournal, real, usage_columns
 from orchestrion._store.lock import RunLock
@@ -64,7 +63,10 @@ class RunStore(RunReader):
         self.journal = CallJournal(self._reader, self._writer, lambda: self._next)
         self.journal.keeps_requests = self._retention == "all"
         self.cache = AnswerStore(self._reader, self._writer)
-        self._tidy()
+        # What a writer that was killed left behind:
+        for folder in (self.directory, self.checkpoints, self.exports):
+            remove_stale(folder)
+        self.journal.settle_lost()
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -140,12 +142,6 @@ class RunStore(RunReader):
             if database in self.__dict__:
                 self.__dict__[database].close()
         self._lock.release()
-
-    def _tidy(self) -> None:
-        """Remove what a writer that was killed left behind."""
-        for folder in (self.directory, self.checkpoints, self.exports):
-            remove_stale(folder)
-        self.journal.settle_lost()
 
     # ------------------------------------------------------------------ state
 
@@ -259,7 +255,7 @@ class RunStore(RunReader):
                 if again is not None:
                     seq = again[0]
                     _drop_from(connection, seq)
-                self._insert(connection, episodes, seq, TRAINING)
+                insert_episodes(self._writer, connection, episodes, seq, TRAINING, self._retention)
                 row = {
                     "seq": seq,
                     "stage": stage,
@@ -291,18 +287,6 @@ class RunStore(RunReader):
                 self._set_state(connection, "stated", usage_columns(usage))
             self._seconds, self._stated = total, usage
 
-    def _insert(
-        self, connection: sqlite3.Connection, episodes: Sequence[Episode], seq: int, source: str
-    ) -> None:
-        rows.insert_episodes(
-            self._writer,
-            connection,
-            episodes,
-            seq=seq,
-            source=source,
-            retention=self._retention,
-        )
-
     def restore(self) -> Restored:
         """Find where to go on, and drop whatever was committed after that.
 
@@ -313,12 +297,12 @@ class RunStore(RunReader):
             CheckpointError: checkpoints were written, but none of them is valid any more.
         """
         with self._writer.lock:
-            seq, restored = self._newest()
-            self._required(restored)
+            restored = self.usable()
+            seq = restored.after + 1
             with self._writer.transaction("restore") as connection:
-                _drop_from(connection, seq + 1)
+                _drop_from(connection, seq)
                 names = self._forget_old_checkpoints(connection, self._keep)
-            self._next = seq + 1
+            self._next = seq
             prune_checkpoints(self.checkpoints, names)
         for refusal in restored.refused:
             self.record_event("checkpoint refused", refusal.reason)
@@ -347,8 +331,9 @@ class RunStore(RunReader):
         with self._transaction("evaluation", seconds, stated) as connection:
             connection.execute("DELETE FROM episodes WHERE source = ?", (name,))
             connection.execute("DELETE FROM evaluations WHERE name = ?", (name,))
-            self._insert(connection, episodes, self._next - 1, name)
-            row = {"name": name, "seq": self._next - 1, "results": dumps(results)}
+            seq = self._next - 1
+            insert_episodes(self._writer, connection, episodes, seq, name, self._retention)
+            row = {"name": name, "seq": seq, "results": dumps(results)}
             self._writer.insert(connection, "evaluations", [row])
 
     def shrink(self, retention: Retention | None = None, keep: int | None = None) -> None:
@@ -365,7 +350,7 @@ class RunStore(RunReader):
                     connection.execute("DELETE FROM episodes")
                     connection.execute("DELETE FROM problems")
                 elif retention == "episodes":
-                    rows.strip_turns(self._writer, connection)
+                    strip_turns(self._writer, connection)
                 names = self._forget_old_checkpoints(connection, keep)
                 if retention != "all":
                     self._drop_answers(connection)

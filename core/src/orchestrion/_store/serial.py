@@ -34,9 +34,6 @@ def encode(value: object) -> bytes:
     """Return a record, a list or tuple of records, or plain data, as one line of JSON.
 
     Sets are sorted; dictionaries keep their order.
-
-    Raises:
-        StoreError: something in it is not JSON; says where.
     """
     prepared = _prepare(value)
     try:
@@ -129,11 +126,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_builtin)
 
 
 def dumps(data: JSON, *, sort: bool = False) -> str:
-    """Return plain JSON data as text; `loads` gives equal data, with lists for tuples.
-
-    Raises:
-        StoreError: something in it is not JSON; says where.
-    """
+    """Return plain JSON data as text; `loads` gives equal data, with lists for tuples."""
     _check(data, "$")
     return hidden(json.dumps(data, sort_keys=sort, separators=(",", ":")))
 
@@ -166,11 +159,6 @@ def parse(text: str | bytes) -> JSON:
     except msgspec.DecodeError:
         # Lone surrogates and numbers beyond a float: rare, and the standard library reads them.
         return json.loads(text)
-
-
-def decode(text: str | bytes, kind: type[T]) -> T:
-    """Return the record of type `kind` that `encode` wrote."""
-    return structure(parse(text), kind)
 
 
 def structure(data: JSON, kind: type[T]) -> T:

@@ -60,11 +60,7 @@ class SharedAnswers:
         self._writer: sqlite3.Connection | None = None
 
     def __enter__(self) -> Self:
-        """Open the file; it is made if there is none.
-
-        Raises:
-            UsageError: the folder cannot be used.
-        """
+        """Open the file; it is made if there is none."""
         try:
             folder = cache_folder(self._name)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -160,11 +160,7 @@ def calls(store: RunReader, who: str | None = None) -> Table:
 
 
 def in_form(table: Table, form: Form | None = None) -> Any:
-    """Return a table as a data frame, or as a list of dictionaries.
-
-    Raises:
-        UsageError: there is no such form, or its library is not installed.
-    """
+    """Return a table as a data frame, or as a list of dictionaries."""
     libraries: tuple[Form, ...] = ("pandas", "polars")
     if form not in (None, "dicts", *libraries):
         raise UsageError(f"as_={form!r}: a table comes as 'pandas', 'polars' or 'dicts'")
@@ -210,11 +206,7 @@ class _Sink(io.RawIOBase):
 
 
 def parquet(table: Table) -> Iterator[bytes]:
-    """Return the bytes of a Parquet file, written row group by row group.
-
-    Raises:
-        UsageError: pyarrow is not installed.
-    """
+    """Return the bytes of a Parquet file, written row group by row group."""
     advice = "Parquet files need it: pip install 'orchestrion[parquet]'"
     return _parquet(table, _library("pyarrow", advice), _library("pyarrow.parquet", advice))
 

@@ -8,33 +8,17 @@ The first needs pytest, which the extra `orchestrion[testing]` installs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
-from orchestrion.testing._fakes import (
-    Fixed,
-    ListTask,
-    ScriptedAgent,
-    ScriptedModel,
-    engine_for,
-    opened_engine,
-)
+from orchestrion._lazy import names_on_first_use
 
-__all__ = [
-    "Fixed",
-    "ListTask",
-    "ScriptedAgent",
-    "ScriptedModel",
-    "engine_for",
-    "opened_engine",
-    "parametrize_with_checks",
-]
+if TYPE_CHECKING:
+    from orchestrion.testing._fakes import Fixed as Fixed
+    from orchestrion.testing._fakes import ListTask as ListTask
+    from orchestrion.testing._fakes import ScriptedAgent as ScriptedAgent
+    from orchestrion.testing._fakes import ScriptedModel as ScriptedModel
+    from orchestrion.testing._fakes import engine_for as engine_for
+    from orchestrion.testing._fakes import opened_engine as opened_engine
+    from orchestrion.testing._kit import parametrize_with_checks as parametrize_with_checks
 
-
-def parametrize_with_checks(
-    plugin: str, expected_failures: Mapping[str, str] | None = None
-) -> Callable[[Any], Any]:
-    """Return a pytest decorator: one test for each conformance check of a plugin."""
-    from orchestrion.testing import _kit as kit
-
-    return kit.parametrize_with_checks(plugin, expected_failures)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

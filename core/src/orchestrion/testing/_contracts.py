@@ -1,4 +1,4 @@
-"""Check what each kind of component promises; `of_kind` lists the checks."""
+"""Check what each kind of component promises; `CHECKS` lists them."""
 
 from __future__ import annotations
 
@@ -45,8 +45,6 @@ from orchestrion.testing._task_contracts import (
 )
 from orchestrion.testing._watch import check_draws, check_pace, offline, snapshot, unchanged
 
-__all__ = ["METHODS", "of_kind"]
-
 METHODS: Mapping[str, tuple[str, ...]] = {
     "agent": ("act",),
     "model": ("complete",),
@@ -57,11 +55,6 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "executor": ("start",),
 }
 """The methods that a component of each kind must have."""
-
-
-def of_kind(kind: str) -> Mapping[str, Callable[[Subject], int]]:
-    """Return the checks of a kind by name; none for a kind that a plugin defines."""
-    return _KINDS.get(kind, {})
 
 
 # ---------------------------------------------------------------------------- agents
@@ -286,7 +279,7 @@ async def _model_is_quick(bench: Bench) -> int:
     return 1
 
 
-_KINDS: Mapping[str, Mapping[str, Callable[[Subject], int]]] = {
+CHECKS: Mapping[str, Mapping[str, Callable[[Subject], int]]] = {
     "agent": {
         "acts on any view": _agent_acts,
         "acts alike for equal keys": _agent_repeats,

@@ -25,8 +25,6 @@ from orchestrion._session import EngineSession
 from orchestrion.config import Config, from_data
 from orchestrion.testing._stage import Subject
 
-__all__ = ["executor_gives_the_same", "executor_names_the_culprit", "executor_replaces"]
-
 HERE = "orchestrion.testing._executor_contracts"
 STAGE = "orchestrion.testing._stage"
 EPISODES = 8

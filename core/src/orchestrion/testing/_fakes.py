@@ -39,8 +39,6 @@ from orchestrion._records import (
     Usage,
 )
 
-__all__ = ["Fixed", "ListTask", "ScriptedAgent", "ScriptedModel", "engine_for", "opened_engine"]
-
 
 @define
 class ScriptedAgent(Agent):

@@ -29,8 +29,6 @@ from orchestrion.config import from_data
 from orchestrion.testing import _contracts as contracts
 from orchestrion.testing._stage import NAME, Stage, Subject, opened
 
-__all__ = ["Check", "checks", "parametrize_with_checks"]
-
 HEAVY = ("torch", "numpy", "scipy", "pandas", "sklearn", "transformers", "anthropic", "openai")
 LIGHT_MESSAGE = (
     "importing the plugin module and the component modules imports {heavy}; import heavy "
@@ -51,15 +49,7 @@ class Check:
 
 
 def checks(plugin: str, plugins: Plugins | None = None) -> Iterator[Check]:
-    """Yield every check of every component that a plugin supplies.
-
-    Args:
-        plugin: its name, or its distribution's.
-        plugins: where it is registered; by default those of the environment.
-
-    Raises:
-        PluginError: it is not installed, or cannot be loaded.
-    """
+    """Yield every check of every component that a plugin supplies."""
     plugins = plugins or Plugins()
     plugins.register(Stage(), NAME)
     loaded = plugins.load(plugins.get(plugin))
@@ -76,7 +66,7 @@ def checks(plugin: str, plugins: Plugins | None = None) -> Iterator[Check]:
     for found in components:
         subject = Subject(plugins, found)
         label = f"{subject.kind} {found.component.name}"
-        for name, run in {**_GENERIC, **contracts.of_kind(subject.kind)}.items():
+        for name, run in {**_GENERIC, **contracts.CHECKS.get(subject.kind, {})}.items():
             yield Check(label, name, partial(run, subject))
 
 

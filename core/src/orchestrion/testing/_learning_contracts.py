@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -30,15 +30,6 @@ from orchestrion.testing._watch import Draws, drawing, offline, snapshot
 if TYPE_CHECKING:
     from orchestrion._components import Component
 
-__all__ = [
-    "keeps_state",
-    "policy_keeps_what_it_learned",
-    "trainer_draws",
-    "trainer_goes_on",
-    "trainer_trains",
-]
-
-
 # ---------------------------------------------------------------------------- training
 
 
@@ -48,13 +39,10 @@ async def train(parts: Opened, config: Config, count: int, first: int = 0) -> li
     trainer = parts.runtimes[path]
     reported = []
     for i in range(first, min(count, trainer.iterations)):
-        engine = parts.engine(CallPath())
         key = Key(1).child("iteration", i)
-        session = EngineSession(engine, f"0/{i}", key, Key(2), build=building(config))
-        try:
+        with closing(parts.engine(CallPath())) as engine:
+            session = EngineSession(engine, f"0/{i}", key, Key(2), build=building(config))
             reported.append(metrics_of(await trainer.iterate(i, session)))
-        finally:
-            engine.close()
     return reported
 
 
@@ -228,11 +216,7 @@ def _training_configs(subject: Subject) -> Iterator[Config]:
 
 
 async def _try(config: Config) -> None:
-    """Run one iteration.
-
-    Raises:
-        OrchestrionError: the trainer does not fit the policy.
-    """
+    """Run one iteration."""
     async with opened(config) as parts:
         check_trainer(parts, config.stages[0])
         await train(parts, config, 1)
@@ -359,16 +343,13 @@ async def _history(config: Config, seed: int = 1) -> _History:
     async with opened(config, seed) as parts:
         path = config.stages[0]
         check_trainer(parts, path)
-        engine = parts.engine(CallPath())
         keys = Key(seed).child("train"), Key(seed).child("evaluate")
-        session = _RecordingSession(engine, "0/0", *keys, build=building(config, seed))
-        session.jobs, session.rollouts = [], 0
-        try:
+        with closing(parts.engine(CallPath())) as engine:
+            session = _RecordingSession(engine, "0/0", *keys, build=building(config, seed))
+            session.jobs, session.rollouts = [], 0
             with offline("iterate()"), drawing() as draws:
                 session.draws = draws
                 reported = await parts.runtimes[path].iterate(0, session)
-        finally:
-            engine.close()
         metrics = metrics_of(reported)
         return _History(metrics, reloaded(save_states(parts)), session.jobs, draws)
 

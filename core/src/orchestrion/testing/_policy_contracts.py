@@ -23,28 +23,13 @@ from orchestrion._records import (
 from orchestrion.testing._stage import Bench, on_bench
 from orchestrion.testing._watch import check_draws, check_pace, offline, snapshot, unchanged
 
-__all__ = [
-    "chosen",
-    "decide",
-    "policy_decides",
-    "policy_draws",
-    "policy_is_pure",
-    "policy_is_quick",
-    "situations_of",
-]
-
 _SITUATIONS = 24
 
 
 def situations_of(
     team: Sequence[Activation], blocked: frozenset[str] | None = None
 ) -> list[Situation]:
-    """Return situations of episodes of several lengths.
-
-    Args:
-        team: what can be chosen.
-        blocked: what the task refuses in all of them; None for "b:y" in every second one.
-    """
+    """Return situations of episodes of several lengths."""
     situations = []
     for n in range(_SITUATIONS):
         acted = [team[(n + i) % len(team)] for i in range(n % 4)]

@@ -22,8 +22,6 @@ from orchestrion._records import (
 from orchestrion.testing._stage import CLAIMS, SUCCESS, Bench, bench, on_bench
 from orchestrion.testing._watch import check_pace, drawing, offline, snapshot, unchanged
 
-__all__ = ["reward_believes_nobody", "reward_scores"]
-
 
 @on_bench
 async def reward_scores(bench_: Bench) -> int:

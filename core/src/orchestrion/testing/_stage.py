@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cached_property, wraps
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from functools import wraps
 from typing import Any
 
 from attrs import frozen
 
 from orchestrion._components import Component, Kind
-from orchestrion._config.components import kind_of
+from orchestrion._config.components import shaper_of
 from orchestrion._config.shapes import Shaper
 from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion._engine.episode import Engine
@@ -52,20 +52,6 @@ from orchestrion._records import (
 )
 from orchestrion._session import Build
 from orchestrion.config import Config, from_data
-
-__all__ = [
-    "CLAIMS",
-    "NEUTRAL",
-    "SUCCESS",
-    "Bench",
-    "Stage",
-    "Subject",
-    "bench",
-    "building",
-    "config_for",
-    "on_bench",
-    "opened",
-]
 
 HERE = "orchestrion.testing._stage"
 NAME = "orchestrion-kit"
@@ -231,11 +217,8 @@ def building(config: Config, seed: int | None = None) -> Build:
     @asynccontextmanager
     async def build(overlay: Mapping[str, JSON]) -> AsyncIterator[Engine]:
         async with opened(config.with_overlay(overlay), seed) as parts:
-            engine = parts.engine(CallPath())
-            try:
+            with closing(parts.engine(CallPath())) as engine:
                 yield engine
-            finally:
-                engine.close()
 
     return build
 
@@ -297,7 +280,7 @@ class Subject:
     @property
     def shaper(self) -> Shaper:
         """Return what reads its settings."""
-        return Shaper(kind_of(self.plugins))
+        return shaper_of(self.plugins)
 
     @property
     def path(self) -> str:
@@ -308,11 +291,7 @@ class Subject:
     def config(
         self, settings: Mapping[str, Any] | None = None, around: Mapping[str, Any] | None = None
     ) -> Config:
-        """Return a whole config with the component in it; by default with its example settings.
-
-        Raises:
-            ConfigError: the settings are refused.
-        """
+        """Return a whole config with the component in it; by default with its example settings."""
         component = self.found.component
         data = config_for(
             self.found.kind,
@@ -329,16 +308,12 @@ class Bench:
     Args:
         subject: the component.
         parts: all components of the config around it.
+        engine: for the team.
     """
 
-    def __init__(self, subject: Subject, parts: Opened) -> None:
-        self.subject, self.parts = subject, parts
+    def __init__(self, subject: Subject, parts: Opened, engine: Engine) -> None:
+        self.subject, self.parts, self.engine = subject, parts, engine
         self.tested: Any = parts.runtimes[subject.path]
-
-    @cached_property
-    def engine(self) -> Engine:
-        """Return an engine for the team; made when first used."""
-        return self.parts.engine(CallPath())
 
     def calls(self, key: Key) -> ActivationCalls:
         """Return a handle for calls, as a component gets it."""
@@ -349,12 +324,8 @@ class Bench:
 async def bench(subject: Subject) -> AsyncIterator[Bench]:
     """Open a component with its example settings."""
     async with opened(subject.config()) as parts:
-        result = Bench(subject, parts)
-        try:
-            yield result
-        finally:
-            if "engine" in vars(result):
-                result.engine.close()
+        with closing(parts.engine(CallPath())) as engine:
+            yield Bench(subject, parts, engine)
 
 
 def on_bench(check: Callable[[Bench], Awaitable[int]]) -> Callable[[Subject], int]:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import isfinite
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -33,12 +33,6 @@ from orchestrion.testing._watch import (
     snapshot,
     unchanged,
 )
-
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["task_believes_nobody", "task_hides", "task_splits", "task_steps", "task_verifies"]
-
 
 # ---------------------------------------------------------------------------- splits
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import socket
 import sys
 import threading
 import time
@@ -21,10 +20,8 @@ import attrs
 from orchestrion._engine.budget import inside
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion._keys import Key
+from orchestrion._offline import attempts
 from orchestrion._records import Trajectory
-
-__all__ = ["Draws", "check_draws", "check_pace", "drawing", "offline", "snapshot", "unchanged"]
-
 
 # ---------------------------------------------------------------------------- random numbers
 
@@ -311,68 +308,33 @@ async def check_pace(what: str, work: Callable[[], Any], advice: str) -> None:
 # ---------------------------------------------------------------------------- network, changes
 
 
-class _Network:
-    """Whether the network is watched, and the attempts to use it."""
-
-    installed = False
-    watching = False
-    calls = 0
-    """Running calls through `calls.run`: these may use the network."""
-    attempts: list[str] = []  # noqa: RUF012  one watcher a process
-
-
-_EVENTS = (
-    "socket.connect",
-    "socket.getaddrinfo",
-    "socket.gethostbyname",
-    "socket.sendto",
-)
-
-
-def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if not _Network.watching or event not in _EVENTS or _Network.calls:
-        return
-    first = arguments[0]
-    if isinstance(first, socket.socket):
-        if first.family not in (socket.AF_INET, socket.AF_INET6):
-            return
-        first = arguments[1]
-    address = first if isinstance(first, str) else "{}:{}".format(*first[:2])
-    _Network.attempts.append(address)
-    raise ConnectionRefusedError(f"{address}: the conformance kit allows no network here")
-
-
 @contextmanager
 def offline(what: str) -> Iterator[None]:
-    """Refuse the network outside `calls.run`, and fail if it was used.
+    """Refuse the network outside `calls.run`, and fail if it was used; `what` names whose code."""
+    plain, asked, tried = ActivationCalls.run, 0, set[str]()
 
-    Args:
-        what: whose code runs, as the message names it.
-    """
-    if not _Network.installed:
-        sys.addaudithook(_audit)
-        _Network.installed = True
-    plain = ActivationCalls.run
+    def refuse(host: str) -> None:
+        if not asked:
+            tried.add(host)
+            raise ConnectionRefusedError(f"{host}: the conformance kit allows no network here")
 
     async def run(self: ActivationCalls, *args: Any, **kwargs: Any) -> Any:
-        _Network.calls += 1
+        nonlocal asked
+        asked += 1
         try:
             return await plain(self, *args, **kwargs)
         finally:
-            _Network.calls -= 1
+            asked -= 1
 
     ActivationCalls.run = run  # type: ignore[method-assign]
-    _Network.attempts.clear()
-    _Network.watching = True
     try:
-        yield
+        with attempts(refuse):
+            yield
     finally:
-        _Network.watching = False
         ActivationCalls.run = plain  # type: ignore[method-assign]
-        attempts = sorted(set(_Network.attempts))
-        assert not attempts, (
-            f"{what} uses the network ({', '.join(attempts)}) outside `calls.run`, where nothing "
-            "is recorded, limited or paid for; do it in the `do` of calls.run(request, do)"
+        assert not tried, (
+            f"{what} uses the network ({', '.join(sorted(tried))}) outside `calls.run`, where "
+            "nothing is recorded, limited or paid for; do it in the `do` of calls.run(request, do)"
         )
 
 
