@@ -9,8 +9,6 @@ from attrs import frozen
 from orchestrion import Agent, Calls, Key, Meta, Output, View
 from orchestrion_code_review_agents.stage import latest, played, said, script_of
 
-__all__ = ["PlayReviewer"]
-
 Chance = Annotated[float, Meta(ge=0, le=1)]
 
 

@@ -15,8 +15,6 @@ from orchestrion_code_review import Challenge, challenge_in, challenge_of, versi
 
 from orchestrion import Output, Problem, Usage, View
 
-__all__ = ["Script", "Seen", "latest", "played", "said", "script_in", "script_of", "untidy"]
-
 
 @frozen
 class Script:

@@ -9,8 +9,6 @@ from attrs import frozen
 from orchestrion import Agent, Calls, Key, Meta, Output, View
 from orchestrion_code_review_agents.stage import played, said, script_of, untidy
 
-__all__ = ["PlayWriter"]
-
 Chance = Annotated[float, Meta(ge=0, le=1)]
 
 

@@ -27,8 +27,6 @@ from orchestrion import (
 )
 from orchestrion_prompted.reading import Form, read_response
 
-__all__ = ["Prompted", "Template", "template"]
-
 _PLACE = re.compile(r"\{([^{}]*)\}")
 
 

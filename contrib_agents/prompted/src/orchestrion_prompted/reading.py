@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-__all__ = ["Form", "read_response"]
-
 Form = Literal["text", "tag", "boxed"]
 _BOX = re.compile(r"\\boxed\s*\{")
 

@@ -30,8 +30,6 @@ from orchestrion import (
     replace,
 )
 
-__all__ = ["Credit", "TurnCredit", "credits_of", "summary"]
-
 
 @frozen
 class Credit:

@@ -24,8 +24,6 @@ from orchestrion_code_review.challenge import (
     builtin,
 )
 
-__all__ = ["challenge_in", "challenge_of", "compose", "generate"]
-
 LONGEST = 4
 TESTS = 14
 _COMPLEXITY = 5

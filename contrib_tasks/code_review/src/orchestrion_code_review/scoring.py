@@ -25,8 +25,6 @@ from attrs import frozen
 from orchestrion import Scores, Usage
 from orchestrion_code_review.challenge import Reference
 
-__all__ = ["Judged", "Measured", "Weights", "corrected", "efficiency", "measured", "scores"]
-
 
 @frozen
 class Weights:

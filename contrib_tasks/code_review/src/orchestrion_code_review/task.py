@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
     from orchestrion_code_review.judging import Judgement
 
-__all__ = ["CodeReview", "RunningReview"]
-
 BUILTIN = "builtin"
 
 

@@ -30,8 +30,6 @@ from orchestrion_orchestration_bench.process import (
 from orchestrion_orchestration_bench.rollout import Decide, roll_out
 from orchestrion_orchestration_bench.solved import Solved, Team, solve
 
-__all__ = ["Judged", "RegretReport", "judged", "regret"]
-
 NORMAL_95 = 1.959963984540054
 
 

@@ -51,18 +51,6 @@ from orchestrion import (
 )
 from orchestrion_recorded.table import same
 
-__all__ = [
-    "BestCascade",
-    "Cascade",
-    "CascadeRunner",
-    "Steps",
-    "TableTrainer",
-    "answer_of",
-    "asking",
-    "choice_of",
-    "price_weight",
-]
-
 STOP = Decision(stop=True)
 
 

@@ -27,8 +27,6 @@ from orchestrion_recorded.estimate import Floats, estimate
 from orchestrion_recorded.inquiry import Tree, follow
 from orchestrion_recorded.recording import Recording
 
-__all__ = ["Kind", "Planner", "Search", "best_openings", "shortlist"]
-
 DEPTH = 2
 FOLDS = 3
 _SLACK = 1e-12  # a choice must be better by more than rounding

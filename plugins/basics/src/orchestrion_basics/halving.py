@@ -35,8 +35,6 @@ from orchestrion import (
 from orchestrion_basics.policies import SequenceRunner
 from orchestrion_basics.search import OneIteration, draw_problems, ended
 
-__all__ = ["Halving"]
-
 FIRST = 2
 """Episodes of a sequence in the first round, at least."""
 

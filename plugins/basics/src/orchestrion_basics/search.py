@@ -34,8 +34,6 @@ from orchestrion import (
 )
 from orchestrion_basics.policies import SequenceRunner
 
-__all__ = ["BestSequence", "OneIteration", "draw_problems", "ended", "sequences_tried"]
-
 
 class OneIteration(Trainer):
     """A trainer that is done after one iteration, and trains one kind of policy."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from orchestrion.runs import RunReader, StoredEpisode
     from orchestrion_dag.graph import Graph
 
-__all__ = ["graph", "graphs_in"]
-
 
 @click.command("graph")
 @click.argument("target", required=False, metavar="[CONFIG|RUN]")

@@ -14,19 +14,6 @@ from attrs import Factory, frozen
 from orchestrion import END, START, Activations
 from orchestrion_dag.graph import Edge, Graph, Node, Wiring, wire
 
-__all__ = [
-    "FOLLOWING",
-    "GRAPHS",
-    "Follower",
-    "Inner",
-    "followers",
-    "following_dot",
-    "following_mermaid",
-    "names",
-    "to_dot",
-    "to_mermaid",
-]
-
 Inner = Mapping[str, Graph | Wiring]
 """Graphs inside agents: what the nested team of that name runs."""
 

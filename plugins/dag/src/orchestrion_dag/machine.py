@@ -17,8 +17,6 @@ from orchestrion import Activation, Observation, Problem, Turn
 from orchestrion_dag.plan import Link, Plan, Step
 from orchestrion_dag.ports import wrong
 
-__all__ = ["Machine", "NodeState", "Scope"]
-
 PENDING, RUNNING, SUCCEEDED = "pending", "running", "succeeded"
 FAILED, SKIPPED, CANCELLED = "failed", "skipped", "cancelled"
 TAKEN, NOT_TAKEN, BROKEN = range(3)

@@ -18,8 +18,6 @@ from orchestrion_dag.graph import START, Edge, Node, Wiring, wire
 from orchestrion_dag.order import topological
 from orchestrion_dag.ports import Type, output_type
 
-__all__ = ["Link", "Plan", "Step", "plan_of"]
-
 # A condition is a function of a frame: the scope it is asked in, and the place of the edge's source
 # there (-1 for the start). A scope gives `value(place)`, `problem`, `observation`, `iteration`.
 

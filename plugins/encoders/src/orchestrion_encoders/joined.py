@@ -35,8 +35,6 @@ if TYPE_CHECKING:  # numpy, too, is imported when it is first used: `validate` n
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Allowing", "Joined", "Reading", "refuse_other_team"]
-
 REMEMBERED = 4096
 """How many sets of blocked choices are kept looked at."""
 

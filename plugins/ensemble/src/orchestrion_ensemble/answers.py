@@ -19,15 +19,6 @@ from attrs import asdict, frozen
 from orchestrion import Turn
 from orchestrion_ensemble.interfaces import Ballot, Result
 
-__all__ = [
-    "Normal",
-    "Reading",
-    "ballot_from",
-    "ballot_to",
-    "checked_probabilities",
-    "result_to",
-]
-
 Normal = Literal["exact", "text", "number", "choice"]
 
 NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][-+]?\d+)?")

@@ -19,14 +19,6 @@ from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example, Result,
 from orchestrion_ensemble.votes import check_weights, decide
 from orchestrion_ensemble.weighted import missing_weights
 
-__all__ = [
-    "Average",
-    "likelihoods_of",
-    "linear_pool",
-    "log_pool",
-    "shares_of",
-]
-
 Distribution = Mapping[str, float]
 
 

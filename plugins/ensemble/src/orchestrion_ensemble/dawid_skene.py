@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Crowd", "DawidSkene", "dawid_skene"]
-
 Row = tuple[float, ...]
 
 

@@ -43,8 +43,6 @@ from orchestrion_ensemble.answers import Normal, Reading, result_to
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example, Result
 from orchestrion_ensemble.votes import Plurality
 
-__all__ = ["Ensemble", "FanOut", "Mixture", "OpenEnsemble"]
-
 Count = Annotated[int, Meta(ge=1)]
 
 

@@ -17,8 +17,6 @@ from orchestrion import Key, Problem
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Result, TieRule
 from orchestrion_ensemble.votes import decide
 
-__all__ = ["Ranked", "borda", "condorcet", "instant_runoff", "pairwise"]
-
 Rankings = Sequence[Sequence[str]]
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Fit", "Learned", "Stacked", "fit_logistic", "folds_of", "out_of_fold", "predicted"]
-
 Row = tuple[float, ...]
 
 

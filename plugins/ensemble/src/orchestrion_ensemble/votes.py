@@ -16,23 +16,6 @@ from attrs import Attribute, Factory, evolve, frozen
 from orchestrion import JSON, Key, Meta, Problem, learnable
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example, Result, TieRule
 
-__all__ = [
-    "Majority",
-    "Plurality",
-    "Quorum",
-    "Unanimous",
-    "accuracies_of",
-    "check_weights",
-    "decide",
-    "leaders_of",
-    "log_odds",
-    "smoothed",
-    "tally",
-    "uncatchable",
-    "vote_accuracy",
-    "weigh",
-]
-
 TOLERANCE = 1e-9
 """Scores that differ by at most this share of all weight are equal: rescaling keeps a tie."""
 

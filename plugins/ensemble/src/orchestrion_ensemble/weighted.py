@@ -26,18 +26,6 @@ from orchestrion_ensemble.votes import (
     weigh,
 )
 
-__all__ = [
-    "Confidence",
-    "Dynamic",
-    "Remembered",
-    "Weighted",
-    "calibrated",
-    "fit_platt",
-    "logit",
-    "missing_weights",
-    "similarity",
-]
-
 Share = Annotated[float, Meta(ge=0, le=1)]
 Positive = Annotated[float, Meta(gt=0)]
 

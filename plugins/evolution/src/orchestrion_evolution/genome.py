@@ -25,21 +25,6 @@ from orchestrion_dag import DagPolicy, Edge, Graph, Node
 
 from orchestrion import JSON
 
-__all__ = [
-    "Genome",
-    "OnError",
-    "Range",
-    "Slot",
-    "Space",
-    "as_text",
-    "canonical",
-    "genome_from_json",
-    "genome_of",
-    "graph_of",
-    "indices_of",
-    "size_of",
-]
-
 OnError = Literal["fail", "skip", "continue"]
 
 _DIGITS = 4

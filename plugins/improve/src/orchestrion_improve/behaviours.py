@@ -66,8 +66,6 @@ from orchestrion_improve.trials import (
     roles_with,
 )
 
-__all__ = ["Behaviours", "HabitImprover", "Proposal", "read_habits"]
-
 Count = Annotated[int, Meta(ge=1)]
 SETTING = "habits"
 COUNTED = (

@@ -18,8 +18,6 @@ from attrs import frozen
 from orchestrion import JSON, Key
 from orchestrion.runs import Estimate, estimate
 
-__all__ = ["Measured", "auc", "average", "partial", "rank_correlation", "ranks"]
-
 RESAMPLES = 1000
 _WIDTH = 1.959964
 

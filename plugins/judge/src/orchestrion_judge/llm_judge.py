@@ -19,8 +19,6 @@ from orchestrion import (
 from orchestrion_judge.judging import Judge, Judgement, Judging
 from orchestrion_judge.prompt import unjudged
 
-__all__ = ["JudgeReward", "LlmJudge"]
-
 
 @frozen(kw_only=True)
 class LlmJudge(Judging):

@@ -27,8 +27,6 @@ from orchestrion import (
 )
 from orchestrion_judge.rubric import Criterion, Rubric
 
-__all__ = ["Block", "Showing", "Shown", "encodable", "prompt", "schema", "unjudged"]
-
 
 @frozen
 class Block:

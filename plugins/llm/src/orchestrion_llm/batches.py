@@ -23,8 +23,6 @@ from orchestrion_llm.faults import Place
 from orchestrion_llm.settings import Batch
 from orchestrion_llm.wire import decoded
 
-__all__ = ["AnthropicBatches", "BatchApi", "Batches", "OpenAIBatches"]
-
 Results = dict[str, bytes | CallError]
 """The body of each answer, or why there is none, by the name of the request."""
 

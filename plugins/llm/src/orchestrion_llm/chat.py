@@ -12,8 +12,6 @@ from orchestrion_llm import wire
 from orchestrion_llm.content import Part, Said, ToolCall, data_url, images_in, messages
 from orchestrion_llm.prices import Tokens
 
-__all__ = ["ChatWire"]
-
 _STOPS: Mapping[str, wire.Stop] = {
     "stop": "end",
     "eos": "end",

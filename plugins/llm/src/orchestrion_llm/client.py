@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from orchestrion_llm.batches import Batches
     from orchestrion_llm.settings import ApiSettings, Batch
 
-__all__ = ["Client", "Sdk", "check", "open_sdk"]
-
 _LOOK = 15.0
 _PARTIAL = 120
 _LINE_END = re.compile(rb"\r\n|\n|\r")

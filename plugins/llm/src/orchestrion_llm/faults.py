@@ -28,8 +28,6 @@ from attrs import frozen
 from orchestrion import CallError, hidden, hidden_bytes
 from orchestrion_llm.wire import ServiceError
 
-__all__ = ["ContextOverflowError", "Place", "described", "hint", "is_refusal", "of_answer"]
-
 _LONGEST = 300
 _QUOTA_CODES = re.compile(
     r"insufficient_quota|billing|credit_balance|spend_limit|usage_limit|quota_exceeded|payment"

@@ -12,8 +12,6 @@ from orchestrion_llm import wire
 from orchestrion_llm.content import Part, Said, ToolCall, messages
 from orchestrion_llm.prices import Tokens
 
-__all__ = ["MessagesWire"]
-
 _STOPS: Mapping[str, wire.Stop] = {
     "end_turn": "end",
     "stop_sequence": "end",

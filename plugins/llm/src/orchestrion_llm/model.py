@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from orchestrion_llm.client import Client
     from orchestrion_llm.settings import ApiSettings
 
-__all__ = ["ApiModel"]
-
 VERSION = "2"
 """Incremented whenever equal requests are sent or read differently than before."""
 

@@ -15,11 +15,6 @@ from orchestrion import Meta, Usage, is_loopback
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice, Provider
 
-__all__ = [
-    "CACHE_READ", "LongPrice", "Price", "Tokens", "billed", "known_models", "known_price",
-    "usage_of",
-]  # fmt: skip
-
 _MILLION = 1_000_000
 Rate = Annotated[float, Meta(ge=0)]
 

@@ -12,8 +12,6 @@ from orchestrion_llm import wire
 from orchestrion_llm.content import Part, Said, ToolCall, data_url, messages
 from orchestrion_llm.prices import Tokens
 
-__all__ = ["ResponsesWire"]
-
 _CUT: Mapping[str, wire.Stop] = {"max_output_tokens": "length", "content_filter": "refused"}
 
 

@@ -14,11 +14,6 @@ from orchestrion import JSON, CallError, hidden, hidden_bytes
 from orchestrion_llm.content import ToolCall, images_of
 from orchestrion_llm.prices import Tokens
 
-__all__ = [
-    "Collector", "MalformedError", "Result", "ServiceError", "Stop", "Wire",
-    "closed", "embedded", "is_strict", "sampling", "stop_of", "tool_choice",
-]  # fmt: skip
-
 _MOST = 10**9
 """More tokens in one call are not credible; today's longest contexts have a few million."""
 Stop = Literal["end", "length", "tools", "refused", "paused"]

@@ -31,8 +31,6 @@ from orchestrion_sandbox.interface import PLAIN, Limits, Profile, Program, Statu
 from orchestrion_sandbox.launching import encode_program
 from orchestrion_sandbox.supervising import SupervisedBox, SupervisedRun
 
-__all__ = ["ColdBox", "bubblewrap_command", "engine_command"]
-
 _INSIDE = Path(__file__).parent / "inside"
 # Given to `python -c`: imports the package from sources on standard input, so that no folder of
 # the host has to be mounted.

@@ -14,19 +14,6 @@ from orchestrion_sandbox.inside.plain import Malformed, crowded
 from orchestrion_sandbox.interface import Conversation, Result
 from orchestrion_sandbox.verdict import CaseOutcome
 
-__all__ = [
-    "MAX_TEXT",
-    "Dialogue",
-    "Forged",
-    "Relay",
-    "Reply",
-    "brought_down",
-    "in_thread_if_large",
-    "printable",
-    "raised",
-    "to_pass_on",
-]
-
 Reply = Mapping[str, Any]
 Relay = Callable[[Reply], Awaitable[Reply]]
 

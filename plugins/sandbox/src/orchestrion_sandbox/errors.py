@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from orchestrion import RunError
 
-__all__ = ["ConversationEnded", "SandboxError"]
-
 
 class SandboxError(RunError):
     """The sandbox cannot work here, or failed; this says nothing about any program."""

@@ -15,19 +15,6 @@ from typing import Any, Literal, Protocol
 
 from attrs import Factory, frozen
 
-__all__ = [
-    "DEFAULT_LIMITS",
-    "PLAIN",
-    "Box",
-    "Conversation",
-    "Limits",
-    "Profile",
-    "Program",
-    "Result",
-    "Sandbox",
-    "Status",
-]
-
 Status = Literal[
     "ok", "error", "timeout", "cpu", "memory", "flood", "crashed", "protocol", "sandbox_failed"
 ]

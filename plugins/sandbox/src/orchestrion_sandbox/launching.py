@@ -17,15 +17,6 @@ from orchestrion_sandbox.errors import SandboxError
 from orchestrion_sandbox.inside.program import ENVIRONMENT, FLAGS, START
 from orchestrion_sandbox.interface import Profile, Program
 
-__all__ = [
-    "LEVELS",
-    "START_SECONDS",
-    "Mode",
-    "encode_program",
-    "is_filtered",
-    "launch",
-]
-
 Mode = Literal["namespaces", "landlock", "unconfined"]
 
 LEVELS: Mapping[Mode, int] = {"namespaces": 3, "landlock": 2, "unconfined": 1}

@@ -21,17 +21,6 @@ from orchestrion_sandbox.launching import Mode
 if TYPE_CHECKING:
     from orchestrion_sandbox.warm import WarmBox
 
-__all__ = [
-    "Auto",
-    "Bubblewrap",
-    "Engine",
-    "Landlock",
-    "Namespaces",
-    "Subprocess",
-    "choose",
-    "require",
-]
-
 
 @frozen
 class Warm:

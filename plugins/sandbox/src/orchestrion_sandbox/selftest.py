@@ -23,8 +23,6 @@ from orchestrion_sandbox.inside.program import ENVIRONMENT
 from orchestrion_sandbox.interface import Box, Limits, Program, Result
 from orchestrion_sandbox.sandboxes import choose
 
-__all__ = ["ATTACKS", "Attack", "breaches", "findings"]
-
 LIMITS = Limits(
     wall_seconds=5.0, cpu_seconds=1, memory_mb=128, processes=8, output_bytes=1 << 14, files=64
 )

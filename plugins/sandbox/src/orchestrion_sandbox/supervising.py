@@ -18,8 +18,6 @@ from typing import Any
 from orchestrion_sandbox.errors import ConversationEnded, SandboxError
 from orchestrion_sandbox.interface import DEFAULT_LIMITS, Limits, Program, Result, Status
 
-__all__ = ["SupervisedBox", "SupervisedRun"]
-
 _HARNESS = "orchestrion_sandbox.inside.harness:answer"
 """What answers in a conversation unless the caller names another function of a preloaded module."""
 _END_SECONDS = 2.0

@@ -28,8 +28,6 @@ from orchestrion_sandbox.launching import (
 )
 from orchestrion_sandbox.supervising import SupervisedBox, SupervisedRun
 
-__all__ = ["WarmBox", "WarmRun"]
-
 LATE_SECONDS = 1.0
 """How long after its limit this process kills a run that the supervisor inside did not end."""
 GRACE_SECONDS = 5.0
