@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -147,7 +148,7 @@ def _result(message: _Message, written: list[Any]) -> wire.Result:
     stop = wire.settled(text, stop, calls)
     plain = all(block["type"] in ("text", "tool_use") for block in written)
     raw = None if plain else written
-    tokens, uses = _tokens(message.usage), wire.counts(map(_tool, _used(message)))
+    tokens, uses = _tokens(message.usage), Counter(map(_tool, _used(message)))
     return wire.Result(text, stop, message.model, calls, tokens, unknown, raw, uses)
 
 

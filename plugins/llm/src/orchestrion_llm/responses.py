@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -156,7 +157,7 @@ def _result(response: _Response, written: Mapping[str, Any]) -> wire.Result:
     text = text or refusal
     stop = wire.settled(text, stop, calls, images)
     usage = _tokens(response.usage)
-    uses = wire.counts(_USES[item.type] for item in response.output if item.type in _USES)
+    uses = Counter(_USES[item.type] for item in response.output if item.type in _USES)
     kept = _kept(written)
     return wire.Result(text, stop, response.model, calls, usage, unknown, kept, uses, images)
 
