@@ -30,9 +30,9 @@ from orchestrion_sandbox.dialogue import (
     raised,
     to_pass_on,
 )
-from orchestrion_sandbox.errors import ConversationEnded
 from orchestrion_sandbox.inside.plain import encode
-from orchestrion_sandbox.interface import Box, Limits, Program
+from orchestrion_sandbox.interface import ConversationEnded, Limits, Program
+from orchestrion_sandbox.supervising import Box
 from orchestrion_sandbox.verdict import Case, CaseOutcome, Method, Verdict
 
 JUDGE_LIMITS = Limits(wall_seconds=15.0, cpu_seconds=3, output_bytes=1 << 20)

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from orchestrion_sandbox.errors import SandboxError
 from orchestrion_sandbox.inside.program import ENVIRONMENT, FLAGS, START
-from orchestrion_sandbox.interface import Profile, Program
+from orchestrion_sandbox.interface import Profile, Program, SandboxError
 
 Mode = Literal["namespaces", "landlock", "unconfined"]
 
