@@ -53,7 +53,6 @@ class Average(Aggregator):
     tie: TieRule = "first_by_member_order"
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         pairs = [(b.voter, b.probabilities) for b in ballots if b.probabilities is not None]
         if not pairs:
             return Result("no_consensus", notes=("nobody gave probabilities",))

@@ -39,7 +39,6 @@ class Ranked(Aggregator):
     tie: TieRule = "first_by_member_order"
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         rankings = [ranking for ballot in ballots if (ranking := _ranking(ballot))]
         if not rankings:
             return Result("no_consensus")

@@ -67,7 +67,6 @@ class Stacked(Aggregator):
     tie: TieRule = "first_by_member_order"
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         model = self.model
         if model is None:
             result = Plurality(self.tie).combine(ballots, problem, key)

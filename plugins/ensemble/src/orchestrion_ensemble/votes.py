@@ -267,7 +267,6 @@ class Plurality(Aggregator):
     weights: Mapping[str, float] = learnable(Factory(dict), validator=check_weights)
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         return decide(_counts(ballots)[0], ballots, self.tie, key, self.weights)
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
@@ -292,7 +291,6 @@ class Majority(Aggregator):
     share: Annotated[float, Meta(ge=0.5, lt=1)] = 0.5
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         scores, cast = _counts(ballots)
         threshold = self._threshold(cast if self.of == "cast" else len(ballots))
         winners = [answer for answer, votes in scores.items() if votes > threshold]
@@ -331,7 +329,6 @@ class Quorum(Aggregator):
     tie: TieRule = "abstain"
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         scores, _ = _counts(ballots)
         passing = {answer: votes for answer, votes in scores.items() if votes >= self.votes}
         result = decide(passing, ballots, self.tie, key)
@@ -371,7 +368,6 @@ class Unanimous(Aggregator):
     of: Literal["cast", "members"] = "members"
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         scores, cast = _counts(ballots)
         leaders = tuple(leaders_of(scores))
         if len(scores) != 1 or (cast < len(ballots) and self.of == "members"):

@@ -96,7 +96,6 @@ class Weighted(_Weighing):
         return p if self.scheme == "accuracy" else self._log_odds(p)
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         notes: tuple[str, ...] = ()
         if self.weights:
             notes = missing_weights(ballots, self.weights)
@@ -138,7 +137,6 @@ class Confidence(_Weighing):
     unstated: Share = 0.5
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         notes = () if self.calibration else ("confidence is not calibrated: taken as stated",)
         return self._weigh(ballots, [self._weight(ballot) for ballot in ballots], notes, key)
 
@@ -275,7 +273,6 @@ class Dynamic(_Weighing):
     floor: Annotated[float, Meta(gt=0, lt=0.5)] = 0.01
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         near = self._near(problem)
         notes = () if near else ("no similar problem is remembered: all weigh the same",)
         by_voter = {

@@ -62,7 +62,6 @@ class JudgeReward(RewardFunction):
         return Reward(judgement.value, parts=_parts(judgement, judgement.value, work.length))
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """See `Judging.ceiling`."""
         return self.settings.ceiling(tokens)
 
 

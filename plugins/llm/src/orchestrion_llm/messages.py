@@ -176,8 +176,6 @@ def _tokens(told: Any) -> Tokens | None:
 
 
 class _Collector(wire.Collector):
-    """See `Collector`."""
-
     def __init__(self) -> None:
         super().__init__()
         self._message = _Message()
@@ -185,7 +183,6 @@ class _Collector(wire.Collector):
         self._arguments: dict[int, str] = {}
 
     def event(self, name: str, data: bytes) -> str:
-        """See `Collector.event`."""
         event = wire.decoded(data, _Event)
         if event.error is not None:
             raise event.error.raised()
@@ -228,11 +225,9 @@ class _Collector(wire.Collector):
 
     @property
     def ended(self) -> bool:
-        """See `Collector.ended`."""
         return self._message.stop_reason is not None
 
     def result(self) -> wire.Result:
-        """See `Collector.result`."""
         for index, text in self._arguments.items():
             # Truncated arguments are not JSON; they are kept as text.
             self._blocks[index]["input"] = _input(text)
@@ -242,15 +237,12 @@ class _Collector(wire.Collector):
 
 
 class MessagesWire:
-    """See `Wire`."""
-
     path = "/v1/messages"
     embeddings: str | None = None
     collector: type[wire.Collector] = _Collector
     streaming: Mapping[str, JSON] = {"stream": True}
 
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
-        """See `Wire.body`."""
         chosen = wire.sampling(request, settings)
         system, said = messages(request)
         body: dict[str, JSON] = {"model": settings.model, "messages": _turns(said)}
@@ -283,7 +275,6 @@ class MessagesWire:
         return body | dict(settings.extra)
 
     def read(self, raw: bytes) -> wire.Result:
-        """See `Wire.read`."""
         message = wire.decoded(raw, _Message)
         if message.error is not None:
             raise message.error.raised()

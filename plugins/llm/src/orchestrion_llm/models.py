@@ -33,7 +33,6 @@ class AnthropicModel(ApiSettings):
 
     @property
     def vendor_tools(self) -> Sequence[str]:
-        """See `ApiSettings.vendor_tools`."""
         return VENDOR_TOOLS
 
     @asynccontextmanager

@@ -180,7 +180,6 @@ class _Collector(wire.Collector):
         self._written: Mapping[str, Any] = {}
 
     def event(self, name: str, data: bytes) -> str:
-        """See `Collector.event`."""
         if data == b"[DONE]":
             return ""
         event = wire.decoded(data, _Event)
@@ -197,22 +196,18 @@ class _Collector(wire.Collector):
         return ""
 
     def result(self) -> wire.Result:
-        """See `Collector.result`."""
         if self._response is None:
             raise wire.missing("response")
         return _result(self._response, self._written)
 
 
 class ResponsesWire:
-    """See `Wire`."""
-
     path = "/responses"
     embeddings: str | None = "/embeddings"
     collector: type[wire.Collector] = _Collector
     streaming: Mapping[str, JSON] = {"stream": True}
 
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
-        """See `Wire.body`."""
         chosen = wire.sampling(request, settings)
         if "stop" in chosen:
             raise CallError("the Responses API takes no stop sequences; use api: chat", "permanent")
@@ -258,5 +253,4 @@ class ResponsesWire:
         return body | dict(settings.extra)
 
     def read(self, raw: bytes) -> wire.Result:
-        """See `Wire.read`."""
         return _result(wire.decoded(raw, _Response), wire.decoded(raw, dict))
