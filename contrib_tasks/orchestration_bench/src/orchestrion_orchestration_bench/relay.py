@@ -36,6 +36,7 @@ from orchestrion_orchestration_bench.tables import (
     Count,
     Price,
     Probability,
+    Rules,
     TableTask,
     check_team,
     played,
@@ -62,7 +63,7 @@ class Move(NamedTuple):
     done: int
 
 
-class RelayRules:
+class RelayRules(Rules):
     """The dynamics of one set of tables."""
 
     def __init__(self, task: Relay) -> None:
@@ -80,11 +81,7 @@ class RelayRules:
             for name, bits in zip(self.types, self.required, strict=True)
         )
         # States are few and episodes many: each is worked out once.
-        self.moves, self.show, self.scores = (
-            cache(self._moves),
-            cache(self._show),
-            cache(self._scores),
-        )
+        self.moves, self.show = cache(self._moves), cache(self._show)
         self._exits = cache(self._find_exits)
 
     # ------------------------------------------------------------------ an episode
@@ -122,7 +119,7 @@ class RelayRules:
             )
         return exits
 
-    def _scores(self, state: RelayState) -> Scores:
+    def scores(self, state: RelayState) -> Scores:
         """Return 1 with everything required done, else `partial` times the fraction done."""
         required = self.required[state.type]
         share = (required & state.done).bit_count() / required.bit_count()
