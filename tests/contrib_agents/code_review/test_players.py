@@ -11,10 +11,13 @@ from orchestrion_code_review.challenge import Challenge, builtin
 from orchestrion_code_review.generator import generate
 from orchestrion_code_review.task import problem_of
 from orchestrion_code_review.versions import code_of
-from orchestrion_code_review_agents.refactorer import PlayRefactorer
-from orchestrion_code_review_agents.reviewer import PlayReviewer
-from orchestrion_code_review_agents.stage import script_of, untidy
-from orchestrion_code_review_agents.writer import PlayWriter
+from orchestrion_code_review_agents.players import (
+    PlayRefactorer,
+    PlayReviewer,
+    PlayWriter,
+    script_of,
+    untidy,
+)
 
 from orchestrion import Agent, Key, Output, Problem, Trajectory, Turn, View
 from orchestrion._engine.calls import ActivationCalls

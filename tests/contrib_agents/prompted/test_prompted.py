@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_prompted import read_response
-from orchestrion_prompted.prompted import Prompted, Template
+from orchestrion_prompted.prompted import Prompted, check_prompt, filled
 
 from orchestrion import (
     Answer,
@@ -58,22 +58,22 @@ def act(agent: Prompted, view: View = VIEW) -> Output:
 
 def test_places_are_filled_with_what_the_activation_may_read() -> None:
     text = "{agent}|{problem}|{observation}|{turn}|{count}|{count:critic}|{last}|{last:critic}"
-    assert Template(text)(VIEW) == "solver|What is 1 + 1?|round 2|4|3|2|2|No."
-    assert Template("{said:critic}")(VIEW) == 'The output of "critic": No.'
-    assert Template("{said}")(VIEW).count("\n") == 2
+    assert filled(text, VIEW) == "solver|What is 1 + 1?|round 2|4|3|2|2|No."
+    assert filled("{said:critic}", VIEW) == 'The output of "critic": No.'
+    assert filled("{said}", VIEW).count("\n") == 2
 
 
 def test_braces_in_what_agents_said_are_text() -> None:
-    assert Template("{{x}} {said:solver}")(VIEW).startswith(
-        '{x} The output of "solver": It is {3}.'
-    )
+    assert filled("{{x}} {said:solver}", VIEW).startswith('{x} The output of "solver": It is {3}.')
 
 
 def test_a_place_that_does_not_exist_is_named_with_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"\{problm\} is no place.*problem"):
         Prompted(Saying("x"), prompt="{problm}")
     with pytest.raises(ValueError, match=r"\{problem:solver\} is no place"):
-        Template("{problem:solver}")
+        check_prompt("{problem:solver}")
+    with pytest.raises(ValueError, match=r"\{\} is no place"):
+        check_prompt("{{problem}} {}")
 
 
 @pytest.mark.parametrize(

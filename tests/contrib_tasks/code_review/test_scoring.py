@@ -12,7 +12,6 @@ from orchestrion_code_review.scoring import (
     Weights,
     corrected,
     efficiency,
-    measured,
     scores,
 )
 
@@ -31,7 +30,7 @@ def of(
 ) -> Measured:
     """An episode of these versions, by the writer and then by others."""
     pairs = [(agents[min(i, len(agents) - 1)], judged) for i, judged in enumerate(versions)]
-    return measured(pairs, TIDY if static is None else static, Usage(), turns)
+    return Measured(pairs, TIDY if static is None else static, Usage(), turns)
 
 
 def test_a_first_version_that_passes_and_is_tidy_scores_ten() -> None:
@@ -92,7 +91,7 @@ JUDGED = st.one_of(st.just(PASSED), SHARE)
 VERSIONS = st.lists(st.tuples(st.sampled_from("abc"), JUDGED), min_size=1, max_size=5)
 STATIC = st.fixed_dictionaries({name: st.floats(0, 1) for name in TIDY})
 USAGE = st.builds(Usage, input_tokens=st.integers(0, 10**6), usd=st.floats(0, 10))
-MEASURED = st.builds(measured, VERSIONS, STATIC, USAGE, st.integers(1, 50))
+MEASURED = st.builds(Measured, VERSIONS, STATIC, USAGE, st.integers(1, 50))
 WEIGHT = st.floats(0.01, 5)
 ALL_WEIGHTS = st.builds(Weights, WEIGHT, WEIGHT, WEIGHT, st.floats(0, 0.9))
 
@@ -113,7 +112,7 @@ def test_every_score_is_in_bounds(one: Measured, weights: Weights) -> None:
     assert -1e-9 <= found.value <= 1 + 1e-9
     points = ("score", "quality", "collaboration", "efficiency")
     assert all(-1e-9 <= found.parts[name] <= 10 + 1e-9 for name in points)
-    assert found.success == one.final.passed
+    assert found.success == one.versions[-1][1].passed
 
 
 @given(
@@ -138,9 +137,9 @@ def test_no_turn_that_is_added_raises_the_score_of_the_same_last_version(
     for place, agent, judged in more:
         after.insert(min(place, len(after) - 1), (agent, judged))
     turns = len(before)
-    old = scores(measured(before, static, usage, turns), weights, REFERENCE)
+    old = scores(Measured(before, static, usage, turns), weights, REFERENCE)
     more_turns = turns + len(more) + silent
-    new = scores(measured(after, static, usage + took, more_turns), weights, REFERENCE)
+    new = scores(Measured(after, static, usage + took, more_turns), weights, REFERENCE)
     assert new.value <= old.value + 1e-12
 
 
@@ -148,6 +147,6 @@ def test_no_turn_that_is_added_raises_the_score_of_the_same_last_version(
 def test_no_team_scores_more_than_whoever_writes_its_last_version_at_once(
     versions: list[tuple[str, Judged]], static: dict[str, float], weights: Weights
 ) -> None:
-    team = scores(measured(versions, static, Usage(), len(versions)), weights, REFERENCE)
-    alone = scores(measured(versions[-1:], static, Usage(), 1), weights, REFERENCE)
+    team = scores(Measured(versions, static, Usage(), len(versions)), weights, REFERENCE)
+    alone = scores(Measured(versions[-1:], static, Usage(), 1), weights, REFERENCE)
     assert team.value <= alone.value + 1e-12

@@ -98,7 +98,8 @@ def said(agree: int, *answers: str) -> list[str]:
     agents["last"] = ScriptedAgent((Output("the last word"),))
     first = [Activation(name) for name in "abc"]
     engine = engine_for(
-        agents, CascadeRunner([Member(n) for n in agents], first, agree, Activation("last"))
+        agents,
+        CascadeRunner([Member(n) for n in agents], Steps(tuple(first), agree, Activation("last"))),
     )
     episode = asyncio.run(engine.run("e", engine.team.task.problems("train")[0], Key(1)))
     engine.close()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_dag.drawing import followers, following_dot, following_mermaid, names
+from orchestrion_dag.drawing import followers, following, names
 
 from orchestrion import fold
 from orchestrion._activations import Waves
@@ -55,12 +55,12 @@ def test_rare_arrows_are_left_out_and_counted() -> None:
         ("b", "a", "100%"),
         ("c", "end", "100%"),
     ]
-    assert "2 rarer arrows are left out" in following_mermaid(FOUND, 0.1)
-    assert "rarer" not in following_mermaid(FOUND)
+    assert "2 rarer arrows are left out" in following(FOUND, 0.1)
+    assert "rarer" not in following(FOUND)
 
 
 def test_mermaid_shows_shares_and_widths() -> None:
-    lines = following_mermaid(FOUND, 0.1).splitlines()
+    lines = following(FOUND, 0.1).splitlines()
     assert lines[1] == "  %% 20 episodes with 2.90 turns on average"
     assert '  n1["a<br/>1.95 turns"]' in lines
     assert '  n1 -->|"46%"| n2' in lines
@@ -68,7 +68,7 @@ def test_mermaid_shows_shares_and_widths() -> None:
 
 
 def test_dot_is_read_by_graphviz() -> None:
-    text = following_dot(FOUND)
+    text = following(FOUND, form="dot")
     assert 'n1 -> n1 [label="3%"' in text
     assert "compactness" in text
     if dot := shutil.which("dot"):

@@ -89,7 +89,7 @@ def episode(
 ) -> Episode:
     """An episode in which an ensemble acts once."""
     asked = settings.pop("asked", list(members))
-    team = Ensemble([members[name] for name in asked], aggregator, **settings)
+    team = Ensemble(members=[members[name] for name in asked], aggregator=aggregator, **settings)
     agent = OpenEnsemble(team, asked)
     engine = engine_for({"vote": agent}, Fixed(["vote"]), calls=calls)
     try:

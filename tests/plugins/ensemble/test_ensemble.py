@@ -126,7 +126,7 @@ def test_members_that_share_a_model_are_flagged() -> None:
 
 def test_an_ensemble_without_members_is_refused() -> None:
     with pytest.raises(UsageError, match="at least one member"):
-        OpenEnsemble(Ensemble([]), [])
+        OpenEnsemble(Ensemble(members=[]), [])
 
 
 def test_one_member_is_passed_through_with_a_note() -> None:
@@ -204,8 +204,10 @@ def test_a_pure_member_is_reused_for_its_samples() -> None:
 
 
 def test_an_ensemble_may_be_a_member_of_another() -> None:
-    inside = OpenEnsemble(Ensemble(list(says("x", "x", "y").values())), ["a", "b", "c"])
-    split = OpenEnsemble(Ensemble(list(says("x", "y").values()), Plurality("abstain")), ["a", "b"])
+    inside = OpenEnsemble(Ensemble(members=list(says("x", "x", "y").values())), ["a", "b", "c"])
+    split = OpenEnsemble(
+        Ensemble(members=list(says("x", "y").values()), aggregator=Plurality("abstain")), ["a", "b"]
+    )
     done = episode({"inside": inside, "split": split, "z": Says(Output("y"))})
     data = done.turns[0].output.data
     assert [one["answer"] for one in data["ballots"]] == ["x", None, "y"]

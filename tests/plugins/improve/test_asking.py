@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 from orchestrion_improve.asking import Reply, UnusableError, ask, read_object
-from orchestrion_improve.behaviours import Proposal, read_habits
+from orchestrion_improve.behaviours import Candidate, read_habits
 from orchestrion_improve.gepa import read_instructions
+from orchestrion_improve.habits import Habit
 
 from orchestrion import JSON, Answer, CallError, Calls, Fault, Key, Model
 from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 
+OLD = Habit("anna", "any", "old")
 GOOD = {"habits": [{"category": "sums", "habit": "Carry the one.", "replaces": None}]}
 
 
@@ -36,16 +38,16 @@ class Says(Model):
         return Answer({"text": text, "stop": stop})
 
 
-def asked(model: Says) -> Reply[list[Proposal]]:
+def asked(model: Says) -> Reply[list[Candidate]]:
     engine = engine_for({"a": ScriptedAgent()}, Fixed())
     session = EngineSession(engine, "s", Key(1), Key(2))
-    read = lambda text: read_habits(text, "anna", ["sums"], ["old"], 2)  # noqa: E731
+    read = lambda text: read_habits(text, "anna", ["sums"], [OLD], 2)  # noqa: E731
     return asyncio.run(ask(model, session, Key(3), "s", "q", read, 100))
 
 
 def test_a_good_answer_is_asked_for_once() -> None:
     model = Says(json.dumps(GOOD))
-    assert asked(model) == Reply([Proposal("anna", "sums", "Carry the one.")])
+    assert asked(model) == Reply([Candidate(Habit("anna", "sums", "Carry the one."))])
     assert len(model.asked) == 1
 
 
@@ -103,13 +105,13 @@ def test_a_request_that_is_wrong_ends_the_run() -> None:
 )
 def test_habits_are_read_strictly(text: str, message: str) -> None:
     with pytest.raises(UnusableError, match=message):
-        read_habits(text, "anna", ["sums"], ["old"], 2)
+        read_habits(text, "anna", ["sums"], [OLD], 2)
 
 
 def test_a_habit_may_take_the_place_of_a_present_one() -> None:
     row = {"category": "any", "habit": " new ", "replaces": "old"}
-    proposals = read_habits(json.dumps({"habits": [row]}), "anna", [], ["old"], 2)
-    assert proposals == [Proposal("anna", "any", "new", "old")]
+    proposals = read_habits(json.dumps({"habits": [row]}), "anna", [], [OLD], 2)
+    assert proposals == [Candidate(Habit("anna", "any", "new"), OLD)]
 
 
 @pytest.mark.parametrize("text", ['{"instructions": ""}', '{"instructions": 3}', "x", "{}"])

@@ -192,12 +192,12 @@ def test_an_interrupted_run_takes_up_its_batch_as_well(tmp_path: Path) -> None:
 
 
 def test_batches_cost_half_for_all_tokens() -> None:
-    long = LongPrice(1000, 20.0, 60.0, cache_write=25.0)
+    long = LongPrice(20.0, 60.0, cache_write=25.0, over=1000)
     price = Price(10.0, 40.0, cached_input=1.0, long=long, tools={"web_search": 0.01})
     assert price.batched() == Price(
         5.0,
         20.0,
         cached_input=0.5,
-        long=LongPrice(1000, 10.0, 30.0, cache_write=12.5),
+        long=LongPrice(10.0, 30.0, cache_write=12.5, over=1000),
         tools={"web_search": 0.01},
     )

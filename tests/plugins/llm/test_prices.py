@@ -89,7 +89,7 @@ prices = st.builds(
     st.none() | rates,
     st.none() | rates,
     st.none() | rates,
-    st.none() | st.builds(LongPrice, st.integers(1, 300), rates, rates),
+    st.none() | st.builds(LongPrice, rates, rates, over=st.integers(1, 300)),
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 
 import pytest
-from orchestrion_sandbox.errors import SandboxError
+from orchestrion_sandbox.interface import SandboxError
 from orchestrion_sandbox.warm import WarmBox
 
 from tests.plugins.sandbox.scene import strong, without

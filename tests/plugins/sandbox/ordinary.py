@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 
-from orchestrion_sandbox.errors import SandboxError
+from orchestrion_sandbox.interface import SandboxError
 
 from tests.plugins.sandbox.attacks.every import ATTACKS
 from tests.plugins.sandbox.scene import Attack, Scene, strong

@@ -22,8 +22,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 from orchestrion_sandbox import warm
-from orchestrion_sandbox.errors import ConversationEnded, SandboxError
-from orchestrion_sandbox.interface import Program, Result
+from orchestrion_sandbox.interface import ConversationEnded, Program, Result, SandboxError
 from orchestrion_sandbox.warm import WarmBox
 
 from tests.plugins.sandbox.conftest import Boxes

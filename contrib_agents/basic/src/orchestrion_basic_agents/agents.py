@@ -25,8 +25,6 @@ from orchestrion import (
     no_calls,
 )
 
-__all__ = ["Echo", "Function", "Human", "Line", "Scripted", "Terminator", "last_text"]
-
 
 def last_text(view: View) -> str:
     """Return the latest text of another agent, else the observation's, else the problem's."""

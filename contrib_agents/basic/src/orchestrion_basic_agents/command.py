@@ -15,8 +15,6 @@ from orchestrion_basic_agents.agents import last_text
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Command"]
-
 
 @frozen
 class Command(Agent):

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from orchestrion import names_on_first_use
 
 if TYPE_CHECKING:
-    from orchestrion_code_review_agents.stage import Script as Script
-    from orchestrion_code_review_agents.stage import script_in as script_in
-    from orchestrion_code_review_agents.stage import untidy as untidy
+    from orchestrion_code_review_agents.players import Script as Script
+    from orchestrion_code_review_agents.players import script_in as script_in
+    from orchestrion_code_review_agents.players import untidy as untidy
 
 __version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = names_on_first_use(
-    __name__, {"orchestrion_code_review_agents.stage": "Script script_in untidy"}
+    __name__, {"orchestrion_code_review_agents.players": "Script script_in untidy"}
 )

@@ -15,19 +15,19 @@ def orchestrion_agents() -> Iterable[Component]:
     """The three roles of a code review."""
     yield Component(
         "play-writer",
-        f"{HERE}.writer:PlayWriter",
+        f"{HERE}.players:PlayWriter",
         "plays a writer: right, wrong or untidy code, by stated skill; needs no model",
         around=_TASK,
     )
     yield Component(
         "play-reviewer",
-        f"{HERE}.reviewer:PlayReviewer",
+        f"{HERE}.players:PlayReviewer",
         "plays a reviewer: says whether it sees a defect, by stated skill; needs no model",
         around=_TASK,
     )
     yield Component(
         "play-refactorer",
-        f"{HERE}.refactorer:PlayRefactorer",
+        f"{HERE}.players:PlayRefactorer",
         "plays a refactorer: tidies, and mends what a review named, by stated skill",
         around=_TASK,
     )

@@ -10,8 +10,6 @@ import msgspec
 from orchestrion_offline import wire
 from orchestrion_offline.wire import WireAnswer, WireRequest
 
-__all__ = ["Messages"]
-
 _STOPS = {"end": "end_turn", "length": "max_tokens", "tools": "tool_use", "refused": "refusal"}
 _THINKING = ("thinking", "redacted_thinking")
 

@@ -10,8 +10,6 @@ from attrs import define, field
 
 from orchestrion_offline.http import Handle, Reply
 
-__all__ = ["BatchService"]
-
 _MESSAGES, _BATCHES, _FILES = "/v1/messages/batches", "/v1/batches", "/v1/files"
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from orchestrion_offline.interfaces import Speaker
     from orchestrion_offline.settings import Serving
 
-__all__ = ["SHIPPED", "llm_stub", "read_speakers"]
-
 SHIPPED = ("echo", "scripted", "solver", "reviewer", "coder", "coach", "judge", "router")
 """The speakers that are served, with their default settings, without a file."""
 

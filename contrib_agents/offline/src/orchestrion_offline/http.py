@@ -13,8 +13,6 @@ from typing import cast
 
 from attrs import frozen
 
-__all__ = ["Exchange", "Reply"]
-
 LARGEST_HEAD = 64 * 1024
 LARGEST_BODY = 64 * 1024 * 1024
 

@@ -14,8 +14,6 @@ from orchestrion import Meta, Model, OpenContext
 from orchestrion_offline.interfaces import Speaker
 from orchestrion_offline.settings import Serving
 
-__all__ = ["Offline"]
-
 _NO_SERVER = "http://127.0.0.1:9"
 
 

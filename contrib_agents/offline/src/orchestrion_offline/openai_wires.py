@@ -8,8 +8,6 @@ from typing import Any
 from orchestrion_offline import wire
 from orchestrion_offline.wire import WireAnswer, WireRequest
 
-__all__ = ["Chat", "Responses"]
-
 _STOPS = {"end": "stop", "length": "length", "tools": "tool_calls", "refused": "stop"}
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _CODES = {

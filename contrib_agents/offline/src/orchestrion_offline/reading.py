@@ -15,18 +15,6 @@ from attrs import evolve, frozen
 
 from orchestrion import JSON
 
-__all__ = [
-    "Filler",
-    "Slot",
-    "asked_text",
-    "fill",
-    "form_of",
-    "last_text",
-    "mentioned",
-    "system_text",
-    "words",
-]
-
 _WORD = re.compile(r"[^\W_]+")
 _DEPTH = 12
 

@@ -27,8 +27,6 @@ from orchestrion_offline.openai_wires import Chat, Responses
 from orchestrion_offline.settings import FAULTS, Serving
 from orchestrion_offline.wire import Wire, WireAnswer, WireRequest, answers
 
-__all__ = ["StubServer", "serving"]
-
 _CHAT, _MESSAGES = Chat(), Messages()
 _WIRES: Mapping[str, Wire] = {
     "/v1/chat/completions": _CHAT,

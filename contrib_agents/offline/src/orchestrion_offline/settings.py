@@ -13,8 +13,6 @@ from attrs import Attribute, field, frozen
 
 from orchestrion import Key, Meta
 
-__all__ = ["FAULTS", "TROUBLES", "Serving", "Troubles"]
-
 Share = Annotated[float, Meta(ge=0, le=1)]
 NonNegative = Annotated[float, Meta(ge=0)]
 

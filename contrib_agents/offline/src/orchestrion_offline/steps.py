@@ -36,22 +36,6 @@ from orchestrion import (
 )
 from orchestrion import Step as TaskStep
 
-__all__ = [
-    "CATEGORIES",
-    "KINDS",
-    "Sheet",
-    "Step",
-    "Steps",
-    "Written",
-    "draw_sheet",
-    "events",
-    "leading",
-    "line",
-    "sheet_of",
-    "sheets_in",
-    "written",
-]
-
 KINDS = ("sums", "products", "digits")
 CATEGORIES = (*KINDS, "mixed")
 _BELOW = 1000

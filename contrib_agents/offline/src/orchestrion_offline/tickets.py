@@ -36,8 +36,6 @@ from orchestrion import (
 from orchestrion_offline.interfaces import Answer, Speaker
 from orchestrion_offline.reading import asked_text
 
-__all__ = ["CATEGORIES", "Clerk", "Tickets", "answer_in", "category_of"]
-
 COMPLAINTS: dict[str, tuple[str, ...]] = {
     "billing": (
         "I was charged twice for one order",

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import comb, prod
 
-__all__ = ["beam", "best_of", "chain", "optimum", "repaired"]
-
 
 def chain(skills: Sequence[float]) -> float:
     """Return the success of one attempt: the product of the skills."""

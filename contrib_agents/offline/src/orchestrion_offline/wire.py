@@ -17,8 +17,6 @@ from attrs import evolve, frozen
 from orchestrion import JSON, Key
 from orchestrion_offline.interfaces import Answer, Speaker, ToolCall
 
-__all__ = ["THOUGHT", "Wire", "WireAnswer", "WireRequest", "answers", "count", "signed"]
-
 encode = msgspec.json.encode
 THOUGHT = "I think it over, as simulated speakers do."
 """The thinking before every answer to a request that turns thinking on."""

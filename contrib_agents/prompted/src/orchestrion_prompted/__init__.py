@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from orchestrion import names_on_first_use
 
 if TYPE_CHECKING:
-    from orchestrion_prompted.reading import read_response as read_response
+    from orchestrion_prompted.prompted import read_response as read_response
 
 __getattr__, __dir__, __all__ = names_on_first_use(
-    __name__, {"orchestrion_prompted.reading": "read_response"}
+    __name__, {"orchestrion_prompted.prompted": "read_response"}
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from attrs import Factory, frozen
 
@@ -25,11 +24,10 @@ from orchestrion import (
     did_you_mean,
     learnable,
 )
-from orchestrion_prompted.reading import Form, read_response
 
-__all__ = ["Prompted", "Template", "template"]
-
-_PLACE = re.compile(r"\{([^{}]*)\}")
+Form = Literal["text", "tag", "boxed"]
+_PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
+_BOX = re.compile(r"\\boxed\s*\{")
 
 
 def _turns(view: View, of: str) -> list[Turn]:
@@ -65,60 +63,30 @@ PLACES: Mapping[str, Callable[[View, str], str]] = {
 WITH_AGENT = ("count", "last", "said")
 
 
-@frozen
-class Template:
-    """A prompt.
-
-    Args:
-        text: with places in braces; "{{" and "}}" are braces.
-
-    Raises:
-        ValueError: a place is not known.
-    """
-
-    text: str
-
-    def __attrs_post_init__(self) -> None:
-        for place in _PLACE.findall(self._escaped()):
-            name, colon, _ = place.partition(":")
-            if name not in PLACES or (colon and name not in WITH_AGENT):
-                known = [*PLACES, *(f"{known_place}:AGENT" for known_place in WITH_AGENT)]
-                raise ValueError(
-                    f"{{{place}}} is no place of a prompt{did_you_mean(place, known)}; there are "
-                    + ", ".join(f"{{{known_place}}}" for known_place in known)
-                )
-
-    def _escaped(self) -> str:
-        return self.text.replace("{{", "\0").replace("}}", "\1")
-
-    def __call__(self, view: View) -> str:
-        """Return the prompt for what an activation may read."""
-
-        def fill(match: re.Match[str]) -> str:
-            name, _, of = match[1].partition(":")
-            return PLACES[name](view, of)
-
-        # In one pass: what agents wrote is text, also where it has braces.
-        filled = [
-            fill(piece) if isinstance(piece, re.Match) else piece
-            for piece in _pieces(self._escaped())
-        ]
-        return "".join(filled)
+def check_prompt(text: str) -> None:
+    """Raise ValueError if a prompt has a place that is not known; "{{" and "}}" are braces."""
+    places = [match[1] for match in _PLACE.finditer(text) if match[1] is not None]
+    for place in places:
+        name, colon, _ = place.partition(":")
+        if name not in PLACES or (colon and name not in WITH_AGENT):
+            known = [*PLACES, *(f"{known_place}:AGENT" for known_place in WITH_AGENT)]
+            raise ValueError(
+                f"{{{place}}} is no place of a prompt{did_you_mean(place, known)}; there are "
+                + ", ".join(f"{{{known_place}}}" for known_place in known)
+            )
 
 
-def _pieces(text: str) -> list[str | re.Match[str]]:
-    pieces: list[str | re.Match[str]] = []
-    at = 0
-    for match in _PLACE.finditer(text):
-        pieces += [text[at : match.start()].replace("\0", "{").replace("\1", "}"), match]
-        at = match.end()
-    return [*pieces, text[at:].replace("\0", "{").replace("\1", "}")]
+def filled(text: str, view: View) -> str:
+    """Return a prompt with its places filled in for what an activation may read."""
 
+    def fill(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0][0]
+        name, _, of = match[1].partition(":")
+        return PLACES[name](view, of)
 
-@lru_cache(256)
-def template(text: str) -> Template:
-    """Return the prompt of this text, read once."""
-    return Template(text)
+    # In one pass: what agents wrote is text, also where it has braces.
+    return _PLACE.sub(fill, text)
 
 
 @frozen
@@ -163,8 +131,8 @@ class Prompted(Agent):
     temperature: Annotated[float, Meta(ge=0)] | None = None
 
     def __attrs_post_init__(self) -> None:
-        template(self.prompt)
-        template(self.system)
+        check_prompt(self.prompt)
+        check_prompt(self.system)
         if (self.form == "tag") != bool(self.tag):
             raise ValueError("`tag` is the name of the tag for `form: tag`, and for nothing else")
         if len({choice.casefold() for choice in self.choices}) < len(self.choices):
@@ -188,9 +156,9 @@ class Prompted(Agent):
         """
         if self.route:
             self._check_route(view)
-        messages = [{"role": "user", "content": template(self.prompt)(view)}]
+        messages = [{"role": "user", "content": filled(self.prompt, view)}]
         if self.system:
-            messages.insert(0, {"role": "system", "content": template(self.system)(view)})
+            messages.insert(0, {"role": "system", "content": filled(self.system, view)})
         request: dict[str, JSON] = {"messages": messages}
         for name in ("max_tokens", "temperature"):
             if getattr(self, name) is not None:
@@ -236,3 +204,36 @@ class Prompted(Agent):
         return ceiling_of(
             self.model, tokens + len(self.prompt.encode()) + len(self.system.encode())
         )
+
+
+def read_response(text: str, form: Form, tag: str = "") -> str | None:
+    r"""Return what a response says, or None if it does not have the form.
+
+    The last tag or box counts, because models correct themselves.
+
+    Args:
+        text: the response.
+        form: `text` for all of it, `tag` for the content of <TAG>..</TAG>, `boxed` for that of
+            \boxed{..}.
+        tag: the tag's name, for the form `tag`.
+    """
+    if form == "text":
+        return text
+    if form == "tag":
+        contents = re.findall(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", text, re.DOTALL)
+        return contents[-1].strip() if contents else None
+    boxes = list(_BOX.finditer(text))
+    return _braced(text, boxes[-1].end()) if boxes else None
+
+
+def _braced(text: str, start: int) -> str | None:
+    """Return the text from `start` to the brace that closes the one before `start`."""
+    depth = 1
+    for i in range(start, len(text)):
+        if text[i] == "{" and text[i - 1] != "\\":
+            depth += 1
+        elif text[i] == "}" and text[i - 1] != "\\":
+            depth -= 1
+            if not depth:
+                return text[start:i].strip()
+    return None

@@ -13,8 +13,6 @@ from typing import Any
 
 from attrs import frozen
 
-__all__ = ["ENDS", "STEPS", "Block", "Form"]
-
 
 @frozen
 class Form:

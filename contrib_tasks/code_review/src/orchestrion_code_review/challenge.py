@@ -16,20 +16,6 @@ from orchestrion_sandbox import Case, Equal
 
 from orchestrion import JSON, Split, UsageError
 
-__all__ = [
-    "FRACTIONS",
-    "LEVELS",
-    "REFERENCES",
-    "Challenge",
-    "Level",
-    "Reference",
-    "Test",
-    "builtin",
-    "check_fractions",
-    "constant_share",
-    "split_of",
-]
-
 Level = Literal["basic", "intermediate", "advanced"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 RAISES = " raises "

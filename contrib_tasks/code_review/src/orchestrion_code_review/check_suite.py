@@ -22,8 +22,6 @@ from orchestrion_code_review.judging import judged, reason
 from orchestrion_code_review.loading import load
 from orchestrion_code_review.task import CodeReview
 
-__all__ = ["Held", "check", "main"]
-
 LIMITS = CodeReview().limits
 
 

@@ -30,8 +30,6 @@ from orchestrion import (
     replace,
 )
 
-__all__ = ["Credit", "TurnCredit", "credits_of", "summary"]
-
 
 @frozen
 class Credit:
@@ -106,13 +104,13 @@ async def credits_of(session: Session, problem: Problem, key: Key, turns: int) -
     ends = await asyncio.gather(*(_without(session, moves, m, a) for m, a in places))
     without = await asyncio.gather(*(session.score(ending, final=True) for ending in ends))
     return [
-        _credit(moves[m].start[a].agent, with_all, less)
+        Credit(
+            moves[m].start[a].agent,
+            _quality(with_all) - _quality(less),
+            10 * (with_all.value - less.value),
+        )
         for (m, a), less in zip(places, without, strict=True)
     ]
-
-
-def _credit(agent: str, whole: Scores, less: Scores) -> Credit:
-    return Credit(agent, _quality(whole) - _quality(less), 10 * (whole.value - less.value))
 
 
 def _quality(scores: Scores) -> float:

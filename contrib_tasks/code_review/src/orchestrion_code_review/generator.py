@@ -24,8 +24,6 @@ from orchestrion_code_review.challenge import (
     builtin,
 )
 
-__all__ = ["challenge_in", "challenge_of", "compose", "generate"]
-
 LONGEST = 4
 TESTS = 14
 _COMPLEXITY = 5
@@ -61,7 +59,7 @@ def compose(blocks: Sequence[Block]) -> Challenge | None:
     """The problem of these blocks; None if too little depends on some block."""
     name = ".".join(block.name for block in blocks)
     inputs = _inputs(Key(0).child("composed", name))
-    wanted = [_through(blocks, numbers) for numbers in inputs]
+    wanted = [_run([block.right.does for block in blocks], numbers) for numbers in inputs]
     wrong = []
     for place, block in enumerate(blocks):
         forms = [item.wrong if i == place else item.right for i, item in enumerate(blocks)]
@@ -99,10 +97,6 @@ def _inputs(key: Key) -> list[list[int]]:
     lists = [[random.randint(-9, 12) for _ in range(random.randint(3, 9))] for _ in range(TESTS)]
     doubled = [[*numbers, *numbers[:2]] for numbers in lists[8:11]]
     return [*lists[:2], [], [random.randint(1, 9)], *lists[4:8], *doubled, *lists[11:]]
-
-
-def _through(blocks: Sequence[Block], numbers: Sequence[int]) -> Any:
-    return _run([block.right.does for block in blocks], numbers)
 
 
 def _run(functions: Sequence[Any], numbers: Sequence[int]) -> Any:

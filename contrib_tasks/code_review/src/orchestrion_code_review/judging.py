@@ -12,8 +12,6 @@ from orchestrion_code_review.challenge import Challenge, Test, constant_share
 from orchestrion_code_review.loading import Loaded
 from orchestrion_code_review.scoring import Judged, corrected
 
-__all__ = ["Judgement", "judge", "judged", "reason", "sound"]
-
 
 @frozen
 class Judgement:

@@ -51,8 +51,6 @@ from orchestrion_code_review.challenge import (
     Test,
 )
 
-__all__ = ["Loaded", "from_text", "load", "read_challenge"]
-
 _TOLERANCE = 1e-9
 
 

@@ -19,13 +19,12 @@ it. What others added to the writer's work is reported, as `added`, and pays by 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from attrs import frozen
 
 from orchestrion import Scores, Usage
 from orchestrion_code_review.challenge import Reference
-
-__all__ = ["Judged", "Measured", "Weights", "corrected", "efficiency", "measured", "scores"]
 
 
 @frozen
@@ -65,19 +64,13 @@ class Measured:
     """All that scores are made of.
 
     Args:
-        final: the verdict on the last version.
-        first: on the first.
-        alone: on the best that the writer reached before somebody else brought a version.
-        best: on the best of all.
+        versions: whose each version was, and the verdict on it, in their order; at least one.
         static: the static measures of the last version by name, each 0 to 1; empty for none.
         usage: what the episode took.
         turns: how many there were.
     """
 
-    final: Judged
-    first: Judged
-    alone: Judged
-    best: Judged
+    versions: Sequence[tuple[str, Judged]]
     static: Mapping[str, float]
     usage: Usage
     turns: int
@@ -98,31 +91,13 @@ def efficiency(turns: int, usage: Usage, reference: Reference) -> float:
     return sum(1.0 if used <= limit else limit / used for used, limit in pairs) / len(pairs)
 
 
-def measured(
-    versions: Sequence[tuple[str, Judged]], static: Mapping[str, float], usage: Usage, turns: int
-) -> Measured:
-    """What an episode measures.
-
-    Args:
-        versions: whose each version was, and the verdict on it, in their order; at least one.
-        static: the static measures of the last.
-        usage: what the episode took.
-        turns: how many there were.
-    """
-    writer = versions[0][0]
-    others = (i for i, (agent, _) in enumerate(versions) if agent != writer)
-    alone = [judged for _, judged in versions[: next(others, len(versions))]]
-    every = [judged for _, judged in versions]
-    return Measured(every[-1], every[0], _best(alone), _best(every), static, usage, turns)
-
-
-def _best(judged: Sequence[Judged]) -> Judged:
-    return max(judged, key=lambda verdict: verdict.share)
-
-
 def scores(measured: Measured, weights: Weights, reference: Reference) -> Scores:
     """The scores, as `Scores.value` (the score over 10) and its parts."""
-    final, best = measured.final, measured.best.share
+    writer, first = measured.versions[0]
+    verdicts = [verdict for _, verdict in measured.versions]
+    final, best = verdicts[-1], max(verdict.share for verdict in verdicts)
+    own = takewhile(lambda version: version[0] == writer, measured.versions)
+    alone = max(verdict.share for _, verdict in own)
     tidy = sum(measured.static.values()) / len(measured.static) if measured.static else 1.0
     quality = 10 * (1 - weights.static) * final.share
     if final.passed:
@@ -138,10 +113,10 @@ def scores(measured: Measured, weights: Weights, reference: Reference) -> Scores
         "score": whole,
         "quality": quality,
         "collaboration": teamwork,
-        "added": 10 * max(0.0, final.share - measured.alone.share),
+        "added": 10 * max(0.0, final.share - alone),
         "efficiency": thrift,
         "tests": final.raw,
-        "first_tests": measured.first.raw,
+        "first_tests": first.raw,
         **{f"static_{name}": share for name, share in measured.static.items()},
     }
     return Scores(whole / 10, final.passed, parts)

@@ -30,8 +30,6 @@ from typing import Any, Literal
 
 from orchestrion import UsageError
 
-__all__ = ["Measure", "StaticTools"]
-
 Measure = Literal["ruff", "complexity", "types"]
 RULES = "E,F,W,B,C4,SIM,UP,RET,PIE,PERF,A001,A002,ARG,S102,S307"
 SECONDS = 30.0

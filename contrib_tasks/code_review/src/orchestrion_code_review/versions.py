@@ -10,8 +10,6 @@ from orchestrion_repair import digest_of
 
 from orchestrion import Turn
 
-__all__ = ["MOST_CODE", "Version", "code_of", "versions_of"]
-
 MOST_CODE = 50_000
 """Characters of a version; a longer one is ignored."""
 _FENCE = re.compile(

@@ -32,8 +32,6 @@ from orchestrion import JSON, Observation, Turn, replace
 from orchestrion_code_review.challenge import LEVELS, Challenge, Test
 from orchestrion_code_review.versions import code_of
 
-__all__ = ["FEATURES", "Work", "advanced", "begun", "shown", "target_data"]
-
 FEATURES = (
     "has a version", "versions", "turns", "latest is not the writer's",
     "examples known", "share passing", "all pass", "reviewed", "review says defect",

@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-__all__ = ["LONGEST", "Symbolic", "normal", "number", "same"]
-
 _GONE = re.compile(
     r"\\(?:left|right|displaystyle|textstyle|big|Big|bigg|Bigg)(?![a-zA-Z])"
     r"|(?<!\\)\\[!,;:> ]|\\q?quad(?![a-zA-Z])|\\?\$|\\?%"

@@ -24,8 +24,6 @@ from orchestrion import (
     no_calls,
 )
 
-__all__ = ["Arithmetic", "MathTeacher", "generate", "solve"]
-
 Count = Annotated[int, Meta(ge=0)]
 NAMES = "Ada Bo Cleo Dan Eve Finn Gus Hana Ida Jon Kim Lea".split()
 THINGS = "apples coins stamps shells books pens cards stones".split()

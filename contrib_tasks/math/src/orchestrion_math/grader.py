@@ -10,8 +10,6 @@ from threading import Lock
 
 from orchestrion import RunError
 
-__all__ = ["Grader"]
-
 PATIENCE = 300.0
 """Seconds of any clock after which the process counts as broken, not as slow."""
 

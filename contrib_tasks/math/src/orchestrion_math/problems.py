@@ -18,8 +18,6 @@ from orchestrion_prompted import read_response
 
 from orchestrion import Problem, UsageError
 
-__all__ = ["load"]
-
 _MARKED = re.compile(r"^####\s*(\S.*)$", re.M)
 SHOWN = 10
 """How many mistakes an error lists."""

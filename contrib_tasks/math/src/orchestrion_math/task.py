@@ -34,8 +34,6 @@ from orchestrion_math.generate import Arithmetic, generate
 from orchestrion_math.grader import Grader
 from orchestrion_math.problems import load
 
-__all__ = ["Math", "RunningMath"]
-
 
 @frozen
 class Math:

@@ -32,8 +32,6 @@ from orchestrion import (
     no_calls,
 )
 
-__all__ = ["FIRST", "BenchAgent", "CommitteeAgent", "Slots", "options_for", "play"]
-
 FIRST = "output"
 """The option that places a committee's output slot."""
 ENDING = ("stop", "submit", "abstain")

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from orchestrion.runs import Trained
     from orchestrion_orchestration_bench.regret import RegretReport
 
-__all__ = ["bench", "draw", "regret_of"]
-
 
 @click.command("bench")
 @click.argument("target", metavar="RUN|CONFIG")

@@ -41,17 +41,6 @@ from orchestrion_orchestration_bench.tables import (
     played,
 )
 
-__all__ = [
-    "STOP",
-    "Committee",
-    "CommitteeRules",
-    "CommitteeState",
-    "Genotype",
-    "Slot",
-    "Voter",
-    "readers",
-]
-
 STOP = "stop"
 CACHED = 20_000
 SIGNALS = (1, -1)

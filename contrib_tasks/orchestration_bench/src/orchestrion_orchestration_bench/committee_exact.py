@@ -21,16 +21,6 @@ from orchestrion_orchestration_bench.committee import (
 )
 from orchestrion_orchestration_bench.process import Action, Floats, Ints, Layer, Process
 
-__all__ = [
-    "FrontPoint",
-    "accuracies",
-    "genotypes",
-    "hypervolume",
-    "pareto_front",
-    "process_of",
-    "stored_front",
-]
-
 LARGEST = 5
 """Slots up to which every committee is looked at; five make a million."""
 

@@ -19,19 +19,14 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from orchestrion import Key
-from orchestrion_orchestration_bench.relay import Relay, RelayRules, RelayTables, Worker
-from orchestrion_orchestration_bench.stop import (
-    NONE,
-    RIGHT,
-    WRONG,
-    Checker,
-    Solver,
-    Stop,
-    StopTables,
-)
+from attrs import evolve
 
-__all__ = ["LEAST", "MOST", "ROOM", "TEAM", "best_value", "best_values", "draw_relay", "draw_stop"]
+from orchestrion import Key
+from orchestrion_orchestration_bench.process import optimum
+from orchestrion_orchestration_bench.relay import Relay, RelayTables, Worker
+from orchestrion_orchestration_bench.solved import relay_process
+from orchestrion_orchestration_bench.stop import Checker, Solver, Stop, StopTables
+from orchestrion_orchestration_bench.stop_exact import beliefs_of
 
 ATTEMPTS = 200
 
@@ -169,51 +164,15 @@ def _row(random: Random, skills: Iterable[str], grade: Sequence[tuple[float, flo
 
 
 def _is_relay_worth_playing(task: Relay) -> bool:
-    rules, workers = task.rules, tuple(task.agents)
-    best = best_values(rules, workers)
-    value = sum(best) / len(best)
-    if min(best) < LEAST or value > MOST:
+    process = relay_process(task)
+    best = optimum(process, 1.0)[0]
+    if min(best.by_type.values()) < LEAST or best.value > MOST:
         return False
-    alone = (sum(best_values(rules, (worker,))) / len(best) for worker in workers)
-    return max(alone) <= value - TEAM
-
-
-def best_values(rules: RelayRules, workers: Sequence[str]) -> list[float]:
-    """Return the best value of each type at cost weight 1 and `partial` 0, with these workers."""
-    return [_best_value(rules, kind, workers) for kind in range(len(rules.types))]
-
-
-def _best_value(rules: RelayRules, kind: int, workers: Sequence[str]) -> float:
-    required = rules.required[kind]
-    calls: dict[int, list[tuple[float, list[tuple[float, int]]]]] = {}
-    reached = [0]
-    while reached:
-        done = reached.pop()
-        if done in calls:
-            continue
-        moves = rules.moves(kind, done)
-        calls[done] = [
-            (rules.task.agents[name].cost, [(m.probability, m.done) for m in moves[name]])
-            for name in workers
-        ]
-        reached += [then for _, ways in calls[done] for _, then in ways]
-    ends = {done: float(done == required) for done in calls}
-    values = ends
-    for _ in range(rules.task.horizon):
-        values = {
-            done: max(
-                ends[done],
-                *(sum(p * values[then] for p, then in ways) - cost for cost, ways in rows),
-            )
-            for done, rows in calls.items()
-        }
-    return values[0]
+    alone = (process.only([worker, process.stop]) for worker in range(len(task.agents)))
+    return all(optimum(single, 1.0)[0].value <= best.value - TEAM for single in alone)
 
 
 ROOM, SHORT = 0.02, 3
-
-Belief = tuple[float, ...]
-"""Joint probability of (difficulty, answer): (easy, none), (easy, wrong), ..., (hard, right)."""
 
 
 @lru_cache(64)
@@ -279,35 +238,8 @@ def _checker(random: Random) -> Checker:
 
 
 def _is_stop_worth_playing(task: Stop) -> bool:
-    checked = best_value(task, min(SHORT, task.horizon))
-    return checked >= max(best_value(task, 1), task.abstain) + ROOM
-
-
-def best_value(task: Stop, calls: int) -> float:
-    """Return the best value at cost weight 1 with at most so many calls; exact, by enumeration."""
-    values = [
-        _value(task, (1 - hard, 0.0, 0.0, hard, 0.0, 0.0), calls) for hard in task.types.values()
-    ]
-    return sum(values) / len(values)
-
-
-def _value(task: Stop, belief: Belief, calls: int) -> float:
-    """Return the best value from a belief on; both scale with the probability of getting there."""
-    likely = sum(belief)
-    best = max(belief[RIGHT] + belief[3 + RIGHT], task.abstain * likely)
-    if not calls:
-        return best
-    easy, hard = sum(belief[:3]), sum(belief[3:])
-    for solver in task.solvers.values():
-        p, q = solver.easy, solver.hard
-        then = (0.0, easy * (1 - p), easy * p, 0.0, hard * (1 - q), hard * q)
-        best = max(best, _value(task, then, calls - 1) - solver.cost * likely)
-    if belief[NONE] + belief[3 + NONE] == 0:
-        for checker in task.checkers.values():
-            ok = [0.0, 0.0, 0.0]
-            ok[WRONG], ok[RIGHT] = 1 - checker.wrong, checker.right
-            says_ok = tuple(p * ok[i % 3] for i, p in enumerate(belief))
-            says_bad = tuple(p * (1 - ok[i % 3]) for i, p in enumerate(belief))
-            ahead = _value(task, says_ok, calls - 1) + _value(task, says_bad, calls - 1)
-            best = max(best, ahead - checker.cost * likely)
-    return best
+    checked, asked = (
+        optimum(beliefs_of(evolve(task, horizon=calls)), 1.0)[0].value
+        for calls in (min(SHORT, task.horizon), 1)
+    )
+    return checked >= max(asked, task.abstain) + ROOM

@@ -9,8 +9,6 @@ from orchestrion import UsageError
 from orchestrion_orchestration_bench.relay import STOP, Relay, RelayTables
 from orchestrion_orchestration_bench.stop import ABSTAIN, SUBMIT, Stop, StopTables
 
-__all__ = ["rows_of", "with_tables"]
-
 
 def rows_of(task: Relay | Stop) -> tuple[str, ...]:
     """Return the rows that a team can play: those of the tables, and those that end an episode."""

@@ -26,8 +26,6 @@ from orchestrion_orchestration_bench.agents import play
 from orchestrion_orchestration_bench.process import Bools, Floats, Ints, Layer, Process
 from orchestrion_orchestration_bench.solved import Solved, Team
 
-__all__ = ["Ask", "NotExactError", "Observed", "asker", "observe"]
-
 Ask = Callable[[Sequence[Situation]], Floats]
 """Situations to a distribution over the team's choices, and stopping as the last [n, c + 1]."""
 

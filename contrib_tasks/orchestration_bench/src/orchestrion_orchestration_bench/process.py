@@ -19,19 +19,6 @@ from numpy.typing import NDArray
 
 from orchestrion import Observation
 
-__all__ = [
-    "Action",
-    "Chain",
-    "Layer",
-    "Process",
-    "Worth",
-    "best_chain",
-    "evaluate",
-    "look_ahead",
-    "optimum",
-    "uniform",
-]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -30,8 +30,6 @@ from orchestrion_orchestration_bench.process import (
 from orchestrion_orchestration_bench.rollout import Decide, roll_out
 from orchestrion_orchestration_bench.solved import Solved, Team, solve
 
-__all__ = ["Judged", "RegretReport", "judged", "regret"]
-
 NORMAL_95 = 1.959963984540054
 
 
@@ -218,12 +216,8 @@ class _Judge:
         )
 
     def _exact(self, worth: Worth) -> Judged:
-        gap = self.best.value - worth.value
-        return Judged(worth, gap, self._normalized(gap), gap, gap)
-
-    def _normalized(self, gap: float) -> float:
-        span = self.best.value - self.random.value
-        return gap / span if span > 0 else float("nan")
+        gap, span = self.best.value - worth.value, self.best.value - self.random.value
+        return Judged(worth, gap, gap / span if span > 0 else float("nan"), gap, gap)
 
     def _played(
         self, decide: Decide, turns: int | None, episodes: int, key: Key, *, training: bool

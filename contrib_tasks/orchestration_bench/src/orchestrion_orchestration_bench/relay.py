@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any, NamedTuple
 
 from attrs import Attribute, field, frozen
@@ -42,8 +42,6 @@ from orchestrion_orchestration_bench.tables import (
     played,
     replace_tables,
 )
-
-__all__ = ["STOP", "Move", "Relay", "RelayRules", "RelayState", "RelayTables", "Worker"]
 
 STOP = "stop"
 """The row that ends the episode, free of charge."""
@@ -82,22 +80,18 @@ class RelayRules(Rules):
             )
             for name, bits in zip(self.types, self.required, strict=True)
         )
-        self._moves: dict[tuple[int, int], dict[str, tuple[Move, ...]]] = {}
-        self._steps: dict[RelayState, Step] = {}
-        self._exits: dict[RelayState, dict[str, tuple[tuple[float, Step], ...]]] = {}
-        self._scores: dict[tuple[int, int], Scores] = {}
-        self._begin = {name: self.show(RelayState(i, 0, 0)) for i, name in enumerate(self.types)}
+        # States are few and episodes many: each is worked out once.
+        self.moves, self.show = cache(self._moves), cache(self._show)
+        self._exits = cache(self._find_exits)
 
     # ------------------------------------------------------------------ an episode
 
     def begin(self, kind: str, key: Key) -> Step:
-        return self._begin[kind]
+        return self.show(RelayState(self.types.index(kind), 0, 0))
 
     def step(self, state: RelayState, turn: Turn, key: Key) -> Step:
         """Return the state after a turn."""
-        exits = self._exits.get(state)
-        if exits is None:
-            exits = self._exits[state] = self._find_exits(state)
+        exits = self._exits(state)
         ways = exits.get(played(turn)) or exits[""]
         if turn.output.final:
             return self.show(state)
@@ -108,13 +102,9 @@ class RelayRules(Rules):
                     return step
         return ways[-1][1]
 
-    def show(self, state: RelayState) -> Step:
+    def _show(self, state: RelayState) -> Step:
         """Return a state with what is shown in it."""
-        step = self._steps.get(state)
-        if step is None:
-            over = state.step >= self.task.horizon
-            step = self._steps[state] = Step(state, self._observation(state), over)
-        return step
+        return Step(state, self._observation(state), state.step >= self.task.horizon)
 
     def _find_exits(self, state: RelayState) -> dict[str, tuple[tuple[float, Step], ...]]:
         """By row, the steps a call may lead to; the row "" is an agent that is not in the table."""
@@ -131,26 +121,18 @@ class RelayRules(Rules):
 
     def scores(self, state: RelayState) -> Scores:
         """Return 1 with everything required done, else `partial` times the fraction done."""
-        place = (state.type, state.done)
-        scores = self._scores.get(place)
-        if scores is None:
-            required = self.required[state.type]
-            share = (required & state.done).bit_count() / required.bit_count()
-            value = 1.0 if share == 1 else self.task.partial * share
-            scores = self._scores[place] = Scores(value, share == 1, {"done": share})
-        return scores
+        required = self.required[state.type]
+        share = (required & state.done).bit_count() / required.bit_count()
+        value = 1.0 if share == 1 else self.task.partial * share
+        return Scores(value, share == 1, {"done": share})
 
     # ------------------------------------------------------------------ transitions
 
-    def moves(self, kind: int, done: int) -> Mapping[str, tuple[Move, ...]]:
+    def _moves(self, kind: int, done: int) -> Mapping[str, tuple[Move, ...]]:
         """Return what a call of each agent leads to; probabilities sum to 1."""
-        moves = self._moves.get((kind, done))
-        if moves is None:
-            moves = self._moves[kind, done] = {
-                name: self._outcomes(worker, kind, done)
-                for name, worker in self.task.agents.items()
-            }
-        return moves
+        return {
+            name: self._outcomes(worker, kind, done) for name, worker in self.task.agents.items()
+        }
 
     def ready(self, kind: int, done: int) -> int:
         """Return skills that are required, missing, and whose required prerequisites are done."""

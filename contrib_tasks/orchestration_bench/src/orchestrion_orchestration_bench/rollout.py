@@ -30,8 +30,6 @@ from orchestrion_orchestration_bench.agents import play
 from orchestrion_orchestration_bench.process import Floats
 from orchestrion_orchestration_bench.solved import Team
 
-__all__ = ["Decide", "roll_out"]
-
 Decide = Callable[[Sequence[Situation], Sequence[Key]], Sequence[Decision]]
 
 BATCH = 1000

@@ -13,8 +13,6 @@ from orchestrion_orchestration_bench.process import Action, Floats, Layer, Proce
 from orchestrion_orchestration_bench.relay import STOP, Relay, RelayRules, RelayState
 from orchestrion_orchestration_bench.stop import Stop
 
-__all__ = ["Solved", "Team", "relay_process", "solve"]
-
 ENDS = ("stop", "terminator")
 """Rows that end the episode without being in every table."""
 

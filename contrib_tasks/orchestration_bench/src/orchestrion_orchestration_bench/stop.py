@@ -42,19 +42,6 @@ from orchestrion_orchestration_bench.tables import (
     replace_tables,
 )
 
-__all__ = [
-    "ABSTAIN",
-    "STOP",
-    "SUBMIT",
-    "Checker",
-    "Saying",
-    "Solver",
-    "Stop",
-    "StopRules",
-    "StopState",
-    "StopTables",
-]
-
 SUBMIT = "submit"
 ABSTAIN = "abstain"
 STOP = "stop"  # hands in what is there

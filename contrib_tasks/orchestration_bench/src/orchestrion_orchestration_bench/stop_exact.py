@@ -23,8 +23,6 @@ from orchestrion_orchestration_bench.stop import (
     StopRules,
 )
 
-__all__ = ["MOST_BELIEFS", "MOST_HISTORIES", "beliefs_of", "blind_of", "process_of"]
-
 MOST_HISTORIES = 100_000
 """Histories of equal length that are still enumerated; each has an observation of some 3 kB."""
 

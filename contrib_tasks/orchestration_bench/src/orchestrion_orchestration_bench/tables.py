@@ -25,18 +25,6 @@ from orchestrion import (
     no_calls,
 )
 
-__all__ = [
-    "Check",
-    "Count",
-    "Price",
-    "Probability",
-    "Rules",
-    "TableTask",
-    "check_team",
-    "played",
-    "replace_tables",
-]
-
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Price = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]

@@ -11,8 +11,6 @@ from attrs import Attribute, Factory, field, frozen
 from orchestrion import Agent, Calls, Key, Observation, Output, Usage, UsageError, View
 from orchestrion_recorded.reading import models_of
 
-__all__ = ["RecordedAgent"]
-
 
 @frozen(slots=False)
 class RecordedAgent(Agent):

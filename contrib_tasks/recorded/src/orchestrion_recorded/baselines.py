@@ -25,24 +25,6 @@ from orchestrion_recorded.case import ABSENT, Case
 from orchestrion_recorded.estimate import votes
 from orchestrion_recorded.recording import Recording
 
-__all__ = [
-    "Candidates",
-    "Matrix",
-    "Result",
-    "Strategy",
-    "best_by_category",
-    "best_cascade",
-    "best_set",
-    "best_single",
-    "candidates",
-    "cross_fitted",
-    "describe",
-    "evaluate",
-    "evaluate_by_category",
-    "matrix",
-    "oracle",
-]
-
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 from orchestrion_recorded.case import SILENT, Case
 from orchestrion_recorded.estimate import Estimates, Floats
 
-__all__ = ["Belief", "Believer", "Heard", "Outlook"]
-
 _KEPT = 50_000  # beliefs; about 1 KB each
 Heard = tuple[tuple[int, int], ...]
 """Who was asked, with the number of the answer, as first met; SILENT for none."""

@@ -51,18 +51,6 @@ from orchestrion import (
 )
 from orchestrion_recorded.table import same
 
-__all__ = [
-    "BestCascade",
-    "Cascade",
-    "CascadeRunner",
-    "Steps",
-    "TableTrainer",
-    "answer_of",
-    "asking",
-    "choice_of",
-    "price_weight",
-]
-
 STOP = Decision(stop=True)
 
 
@@ -90,7 +78,7 @@ class Cascade:
         """Check the names against the team."""
         first = [choice_of(name, ctx.roster) for name in self.first]
         then = choice_of(self.then, ctx.roster) if self.then else None
-        yield CascadeRunner(ctx.roster, first, self.agree, then)
+        yield CascadeRunner(ctx.roster, Steps(tuple(first), self.agree, then))
 
 
 @frozen
@@ -105,15 +93,9 @@ class Steps:
 class CascadeRunner(Policy):
     """A cascade, or one for each category of problems, that can be exchanged: its learned state."""
 
-    def __init__(
-        self,
-        roster: Sequence[Member],
-        first: Sequence[Activation] = (),
-        agree: int = 1,
-        then: Activation | None = None,
-    ) -> None:
+    def __init__(self, roster: Sequence[Member], steps: Steps) -> None:
         self._roster = roster
-        self.set(Steps(tuple(first), agree, then))
+        self.set(steps)
 
     def set(self, steps: Steps, categories: Mapping[str, Steps] | None = None) -> None:
         """Act like this from now on; on problems of some categories by steps of their own."""

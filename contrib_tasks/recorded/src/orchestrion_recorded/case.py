@@ -21,19 +21,6 @@ from attrs import Factory, field, frozen
 from orchestrion import JSON, UsageError
 from orchestrion_recorded.table import Recorded, Row, Table, same
 
-__all__ = [
-    "ABSENT",
-    "SILENT",
-    "Case",
-    "Pricing",
-    "Unit",
-    "Vote",
-    "ballot",
-    "cases",
-    "leader",
-    "tally",
-]
-
 Vote = Literal["plurality", "weighted"]
 
 _COUNT = 1 << 10  # more than there can be voters

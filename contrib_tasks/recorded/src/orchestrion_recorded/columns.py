@@ -10,8 +10,6 @@ from attrs import Factory, frozen
 
 from orchestrion import UsageError
 
-__all__ = ["MEASURES", "OPTIONS", "Columns", "Layout", "Measure", "lay_out"]
-
 Measure = Literal["price", "input_tokens", "output_tokens", "latency"]
 
 # The first that a table has is taken; compared in lower case.

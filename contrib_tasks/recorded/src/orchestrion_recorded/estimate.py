@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 
 from orchestrion_recorded.table import Row, Table, same
 
-__all__ = ["VOTE_SCALE", "Estimates", "estimate", "votes"]
-
 VOTE_SCALE = 1 << 20
 """Votes are whole numbers of 1 / VOTE_SCALE, so that their sum does not depend on its order."""
 _LEAST, _MOST = 0.05, 5.0  # of a vote

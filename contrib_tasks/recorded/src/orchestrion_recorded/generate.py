@@ -19,8 +19,6 @@ from attrs import frozen
 from orchestrion import Key, Meta
 from orchestrion_recorded.table import Recorded, Row, Table
 
-__all__ = ["Generated", "generate"]
-
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 

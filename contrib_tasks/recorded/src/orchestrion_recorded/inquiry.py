@@ -39,8 +39,6 @@ from orchestrion_recorded.case import SILENT
 if TYPE_CHECKING:
     from orchestrion_recorded.recording import Recording
 
-__all__ = ["BestInquiry", "Inquiry", "InquiryRunner", "Tree", "follow"]
-
 Tree = Any
 """A plan, see above; None stops."""
 

@@ -27,8 +27,6 @@ from orchestrion_recorded.estimate import Floats, estimate
 from orchestrion_recorded.inquiry import Tree, follow
 from orchestrion_recorded.recording import Recording
 
-__all__ = ["Kind", "Planner", "Search", "best_openings", "shortlist"]
-
 DEPTH = 2
 FOLDS = 3
 _SLACK = 1e-12  # a choice must be better by more than rounding
@@ -84,7 +82,7 @@ class Planner:
                 worth = np.zeros(len(self.kinds))
                 for code, chance in enumerate(outlook.says[:, m].T, SILENT):
                     if (chance > 0).any():
-                        worth += chance * self.best(_and(answers, m, code))[0]
+                        worth += chance * self.best(_ordered((*answers, (m, code))))[0]
             else:
                 worth = outlook.now + outlook.gains[:, m]
             better = worth - self._prices[m] > best + _SLACK
@@ -137,10 +135,6 @@ def _asking(name: str, codes: Sequence[int], options: int, then: Callable[[int],
     # Where every option was named, there is no new one.
     last = min(len({*codes} - {SILENT}), options - 1)
     return {"ask": name, "then": [then(code) for code in range(SILENT, last + 1)]}
-
-
-def _and(answers: Heard, model: int, code: int) -> Heard:
-    return _ordered((*answers, (model, code)))
 
 
 def _ordered(path: Heard) -> Heard:

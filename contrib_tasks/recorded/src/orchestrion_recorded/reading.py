@@ -19,8 +19,6 @@ from orchestrion import JSON, UsageError
 from orchestrion_recorded.columns import MEASURES, OPTIONS, Columns, Layout, Measure, lay_out
 from orchestrion_recorded.table import MISSING, NONE, Recorded, Row, Table
 
-__all__ = ["models_of", "read_prices", "read_table"]
-
 PRICES = ("price", "cost", "usd")
 """Names of the column of prices, in a table of prices with more columns than two."""
 

@@ -31,8 +31,6 @@ from orchestrion_recorded.view import Seen, Viewer
 if TYPE_CHECKING:
     from orchestrion_recorded.task import RecordedTask
 
-__all__ = ["Recording", "State"]
-
 SOLVED = 0.5
 """The score from which a question counts as solved."""
 

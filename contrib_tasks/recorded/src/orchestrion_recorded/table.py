@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from attrs import Factory, evolve, frozen
 
-__all__ = ["MISSING", "NONE", "Recorded", "Row", "Table", "same"]
-
 NONE = "-"
 """In a table: the model was asked and gave no usable answer."""
 MISSING = "?"

@@ -20,8 +20,6 @@ from orchestrion_recorded.generate import Generated, generate
 from orchestrion_recorded.reading import read_table
 from orchestrion_recorded.table import Table
 
-__all__ = ["RecordedTask"]
-
 
 @frozen
 class RecordedTask:

@@ -35,8 +35,6 @@ from orchestrion_recorded.belief import Belief, Believer
 from orchestrion_recorded.case import SILENT, Case, leader, tally
 from orchestrion_recorded.estimate import Estimates
 
-__all__ = ["Seen", "Viewer"]
-
 _KEPT = 40_000  # observations; about 2.5 KB each
 
 

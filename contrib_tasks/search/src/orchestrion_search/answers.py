@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 from orchestrion import Turn
 
-__all__ = ["exact", "f1", "normal", "value_of"]
-
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _MARKS = str.maketrans("", "", string.punctuation)
 

@@ -18,8 +18,6 @@ import numpy as np
 from orchestrion import UsageError
 from orchestrion_search.documents import Document
 
-__all__ = ["Dense"]
-
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
 

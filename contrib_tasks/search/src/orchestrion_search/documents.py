@@ -14,8 +14,6 @@ from attrs import frozen
 
 from orchestrion import UsageError
 
-__all__ = ["Bm25", "Document", "Index", "read_corpus"]
-
 WORDS = 64
 """Different words of a query that count."""
 

@@ -30,8 +30,6 @@ from orchestrion import (
 )
 from orchestrion_search.answers import value_of
 
-__all__ = ["DIGITS", "LETTERS", "Lookup", "LookupTeacher"]
-
 DIGITS, LETTERS = "0123456789", "abcdefgh"
 WITHOUT, WITH_ONE = 0.30, 0.35
 """Shares of questions with no and with one letter; the rest have two."""

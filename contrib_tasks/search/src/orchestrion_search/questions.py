@@ -20,8 +20,6 @@ from attrs import frozen
 from orchestrion import Problem, UsageError
 from orchestrion_search.documents import Document, read_text, without_doubles
 
-__all__ = ["Questions", "load"]
-
 SHOWN = 10
 """How many mistakes an error lists."""
 

@@ -36,8 +36,6 @@ from orchestrion_search.documents import Bm25, Document, Index, read_corpus, wit
 from orchestrion_search.questions import load
 from orchestrion_search.world import World, generate
 
-__all__ = ["RunningSearch", "Search"]
-
 Count = Annotated[int, Meta(ge=1)]
 
 

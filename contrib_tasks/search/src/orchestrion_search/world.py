@@ -30,8 +30,6 @@ from orchestrion import (
 )
 from orchestrion_search.documents import Document
 
-__all__ = ["Asked", "SearchTeacher", "World", "asked", "facts_in", "generate", "query_for"]
-
 Count = Annotated[int, Meta(ge=0)]
 RELATIONS = ("mother", "boss", "teacher", "doctor", "friend", "neighbour")
 SIGNS = {relation[0]: relation for relation in RELATIONS}

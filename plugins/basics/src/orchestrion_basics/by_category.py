@@ -35,8 +35,6 @@ from orchestrion import (
 from orchestrion_basics.policies import SequenceRunner
 from orchestrion_basics.search import BestSequence, OneIteration, sequences_tried
 
-__all__ = ["BestByCategory", "ByCategory", "ChainByCategory"]
-
 OTHER = ""
 """The category of problems that have none, and the plan for categories never seen in training."""
 

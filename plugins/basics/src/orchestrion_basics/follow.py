@@ -24,8 +24,6 @@ from orchestrion import (
 )
 from orchestrion_basics.policies import OneByOne
 
-__all__ = ["Follow"]
-
 STOP = Decision(stop=True)
 
 

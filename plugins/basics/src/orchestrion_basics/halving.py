@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil, log2
-from random import Random
 from typing import Annotated, ClassVar
 
 from attrs import frozen
@@ -34,8 +33,6 @@ from orchestrion import (
 )
 from orchestrion_basics.policies import SequenceRunner
 from orchestrion_basics.search import OneIteration, draw_problems, ended
-
-__all__ = ["Halving"]
 
 FIRST = 2
 """Episodes of a sequence in the first round, at least."""
@@ -98,17 +95,13 @@ class Halving(OneIteration):
         for _ in range(20 * limit):  # a small team has few sequences
             if len(arms) >= limit:
                 break
-            arms.setdefault(_sequence(random, work or known, known, self.length))
+            # Of any length; only the last step may be of an agent that ends episodes.
+            steps = [
+                random.choice(work or known) for _ in range(random.randint(1, self.length) - 1)
+            ]
+            arms.setdefault((*steps, random.choice(known)))
         chosen = list(arms)[:limit]
         return max(1, ceil(log2(len(chosen)))), chosen
-
-
-def _sequence(
-    random: Random, work: Sequence[Activation], known: Sequence[Activation], length: int
-) -> tuple[Activation, ...]:
-    """Return a sequence of any length; only its last step may be of an agent that ends episodes."""
-    steps = [random.choice(work) for _ in range(random.randint(1, length) - 1)]
-    return (*steps, random.choice(known))
 
 
 async def play(session: Session, steps: Sequence[Activation], problem: Problem, key: Key) -> Branch:

@@ -48,8 +48,6 @@ from orchestrion import (
 from orchestrion_basics.policies import OneByOne
 from orchestrion_basics.search import OneIteration, draw_problems
 
-__all__ = ["Nearest", "NearestTrainer"]
-
 WORDS = 64
 """Buckets of hashed words."""
 ROUNDS = (1.0, 0.5, 0.3, 0.2)

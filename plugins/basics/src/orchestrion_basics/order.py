@@ -40,8 +40,6 @@ from orchestrion import (
 from orchestrion_basics.policies import OneByOne
 from orchestrion_basics.search import OneIteration, draw_problems
 
-__all__ = ["LearnedOrder", "Order"]
-
 STOP = Decision(stop=True)
 DONE = 1.0 - 1e-9
 HAZARD = 0.08

@@ -25,8 +25,6 @@ from orchestrion import (
     replace,
 )
 
-__all__ = ["Hinted", "OneByOne", "Random", "RoundRobin", "Sequence"]
-
 STOP = Decision(stop=True)
 
 

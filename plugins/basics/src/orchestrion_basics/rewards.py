@@ -9,8 +9,6 @@ from attrs import frozen
 
 from orchestrion import Calls, Episode, Meta, Reward, RewardFunction, Status, Turn, no_calls
 
-__all__ = ["ExactOutcome", "OutcomeMinusCost"]
-
 
 @frozen
 class OutcomeMinusCost(RewardFunction):

@@ -34,8 +34,6 @@ from orchestrion import (
 )
 from orchestrion_basics.policies import SequenceRunner
 
-__all__ = ["BestSequence", "OneIteration", "draw_problems", "ended", "sequences_tried"]
-
 
 class OneIteration(Trainer):
     """A trainer that is done after one iteration, and trains one kind of policy."""
@@ -210,11 +208,7 @@ async def _valued(session: Session, candidate: Candidate) -> Candidate:
     rewards = [episode.reward.total for episode in episodes if episode.reward is not None]
     reward = sum(rewards) / len(rewards) if rewards else float("-inf")
     partial = [episode.scores.value for episode in episodes if episode.scores is not None]
-    over = all(
-        branch.step.done
-        or (branch.trajectory.last is not None and branch.trajectory.last.output.final)
-        for branch in candidate.branches
-    )
+    over = all(map(ended, candidate.branches))
     promise = reward + 1e-3 * (sum(partial) / len(partial) if partial else 0.0)
     return Candidate(candidate.steps, candidate.branches, candidate.keys, reward, promise, over)
 

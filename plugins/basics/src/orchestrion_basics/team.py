@@ -21,8 +21,6 @@ from orchestrion import (
     team_ceiling,
 )
 
-__all__ = ["NestedTeam"]
-
 
 @frozen
 class NestedTeam:

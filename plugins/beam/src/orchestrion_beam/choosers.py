@@ -23,8 +23,6 @@ from orchestrion import (
     parse_choice,
 )
 
-__all__ = ["Chooser", "Everybody", "PolicyChooser", "Rotation", "Start", "rotation_of"]
-
 Start = tuple[Activation, ...] | None
 """The activations to start together on a branch; None ends the branch."""
 

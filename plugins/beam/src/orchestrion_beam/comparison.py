@@ -54,8 +54,6 @@ from orchestrion_beam.search import (
     run_all,
 )
 
-__all__ = ["Allowance", "Baselines", "ComparisonSettings", "answer_of", "compare", "most_frequent"]
-
 BEAM = "beam"
 EXTRA_TURNS = 1.5
 DEPTHS = (0.25, 0.5, 0.75)

@@ -19,8 +19,6 @@ from orchestrion import Activation, Key, Session, replace
 from orchestrion_beam.interfaces import Group, Scale, make_group, reward_of
 from orchestrion_beam.search import Search, SearchNode, new_turns, run_all
 
-__all__ = ["JudgedSearch", "counterfactual_credits", "judge_searches"]
-
 
 class JudgedSearch(NamedTuple):
     """A search with the group of its finalists; `nodes` are in the order of the group."""

@@ -26,8 +26,6 @@ from orchestrion import JSON, UsageError
 if TYPE_CHECKING:
     from orchestrion_beam.groups import JudgedSearch
 
-__all__ = ["as_text", "beam", "report_of", "sentences", "write_iteration", "write_report"]
-
 FEWEST_PROBLEMS = 5
 """With fewer problems nothing is claimed: resampling them says little."""
 FEWEST_CALLS = 0.95

@@ -49,19 +49,6 @@ from orchestrion import (
 from orchestrion_beam.choosers import Chooser, PolicyChooser, Rotation, rotation_of
 from orchestrion_beam.interfaces import Valued, ValueEstimator
 
-__all__ = [
-    "EstimateCache",
-    "Fate",
-    "Search",
-    "SearchCounts",
-    "SearchNode",
-    "SearchSettings",
-    "calls_of",
-    "choose",
-    "new_turns",
-    "run_all",
-]
-
 Count = Annotated[int, Meta(ge=1)]
 Fate = Literal["", "failed", "duplicate", "pruned", "cut", "final"]
 """What became of a trajectory: `cut` by early stop; empty if it was extended."""

@@ -41,8 +41,6 @@ from orchestrion_beam.report import write_iteration, write_report
 from orchestrion_beam.search import Count, Search, run_all
 from orchestrion_beam.values import TaskValue
 
-__all__ = ["BeamTrainer", "GrpoBeam"]
-
 
 @frozen
 class GrpoBeam(ComparisonSettings):

@@ -11,8 +11,6 @@ from orchestrion import Branch, Key, Meta, Session, Usage, ceiling_of, no_calls
 from orchestrion_beam.interfaces import Valued, ValueEstimator
 from orchestrion_beam.search import run_all
 
-__all__ = ["Combined", "Noise", "TaskValue"]
-
 
 @frozen
 class TaskValue(ValueEstimator):

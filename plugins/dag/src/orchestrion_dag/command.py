@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from orchestrion import Saved
     from orchestrion.config import Config
     from orchestrion.runs import RunReader, StoredEpisode
+    from orchestrion_dag.drawing import Form
     from orchestrion_dag.graph import Graph
-
-__all__ = ["graph", "graphs_in"]
 
 
 @click.command("graph")
@@ -55,7 +54,7 @@ def graph(
     target: str | None,
     overrides: tuple[str, ...],
     block: tuple[str, ...],
-    form: str,
+    form: Form,
     path: str | None,
     front: bool,
     turns: bool,
@@ -95,21 +94,21 @@ def graph(
         click.echo(f"{output}: {form} of {what}", err=True)
 
 
-def _drawn(graphs: Mapping[str, Graph], chosen: str, form: str) -> str:
+def _drawn(graphs: Mapping[str, Graph], chosen: str, form: Form) -> str:
     """Return a graph with those of nested teams inside it, as text."""
     inner = {
         where.removeprefix("agents.").removesuffix(".policy"): graph
         for where, graph in graphs.items()
         if where.startswith("agents.")
     }
-    from orchestrion_dag.drawing import GRAPHS
+    from orchestrion_dag.drawing import drawn
 
-    return GRAPHS[form](graphs[chosen], inner)
+    return drawn(graphs[chosen], inner, form)
 
 
-def _front(config: Config, learned: Mapping[str, Saved], form: str) -> str:
+def _front(config: Config, learned: Mapping[str, Saved], form: Form) -> str:
     """Return all graphs that a trainer ended with, each in a box, as text."""
-    from orchestrion_dag.drawing import GRAPHS
+    from orchestrion_dag.drawing import drawn
     from orchestrion_dag.graph import Graph, Node
 
     front: dict[str, Graph] = {}
@@ -122,14 +121,15 @@ def _front(config: Config, learned: Mapping[str, Saved], form: str) -> str:
             "--front: no trainer here ended with several graphs; name a finished run of a search, "
             "such as evolution"
         )
-    return GRAPHS[form](Graph(nodes={name: Node(body=graph) for name, graph in front.items()}), {})
+    boxes = Graph(nodes={name: Node(body=graph) for name, graph in front.items()})
+    return drawn(boxes, form=form)
 
 
-def _following(directory: Path, source: str | None, form: str, least: float) -> tuple[str, str]:
+def _following(directory: Path, source: str | None, form: Form, least: float) -> tuple[str, str]:
     """Return who acted after whom in a run as text, and which episodes these were."""
     from orchestrion import fold, waves
     from orchestrion.runs import RunReader
-    from orchestrion_dag.drawing import FOLLOWING
+    from orchestrion_dag.drawing import following
 
     with RunReader(directory) as reader:
         # The run's own policy is evaluated before every baseline.
@@ -143,7 +143,7 @@ def _following(directory: Path, source: str | None, form: str, least: float) -> 
             f"{directory}: no episodes of {name!r} to draw{lost}; --of takes train, learned (team, "
             "where nothing is trained), or the name of a baseline"
         )
-    return FOLLOWING[form](acted, least), f"{acted.episodes} episodes of {name}"
+    return following(acted, least, form), f"{acted.episodes} episodes of {name}"
 
 
 def _episodes(reader: RunReader, source: str) -> Iterator[StoredEpisode]:

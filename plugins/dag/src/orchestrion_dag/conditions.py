@@ -23,18 +23,6 @@ from attrs import frozen
 
 from orchestrion import JSON
 
-__all__ = [
-    "Condition",
-    "ConditionError",
-    "Constant",
-    "Operation",
-    "Path",
-    "compiled",
-    "parse",
-    "paths",
-    "same",
-]
-
 Value = Callable[[Any], Any]
 """A compiled condition: takes a frame and returns the value there."""
 

@@ -19,8 +19,6 @@ from orchestrion_dag.graph import START, Edge, Node, Wiring
 from orchestrion_dag.order import topological
 from orchestrion_dag.ports import ANY, Port, Type, fits, kind_of, output_type, parse_port
 
-__all__ = ["RESERVED", "Checker"]
-
 OWN = ("data", "content", "status", "error")
 """Names by which a condition on an edge means the edge's source."""
 RESERVED = (START, *OWN, "problem", "observation", "iteration")

@@ -35,8 +35,6 @@ from orchestrion_dag.order import is_sequence
 from orchestrion_dag.plan import Plan, plan_of
 from orchestrion_dag.validation import check_roster, validate
 
-__all__ = ["Dag", "DagPolicy", "node_states", "policy_of"]
-
 MAX_EPISODES = 16_384
 """Number of episodes whose machines are kept."""
 

@@ -14,19 +14,6 @@ from attrs import Factory, frozen
 from orchestrion import END, START, Activations
 from orchestrion_dag.graph import Edge, Graph, Node, Wiring, wire
 
-__all__ = [
-    "FOLLOWING",
-    "GRAPHS",
-    "Follower",
-    "Inner",
-    "followers",
-    "following_dot",
-    "following_mermaid",
-    "names",
-    "to_dot",
-    "to_mermaid",
-]
-
 Inner = Mapping[str, Graph | Wiring]
 """Graphs inside agents: what the nested team of that name runs."""
 
@@ -62,14 +49,19 @@ class _Drawing:
 # ------------------------------------------------------------------------------------ graphs
 
 
+def drawn(graph: Graph | Wiring, inner: Inner | None = None, form: Form = "mermaid") -> str:
+    """Return a graph as text in one of the formats."""
+    return FORMATS[form](_of_graph(graph, inner or {}))
+
+
 def to_mermaid(graph: Graph | Wiring, inner: Inner | None = None) -> str:
     """Return a graph as a Mermaid flowchart."""
-    return _mermaid(_of_graph(graph, inner or {}))
+    return drawn(graph, inner)
 
 
 def to_dot(graph: Graph | Wiring, inner: Inner | None = None) -> str:
     """Return a graph as a DOT digraph, for Graphviz."""
-    return _dot(_of_graph(graph, inner or {}))
+    return drawn(graph, inner, "dot")
 
 
 def _of_graph(graph: Graph | Wiring, inner: Inner) -> _Drawing:
@@ -167,14 +159,9 @@ def names(acted: Activations) -> list[str]:
     return [START, *agents, END] if agents else []
 
 
-def following_mermaid(acted: Activations, least: float = 0.0) -> str:
-    """Return who acted after whom as a Mermaid flowchart."""
-    return _mermaid(_of_activations(acted, least))
-
-
-def following_dot(acted: Activations, least: float = 0.0) -> str:
-    """Return who acted after whom as a DOT digraph, for Graphviz."""
-    return _dot(_of_activations(acted, least))
+def following(acted: Activations, least: float = 0.0, form: Form = "mermaid") -> str:
+    """Return who acted after whom as text in one of the formats."""
+    return FORMATS[form](_of_activations(acted, least))
 
 
 def _of_activations(acted: Activations, least: float) -> _Drawing:
@@ -261,11 +248,5 @@ def _quoted(lines: Sequence[str]) -> str:
     return f'"{text}"'
 
 
-GRAPHS: Mapping[str, Callable[[Graph | Wiring, Inner], str]] = {
-    "mermaid": to_mermaid,
-    "dot": to_dot,
-}
-FOLLOWING: Mapping[str, Callable[[Activations, float], str]] = {
-    "mermaid": following_mermaid,
-    "dot": following_dot,
-}
+Form = Literal["mermaid", "dot"]
+FORMATS: Mapping[Form, Callable[[_Drawing], str]] = {"mermaid": _mermaid, "dot": _dot}

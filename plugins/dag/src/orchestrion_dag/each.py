@@ -29,8 +29,6 @@ from orchestrion import (
 from orchestrion_dag.conditions import Value, compiled, parse, paths
 from orchestrion_dag.plan import problem_value
 
-__all__ = ["Map"]
-
 _ROOTS = ("data", "content", "problem")
 
 

@@ -22,8 +22,6 @@ from attrs import Factory, evolve, field, fields, frozen
 
 from orchestrion import JSON, Meta, learnable
 
-__all__ = ["START", "Edge", "Graph", "Node", "Wiring", "as_config", "edges_of", "wire"]
-
 START = "start"
 """Name of the beginning of a graph, as the source of an edge."""
 

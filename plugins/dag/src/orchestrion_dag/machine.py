@@ -17,8 +17,6 @@ from orchestrion import Activation, Observation, Problem, Turn
 from orchestrion_dag.plan import Link, Plan, Step
 from orchestrion_dag.ports import wrong
 
-__all__ = ["Machine", "NodeState", "Scope"]
-
 PENDING, RUNNING, SUCCEEDED = "pending", "running", "succeeded"
 FAILED, SKIPPED, CANCELLED = "failed", "skipped", "cancelled"
 TAKEN, NOT_TAKEN, BROKEN = range(3)
@@ -91,16 +89,6 @@ class Scope:
     def over(self) -> bool:
         """Whether nothing that happens in it counts any more."""
         return self.closed or (self.outer is not None and self.outer.over)
-
-    @property
-    def problem(self) -> Problem:
-        """The problem of the episode."""
-        return self.machine.problem
-
-    @property
-    def observation(self) -> Observation | None:
-        """What the task shows at this point of the episode."""
-        return self.machine.observation
 
     def value(self, place: int) -> dict[str, Any]:
         """Return a step as conditions see it."""
@@ -340,7 +328,7 @@ class Machine:
         if step.need:
             starts = taken >= step.need
         else:
-            starts = not left and (step.join == "all_done" or (taken > 0 and not broken))
+            starts = not left and (step.node.join == "all_done" or (taken > 0 and not broken))
         if starts:
             self._activate(scope, step)
         elif not left and broken:

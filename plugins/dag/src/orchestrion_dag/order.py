@@ -20,14 +20,6 @@ from orchestrion_dag.conditions import (
 )
 from orchestrion_dag.graph import START, Edge, Wiring
 
-__all__ = [
-    "can_run",
-    "is_sequence",
-    "leads_to",
-    "outgoing",
-    "topological",
-]
-
 MAX_SCENARIOS = 4096
 
 

@@ -18,10 +18,8 @@ from orchestrion_dag.graph import START, Edge, Node, Wiring, wire
 from orchestrion_dag.order import topological
 from orchestrion_dag.ports import Type, output_type
 
-__all__ = ["Link", "Plan", "Step", "plan_of"]
-
 # A condition is a function of a frame: the scope it is asked in, and the place of the edge's source
-# there (-1 for the start). A scope gives `value(place)`, `problem`, `observation`, `iteration`.
+# there (-1 for the start). A scope gives `value(place)`, `iteration`, and its `machine`.
 
 
 @define(eq=False)
@@ -80,11 +78,6 @@ class Step:
     is_output: bool = False
     handled: bool = False
     simple: bool = True
-
-    @property
-    def join(self) -> str:
-        """When it runs; see `Node`."""
-        return self.node.join
 
 
 @define(eq=False)
@@ -183,7 +176,7 @@ def _names_in(places: Mapping[str, int]) -> Callable[[str], Value]:
 
 
 def _observation(frame: Any) -> Any:
-    seen = frame[0].observation
+    seen = frame[0].machine.observation
     if seen is None:
         return None
     return {"text": seen.text, "data": seen.data, "progress": seen.progress}
@@ -194,7 +187,7 @@ def _own(name: str) -> Value:
 
 
 _ROOTS: dict[str, Value] = {
-    "problem": lambda frame: problem_value(frame[0].problem),
+    "problem": lambda frame: problem_value(frame[0].machine.problem),
     "observation": _observation,
     "iteration": lambda frame: frame[0].iteration + 1,
     **{name: _own(name) for name in ("data", "content", "status", "error")},

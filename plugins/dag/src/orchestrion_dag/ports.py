@@ -14,8 +14,6 @@ from attrs import field, frozen
 
 from orchestrion import JSON
 
-__all__ = ["ANY", "Port", "Type", "fits", "output_type", "parse_port", "parse_type", "wrong"]
-
 _NAMES = ("text", "number", "integer", "boolean", "list", "object", "any")
 _LIST = re.compile(r"list\[(.+)\]")
 

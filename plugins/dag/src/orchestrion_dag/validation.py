@@ -14,8 +14,6 @@ from orchestrion_dag.contents import RESERVED, Checker
 from orchestrion_dag.graph import START, Graph, Node, Wiring, wire
 from orchestrion_dag.order import can_run, leads_to, outgoing, topological
 
-__all__ = ["check_roster", "problems_of", "validate"]
-
 MAX_TURNS = 1_000_000
 """Of one loop: each possible turn has an index."""
 _NAME = re.compile(r"[A-Za-z_][\w-]*(?::\S+)?(?:#\d+)?")

@@ -11,8 +11,6 @@ from attrs import frozen
 from orchestrion import Meta, Observation, RunError, Situation
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
 
-__all__ = ["Counts"]
-
 UNSEEN = Observation()
 
 

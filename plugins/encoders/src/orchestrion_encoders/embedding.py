@@ -24,8 +24,6 @@ from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
 if TYPE_CHECKING:
     from orchestrion_encoders.interfaces import Floats
 
-__all__ = ["Embedding"]
-
 NOTHING = "(nothing)"
 """What is embedded in place of an empty text."""
 

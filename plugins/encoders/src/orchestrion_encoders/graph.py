@@ -11,8 +11,6 @@ from attrs import frozen
 from orchestrion import Situation, Trajectory
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
 
-__all__ = ["Graph"]
-
 WIDTH = 12
 
 

@@ -13,8 +13,6 @@ import numpy as np
 if TYPE_CHECKING:
     from orchestrion_encoders.interfaces import Floats
 
-__all__ = ["hashed_numbers", "hashed_words", "unstated"]
-
 WORD = re.compile(r"\w+")
 STATED = re.compile(
     r"([^\W\d]\w*)(?:\s*[:=]|\s+(?:is|of|at|costs?|about))?\s+([-+]?\d+(?:\.\d+)?)(%?)"

@@ -10,8 +10,6 @@ from attrs import frozen
 from orchestrion import RunError, Situation, choice_name
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
 
-__all__ = ["Hints"]
-
 
 @frozen
 class Hints(Encoder):

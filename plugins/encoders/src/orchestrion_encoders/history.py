@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from orchestrion_encoders.interfaces import Floats
 
-__all__ = ["History"]
-
 
 @frozen
 class History(Encoder):

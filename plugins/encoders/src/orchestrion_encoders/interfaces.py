@@ -29,10 +29,7 @@ __all__ = [
     "Encoded",
     "Encoder",
     "Row",
-    "describes",
     "join",
-    "observes",
-    "places",
     "refuse_turns",
 ]
 
@@ -140,21 +137,6 @@ class Encoder(Protocol):
         are being taken.
         """
         return
-
-
-def observes(encoder: Encoder) -> bool:
-    """Return whether its numbers depend on the observation alone."""
-    return bool(getattr(encoder, "observes", False))
-
-
-def places(encoder: Encoder) -> bool:
-    """Return whether numbers in its context belong to certain choices."""
-    return bool(getattr(encoder, "places", False))
-
-
-def describes(encoder: Encoder) -> bool:
-    """Return whether its numbers of a choice tell what that does."""
-    return bool(getattr(encoder, "describes", False))
 
 
 def join(parts: Sequence[Encoded]) -> Encoded:

@@ -21,10 +21,7 @@ from orchestrion_encoders.interfaces import (
     Choice,
     Encoded,
     Encoder,
-    describes,
     join,
-    observes,
-    places,
 )
 
 if TYPE_CHECKING:  # numpy, too, is imported when it is first used: `validate` needs none
@@ -34,8 +31,6 @@ if TYPE_CHECKING:  # numpy, too, is imported when it is first used: `validate` n
     from torch import nn
 
     Floats = NDArray[np.float64]
-
-__all__ = ["Allowing", "Joined", "Reading", "refuse_other_team"]
 
 REMEMBERED = 4096
 """How many sets of blocked choices are kept looked at."""
@@ -59,14 +54,18 @@ class Joined:
     def __init__(self, encoders: Sequence[Encoder], who: str) -> None:
         self.encoders, self.who = tuple(encoders), who
         self.shapes: list[list[int]] | None = None
-        self.observes = all(map(observes, encoders))
-        self.shared = any(map(describes, encoders))
-        self.free = self.shared and not any(map(places, encoders))
+        self.observes = all(self._say("observes"))
+        self.shared = any(self._say("describes"))
+        self.free = self.shared and not any(self._say("places"))
+
+    def _say(self, name: str) -> list[bool]:
+        """Return what each encoder says of itself; see `Encoder`."""
+        return [bool(getattr(encoder, name, False)) for encoder in self.encoders]
 
     def familiar(self, context: Floats) -> Floats:
         """Return the numbers of situations [n, w] that may recur; the same array if all may."""
         assert self.shapes is not None
-        unique = [bool(getattr(encoder, "unique", False)) for encoder in self.encoders]
+        unique = self._say("unique")
         if not any(unique):
             return context
         import numpy as np

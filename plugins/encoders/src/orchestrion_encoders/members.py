@@ -21,8 +21,6 @@ from orchestrion import (
 )
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
 
-__all__ = ["Members"]
-
 DOUBT = 10.0
 """Episodes after which half of what was measured of an agent is believed."""
 

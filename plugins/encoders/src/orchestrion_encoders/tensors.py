@@ -15,19 +15,6 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from orchestrion import Array, CheckpointError, Key, Saved
 from orchestrion_encoders.interfaces import Encoded
 
-__all__ = [
-    "Adam",
-    "Inputs",
-    "Network",
-    "generator_of",
-    "pack",
-    "padded",
-    "reader",
-    "serial",
-    "tensors",
-    "unpack",
-]
-
 Floats = NDArray[np.float64]
 
 

@@ -10,8 +10,6 @@ from attrs import frozen
 from orchestrion import Meta, Situation
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
 
-__all__ = ["Text"]
-
 
 @frozen
 class Text(Encoder):

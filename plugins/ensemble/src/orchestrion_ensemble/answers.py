@@ -12,21 +12,12 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from decimal import Context, Decimal, InvalidOperation
 from math import fsum, isfinite
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from attrs import asdict, frozen
 
-from orchestrion import Turn
+from orchestrion import Meta, Turn
 from orchestrion_ensemble.interfaces import Ballot, Result
-
-__all__ = [
-    "Normal",
-    "Reading",
-    "ballot_from",
-    "ballot_to",
-    "checked_probabilities",
-    "result_to",
-]
 
 Normal = Literal["exact", "text", "number", "choice"]
 
@@ -46,7 +37,7 @@ BRACKETED = re.compile(r"[(\[]?(\w+)[)\]]|[(\[](\w+)")
 
 @frozen
 class Reading:
-    """Turns outputs into ballots.
+    """How outputs become ballots.
 
     The data of an output may be a mapping with any of `answer`, `ranking` (best first),
     `probabilities` (by answer) and `confidence` (0 to 1); otherwise the content is the answer.
@@ -57,14 +48,14 @@ class Reading:
             quotes around, punctuation at the end, and brackets around a single word; `number`: as
             decimals rounded to `decimals`, the last number of a sentence; `choice`: one of
             `choices`, alone or after "answer is".
-        decimals: for `number`.
-        choices: for `choice`; empty means any single word or letter.
-        abstain: answers that decline, compared as `text`.
+        decimals: places that numbers are rounded to.
+        choices: the possible answers, for `choice`; empty means any single word or letter.
+        abstain: answers that decline, e.g. "I don't know", compared as `text`.
         renormalise: whether to accept probabilities that do not sum to 1.
     """
 
     normalise: Normal = "text"
-    decimals: int = 6
+    decimals: Annotated[int, Meta(ge=0, le=20)] = 6
     choices: tuple[str, ...] = ()
     abstain: tuple[str, ...] = ()
     renormalise: bool = False
@@ -103,7 +94,7 @@ class Reading:
         if raw is None:
             return None
         text = _text(raw)
-        if not text.strip() or self._declines(text):
+        if not text.strip() or _plain(text) in map(_plain, self.abstain):
             return None
         if self.normalise == "exact":
             return text
@@ -112,9 +103,6 @@ class Reading:
         if self.normalise == "choice":
             return _choice(text, self.choices)
         return _plain(text)
-
-    def _declines(self, text: str) -> bool:
-        return bool(self.abstain) and _plain(text) in set(map(_plain, self.abstain))
 
     def _probabilities(self, raw: Any) -> dict[str, float] | None:
         if raw is None:

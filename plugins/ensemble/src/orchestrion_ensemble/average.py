@@ -19,14 +19,6 @@ from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example, Result,
 from orchestrion_ensemble.votes import check_weights, decide
 from orchestrion_ensemble.weighted import missing_weights
 
-__all__ = [
-    "Average",
-    "likelihoods_of",
-    "linear_pool",
-    "log_pool",
-    "shares_of",
-]
-
 Distribution = Mapping[str, float]
 
 
@@ -61,7 +53,6 @@ class Average(Aggregator):
     tie: TieRule = "first_by_member_order"
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         pairs = [(b.voter, b.probabilities) for b in ballots if b.probabilities is not None]
         if not pairs:
             return Result("no_consensus", notes=("nobody gave probabilities",))

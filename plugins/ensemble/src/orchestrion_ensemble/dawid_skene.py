@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Crowd", "DawidSkene", "dawid_skene"]
-
 Row = tuple[float, ...]
 
 
@@ -53,7 +51,6 @@ class DawidSkene(Aggregator):
     tie: TieRule = "first_by_member_order"
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         if not self.confusion:
             result = Plurality(self.tie).combine(ballots, problem, key)
             return evolve(result, notes=("no confusion matrices are known: plurality",))

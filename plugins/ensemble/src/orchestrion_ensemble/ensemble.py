@@ -39,17 +39,15 @@ from orchestrion import (
     learnable,
     replace,
 )
-from orchestrion_ensemble.answers import Normal, Reading, result_to
+from orchestrion_ensemble.answers import Reading, result_to
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example, Result
 from orchestrion_ensemble.votes import Plurality
-
-__all__ = ["Ensemble", "FanOut", "Mixture", "OpenEnsemble"]
 
 Count = Annotated[int, Meta(ge=1)]
 
 
-@frozen
-class Ensemble:
+@frozen(kw_only=True)
+class Ensemble(Reading):
     """Asks all members at once, each on its own, and makes one result of their answers.
 
     Members leave the outer team; one with options votes once with each. Their cost is booked once,
@@ -70,12 +68,6 @@ class Ensemble:
         at_once: number of members that run at the same time; null means all. With `early_stop`, 1
             asks one after the other and saves most calls.
         timeout: seconds after which a member has failed; keep it below `run.timeout`.
-        normalise: when two answers are equal: `exact`; `text`, ignoring case, white space, quotes
-            around and punctuation at the end; `number`, rounded; `choice`, a single word.
-        decimals: places that numbers are rounded to.
-        choices: the possible answers, for `choice`.
-        abstain: answers that decline, e.g. "I don't know".
-        renormalise: accept probabilities that do not sum to 1.
         on_no_consensus: without an answer, return an `empty` turn with the result, or `fail`.
         final: end the outer episode after this agent's turn.
     """
@@ -87,11 +79,6 @@ class Ensemble:
     early_stop: bool = learnable(False)
     at_once: Count | None = None
     timeout: Annotated[float, Meta(gt=0)] | None = 120.0
-    normalise: Normal = "text"
-    decimals: Annotated[int, Meta(ge=0, le=20)] = 6
-    choices: tuple[str, ...] = ()
-    abstain: tuple[str, ...] = ()
-    renormalise: bool = False
     on_no_consensus: Literal["empty", "fail"] = "empty"
     final: bool = False
 
@@ -119,13 +106,6 @@ class OpenEnsemble(Agent):
             raise UsageError("an ensemble needs at least one member")
         self.settings, self.path = settings, path
         self.aggregator: Aggregator = settings.aggregator or Plurality()
-        self.reading = Reading(
-            settings.normalise,
-            settings.decimals,
-            settings.choices,
-            settings.abstain,
-            settings.renormalise,
-        )
         team = dict(zip(names, settings.members, strict=True))
         plan = _plan(names, team, settings.samples, settings.timeout)
         self._notes = _correlations(plan, team)
@@ -140,7 +120,7 @@ class OpenEnsemble(Agent):
             plan,
             self._reader,
             self.aggregator,
-            self.reading,
+            settings,
             settings.early_stop,
             settings.min_votes,
             settings.at_once,
@@ -206,7 +186,7 @@ class OpenEnsemble(Agent):
         if self._reader is None:
             return None
         turn = next((turn for turn in inner if turn.index == self._reader.index), None)
-        answer = None if turn is None else self.reading.ballot(turn.agent, turn).vote
+        answer = None if turn is None else self.settings.ballot(turn.agent, turn).vote
         return None if turn is None or answer is None else (turn, answer)
 
 

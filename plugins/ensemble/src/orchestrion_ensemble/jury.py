@@ -28,8 +28,6 @@ from orchestrion import (
     no_calls,
 )
 
-__all__ = ["Foreman", "Juror", "Jury"]
-
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=0)]
 TOPICS = ("sums", "differences")

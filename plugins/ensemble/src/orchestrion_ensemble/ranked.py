@@ -17,8 +17,6 @@ from orchestrion import Key, Problem
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Result, TieRule
 from orchestrion_ensemble.votes import decide
 
-__all__ = ["Ranked", "borda", "condorcet", "instant_runoff", "pairwise"]
-
 Rankings = Sequence[Sequence[str]]
 
 
@@ -41,7 +39,6 @@ class Ranked(Aggregator):
     tie: TieRule = "first_by_member_order"
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         rankings = [ranking for ballot in ballots if (ranking := _ranking(ballot))]
         if not rankings:
             return Result("no_consensus")

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Fit", "Learned", "Stacked", "fit_logistic", "folds_of", "out_of_fold", "predicted"]
-
 Row = tuple[float, ...]
 
 
@@ -69,7 +67,6 @@ class Stacked(Aggregator):
     tie: TieRule = "first_by_member_order"
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         model = self.model
         if model is None:
             result = Plurality(self.tie).combine(ballots, problem, key)

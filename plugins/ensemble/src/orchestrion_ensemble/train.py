@@ -28,8 +28,6 @@ from orchestrion_ensemble.answers import ballot_from
 from orchestrion_ensemble.interfaces import Aggregator, Example
 from orchestrion_ensemble.votes import accuracies_of
 
-__all__ = ["EnsembleWeights"]
-
 
 @frozen
 class EnsembleWeights:

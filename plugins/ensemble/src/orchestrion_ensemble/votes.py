@@ -16,23 +16,6 @@ from attrs import Attribute, Factory, evolve, frozen
 from orchestrion import JSON, Key, Meta, Problem, learnable
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example, Result, TieRule
 
-__all__ = [
-    "Majority",
-    "Plurality",
-    "Quorum",
-    "Unanimous",
-    "accuracies_of",
-    "check_weights",
-    "decide",
-    "leaders_of",
-    "log_odds",
-    "smoothed",
-    "tally",
-    "uncatchable",
-    "vote_accuracy",
-    "weigh",
-]
-
 TOLERANCE = 1e-9
 """Scores that differ by at most this share of all weight are equal: rescaling keeps a tie."""
 
@@ -284,7 +267,6 @@ class Plurality(Aggregator):
     weights: Mapping[str, float] = learnable(Factory(dict), validator=check_weights)
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         return decide(_counts(ballots)[0], ballots, self.tie, key, self.weights)
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
@@ -309,7 +291,6 @@ class Majority(Aggregator):
     share: Annotated[float, Meta(ge=0.5, lt=1)] = 0.5
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         scores, cast = _counts(ballots)
         threshold = self._threshold(cast if self.of == "cast" else len(ballots))
         winners = [answer for answer, votes in scores.items() if votes > threshold]
@@ -348,7 +329,6 @@ class Quorum(Aggregator):
     tie: TieRule = "abstain"
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         scores, _ = _counts(ballots)
         passing = {answer: votes for answer, votes in scores.items() if votes >= self.votes}
         result = decide(passing, ballots, self.tie, key)
@@ -388,7 +368,6 @@ class Unanimous(Aggregator):
     of: Literal["cast", "members"] = "members"
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         scores, cast = _counts(ballots)
         leaders = tuple(leaders_of(scores))
         if len(scores) != 1 or (cast < len(ballots) and self.of == "members"):

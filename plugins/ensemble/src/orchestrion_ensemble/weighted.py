@@ -26,18 +26,6 @@ from orchestrion_ensemble.votes import (
     weigh,
 )
 
-__all__ = [
-    "Confidence",
-    "Dynamic",
-    "Remembered",
-    "Weighted",
-    "calibrated",
-    "fit_platt",
-    "logit",
-    "missing_weights",
-    "similarity",
-]
-
 Share = Annotated[float, Meta(ge=0, le=1)]
 Positive = Annotated[float, Meta(gt=0)]
 
@@ -108,7 +96,6 @@ class Weighted(_Weighing):
         return p if self.scheme == "accuracy" else self._log_odds(p)
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         notes: tuple[str, ...] = ()
         if self.weights:
             notes = missing_weights(ballots, self.weights)
@@ -150,7 +137,6 @@ class Confidence(_Weighing):
     unstated: Share = 0.5
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         notes = () if self.calibration else ("confidence is not calibrated: taken as stated",)
         return self._weigh(ballots, [self._weight(ballot) for ballot in ballots], notes, key)
 
@@ -287,7 +273,6 @@ class Dynamic(_Weighing):
     floor: Annotated[float, Meta(gt=0, lt=0.5)] = 0.01
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
         near = self._near(problem)
         notes = () if near else ("no similar problem is remembered: all weigh the same",)
         by_voter = {

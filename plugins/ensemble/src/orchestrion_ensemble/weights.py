@@ -11,14 +11,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "bma_weights",
-    "em_step",
-    "log_score",
-    "pseudo_bma_plus_weights",
-    "stacking_weights",
-]
-
 Floats = NDArray[np.float64]
 
 

@@ -35,8 +35,6 @@ from orchestrion.runs import estimate
 from orchestrion_evolution.genome import Genome, OnError, Space, genome_from_json, graph_of
 from orchestrion_evolution.search import FAILED, Value
 
-__all__ = ["Aligned", "Evaluator", "HeldOut", "Measure", "Purpose", "cost_of"]
-
 Measure = Literal["cost", "usd", "tokens", "calls", "turns"]
 Purpose = Literal["search", "fresh"]
 

@@ -25,21 +25,6 @@ from orchestrion_dag import DagPolicy, Edge, Graph, Node
 
 from orchestrion import JSON
 
-__all__ = [
-    "Genome",
-    "OnError",
-    "Range",
-    "Slot",
-    "Space",
-    "as_text",
-    "canonical",
-    "genome_from_json",
-    "genome_of",
-    "graph_of",
-    "indices_of",
-    "size_of",
-]
-
 OnError = Literal["fail", "skip", "continue"]
 
 _DIGITS = 4
@@ -354,7 +339,7 @@ def genome_of(policy: DagPolicy, names: Sequence[str]) -> Genome | None:
     reads = [0] * len(plan.steps)
     slots = []
     for step in plan.steps:
-        plain = step.body is None and len(step.tries) == 1 and step.join == "all"
+        plain = step.body is None and len(step.tries) == 1 and step.node.join == "all"
         if not plain or not step.simple or (step.links and step.is_output):
             return None
         agent, option = step.tries[0]

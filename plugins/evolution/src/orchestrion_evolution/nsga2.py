@@ -23,8 +23,6 @@ from random import Random
 from orchestrion_evolution.genome import Genome, Slot, Space, canonical, indices_of
 from orchestrion_evolution.search import Evaluated, Search, Value
 
-__all__ = ["NSGA2", "OPERATORS", "crossover", "crowding", "front_order", "mutate", "ranks"]
-
 TWO_PARENTS = 0.4
 """Probability that a child has two parents."""
 NOT_MUTATED = 0.3

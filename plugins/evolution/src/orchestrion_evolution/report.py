@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 
     from orchestrion.config import Config
 
-__all__ = [
-    "front",
-    "front_graphs",
-    "front_table",
-    "metrics_of",
-    "report_of",
-    "write_exports",
-]
-
 
 # ------------------------------------------------------------------------------------ numbers
 

@@ -23,17 +23,6 @@ from typing import NamedTuple
 from orchestrion import JSON, Key
 from orchestrion_evolution.genome import Genome, Space, canonical, size_of
 
-__all__ = [
-    "FAILED",
-    "Evaluated",
-    "RandomSearch",
-    "Search",
-    "Trial",
-    "Value",
-    "front_of",
-    "hypervolume",
-]
-
 ATTEMPTS = 30
 """How many genomes a strategy may propose until one of them is a new graph."""
 

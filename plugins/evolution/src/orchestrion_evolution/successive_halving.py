@@ -23,8 +23,6 @@ from orchestrion import Key
 from orchestrion_evolution.genome import Genome, Space, canonical
 from orchestrion_evolution.search import Evaluated, Search, Trial
 
-__all__ = ["SuccessiveHalving"]
-
 SHRINK = 0.8
 """The share of the previous rung's samples that a rung gets."""
 

@@ -63,8 +63,6 @@ from orchestrion_evolution.search import (
 )
 from orchestrion_evolution.successive_halving import SuccessiveHalving
 
-__all__ = ["Evolution", "Evolver", "Strategy", "finalists", "voting"]
-
 Strategy = Literal["nsga2", "successive-halving", "random"]
 Baseline = Literal["single", "self-consistency", "random"]
 Count = Annotated[int, Meta(ge=1)]

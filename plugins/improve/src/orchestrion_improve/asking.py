@@ -26,21 +26,6 @@ from orchestrion import (
     times,
 )
 
-__all__ = [
-    "Example",
-    "Reply",
-    "UnusableError",
-    "as_text",
-    "ask",
-    "examples",
-    "fields_of",
-    "group_of",
-    "most_asked",
-    "read_object",
-    "shortened",
-    "team_of",
-]
-
 T = TypeVar("T")
 SHOWN_CHARACTERS = 2000
 """Of an unusable answer, when the model is asked again."""

@@ -66,8 +66,6 @@ from orchestrion_improve.trials import (
     roles_with,
 )
 
-__all__ = ["Behaviours", "HabitImprover", "Proposal", "read_habits"]
-
 Count = Annotated[int, Meta(ge=1)]
 SETTING = "habits"
 COUNTED = (
@@ -153,40 +151,23 @@ class Behaviours:
 
 
 @frozen
-class Proposal:
-    """Hold a habit that a model proposes.
-
-    Args:
-        role: the agent.
-        category: the category of problems, or `any`.
-        text: the habit.
-        replaces: the habit in use that it would replace, as the agent is told it.
-    """
-
-    role: str
-    category: str
-    text: str
-    replaces: str | None = None
-
-
-@frozen
 class Candidate:
-    """Hold a habit on trial, and the one it would replace."""
+    """Hold a proposed habit, and the one in use that it would replace."""
 
     habit: Habit
     replaces: Habit | None = None
 
 
 def read_habits(
-    text: str, role: str, categories: Sequence[str], active: Sequence[str], limit: int
-) -> list[Proposal]:
-    """Return the proposals in an answer.
+    text: str, role: str, categories: Sequence[str], active: Sequence[Habit], limit: int
+) -> list[Candidate]:
+    """Return the habits that an answer proposes.
 
     Args:
         text: the answer.
         role: the agent that they are for.
         categories: the categories that the question listed.
-        active: the habits in use, as the agent is told them.
+        active: the habits in use.
         limit: most habits of an answer.
 
     Raises:
@@ -197,6 +178,7 @@ def read_habits(
         raise UnusableError("`habits` is not a list")
     if len(rows) > limit:
         raise UnusableError(f"it has {len(rows)} habits; {limit} is the most")
+    in_use: dict[str | None, Habit | None] = {None: None, **{h.instruction: h for h in active}}
     proposals = []
     for n, row in enumerate(rows, 1):
         fields = fields_of(
@@ -209,9 +191,9 @@ def read_habits(
             raise UnusableError(f"the category of habit {n} is none of those listed")
         if problem := problem_of_text(habit):
             raise UnusableError(f"habit {n} {problem}")
-        if replaces is not None and replaces not in active:
+        if not isinstance(replaces, str | None) or replaces not in in_use:
             raise UnusableError(f"`replaces` of habit {n} is none of the present habits")
-        proposals.append(Proposal(role, category, habit.strip(), replaces))
+        proposals.append(Candidate(Habit(role, category, habit.strip()), in_use[replaces]))
     return list(dict.fromkeys(proposals))
 
 
@@ -335,19 +317,17 @@ class HabitImprover(Improver):
         for reply in replies:
             current.counts["unusable"] += reply.unusable
             current.counts["failed"] += reply.failed
-            for proposal in reply.value or ():
+            for candidate in reply.value or ():
                 current.counts["proposed"] += 1
-                role, category, text = proposal.role, proposal.category, proposal.text
-                if self.habits.knows(role, category, text):
+                habit = replace(candidate.habit, round=current.number)
+                if self.habits.knows(habit.role, habit.category, habit.text):
                     current.counts["known"] += 1
                     continue
-                active = self.habits.active(role)
-                old = next((h for h in active if h.instruction == proposal.replaces), None)
-                candidate = Candidate(Habit(role, category, text, round=current.number), old)
-                candidates.setdefault((role, text), candidate)
+                candidate = Candidate(habit, candidate.replaces)
+                candidates.setdefault((habit.role, habit.text), candidate)
         return list(candidates.values())
 
-    async def _ask(self, role: str, current: _Round) -> Reply[list[Proposal]]:
+    async def _ask(self, role: str, current: _Round) -> Reply[list[Candidate]]:
         """Ask the model for habits of an agent."""
         settings = self.settings
         best, worst = examples(current.groups, role, settings.examples)
@@ -372,9 +352,7 @@ class HabitImprover(Improver):
             current.key("ask").child(role),
             SYSTEM,
             "\n\n".join(question),
-            lambda text: read_habits(
-                text, role, categories, [habit.instruction for habit in active], settings.proposals
-            ),
+            lambda text: read_habits(text, role, categories, active, settings.proposals),
             settings.max_tokens,
         )
 

@@ -71,8 +71,6 @@ from orchestrion_improve.trials import (
     roles_with,
 )
 
-__all__ = ["Gepa", "GepaImprover", "Pool", "Texts", "merged_texts", "read_instructions"]
-
 Count = Annotated[int, Meta(ge=1)]
 EPISODE_CHARACTERS = 6000
 HEADING_CHARACTERS = 200

@@ -16,8 +16,6 @@ from msgspec.structs import replace
 
 from orchestrion import JSON, UsageError
 
-__all__ = ["ANY", "Habit", "Library", "normalized", "problem_of_text", "read_file"]
-
 ANY = "any"
 LONGEST = 300
 STATUSES = ("active", "refused", "retired")

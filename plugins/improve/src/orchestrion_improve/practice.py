@@ -34,8 +34,6 @@ from orchestrion import (
     no_calls,
 )
 
-__all__ = ["Idea", "Practice", "PracticeCoach", "Pupil"]
-
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=0)]
 Category = Literal["sums", "differences"]

@@ -37,8 +37,6 @@ from orchestrion.runs import as_data, difference, structure
 from orchestrion_improve.asking import group_of
 from orchestrion_improve.trials import Overlay, as_overlay_value, changed, play, reward_or_nan
 
-__all__ = ["Improve", "ImproveTrainer", "divided"]
-
 Count = Annotated[int, Meta(ge=1)]
 DRAWS = 4
 """Episodes on each held-out problem."""

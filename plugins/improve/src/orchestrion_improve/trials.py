@@ -22,23 +22,6 @@ from attrs import Factory, define, field, frozen
 
 from orchestrion import JSON, Episode, Job, Key, Problem, Session, Split, Usage, UsageError
 
-__all__ = [
-    "Change",
-    "Overlay",
-    "TrialResult",
-    "Verdict",
-    "changed",
-    "compare",
-    "fewest_problems",
-    "has_little_chance",
-    "judge",
-    "most_pairs",
-    "path_of",
-    "play",
-    "reward_or_nan",
-    "roles_with",
-]
-
 Overlay = Mapping[str, JSON]
 """Learnable settings by config path."""
 LOOKS = 4

@@ -10,15 +10,13 @@ Ranks are computed once, over all episodes; a resample of problems then needs si
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from itertools import groupby
 
 from attrs import frozen
 
 from orchestrion import JSON, Key
 from orchestrion.runs import Estimate, estimate
-
-__all__ = ["Measured", "auc", "average", "partial", "rank_correlation", "ranks"]
 
 RESAMPLES = 1000
 _WIDTH = 1.959964
@@ -60,15 +58,8 @@ class Measured:
 
 def ranks(values: Sequence[float]) -> list[float]:
     """Return ranks from 1; equal values get their mean rank."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    out = [0.0] * len(values)
-    place = 1
-    for _, group in groupby(order, key=values.__getitem__):
-        members = list(group)
-        for i in members:
-            out[i] = place + (len(members) - 1) / 2
-        place += len(members)
-    return out
+    ordered = sorted(values)
+    return [(bisect_left(ordered, v) + bisect_right(ordered, v) + 1) / 2 for v in values]
 
 
 def rank_correlation(

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from orchestrion_judge.human import Question, Questions
     from orchestrion_judge.report import JudgeReport
 
-__all__ = ["judge", "judge_report"]
-
 
 @click.command("judge")
 @click.argument("target", metavar="RUN|FOLDER")

@@ -41,8 +41,6 @@ from orchestrion import (
 from orchestrion_judge.prompt import Block, Showing, encodable, unjudged
 from orchestrion_judge.rubric import Scale
 
-__all__ = ["FOLDER", "Human", "HumanReward", "Question", "Questions", "read_score"]
-
 _LOOK = 0.1
 """Seconds between two checks whether a reader is cancelled."""
 

@@ -8,8 +8,6 @@ from attrs import frozen
 
 from orchestrion import Calls, Episode, Meta, Reward, RewardFunction, Usage, ceiling_of
 
-__all__ = ["Hybrid"]
-
 
 @frozen(kw_only=True)
 class Hybrid(RewardFunction):

@@ -16,8 +16,6 @@ from orchestrion_judge.prompt import Block, Prompt, Showing, Shown, instructions
 from orchestrion_judge.rubric import Rubric, ShippedRubric, read_rubric, shipped
 from orchestrion_judge.verdict import UnusableError, parse_verdict
 
-__all__ = ["Judge", "Judgement", "Judging"]
-
 Combine = Literal["median", "mean"]
 Orders = Literal["given", "both"]
 _PROBLEM = 600

@@ -19,8 +19,6 @@ from orchestrion import (
 from orchestrion_judge.judging import Judge, Judgement, Judging
 from orchestrion_judge.prompt import unjudged
 
-__all__ = ["JudgeReward", "LlmJudge"]
-
 
 @frozen(kw_only=True)
 class LlmJudge(Judging):
@@ -64,7 +62,6 @@ class JudgeReward(RewardFunction):
         return Reward(judgement.value, parts=_parts(judgement, judgement.value, work.length))
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """See `Judging.ceiling`."""
         return self.settings.ceiling(tokens)
 
 

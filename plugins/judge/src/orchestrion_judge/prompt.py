@@ -27,8 +27,6 @@ from orchestrion import (
 )
 from orchestrion_judge.rubric import Criterion, Rubric
 
-__all__ = ["Block", "Showing", "Shown", "encodable", "prompt", "schema", "unjudged"]
-
 
 @frozen
 class Block:
@@ -221,10 +219,16 @@ class Showing:
         self, problem: Problem, trajectory: Trajectory, observation: Observation | None
     ) -> Shown:
         """Return the public part of the problem and the work, without failed and empty turns."""
-        turns = [turn for turn in trajectory.turns if _says_something(turn)]
+        turns = [
+            turn
+            for turn in trajectory.turns
+            if turn.status == "completed" and turn.output.content.strip()
+        ]
         if self.show == "transcript":
             parts = _parts(turns, self.names)[-self.last_turns :]
-            work = Block(_title(len(turns) - self.last_turns), parts=parts)
+            missing = len(turns) - self.last_turns
+            title = f"work, without its first {missing} turns" if missing > 0 else "work"
+            work = Block(title, parts=parts)
             length = sum(len(turn.output.content) for turn in turns[-self.last_turns :])
         else:
             text = _text(turns, observation, self.show)
@@ -243,18 +247,10 @@ def unjudged(episode: Episode, work: Shown, unfinished: Literal["zero", "judge"]
     return None if work.length else Reward(0.0, parts={"empty": 1.0})
 
 
-def _title(missing: int) -> str:
-    return f"work, without its first {missing} turns" if missing > 0 else "work"
-
-
 def _text(turns: Sequence[Turn], observation: Observation | None, show: Show) -> str:
     if show == "observation":
         return observation.text if observation is not None else ""
     return turns[-1].output.content if turns else ""
-
-
-def _says_something(turn: Turn) -> bool:
-    return turn.status == "completed" and bool(turn.output.content.strip())
 
 
 def _parts(turns: Sequence[Turn], names: bool) -> tuple[Block, ...]:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from orchestrion.runs import RunReader
 
-__all__ = ["JudgeReport", "report_of", "report_of_run", "write_report"]
-
 KEY = Key(0).child("judge-report")
 WORTH_A_WORD = 0.02
 """A smaller shift of the value is not reported as bias, however certain it is."""

@@ -11,8 +11,6 @@ from attrs import Attribute, field, frozen
 
 from orchestrion import Meta
 
-__all__ = ["SHIPPED", "Criterion", "Rubric", "Scale", "ShippedRubric", "read_rubric", "shipped"]
-
 ShippedRubric = Literal["answer", "code-review", "research-report"]
 SHIPPED: tuple[ShippedRubric, ...] = ("answer", "code-review", "research-report")
 

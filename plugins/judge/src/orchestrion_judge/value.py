@@ -22,8 +22,6 @@ from orchestrion import (
 from orchestrion_judge.judging import Judge, Judging
 from orchestrion_judge.prompt import Show
 
-__all__ = ["JudgeValue", "RewardValue"]
-
 
 @frozen(kw_only=True)
 class JudgeValue(Judging):

@@ -10,8 +10,6 @@ from typing import Any
 from orchestrion import JSON
 from orchestrion_judge.rubric import Criterion, Rubric, Scale
 
-__all__ = ["UnusableError", "parse_verdict"]
-
 _FRACTION = re.compile(r"(-?\d{1,9}(?:\.\d{1,9})?) ?/ ?(\d{1,9}(?:\.\d{1,9})?)")
 _LONGEST = 100_000
 

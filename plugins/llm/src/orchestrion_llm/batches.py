@@ -23,8 +23,6 @@ from orchestrion_llm.faults import Place
 from orchestrion_llm.settings import Batch
 from orchestrion_llm.wire import decoded
 
-__all__ = ["AnthropicBatches", "BatchApi", "Batches", "OpenAIBatches"]
-
 Results = dict[str, bytes | CallError]
 """The body of each answer, or why there is none, by the name of the request."""
 
@@ -189,7 +187,6 @@ class AnthropicBatches:
         self._client, self._place = client, place
 
     async def submit(self, requests: Mapping[str, bytes]) -> str:
-        """See `BatchApi.submit`."""
         listed = [
             {"custom_id": name, "params": msgspec.json.decode(body)}
             for name, body in requests.items()
@@ -222,7 +219,6 @@ class OpenAIBatches:
         self._client, self._place, self._endpoint = client, place, endpoint
 
     async def submit(self, requests: Mapping[str, bytes]) -> str:
-        """See `BatchApi.submit`."""
         head = {"method": "POST", "url": self._endpoint}
         lines = [
             msgspec.json.encode({"custom_id": name, **head, "body": msgspec.Raw(body)})
@@ -236,7 +232,6 @@ class OpenAIBatches:
         return str(batch.id)
 
     async def results(self, batch: str) -> Results | None:
-        """See `BatchApi.results`."""
         found = await self._client.batches.retrieve(batch)
         if found.status not in ("completed", "failed", "expired", "cancelled"):
             return None

@@ -18,8 +18,6 @@ from attrs import define
 
 from orchestrion import JSON
 
-__all__ = ["PromptCache"]
-
 _SHORTEST = 4096
 """Bytes of the shortest prefix that is marked; no model keeps less than 1,024 tokens."""
 _KEPT = 290.0

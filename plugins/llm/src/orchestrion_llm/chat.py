@@ -12,8 +12,6 @@ from orchestrion_llm import wire
 from orchestrion_llm.content import Part, Said, ToolCall, data_url, images_in, messages
 from orchestrion_llm.prices import Tokens
 
-__all__ = ["ChatWire"]
-
 _STOPS: Mapping[str, wire.Stop] = {
     "stop": "end",
     "eos": "end",
@@ -196,8 +194,6 @@ def _tokens(told: Any) -> Tokens | None:
 
 
 class _Collector(wire.Collector):
-    """See `Collector`."""
-
     def __init__(self) -> None:
         super().__init__()
         self._message: dict[str, Any] = {}
@@ -207,7 +203,6 @@ class _Collector(wire.Collector):
         self._usage: Any = None
 
     def event(self, name: str, data: bytes) -> str:
-        """See `Collector.event`."""
         if data == b"[DONE]":
             self.whole = self.ended
             return ""
@@ -242,11 +237,9 @@ class _Collector(wire.Collector):
 
     @property
     def ended(self) -> bool:
-        """See `Collector.ended`."""
         return self._reason is not None
 
     def result(self) -> wire.Result:
-        """See `Collector.result`."""
         whole = dict(self._message)
         if self._calls:
             whole["tool_calls"] = [self._calls[i] for i in sorted(self._calls)]
@@ -269,15 +262,12 @@ def _joined(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:
 
 
 class ChatWire:
-    """See `Wire`."""
-
     path = "/chat/completions"
     embeddings: str | None = "/embeddings"
     collector: type[wire.Collector] = _Collector
     streaming: Mapping[str, JSON] = {"stream": True, "stream_options": {"include_usage": True}}
 
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
-        """See `Wire.body`."""
         chosen = wire.sampling(request, settings)
         wire.vendor_tools(request, {})
         system, said = messages(request)
@@ -310,7 +300,6 @@ class ChatWire:
         return body | dict(settings.extra)
 
     def read(self, raw: bytes) -> wire.Result:
-        """See `Wire.read`."""
         whole = wire.decoded(raw, _Completion)
         if whole.error is not None:
             raise whole.error.raised()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from hashlib import blake2b
@@ -31,8 +32,6 @@ from orchestrion_llm.wire import Collector, MalformedError, Result, ServiceError
 if TYPE_CHECKING:
     from orchestrion_llm.batches import Batches
     from orchestrion_llm.settings import ApiSettings, Batch
-
-__all__ = ["Client", "Sdk", "check", "open_sdk"]
 
 _LOOK = 15.0
 _PARTIAL = 120
@@ -233,7 +232,7 @@ class Client:
             return faults.of_error(place, error)
         if isinstance(error, MalformedError):
             return CallError(f"{place.service}: {error}", "malformed", spent=reserve)
-        if _caused_by(error, (TooLongError, EncodedError)):
+        if faults.caused_by(error, TooLongError, EncodedError):
             return CallError(
                 f"{place.service}: {faults.described(error)}", "malformed", spent=reserve
             )
@@ -243,11 +242,11 @@ class Client:
 
     def _connection_fault(self, error: Exception, reserve: Usage) -> CallError | TimeoutError:
         service = self._place.service
-        if faults.is_certificate(error):
+        if faults.caused_by(error, ssl.SSLCertVerificationError):
             return CallError(f"{service}: {faults.described(error)}", "permanent")
-        if _caused_by(error, (httpx2.ConnectError, httpx2.ConnectTimeout)):
+        if faults.caused_by(error, httpx2.ConnectError, httpx2.ConnectTimeout):
             return CallError(f"{service} cannot be reached: {faults.described(error)}")
-        if _caused_by(error, (httpx2.TimeoutException,)):
+        if faults.caused_by(error, httpx2.TimeoutException):
             return TimeoutError()
         # The request was sent: the service may have answered and charged it.
         return CallError(
@@ -272,16 +271,6 @@ class Client:
         if isinstance(failure, TimeoutError):
             raise CallError(f"{self._place.service}: no answer within {_LOOK:g} s")
         raise failure
-
-
-def _caused_by(error: BaseException | None, kinds: tuple[type[BaseException], ...]) -> bool:
-    for _ in range(12):
-        if error is None:
-            return False
-        if isinstance(error, kinds):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _broken_off(collector: Collector, why: str) -> str:

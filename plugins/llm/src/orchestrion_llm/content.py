@@ -12,10 +12,6 @@ from attrs import frozen
 
 from orchestrion import JSON, CallError
 
-__all__ = [
-    "Part", "Said", "ToolCall", "data_url", "images_in", "images_of", "media_tokens", "messages",
-]  # fmt: skip
-
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 FILES = ("application/pdf",)
 MOST_IMAGES = 4

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 import re
-import ssl
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -26,9 +25,7 @@ import msgspec
 from attrs import frozen
 
 from orchestrion import CallError, hidden, hidden_bytes
-from orchestrion_llm.wire import ServiceError
-
-__all__ = ["ContextOverflowError", "Place", "described", "hint", "is_refusal", "of_answer"]
+from orchestrion_llm.wire import ErrorBody, ServiceError
 
 _LONGEST = 300
 _QUOTA_CODES = re.compile(
@@ -91,14 +88,8 @@ class Place:
     key_env: str
 
 
-class _Inner(msgspec.Struct):
-    message: str | None = None
-    type: str | None = None
-    code: str | int | None = None
-
-
 class _Body(msgspec.Struct):
-    error: _Inner | str | None = None
+    error: ErrorBody | str | None = None
     message: str | None = None
     detail: str | None = None
 
@@ -130,7 +121,8 @@ def _classified(
     place: Place, status: int, codes: str, text: str, headers: Mapping[str, str]
 ) -> CallError:
     said = f"{place.service}: {status} {text}".rstrip()
-    if status == 402 or (status in (400, 403, 429) and _is_quota(codes, text)):
+    used_up = _QUOTA_CODES.search(codes) or _QUOTA_WORDS.search(text)
+    if status == 402 or (status in (400, 403, 429) and used_up):
         return CallError(f"{said}; the account is used up", "quota")
     if status == 429:
         return CallError(said, "rate_limit", hint(headers))
@@ -181,17 +173,13 @@ def _host(location: str) -> str:
     return _clean(host or "another address")
 
 
-def _is_quota(codes: str, text: str) -> bool:
-    return bool(_QUOTA_CODES.search(codes) or _QUOTA_WORDS.search(text))
-
-
 def _read(body: bytes) -> tuple[str, str]:
     """The names of an error, and its message; from any body, including HTML."""
     try:
         read = msgspec.json.decode(body, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "", _clean(hidden_bytes(body)[:4000].decode("utf-8", "replace"))
-    inner = read.error if isinstance(read.error, _Inner) else _Inner(message=read.error)
+    inner = read.error if isinstance(read.error, ErrorBody) else ErrorBody(message=read.error)
     codes = f"{inner.type or ''} {inner.code or ''}".lower()
     return codes, _clean(inner.message or read.message or read.detail or "")
 
@@ -244,9 +232,9 @@ def described(error: BaseException) -> str:
     return _clean(f"{type(causes[-1]).__name__}: {text}" if text else type(causes[-1]).__name__)
 
 
-def is_certificate(error: BaseException) -> bool:
-    """Return whether the connection failed because of the server's certificate."""
-    return any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
+def caused_by(error: BaseException, *kinds: type[BaseException]) -> bool:
+    """Return whether an error is of one of these kinds, or was caused by such a one."""
+    return any(isinstance(cause, kinds) for cause in _causes(error))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,6 @@ from orchestrion import JSON
 from orchestrion_llm import wire
 from orchestrion_llm.content import Part, Said, ToolCall, messages
 from orchestrion_llm.prices import Tokens
-
-__all__ = ["MessagesWire"]
 
 _STOPS: Mapping[str, wire.Stop] = {
     "end_turn": "end",
@@ -149,7 +148,7 @@ def _result(message: _Message, written: list[Any]) -> wire.Result:
     stop = wire.settled(text, stop, calls)
     plain = all(block["type"] in ("text", "tool_use") for block in written)
     raw = None if plain else written
-    tokens, uses = _tokens(message.usage), wire.counts(map(_tool, _used(message)))
+    tokens, uses = _tokens(message.usage), Counter(map(_tool, _used(message)))
     return wire.Result(text, stop, message.model, calls, tokens, unknown, raw, uses)
 
 
@@ -177,8 +176,6 @@ def _tokens(told: Any) -> Tokens | None:
 
 
 class _Collector(wire.Collector):
-    """See `Collector`."""
-
     def __init__(self) -> None:
         super().__init__()
         self._message = _Message()
@@ -186,7 +183,6 @@ class _Collector(wire.Collector):
         self._arguments: dict[int, str] = {}
 
     def event(self, name: str, data: bytes) -> str:
-        """See `Collector.event`."""
         event = wire.decoded(data, _Event)
         if event.error is not None:
             raise event.error.raised()
@@ -229,11 +225,9 @@ class _Collector(wire.Collector):
 
     @property
     def ended(self) -> bool:
-        """See `Collector.ended`."""
         return self._message.stop_reason is not None
 
     def result(self) -> wire.Result:
-        """See `Collector.result`."""
         for index, text in self._arguments.items():
             # Truncated arguments are not JSON; they are kept as text.
             self._blocks[index]["input"] = _input(text)
@@ -243,15 +237,12 @@ class _Collector(wire.Collector):
 
 
 class MessagesWire:
-    """See `Wire`."""
-
     path = "/v1/messages"
     embeddings: str | None = None
     collector: type[wire.Collector] = _Collector
     streaming: Mapping[str, JSON] = {"stream": True}
 
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
-        """See `Wire.body`."""
         chosen = wire.sampling(request, settings)
         system, said = messages(request)
         body: dict[str, JSON] = {"model": settings.model, "messages": _turns(said)}
@@ -284,7 +275,6 @@ class MessagesWire:
         return body | dict(settings.extra)
 
     def read(self, raw: bytes) -> wire.Result:
-        """See `Wire.read`."""
         message = wire.decoded(raw, _Message)
         if message.error is not None:
             raise message.error.raised()

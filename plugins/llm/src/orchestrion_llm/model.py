@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from orchestrion_llm.client import Client
     from orchestrion_llm.settings import ApiSettings
 
-__all__ = ["ApiModel"]
-
 VERSION = "2"
 """Incremented whenever equal requests are sent or read differently than before."""
 
@@ -103,7 +101,7 @@ class ApiModel(Model):
         reserve = self._bound(
             len(content)
             + _FRAME
-            + (_TOOLS_FRAME if _explained(request) else 0)
+            + (_TOOLS_FRAME if request.get("tools") or request.get("schema") is not None else 0)
             + media_tokens(request, settings.image_tokens),
             int(request.get("max_tokens") or settings.max_tokens),
             request.get("vendor_tools") or {},
@@ -239,10 +237,6 @@ class ApiModel(Model):
             return Usage(1, input_tokens, output_tokens, math.nan, 0.0)
         usd = price.most(input_tokens, output_tokens, self._hour) + price.of_uses(uses)
         return Usage(1, input_tokens, output_tokens, usd, 0.0 if math.isnan(usd) else usd)
-
-
-def _explained(request: Mapping[str, JSON]) -> bool:
-    return bool(request.get("tools")) or request.get("schema") is not None
 
 
 def _larger(first: float, other: float) -> float:

@@ -16,8 +16,6 @@ from orchestrion_llm.responses import ResponsesWire
 from orchestrion_llm.settings import ApiSettings, Vendor, opened
 from orchestrion_llm.wire import Wire
 
-__all__ = ["AnthropicModel", "OpenAIModel"]
-
 VENDOR_TOOLS = ("web_search", "code_execution")
 _ANTHROPIC = Vendor("anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY", "/v1/models")
 
@@ -35,7 +33,6 @@ class AnthropicModel(ApiSettings):
 
     @property
     def vendor_tools(self) -> Sequence[str]:
-        """See `ApiSettings.vendor_tools`."""
         return VENDOR_TOOLS
 
     @asynccontextmanager

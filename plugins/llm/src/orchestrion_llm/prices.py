@@ -8,64 +8,72 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-from attrs import Factory, evolve, frozen
+from attrs import Factory, evolve, field, frozen
 
 from orchestrion import Meta, Usage, is_loopback
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice, Provider
 
-__all__ = [
-    "CACHE_READ", "LongPrice", "Price", "Tokens", "billed", "known_models", "known_price",
-    "usage_of",
-]  # fmt: skip
-
 _MILLION = 1_000_000
 Rate = Annotated[float, Meta(ge=0)]
 
 
 @frozen
-class LongPrice:
+class Rates:
+    """What tokens cost.
+
+    Args:
+        input: US dollars per million input tokens.
+        output: US dollars per million output tokens.
+        cached_input: the same for input read from the vendor's cache; null charges `input`.
+        cache_write: the same for input written to it; null charges `input`, or twice that where
+            the request asks for it.
+        cache_write_hour: the same for input written to it for an hour; null charges twice `input`.
+    """
+
+    input: Rate
+    output: Rate
+    cached_input: Rate | None = None
+    cache_write: Rate | None = None
+    cache_write_hour: Rate | None = None
+
+    @property
+    def written_hour(self) -> float:
+        """The rate of input that the vendor caches for an hour."""
+        return _or(self.cache_write_hour, 2 * self.input)
+
+    def dearest(self, hour: bool) -> float:
+        """Return the highest possible rate of an input token; `hour` is as of `Price.most`."""
+        written = self.written_hour if hour else 0.0
+        return max(self.input, self.cached_input or 0.0, self.cache_write or 0.0, written)
+
+    def halved(self) -> dict[str, Any]:
+        """Return half of each rate, by name."""
+        known = {name: getattr(self, name) for name in _RATES}
+        return {name: None if rate is None else rate / 2 for name, rate in known.items()}
+
+
+@frozen
+class LongPrice(Rates):
     """The rates of requests with a long input.
 
     Args:
         over: they hold for requests with more input tokens.
-        input: US dollars per million input tokens.
-        output: US dollars per million output tokens.
-        cached_input: the same for input read from the vendor's cache; null charges `input`.
-        cache_write: the same for input written to it; null charges `input`, or twice that where
-            the request asks for it.
-        cache_write_hour: the same for input written to it for an hour; null charges twice `input`.
     """
 
-    over: Annotated[int, Meta(ge=1)]
-    input: Rate
-    output: Rate
-    cached_input: Rate | None = None
-    cache_write: Rate | None = None
-    cache_write_hour: Rate | None = None
+    over: Annotated[int, Meta(ge=1)] = field(kw_only=True)
 
 
 @frozen
-class Price:
+class Price(Rates):
     """The price of tokens.
 
     Args:
-        input: US dollars per million input tokens.
-        output: US dollars per million output tokens.
-        cached_input: the same for input read from the vendor's cache; null charges `input`.
-        cache_write: the same for input written to it; null charges `input`, or twice that where
-            the request asks for it.
-        cache_write_hour: the same for input written to it for an hour; null charges twice `input`.
         long: the rates of requests with a long input.
         tools: US dollars for one use of the service's own tools, by name.
     """
 
-    input: Rate
-    output: Rate
-    cached_input: Rate | None = None
-    cache_write: Rate | None = None
-    cache_write_hour: Rate | None = None
     long: LongPrice | None = None
     tools: Mapping[str, Rate] = Factory(dict)
 
@@ -75,7 +83,7 @@ class Price:
 
     def usd(self, tokens: Tokens) -> float:
         """Return the cost of a call with these tokens."""
-        rates: Price | LongPrice = self
+        rates: Rates = self
         if self.long is not None and tokens.input > self.long.over:
             rates = self.long
         plain = max(0, tokens.input - tokens.cached - tokens.written)
@@ -83,7 +91,7 @@ class Price:
             plain * rates.input
             + tokens.cached * _or(rates.cached_input, rates.input)
             + (tokens.written - tokens.written_hour) * _or(rates.cache_write, rates.input)
-            + tokens.written_hour * _or(rates.cache_write_hour, 2 * rates.input)
+            + tokens.written_hour * rates.written_hour
             + tokens.output * rates.output
         ) / _MILLION
 
@@ -96,10 +104,12 @@ class Price:
             hour: whether the request asks the vendor to cache its input for an hour. Shorter
                 writes with a rate of their own may happen unasked.
         """
-        long = self.long if self.long is not None and input_tokens > self.long.over else None
+        rates: list[Rates] = [self]
+        if self.long is not None and input_tokens > self.long.over:
+            rates.append(self.long)
         return (
-            max(_dearest(rates, hour) for rates in (self, long) if rates is not None) * input_tokens
-            + max(rates.output for rates in (self, long) if rates is not None) * output_tokens
+            max(each.dearest(hour) for each in rates) * input_tokens
+            + max(each.output for each in rates) * output_tokens
         ) / _MILLION
 
     @property
@@ -110,8 +120,8 @@ class Price:
 
     def batched(self) -> Price:
         """Return the price of requests in batches: half of it for tokens."""
-        long = self.long and evolve(self.long, **_halved(self.long))
-        return evolve(self, **_halved(self), long=long)
+        long = self.long and evolve(self.long, **self.long.halved())
+        return evolve(self, **self.halved(), long=long)
 
     def writing(self) -> Price:
         """Return the price of requests that ask the vendor to cache their input."""
@@ -121,20 +131,8 @@ class Price:
         return evolve(self, cache_write=_or(self.cache_write, 2 * self.input), long=long)
 
 
-def _halved(rates: Price | LongPrice) -> dict[str, Any]:
-    """Half of each rate of tokens, by name."""
-    known = {name: getattr(rates, name) for name in _RATES}
-    return {name: None if rate is None else rate / 2 for name, rate in known.items()}
-
-
 def _or(rate: float | None, other: float) -> float:
     return other if rate is None else rate
-
-
-def _dearest(rates: Price | LongPrice, hour: bool) -> float:
-    """The highest possible rate of an input token."""
-    written = _or(rates.cache_write_hour, 2 * rates.input) if hour else 0.0
-    return max(rates.input, rates.cached_input or 0.0, rates.cache_write or 0.0, written)
 
 
 @frozen
@@ -251,7 +249,9 @@ def _price(prices: ModelPrice) -> Price | None:
     base = {name: _rate(value, last=False) for name, value in values.items()}
     if not steps:
         return Price(**base)
-    return Price(**base, long=LongPrice(min(steps), **{n: _rate(v) for n, v in values.items()}))
+    return Price(
+        **base, long=LongPrice(over=min(steps), **{n: _rate(v) for n, v in values.items()})
+    )
 
 
 def _rate(value: Any, last: bool = True) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +12,6 @@ from orchestrion import JSON, CallError
 from orchestrion_llm import wire
 from orchestrion_llm.content import Part, Said, ToolCall, data_url, messages
 from orchestrion_llm.prices import Tokens
-
-__all__ = ["ResponsesWire"]
 
 _CUT: Mapping[str, wire.Stop] = {"max_output_tokens": "length", "content_filter": "refused"}
 
@@ -158,7 +157,7 @@ def _result(response: _Response, written: Mapping[str, Any]) -> wire.Result:
     text = text or refusal
     stop = wire.settled(text, stop, calls, images)
     usage = _tokens(response.usage)
-    uses = wire.counts(_USES[item.type] for item in response.output if item.type in _USES)
+    uses = Counter(_USES[item.type] for item in response.output if item.type in _USES)
     kept = _kept(written)
     return wire.Result(text, stop, response.model, calls, usage, unknown, kept, uses, images)
 
@@ -181,7 +180,6 @@ class _Collector(wire.Collector):
         self._written: Mapping[str, Any] = {}
 
     def event(self, name: str, data: bytes) -> str:
-        """See `Collector.event`."""
         if data == b"[DONE]":
             return ""
         event = wire.decoded(data, _Event)
@@ -198,22 +196,18 @@ class _Collector(wire.Collector):
         return ""
 
     def result(self) -> wire.Result:
-        """See `Collector.result`."""
         if self._response is None:
             raise wire.missing("response")
         return _result(self._response, self._written)
 
 
 class ResponsesWire:
-    """See `Wire`."""
-
     path = "/responses"
     embeddings: str | None = "/embeddings"
     collector: type[wire.Collector] = _Collector
     streaming: Mapping[str, JSON] = {"stream": True}
 
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
-        """See `Wire.body`."""
         chosen = wire.sampling(request, settings)
         if "stop" in chosen:
             raise CallError("the Responses API takes no stop sequences; use api: chat", "permanent")
@@ -259,5 +253,4 @@ class ResponsesWire:
         return body | dict(settings.extra)
 
     def read(self, raw: bytes) -> wire.Result:
-        """See `Wire.read`."""
         return _result(wire.decoded(raw, _Response), wire.decoded(raw, dict))

@@ -15,8 +15,6 @@ from orchestrion_llm.faults import Place
 from orchestrion_llm.prices import Price, known_models, known_price
 from orchestrion_llm.wire import Wire
 
-__all__ = ["ApiSettings", "Limits", "Vendor", "opened"]
-
 _NO_KEY = "none"
 
 

@@ -18,8 +18,6 @@ import httpx2
 
 from orchestrion import UsageError, is_loopback, register
 
-__all__ = ["LARGEST", "EncodedError", "TooLongError", "http_client", "timeouts"]
-
 LARGEST = 32 * 2**20
 """The maximum of bytes of an answer; today's longest have about 1 MB."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
@@ -13,11 +13,6 @@ from attrs import frozen
 from orchestrion import JSON, CallError, hidden, hidden_bytes
 from orchestrion_llm.content import ToolCall, images_of
 from orchestrion_llm.prices import Tokens
-
-__all__ = [
-    "Collector", "MalformedError", "Result", "ServiceError", "Stop", "Wire",
-    "closed", "embedded", "is_strict", "sampling", "stop_of", "tool_choice",
-]  # fmt: skip
 
 _MOST = 10**9
 """More tokens in one call are not credible; today's longest contexts have a few million."""
@@ -256,14 +251,6 @@ def vendor_tools(
         if name not in known:
             raise CallError(f"vendor_tools: this API has no {name!r}", "permanent")
     return [dict(known[name]) for name in names]
-
-
-def counts(names: Iterable[str]) -> dict[str, int]:
-    """Return how often each name comes."""
-    found: dict[str, int] = {}
-    for name in names:
-        found[name] = found.get(name, 0) + 1
-    return found
 
 
 def tool_choice(request: Mapping[str, JSON]) -> str | None:

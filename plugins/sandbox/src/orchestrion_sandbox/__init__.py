@@ -14,20 +14,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrion_sandbox.errors import ConversationEnded as ConversationEnded
-    from orchestrion_sandbox.errors import SandboxError as SandboxError
-    from orchestrion_sandbox.interface import Box as Box
+    from orchestrion_sandbox.interface import ConversationEnded as ConversationEnded
     from orchestrion_sandbox.interface import Limits as Limits
     from orchestrion_sandbox.interface import Profile as Profile
     from orchestrion_sandbox.interface import Program as Program
     from orchestrion_sandbox.interface import Result as Result
     from orchestrion_sandbox.interface import Sandbox as Sandbox
+    from orchestrion_sandbox.interface import SandboxError as SandboxError
     from orchestrion_sandbox.interface import Status as Status
     from orchestrion_sandbox.judge import JUDGE_LIMITS as JUDGE_LIMITS
     from orchestrion_sandbox.judge import judge_calls as judge_calls
     from orchestrion_sandbox.judge import judge_statements as judge_statements
     from orchestrion_sandbox.sandboxes import choose as choose
     from orchestrion_sandbox.sandboxes import require as require
+    from orchestrion_sandbox.supervising import Box as Box
     from orchestrion_sandbox.verdict import Case as Case
     from orchestrion_sandbox.verdict import CaseOutcome as CaseOutcome
     from orchestrion_sandbox.verdict import Equal as Equal
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 # The interpreter that becomes the sandbox imports this package without site-packages, so neither
 # `orchestrion.names_on_first_use` nor anything else beyond the standard library can be used here.
 _MODULES = {
-    "errors": "ConversationEnded SandboxError",
-    "interface": "Box Limits Profile Program Result Sandbox Status",
+    "interface": ("ConversationEnded Limits Profile Program Result Sandbox SandboxError Status"),
     "judge": "JUDGE_LIMITS judge_calls judge_statements",
     "sandboxes": "choose require",
+    "supervising": "Box",
     "verdict": "Case CaseOutcome Equal Verdict",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

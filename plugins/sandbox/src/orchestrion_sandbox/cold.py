@@ -24,14 +24,11 @@ from typing import Any, Literal, cast
 
 from attrs import asdict, frozen
 
-from orchestrion_sandbox.errors import SandboxError
 from orchestrion_sandbox.inside.program import ENVIRONMENT, FLAGS, NOBODY
 from orchestrion_sandbox.inside.usage import exceeded, tree_usage
-from orchestrion_sandbox.interface import PLAIN, Limits, Profile, Program, Status
+from orchestrion_sandbox.interface import PLAIN, Limits, Profile, Program, SandboxError, Status
 from orchestrion_sandbox.launching import encode_program
-from orchestrion_sandbox.supervising import SupervisedBox, SupervisedRun
-
-__all__ = ["ColdBox", "bubblewrap_command", "engine_command"]
+from orchestrion_sandbox.supervising import Box, Run
 
 _INSIDE = Path(__file__).parent / "inside"
 # Given to `python -c`: imports the package from sources on standard input, so that no folder of
@@ -144,7 +141,7 @@ class _Commands:
     user: int | None = None
 
 
-class ColdBox(SupervisedBox):
+class ColdBox(Box):
     """Runs programs in a sandbox that a command makes anew for each run."""
 
     def __init__(self, backend: str, level: int, commands: _Commands, profile: Profile) -> None:
@@ -174,7 +171,7 @@ class ColdBox(SupervisedBox):
         return run
 
 
-class ColdRun(SupervisedRun):
+class ColdRun(Run):
     """One process of ours, which stands for whatever it started."""
 
     _process: asyncio.subprocess.Process

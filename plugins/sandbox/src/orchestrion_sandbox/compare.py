@@ -15,8 +15,6 @@ from attrs import frozen
 from orchestrion_sandbox.inside.plain import LARGE, Codec, Items
 from orchestrion_sandbox.verdict import Equal
 
-__all__ = ["Members", "Outside", "Pairs", "same", "shown"]
-
 _NUMBERS = (bool, int, float, complex)
 
 

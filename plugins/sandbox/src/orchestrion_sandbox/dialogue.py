@@ -9,23 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from orchestrion_sandbox.compare import Outside
-from orchestrion_sandbox.errors import ConversationEnded
 from orchestrion_sandbox.inside.plain import Malformed, crowded
-from orchestrion_sandbox.interface import Conversation, Result
+from orchestrion_sandbox.interface import ConversationEnded, Result
+from orchestrion_sandbox.supervising import Run
 from orchestrion_sandbox.verdict import CaseOutcome
-
-__all__ = [
-    "MAX_TEXT",
-    "Dialogue",
-    "Forged",
-    "Relay",
-    "Reply",
-    "brought_down",
-    "in_thread_if_large",
-    "printable",
-    "raised",
-    "to_pass_on",
-]
 
 Reply = Mapping[str, Any]
 Relay = Callable[[Reply], Awaitable[Reply]]
@@ -53,7 +40,7 @@ class Forged(Exception):
 class Dialogue:
     """Requests to one run, under numbers that the program cannot guess."""
 
-    def __init__(self, run: Conversation) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
         self.lies = False
         self.size = 0  # bytes of the last reply

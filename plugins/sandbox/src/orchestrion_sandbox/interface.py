@@ -11,22 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from attrs import Factory, frozen
 
-__all__ = [
-    "DEFAULT_LIMITS",
-    "PLAIN",
-    "Box",
-    "Conversation",
-    "Limits",
-    "Profile",
-    "Program",
-    "Result",
-    "Sandbox",
-    "Status",
-]
+from orchestrion import RunError
+
+if TYPE_CHECKING:
+    from orchestrion_sandbox.supervising import Box
 
 Status = Literal[
     "ok", "error", "timeout", "cpu", "memory", "flood", "crashed", "protocol", "sandbox_failed"
@@ -138,65 +130,6 @@ class Result:
         return self.level < 2
 
 
-class Conversation(Protocol):
-    """A run that answers requests, one line each, over a channel of its own."""
-
-    async def ask(self, line: bytes, seconds: float | None = None) -> bytes:
-        """Send a line and return the one that comes back, both without the newline.
-
-        Raises:
-            ConversationEnded: if the run ended, sent too much, or did not answer in time.
-        """
-        ...
-
-    async def said_more(self) -> bool:
-        """Return whether anything comes before the run, told to end, closes its side."""
-        ...
-
-    async def result(self) -> Result:
-        """Let the run end, and return its result."""
-        ...
-
-
-class Box(Protocol):
-    """An open sandbox. Runs can be started at the same time and never see each other's state.
-
-    `slots` keeps it to one run per processor. `run` takes a slot itself; whoever uses `converse`
-    has to hold one.
-    """
-
-    backend: str
-    level: int
-
-    @property
-    def slots(self) -> AbstractAsyncContextManager[None]:
-        """A semaphore with one place per processor."""
-        ...
-
-    async def run(
-        self, program: Program, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS
-    ) -> Result:
-        """Run a program to its end and return its result.
-
-        Raises:
-            SandboxError: if the sandbox itself failed twice in a row.
-        """
-        ...
-
-    def converse(
-        self,
-        program: Program,
-        limits: Limits = DEFAULT_LIMITS,
-        harness: Mapping[str, Any] | None = None,
-    ) -> AbstractAsyncContextManager[Conversation]:
-        """Start a run that answers requests; `harness` is added to its payload.
-
-        `harness["answers"]` names the function that answers, as MODULE:FUNCTION of a preloaded
-        module; by default the one that judges use.
-        """
-        ...
-
-
 class Sandbox(Protocol):
     """A way to run programs apart from the machine; the kind `sandbox` of components.
 
@@ -212,3 +145,11 @@ class Sandbox(Protocol):
             SandboxError: if this backend cannot work here, with the reason.
         """
         ...
+
+
+class SandboxError(RunError):
+    """The sandbox cannot work here, or failed; this says nothing about any program."""
+
+
+class ConversationEnded(Exception):
+    """The run ended, sent too much, or did not answer in time."""

@@ -30,12 +30,10 @@ from orchestrion_sandbox.dialogue import (
     raised,
     to_pass_on,
 )
-from orchestrion_sandbox.errors import ConversationEnded
 from orchestrion_sandbox.inside.plain import encode
-from orchestrion_sandbox.interface import Box, Limits, Program
+from orchestrion_sandbox.interface import ConversationEnded, Limits, Program
+from orchestrion_sandbox.supervising import Box
 from orchestrion_sandbox.verdict import Case, CaseOutcome, Method, Verdict
-
-__all__ = ["JUDGE_LIMITS", "judge_calls", "judge_statements", "total_seconds"]
 
 JUDGE_LIMITS = Limits(wall_seconds=15.0, cpu_seconds=3, output_bytes=1 << 20)
 """For one process of a judged program. CPU time ends an endless program, on a busy machine too;

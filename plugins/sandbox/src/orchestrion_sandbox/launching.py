@@ -13,18 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from orchestrion_sandbox.errors import SandboxError
 from orchestrion_sandbox.inside.program import ENVIRONMENT, FLAGS, START
-from orchestrion_sandbox.interface import Profile, Program
-
-__all__ = [
-    "LEVELS",
-    "START_SECONDS",
-    "Mode",
-    "encode_program",
-    "is_filtered",
-    "launch",
-]
+from orchestrion_sandbox.interface import Profile, Program, SandboxError
 
 Mode = Literal["namespaces", "landlock", "unconfined"]
 

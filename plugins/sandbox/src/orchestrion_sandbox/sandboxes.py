@@ -14,23 +14,12 @@ from attrs import field, frozen
 
 from orchestrion import Meta, OpenContext, UsageError
 from orchestrion_sandbox.cold import Cold
-from orchestrion_sandbox.errors import SandboxError
-from orchestrion_sandbox.interface import PLAIN, Box, Profile, Sandbox
+from orchestrion_sandbox.interface import PLAIN, Profile, Sandbox, SandboxError
 from orchestrion_sandbox.launching import Mode
+from orchestrion_sandbox.supervising import Box
 
 if TYPE_CHECKING:
     from orchestrion_sandbox.warm import WarmBox
-
-__all__ = [
-    "Auto",
-    "Bubblewrap",
-    "Engine",
-    "Landlock",
-    "Namespaces",
-    "Subprocess",
-    "choose",
-    "require",
-]
 
 
 @frozen

@@ -18,12 +18,10 @@ from pathlib import Path
 
 from attrs import frozen
 
-from orchestrion_sandbox.errors import SandboxError
 from orchestrion_sandbox.inside.program import ENVIRONMENT
-from orchestrion_sandbox.interface import Box, Limits, Program, Result
+from orchestrion_sandbox.interface import Limits, Program, Result, SandboxError
 from orchestrion_sandbox.sandboxes import choose
-
-__all__ = ["ATTACKS", "Attack", "breaches", "findings"]
+from orchestrion_sandbox.supervising import Box
 
 LIMITS = Limits(
     wall_seconds=5.0, cpu_seconds=1, memory_mb=128, processes=8, output_bytes=1 << 14, files=64

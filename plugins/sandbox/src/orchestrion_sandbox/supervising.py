@@ -15,22 +15,27 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from orchestrion_sandbox.errors import ConversationEnded, SandboxError
-from orchestrion_sandbox.interface import DEFAULT_LIMITS, Limits, Program, Result, Status
-
-__all__ = ["SupervisedBox", "SupervisedRun"]
+from orchestrion_sandbox.interface import (
+    DEFAULT_LIMITS,
+    ConversationEnded,
+    Limits,
+    Program,
+    Result,
+    SandboxError,
+    Status,
+)
 
 _HARNESS = "orchestrion_sandbox.inside.harness:answer"
-"""What answers in a conversation unless the caller names another function of a preloaded module."""
 _END_SECONDS = 2.0
 """For a run to end once its conversation is over."""
 
 
-class SupervisedBox(ABC):
-    """Runs programs, at most one per processor at a time.
+class Box(ABC):
+    """An open sandbox: runs programs, at most one per processor at a time.
 
-    A judge, which needs several conversations, holds one place of `slots` for all of a verdict's,
-    so that two verdicts cannot wait for each other.
+    Runs never see each other's state. `run` takes a place of `slots` itself; whoever uses
+    `converse` has to hold one. A judge, which needs several conversations, holds one place for all
+    of a verdict's, so that two verdicts cannot wait for each other.
     """
 
     def __init__(self, backend: str, level: int) -> None:
@@ -41,7 +46,7 @@ class SupervisedBox(ABC):
     @abstractmethod
     async def _begin(
         self, program: Program, limits: Limits, stdin: bytes, harness: Mapping[str, Any] | None
-    ) -> SupervisedRun:
+    ) -> Run:
         """Start a run; one with a `harness` is a conversation."""
 
     async def run(
@@ -69,8 +74,12 @@ class SupervisedBox(ABC):
         program: Program,
         limits: Limits = DEFAULT_LIMITS,
         harness: Mapping[str, Any] | None = None,
-    ) -> AsyncIterator[SupervisedRun]:
-        """Start a run that answers requests; `harness` is added to its payload."""
+    ) -> AsyncIterator[Run]:
+        """Start a run that answers requests; `harness` is added to its payload.
+
+        `harness["answers"]` names the function that answers, as MODULE:FUNCTION of a preloaded
+        module; by default the one that judges use.
+        """
         run = await self._begin(program, limits, b"", {"answers": _HARNESS, **(harness or {})})
         try:
             yield run
@@ -78,13 +87,13 @@ class SupervisedBox(ABC):
             await run.end()
 
 
-class SupervisedRun(ABC):
+class Run(ABC):
     """One run: its output, its conversation, and how it ended."""
 
     _reader: asyncio.StreamReader
     _writer: asyncio.StreamWriter | None = None
 
-    def __init__(self, box: SupervisedBox, limits: Limits) -> None:
+    def __init__(self, box: Box, limits: Limits) -> None:
         self._box, self._limits = box, limits
         self._stdout, self._stderr = bytearray(), bytearray()
         self._why: tuple[Status, str] | None = None

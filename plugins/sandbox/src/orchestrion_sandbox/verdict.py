@@ -7,8 +7,6 @@ from typing import Any, Literal
 
 from attrs import Factory, frozen
 
-__all__ = ["Case", "CaseOutcome", "Equal", "Method", "Verdict"]
-
 Equal = Literal["exact", "python", "items", "json"]
 """Which values count as the same. `exact`: equal and of the same type, at every depth. `python`:
 what `==` says, so that 1, 1.0 and True are the same. `items`: likewise, and an iterator is the

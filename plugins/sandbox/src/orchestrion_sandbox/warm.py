@@ -16,8 +16,7 @@ from typing import Any
 
 from attrs import asdict
 
-from orchestrion_sandbox.errors import SandboxError
-from orchestrion_sandbox.interface import Limits, Profile, Program
+from orchestrion_sandbox.interface import Limits, Profile, Program, SandboxError
 from orchestrion_sandbox.launching import (
     LEVELS,
     START_SECONDS,
@@ -26,9 +25,7 @@ from orchestrion_sandbox.launching import (
     is_filtered,
     launch,
 )
-from orchestrion_sandbox.supervising import SupervisedBox, SupervisedRun
-
-__all__ = ["WarmBox", "WarmRun"]
+from orchestrion_sandbox.supervising import Box, Run
 
 LATE_SECONDS = 1.0
 """How long after its limit this process kills a run that the supervisor inside did not end."""
@@ -36,7 +33,7 @@ GRACE_SECONDS = 5.0
 """How long a killed run may take to be gone, before its interpreter is ended too."""
 
 
-class WarmBox(SupervisedBox):
+class WarmBox(Box):
     """Runs programs as forks of one warm interpreter; a broken one is replaced."""
 
     def __init__(self, backend: str, mode: Mode, profile: Profile) -> None:
@@ -132,7 +129,7 @@ class WarmBox(SupervisedBox):
             self._stop()
 
 
-class WarmRun(SupervisedRun):
+class WarmRun(Run):
     """One fork, seen through its status channel and the pipes of its output."""
 
     def __init__(self, box: WarmBox, limits: Limits) -> None:

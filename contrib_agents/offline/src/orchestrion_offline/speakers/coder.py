@@ -16,8 +16,6 @@ from orchestrion_offline.speakers.habits import Habit, Share, effective
 if TYPE_CHECKING:
     from orchestrion_code_review_agents import Script
 
-__all__ = ["CODE_HABITS", "Coder", "blocks_of_code", "script_in", "worth_of"]
-
 _CODE = re.compile(r"^[ >]{0,5}(`{3,})(?:python|py)[^\n`]*\n(.*?)^[ >]{0,5}\1", re.M | re.S)
 
 

@@ -21,8 +21,6 @@ from orchestrion_offline.reading import (
     system_text,
 )
 
-__all__ = ["HABITS", "Coach", "Habit", "Share", "effective"]
-
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 

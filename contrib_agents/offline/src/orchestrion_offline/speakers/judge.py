@@ -24,8 +24,6 @@ from orchestrion_offline.speakers.habits import Share
 from orchestrion_offline.speakers.steps import lines_of
 from orchestrion_offline.steps import events, leading, sheets_in
 
-__all__ = ["Judge", "quality"]
-
 _MARK = re.compile(r"^mark: (\S+)$", re.M)
 _TURN = re.compile(r"^.*\bbegin turn (\d+)\b.*$", re.M)
 _SCALE = r"(-?\d+(?:\.\d+)?) ?(?:to|-|–|\.\.) ?(-?\d+(?:\.\d+)?)"  # noqa: RUF001

@@ -11,8 +11,6 @@ from orchestrion import JSON, Key
 from orchestrion_offline.interfaces import Answer, Speaker, ToolCall
 from orchestrion_offline.reading import last_text, system_text, words
 
-__all__ = ["Cast", "Echo", "Line", "Scripted"]
-
 
 @frozen
 class Echo(Speaker):

@@ -14,8 +14,6 @@ from orchestrion_offline.reading import Filler, Slot, asked_text, fill, form_of,
 from orchestrion_offline.speakers.habits import HABITS, Habit, Share, effective
 from orchestrion_offline.steps import Sheet, Step, Written, leading, line, sheets_in, written
 
-__all__ = ["Reviewer", "Router", "Solver", "lines_of"]
-
 REMARKS = (
     "I go on from the value above.",
     "Only the last three digits are kept.",

@@ -18,8 +18,6 @@ from typing import Any, NoReturn
 from . import linux, program, root, seccomp
 from .zygote import limit, make_module, sealed
 
-__all__ = ["main"]
-
 _FAILED = 70
 _AGAIN = linux.MS_REMOUNT | linux.MS_NOSUID | linux.MS_NODEV
 

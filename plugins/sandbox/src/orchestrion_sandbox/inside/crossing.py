@@ -20,8 +20,6 @@ from .errors import exception, raised
 from .line import Line
 from .plain import Codec, Malformed, Refused
 
-__all__ = ["ProgramSide", "TestsSide", "Watching"]
-
 _END_LOOPS = (StopIteration, StopAsyncIteration)
 
 

@@ -8,8 +8,6 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["FILENAME", "Elsewhere", "builtin", "exception", "kinds", "raised"]
-
 FILENAME = "<candidate>"
 _MOST_TEXT = 2000
 

@@ -22,8 +22,6 @@ from .errors import FILENAME, raised
 from .line import Line
 from .plain import Refused
 
-__all__ = ["answer"]
-
 TEST = "<test>"
 
 

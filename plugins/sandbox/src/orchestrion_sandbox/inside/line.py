@@ -8,8 +8,6 @@ from typing import Any
 
 from .plain import MOST_VALUES, crowded
 
-__all__ = ["Line"]
-
 
 class Line:
     """One side of a conversation. Each message has the number of the last one received."""

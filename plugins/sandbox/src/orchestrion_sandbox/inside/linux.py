@@ -7,29 +7,6 @@ import os
 import platform
 import struct
 
-__all__ = [
-    "MACHINE",
-    "bind",
-    "close_from",
-    "drop_capabilities",
-    "drop_user",
-    "end_on",
-    "has_capability",
-    "is_host_root",
-    "landlock",
-    "landlock_rules",
-    "landlock_version",
-    "make_read_only",
-    "mapped",
-    "mount",
-    "no_new_privileges",
-    "on_parent_death",
-    "pivot_root",
-    "set_filter",
-    "unshare",
-    "unshare_users",
-]
-
 MACHINE = platform.machine()
 
 NEWTIME, NEWNS, NEWCGROUP, NEWUTS = 0x80, 0x20000, 0x2000000, 0x4000000

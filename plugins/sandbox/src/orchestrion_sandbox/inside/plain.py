@@ -13,8 +13,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["Codec", "Items", "Malformed", "Refused", "crowded", "decode", "encode"]
-
 MOST_ITEMS = 100_000
 MOST_VALUES = 200_000
 """In one message, at all depths."""

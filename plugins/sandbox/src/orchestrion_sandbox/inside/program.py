@@ -16,8 +16,6 @@ from typing import Any, NoReturn
 
 from . import harness  # noqa: F401 - loaded once, before the first run
 
-__all__ = ["ENVIRONMENT", "FLAGS", "NOBODY", "START", "run", "write_files"]
-
 FLAGS = ("-S", "-s", "-B", "-P", "-X", "utf8")
 """Options of the interpreter: no site-packages, no files written, no folder on the path."""
 

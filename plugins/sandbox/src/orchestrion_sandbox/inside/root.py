@@ -8,17 +8,6 @@ from typing import Any
 
 from . import linux
 
-__all__ = [
-    "DEVICES",
-    "HERE",
-    "SCRATCH",
-    "SYSTEM",
-    "build",
-    "python_files",
-    "scratch_options",
-    "system_folders",
-]
-
 SCRATCH = "/tmp"
 HERE = "/sandbox/orchestrion_sandbox/inside"  # this package
 _ROOT = "/tmp"

@@ -10,8 +10,6 @@ from __future__ import annotations
 import errno
 import struct
 
-__all__ = ["BARRED", "NO_FORK", "build"]
-
 # name: (number on x86_64, number on aarch64); None where the machine has no such call.
 BARRED: dict[str, tuple[int | None, int | None]] = {
     # other processes

@@ -7,8 +7,6 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["TreeUsage", "children", "exceeded", "tree_usage"]
-
 _BUFFER = 208 << 10
 """The most that the kernel holds for a descriptor (a socket with a full buffer); it is in no
 process's memory."""

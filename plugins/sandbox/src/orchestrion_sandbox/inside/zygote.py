@@ -36,8 +36,6 @@ from typing import Any, NoReturn
 
 from . import linux, program, root, seccomp, usage
 
-__all__ = ["launch", "limit", "main", "make_module", "sealed", "serve"]
-
 CHANNEL = 3  # the program's descriptor of a conversation
 _STATUS = 10  # the descriptor of the status channel until the program starts
 _PAYLOAD = 11  # the descriptor of the payload until it has been read

@@ -1,4 +1,4 @@
-"""What the players know: the solutions that come with the task, and whether a program is one.
+"""The players of a code review, and their scripts: the solutions that come with the task.
 
 They are players, not solvers: each has the script, the right and some wrong solutions of a
 problem, and acts with a stated skill. They never see a test. With problems of another origin they
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ast
 from functools import lru_cache
+from typing import Annotated
 
 from attrs import frozen
 from orchestrion_code_review import Challenge, challenge_in, challenge_of, versions_of
 
-from orchestrion import Output, Problem, Usage, View
+from orchestrion import Agent, Calls, Key, Meta, Output, Problem, Usage, View
 
-__all__ = ["Script", "Seen", "latest", "played", "said", "script_in", "script_of", "untidy"]
+Chance = Annotated[float, Meta(ge=0, le=1)]
 
 
 @frozen
@@ -142,3 +143,100 @@ class _Bare(ast.NodeTransformer):
         if node.value is None:
             return None
         return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+
+@frozen
+class PlayWriter(Agent):
+    """Writes a solution: a right one as often as its skill says, else one of the wrong ones.
+
+    Every turn is a new attempt; it learns nothing from what was said.
+
+    Args:
+        basic: how often it is right on basic problems.
+        intermediate: on intermediate ones.
+        advanced: on advanced ones.
+        tidy: how often its code has types and no unused import.
+        cost: of a turn.
+    """
+
+    basic: Chance = 0.85
+    intermediate: Chance = 0.6
+    advanced: Chance = 0.35
+    tidy: Chance = 0.5
+    cost: Annotated[float, Meta(ge=0)] = 1.0
+
+    role = "writes a solution"
+    ceiling = played
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """One attempt."""
+        script = script_of(view.problem)
+        right, which, neat = key.uniforms(3)
+        code = script.right
+        if right >= getattr(self, script.level):
+            code = script.wrong[int(which * len(script.wrong))]
+        code = code if neat < self.tidy else untidy(code)
+        return said(view, f"```python\n{code}```\n", {"code": code}, self.cost)
+
+
+@frozen
+class PlayReviewer(Agent):
+    """Says whether the latest version has a defect; brings no version of its own.
+
+    Args:
+        skill: how often it sees the defect of a wrong version.
+        false_alarm: how often it sees one in a right version.
+        cost: of a turn.
+    """
+
+    skill: Chance = 0.85
+    false_alarm: Chance = 0.05
+    cost: Annotated[float, Meta(ge=0)] = 0.5
+
+    role = "says whether the latest version has a defect"
+    ceiling = played
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """One look at the latest version."""
+        script, seen = script_of(view.problem), latest(view)
+        if seen is None:
+            return said(view, "There is nothing to review yet.", {"tool": "review"}, self.cost)
+        chance = self.false_alarm if script.is_right(seen.code) else self.skill
+        defect = key.uniform() < chance
+        text = "I see a defect: it is not right for all inputs." if defect else "I see no defect."
+        return said(view, text, {"tool": "review", "on": seen.on, "defect": defect}, self.cost)
+
+
+@frozen
+class PlayRefactorer(Agent):
+    """Tidies the latest version, and mends it, mostly if a review says that it has a defect.
+
+    Args:
+        skill: how often it mends a wrong version that a review says has a defect.
+        unaided: how often it mends one without such a review.
+        slip: how often it breaks a right version that a review says has a defect.
+        cost: of a turn.
+    """
+
+    skill: Chance = 0.9
+    unaided: Chance = 0.05
+    slip: Chance = 0.3
+    cost: Annotated[float, Meta(ge=0)] = 0.8
+
+    role = "tidies and mends the latest version"
+    ceiling = played
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """A new version, if there is one to begin with."""
+        script, seen = script_of(view.problem), latest(view)
+        if seen is None:
+            return said(view, "There is nothing to refactor yet.", {}, self.cost)
+        chance, which = key.uniforms(2)
+        if script.is_right(seen.code):
+            breaks = seen.defect and chance < self.slip
+            code = script.wrong[int(which * len(script.wrong))] if breaks else script.right
+        elif chance < (self.skill if seen.defect else self.unaided):
+            code = script.right
+        else:
+            code = seen.code
+        return said(view, f"```python\n{code}```\n", {"code": code}, self.cost)
