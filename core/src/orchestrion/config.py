@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from orchestrion._config.loading import from_data as from_data
     from orchestrion._config.loading import load as load
     from orchestrion._config.nodes import Problem as Problem
+    from orchestrion._config.nodes import flat as flat
+    from orchestrion._config.nodes import value_at as value_at
     from orchestrion._config.reading import read_as as read_as
     from orchestrion._config.reading import read_data as read_data
     from orchestrion._config.reading import read_section as read_section
@@ -36,7 +38,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._config.components": "Entry",
         "orchestrion._config.draft": "Draft draft",
         "orchestrion._config.loading": "from_data load",
-        "orchestrion._config.nodes": "Problem",
+        "orchestrion._config.nodes": "Problem flat value_at",
         "orchestrion._config.reading": "read_as read_data read_section text_as",
         "orchestrion._config.result": "Config",
         "orchestrion._config.sections": "Baseline Budget Evaluation Limits RunSettings",
