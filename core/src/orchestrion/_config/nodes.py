@@ -145,7 +145,7 @@ def parse_path(path: str) -> list[str | int] | None:
 
 def value_at(config: Any, path: str) -> Any:
     """Return the value at a config path of plain data; None if there is none."""
-    for segment in parse_path(path) or ():
+    for segment in parse_path(path) or [path]:
         try:
             config = config[segment]
         except (KeyError, IndexError, TypeError):
