@@ -1,13 +1,16 @@
 """How quick the studio is with 100,000 episodes and with 1,000 runs, and what looking on costs.
 
-    python dev.py python -m tests.benchmarks.studio [--keep FOLDER] [--pairs N]
+    python dev.py python -m tests.benchmarks.studio [--keep FOLDER] [--only PART ...]
+        [--pairs N] [--iterations N]
 
 Pages are fetched from the command `orchestrion studio` over HTTP: the first time after it started,
 then the median of ten. Where Playwright and Chromium are installed, the first paint is measured
 too, beside that of a page of one sentence. Training with and without a studio that follows it
 alternates in pairs, each first in turn; of the ratios of the pairs the median and the quartiles are
-printed, of the time of the run and of the processor time of its process.
-`--keep` leaves the generated store in a folder, and takes the one that is there.
+printed, of the time of the run and of the processor time of its process. A run of `--iterations`
+takes so many times a thirtieth of a second, about.
+`--keep` leaves the generated store in a folder, and takes the one that is there. `--only` names
+the parts to measure: "pages" over HTTP, "paint" in the browser, "many" runs, "pairs" of trainings.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ PAGES = {
     "episode": "/episode/large-1?id=0/399/249",
 }
 """By name: the address of a page of the large store."""
+PARTS = ("pages", "paint", "many", "pairs")
 REPEATS = 10
 PROGRAM = str(Path(sys.executable).parent / "orchestrion")
 CHROMIUM = "/usr/bin/chromium"
@@ -59,24 +63,28 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--iterations", type=int, default=240)
+    parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = options.keep or Path(name)
-        large(folder / "large")
-        many(folder / "many")
-        with studio(folder / "large") as server:
-            for page, address in PAGES.items():
-                first, *later = [fetch(server, address) for _ in range(REPEATS + 1)]
-                print(f"{page:<10} first {first:6.0f} ms, then {median(later):6.0f} ms")
-            paint(server)
-            print(f"memory of the server {server.memory():.0f} MB")
-        with studio(folder / "many") as server:
-            first = fetch(server, "/runs")
-            later = [fetch(server, "/runs?q=run") for _ in range(REPEATS)]
-            print(f"{RUNS} runs  first {first:6.0f} ms, then {median(later):6.0f} ms")
-            print(f"memory of the server {server.memory():.0f} MB")
-        if options.pairs:
-            looked_on(Path(name), options.pairs)
+        if {"pages", "paint"} & set(options.only):
+            large(folder / "large")
+            with studio(folder / "large") as server:
+                if "pages" in options.only:
+                    fetches(server)
+                if "paint" in options.only:
+                    paint(server)
+                print(f"memory of the server {server.memory():.0f} MB")
+        if "many" in options.only:
+            many(folder / "many")
+            with studio(folder / "many") as server:
+                first = fetch(server, "/runs")
+                later = [fetch(server, "/runs?q=run") for _ in range(REPEATS)]
+                print(f"{RUNS} runs  first {first:6.0f} ms, then {median(later):6.0f} ms")
+                print(f"memory of the server {server.memory():.0f} MB")
+        if "pairs" in options.only:
+            looked_on(Path(name), options.pairs, options.iterations)
 
 
 # ------------------------------------------------------------------ stores
@@ -156,6 +164,13 @@ def studio(folder: Path) -> Iterator[Server]:
             process.terminate()
 
 
+def fetches(server: Server) -> None:
+    """Print how long each page takes over HTTP."""
+    for page, address in PAGES.items():
+        first, *later = [fetch(server, address) for _ in range(REPEATS + 1)]
+        print(f"{page:<12} first {first:6.0f} ms, then {median(later):6.0f} ms")
+
+
 def fetch(server: Server, address: str) -> float:
     """Return the milliseconds from a request to the last byte of the answer."""
     connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
@@ -190,29 +205,31 @@ def paint(server: Server) -> None:
                     page.wait_for_timeout(20)
                 times.append(painted)
                 context.close()
-            print(f"{name:<10} first paint {median(times):6.0f} ms in a fresh profile")
+            print(f"{name:<12} first paint {median(times):6.0f} ms in a fresh profile")
         browser.close()
 
 
 # ------------------------------------------------------------------ what looking on costs
 
 
-def looked_on(folder: Path, pairs: int) -> None:
+def looked_on(folder: Path, pairs: int, iterations: int) -> None:
     """Print by how much a training is slower while a studio follows it."""
     times: dict[str, list[tuple[float, float]]] = {"alone": [], "looked on": []}
     studio_cpu = []
-    train(folder / "warm-up")
+    train(folder / "warm-up", 1)
     for number in range(pairs):
         for kind in sorted(times, reverse=number % 2 == 1):
             root = folder / f"{kind}-{number}"
             root.mkdir()
             if kind == "alone":
-                times[kind].append(train(root))
+                times[kind].append(train(root, iterations))
                 continue
             with studio(root) as server, looking(server):
                 began = server.cpu()
-                times[kind].append(train(root))
+                times[kind].append(train(root, iterations))
                 studio_cpu.append(server.cpu() - began)
+        last = ", ".join(f"{kind} {spent[-1][0]:.2f} s" for kind, spent in times.items())
+        print(f"pair {number + 1}: {last}", flush=True)
     for index, what in enumerate(("time", "processor time")):
         alone, watched = ([pair[index] for pair in spent] for spent in times.values())
         ratios = sorted(w / a for a, w in zip(alone, watched, strict=True))
@@ -224,10 +241,11 @@ def looked_on(folder: Path, pairs: int) -> None:
     print(f"processor time of the studio meanwhile {median(studio_cpu):.2f} s")
 
 
-def train(root: Path) -> tuple[float, float]:
+def train(root: Path, iterations: int) -> tuple[float, float]:
     """Train the example in a process of its own; return the time of its run, and its CPU time."""
     config = str(EXAMPLES / "quick.yaml")
     command = [PROGRAM, "train", config, "-o", f"run.directory={root}"]
+    command += ["-o", f"trainer.iterations={iterations}"]
     before = children()
     subprocess.run(command, check=True, capture_output=True)
     spent = children() - before

@@ -25,7 +25,7 @@ from orchestrion import (
     hookimpl,
 )
 from orchestrion._plugins import Plugins
-from orchestrion.config import Config, Problem, from_data, load
+from orchestrion.config import Config, Problem, flat, from_data, load, value_at
 from tests.core.plugin_support import Site, with_parts
 
 TEXT = """\
@@ -992,3 +992,11 @@ def test_a_misspelt_override_is_told_the_key_that_the_file_gives(tmp_path: Path)
     assert "task.siz: unknown key; did you mean 'size'?" in problem("task.siz=4")
     assert "write trainer[1]" in problem("trainer.1.lr=2")
     assert "write trainer[0]" in problem("trainer.lr=2")
+
+
+def test_settings_have_the_paths_of_overrides() -> None:
+    data = {"a": {"b": [1, 2], "c": [{"d": None}]}, "e": {}}
+    paths = {"a.b": [1, 2], "a.c[0].d": None, "e": {}}
+    assert dict(flat(data)) == paths
+    assert {path: value_at(data, path) for path in paths} == paths
+    assert [value_at(data, path) for path in ("a.c[1].d", "a.b.c", "x", "")] == [None] * 4

@@ -109,8 +109,8 @@ PUBLIC = {
         waves work
     """.split(),
     "orchestrion.config": """
-        Baseline Budget Config Draft Entry Evaluation Limits Problem RunSettings draft from_data
-        load read_as read_data read_section text_as to_yaml
+        Baseline Budget Config Draft Entry Evaluation Limits Problem RunSettings draft flat
+        from_data load read_as read_data read_section text_as to_yaml value_at
     """.split(),
     "orchestrion.runs": """
         Allowance AskedTeam Comparison EpisodeFilter EpisodeOrder EpisodePage EpisodeRow

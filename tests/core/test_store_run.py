@@ -146,6 +146,8 @@ def test_metrics_that_are_no_numbers_come_back_as_nan(store: RunStore) -> None:
     assert math.isnan(metrics["loss"])
     assert math.isnan(metrics["a"])
     assert metrics["b"] == 2
+    with pytest.raises(TypeError, match="change a copy"):
+        metrics["b"] = 3  # type: ignore[index]
 
 
 def test_episodes_are_found_by_what_they_are(store: RunStore) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from orchestrion._config.loading import read_section as read_section
     from orchestrion._config.loading import text_as as text_as
     from orchestrion._config.nodes import Problem as Problem
+    from orchestrion._config.nodes import flat as flat
+    from orchestrion._config.nodes import value_at as value_at
     from orchestrion._config.result import Config as Config
     from orchestrion._config.sections import Baseline as Baseline
     from orchestrion._config.sections import Budget as Budget

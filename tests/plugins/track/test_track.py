@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from orchestrion_track.command import track
-from orchestrion_track.feed import flat
 from orchestrion_track.follow import follow
 
 from orchestrion import UsageError
@@ -148,8 +147,3 @@ def test_the_command_says_what_is_missing(live: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=text):
             CliRunner().invoke(track, arguments, catch_exceptions=False)
-
-
-def test_config_paths_are_those_of_overrides() -> None:
-    data = {"a": {"b": [1, 2], "c": [{"d": None}]}, "e": {}}
-    assert dict(flat(data)) == {"a.b": [1, 2], "a.c[0].d": None, "e": {}}

@@ -143,6 +143,28 @@ def parse_path(path: str) -> list[str | int] | None:
     return segments if segments and isinstance(segments[0], str) and "" not in segments else None
 
 
+def value_at(config: Any, path: str) -> Any:
+    """Return the value at a config path of plain data; None if there is none."""
+    for segment in parse_path(path) or [path]:
+        try:
+            config = config[segment]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return config
+
+
+def flat(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a config as plain data, each with its path, as `-o` takes them."""
+    if isinstance(config, Mapping) and config:
+        for key, item in config.items():
+            yield from flat(item, at_key(path, str(key)))
+    elif isinstance(config, list) and any(isinstance(item, (dict, list)) for item in config):
+        for index, item in enumerate(config):
+            yield from flat(item, at_index(path, index))
+    else:
+        yield path, config
+
+
 def _next_key(mapping: Mapping[str, Node], segments: list[str | int]) -> tuple[str, int]:
     """Return the key that a path begins with, and of how many segments; a key may hold dots."""
     for count in range(len(segments), 1, -1):

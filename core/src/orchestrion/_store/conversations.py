@@ -51,6 +51,17 @@ class StoredCall:
     at: float | None
     attempts: int
 
+    @property
+    def tool(self) -> tuple[str, JSON] | None:
+        """Return the name and the arguments of a tool that was called; None for other calls."""
+        kind, _, name = self.service.partition(":")
+        asked = self.asked if isinstance(self.asked, (list, tuple)) else ()
+        if kind == "tool":
+            return name, asked[1] if len(asked) == 2 else None
+        if kind == "mcp" and len(asked) == 3 and asked[0] == "call":
+            return str(asked[1]), asked[2]
+        return None
+
 
 class Texts:
     """Writes pieces of requests, each text once. Not thread-safe: the journal writes in turn."""

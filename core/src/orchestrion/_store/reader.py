@@ -11,6 +11,7 @@ from attrs import frozen
 
 from orchestrion._errors import CheckpointError, StoreError, UsageError
 from orchestrion._interfaces import Metrics
+from orchestrion._readonly import ReadOnlyDict, read_only
 from orchestrion._records import JSON, NO_USAGE, TRAINING, Usage
 from orchestrion._store.checkpoint import Checkpoint, Refusal, newest_checkpoint
 from orchestrion._store.conversations import StoredCall, read_all_calls, read_calls
@@ -41,7 +42,10 @@ _ALL = EpisodeFilter()
 
 @frozen
 class Iteration:
-    """A committed iteration. `metrics` and the counts are a function of config and seed."""
+    """A committed iteration. `metrics` and the counts are a function of config and seed.
+
+    All who ask a reader get the same one, so that nothing in it can be changed.
+    """
 
     stage: int
     iteration: int
@@ -252,7 +256,7 @@ class RunReader:
         for row in self._reader.rows("iterations", "ORDER BY seq LIMIT -1 OFFSET ?", (first,)):
             del row["seq"]
             row["metrics"] = _metrics(row["metrics"])
-            row["statuses"], row["agents"] = parse(row.pop("counts"))
+            row["statuses"], row["agents"] = read_only(parse(row.pop("counts")))
             iterations.append(Iteration(**row))
         return iterations
 
@@ -465,5 +469,5 @@ def _filters(where: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{table.get(name, 'e')}.{name}": value for name, value in where.items()}
 
 
-def _metrics(text: str) -> dict[str, float]:
-    return {name: math.nan if v is None else v + 0 for name, v in parse(text).items()}
+def _metrics(text: str) -> Metrics:
+    return ReadOnlyDict({name: math.nan if v is None else v + 0 for name, v in parse(text).items()})

@@ -52,9 +52,8 @@ def call_facts(call: StoredCall, contents: bool) -> CallFacts:
         **({"orchestrion.cached": True} if call.kind == "cached" else {}),
         **({c.ERROR_TYPE: call.kind} if failed else {}),
     }
-    tool = _tool(call)
-    if tool is not None:
-        name, arguments = tool
+    if call.tool is not None:
+        name, arguments = call.tool
         own |= {c.OPERATION: "execute_tool", c.TOOL_NAME: name, c.TOOL_TYPE: "function"}
         if contents:
             own |= {c.TOOL_ARGUMENTS: as_json(arguments), c.TOOL_RESULT: as_json(call.answer)}
@@ -63,18 +62,6 @@ def call_facts(call: StoredCall, contents: bool) -> CallFacts:
     if "model" in asked or call.usage.tokens or _is_message(call.answer):
         return _model(call, asked, own, contents, failed)
     return CallFacts(f"call {call.service.partition(':')[0]}", True, own, failed)
-
-
-def _tool(call: StoredCall) -> tuple[str, JSON] | None:
-    """Return the name and the arguments of a call of a tool; None for other calls."""
-    kind, _, name = call.service.partition(":")
-    asked = call.asked
-    if kind == "tool":
-        has_both = isinstance(asked, (list, tuple)) and len(asked) == 2
-        return name, asked[1] if has_both else None
-    if kind == "mcp" and isinstance(asked, (list, tuple)) and list(asked[:1]) == ["call"]:
-        return str(asked[1]), asked[2]
-    return None
 
 
 def _model(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,9 +51,8 @@ class Listener:
         self._directory: Path | None = None
         self._note: Callable[[str], None] | None = None
         self._thread: threading.Thread | None = None
-        self._jobs: deque[_Job] = deque()
-        self._wake = threading.Condition()
-        self._over = False
+        self._jobs = SimpleQueue[_Job | None]()
+        """None comes last."""
         self._ends: dict[str, dict[int, float]] = {}
         """When turns ended, by episode and index."""
         self._left_out = 0
@@ -78,13 +77,11 @@ class Listener:
 
     def orchestrion_episode_finished(self, episode: Episode) -> None:
         """Hand the episode to the thread."""
-        job = episode, time.time(), self._ends.pop(episode.id, {})
-        with self._wake:
-            if len(self._jobs) >= WAITING:
-                self._left_out += 1
-                return
-            self._jobs.append(job)
-            self._wake.notify()
+        ends = self._ends.pop(episode.id, {})
+        if self._jobs.qsize() < WAITING:
+            self._jobs.put((episode, time.time(), ends))
+        else:
+            self._left_out += 1
 
     def orchestrion_iteration_finished(self) -> None:
         """Say it, once, if nothing could be sent."""
@@ -95,9 +92,7 @@ class Listener:
         """Return what waits for what is still to be sent, but not for long."""
         if self._thread is None:
             return None
-        with self._wake:
-            self._over = True
-            self._wake.notify()
+        self._jobs.put(None)
         return partial(self._wait, self._thread, time.monotonic() + PATIENCE)
 
     def _wait(self, thread: threading.Thread, deadline: float) -> None:
@@ -153,8 +148,7 @@ class Listener:
             run, contents = facts_of(reader), self._contents
             resource, processor = resource_of(run), make_processor(self._watched)
             try:
-                while (job := self._next()) is not None:
-                    episode, at, ends = job
+                for episode, at, ends in iter(self._jobs.get, None):
                     spans = spans_of(
                         episode, run, reader.calls, contents=contents, at=at, ends=ends
                     )
@@ -164,10 +158,3 @@ class Listener:
             finally:
                 processor.shutdown()
                 self._reason = reason.text
-
-    def _next(self) -> _Job | None:
-        """Return the next episode, or None when the run is over."""
-        with self._wake:
-            while not self._jobs and not self._over:
-                self._wake.wait()
-            return self._jobs.popleft() if self._jobs else None

@@ -27,7 +27,7 @@ def call_data(call: Any, before: list[Any], showing: Showing) -> dict[str, Any]:
     """
     name = f"call-{call.name}"
     messages = _messages(call.asked)
-    tool = _tool(call)
+    tool = call.tool
     settings: Any = None if tool else call.asked
     same = 0
     if messages is not None:
@@ -60,15 +60,6 @@ def _messages(request: Any) -> list[Any] | None:
             if isinstance(request.get(name), list):
                 return list(request[name])
     return None
-
-
-def _tool(call: Any) -> tuple[str, Any] | None:
-    """Return the name and the arguments of a tool's call; None for any other."""
-    asked = call.asked
-    if not isinstance(asked, list) or not call.service.startswith(("tool:", "mcp:")):
-        return None
-    values = asked[1:] if asked[:1] == ["call"] else asked
-    return (str(values[0]), values[1]) if len(values) == 2 else None
 
 
 def _role(message: Any) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from orchestrion import UsageError
+from orchestrion import UsageError, is_local
 
 __all__ = ["studio"]
 
@@ -34,11 +34,9 @@ def studio(folder: Path, host: str, port: int, token: str | None) -> None:
 
     Nothing is written, and nothing leaves this machine. Ctrl-C ends it.
     """
-    from orchestrion_studio.security import is_loopback
-
     if token == "new":
         token = secrets.token_urlsafe(24)
-    if token is None and not is_loopback(host):
+    if token is None and not is_local(host):
         raise UsageError(f"--host {host}: other machines could reach it; give --token TOKEN")
     if token is not None and len(token) < 16:
         raise UsageError("--token: it has fewer than 16 characters; `--token new` makes one up")

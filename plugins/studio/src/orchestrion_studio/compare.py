@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from orchestrion import Key, UsageError
-from orchestrion.config import to_yaml
+from orchestrion.config import flat, to_yaml
 from orchestrion.runs import (
     Comparison,
     Judged,
@@ -191,27 +191,24 @@ def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[dict[st
 
     A value of None means that the config has no such setting.
     """
-    flat = {name: dict(_flat(config, "")) for name, config in configs.items()}
-    paths = dict.fromkeys(path for values in flat.values() for path in values)
+    known = {
+        name: {path: _text(value) for path, value in flat(config)}
+        for name, config in configs.items()
+    }
+    paths = dict.fromkeys(path for values in known.values() for path in values)
     rows = []
     for path in paths:
-        texts = [values.get(path) for values in flat.values()]
+        texts = [values.get(path) for values in known.values()]
         if len(set(texts)) > 1:
             cells = [None if text is None else clipped(text, LONGEST) for text in texts]
             rows.append({"path": path, "cells": cells})
     return rows
 
 
-def _flat(value: Any, path: str) -> list[tuple[str, str]]:
-    if isinstance(value, Mapping) and value:
-        return [
-            pair
-            for name, item in value.items()
-            for pair in _flat(item, f"{path}.{name}" if path else str(name))
-        ]
+def _text(value: Any) -> str:
     if isinstance(value, str) and len(value) > LONGEST:  # as YAML it takes seconds
-        return [(path, value)]
-    return [(path, to_yaml({"value": value}).removeprefix("value:").strip())]
+        return value
+    return to_yaml({"value": value}).removeprefix("value:").strip()
 
 
 PAGES = [

@@ -401,5 +401,5 @@ def _edge(
     ).format(
         json.dumps(pair, ensure_ascii=False, separators=(",", ":")),
         "inline" if share else "none",
-        *(0.4 + 6 * weight, percent(share), path, middle_x, middle_y, turn),
+        *(0.4 + 4 * weight, percent(share), path, middle_x, middle_y, turn),
     )

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from orchestrion.config import value_at
 from orchestrion.runs import stored_config
 from orchestrion_studio.contents import clipped, unified_diff
 from orchestrion_studio.page import Data, Page, Query
@@ -50,10 +51,10 @@ def lessons_of(store: RunReader, *, iteration: int | None = None, problem: str =
         sections += _settings(config, checkpoint.overlay)
         for path, saved in sorted(checkpoint.components.items()):
             if not path.startswith("evaluation."):  # of baselines: as they are before they learn
-                sections += _state(path, saved.data, _at(config, path))
+                sections += _state(path, saved.data, value_at(config, path))
     for name, stored in store.load_evaluations().items():
         if stored.get("state") is not None:
-            configured = _at(config, f"evaluation.baselines.{name}.policy")
+            configured = value_at(config, f"evaluation.baselines.{name}.policy")
             sections += _state(f"baseline {name}", stored["state"]["data"], configured)
     sections += beam_section(store, iteration, problem)
     sections += _by_agent(store, checkpoint.roster if checkpoint is not None else ())
@@ -81,7 +82,7 @@ def _settings(config: Mapping[str, Any], overlay: Mapping[str, Any]) -> list[Sec
     """Return the settings that training changed: as configured, and as learned."""
     rows = []
     for path, after in sorted(overlay.items()):
-        before = _at(config, path)
+        before = value_at(config, path)
         bars = _numbers(after)
         rows.append(
             {
@@ -98,18 +99,6 @@ def _settings(config: Mapping[str, Any], overlay: Mapping[str, Any]) -> list[Sec
     return [{"kind": "settings", "title": "Learned settings", "about": about, "rows": rows}]
 
 
-def _at(config: Any, path: str) -> Any:
-    """Return the value at a config path; None if there is none."""
-    for name in path.replace("[", ".").replace("]", "").split("."):
-        if isinstance(config, Mapping):
-            config = config.get(name)
-        elif isinstance(config, list) and name.isdecimal() and int(name) < len(config):
-            config = config[int(name)]
-        else:
-            return None
-    return config
-
-
 def _numbers(value: Any) -> list[dict[str, Any]]:
     """Return the numbers of a mapping, or of one in another, by name; empty if it holds others."""
     rows = []
@@ -119,7 +108,7 @@ def _numbers(value: Any) -> list[dict[str, Any]]:
             if isinstance(number, bool) or not isinstance(number, int | float):
                 return []
             label = f"{name}: {second}" if second else str(name)
-            rows.append({"name": label, "value": number if math.isfinite(number) else None})
+            rows.append({"name": label, "value": number})
     return rows[:MOST_ROWS]
 
 
@@ -333,7 +322,7 @@ def _by_agent(store: RunReader, roster: Sequence[str]) -> list[Section]:
     for name in dict.fromkeys(name for row in stage for name in row.metrics):
         owner, slash, metric = name.partition("/")
         if slash and owner != "share":  # shares of agents are drawn on the page of the run
-            groups.setdefault(owner, {})[metric] = [_finite(row.metrics.get(name)) for row in stage]
+            groups.setdefault(owner, {})[metric] = [row.metrics.get(name) for row in stage]
     sections = []
     for title, names in (
         ("Diagnostics by agent", [name for name in groups if name in roster]),
@@ -354,10 +343,6 @@ def _by_agent(store: RunReader, roster: Sequence[str]) -> list[Section]:
 def _cell(values: Sequence[float | None]) -> dict[str, Any]:
     step = max(1, len(values) // 100)
     return {"last": values[-1] if values else None, "curve": list(values[::step])}
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 # ------------------------------------------------------------------ what is not there

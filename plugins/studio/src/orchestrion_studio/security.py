@@ -7,7 +7,6 @@ tells the browser to run, load and send nothing but the studio's own files.
 from __future__ import annotations
 
 import hmac
-from ipaddress import ip_address
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,7 +14,9 @@ from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["COOKIE", "HEADERS", "Secured", "is_loopback"]
+from orchestrion import is_local
+
+__all__ = ["COOKIE", "HEADERS", "Secured"]
 
 COOKIE = "orchestrion_studio"
 HEADERS = {
@@ -29,16 +30,6 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Secured:
@@ -76,7 +67,7 @@ class Secured:
             return PlainTextResponse("the studio only shows; it takes GET\n", 405)
         headers = Headers(scope=scope)
         if self._token is None:
-            if is_loopback(_host_name(headers.get("host", ""))):
+            if is_local(_host_name(headers.get("host", ""))):
                 return None
             return PlainTextResponse("without a token, only loopback addresses are served\n", 403)
         cookies = cookie_parser(headers.get("cookie", ""))

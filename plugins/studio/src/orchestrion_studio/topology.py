@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
+
+from attrs import frozen
 
 from orchestrion.runs import Iteration, RunReader
 from orchestrion_studio.page import Data
@@ -17,10 +19,22 @@ PLACES = 24
 EPISODES = 32
 """Training episodes of each."""
 KEPT = 256
-"""Iterations whose turns are kept in memory."""
+"""Iterations that are kept in memory."""
 START, END = "(start)", "(end)"
 Order = Sequence[tuple[int, str]]
-_known: dict[tuple[object, ...], list[Order]] = {}
+
+
+@frozen
+class _Looked:
+    """What the turns of some episodes say: how many, the edges, and by agent turns and ranks."""
+
+    episodes: int
+    edges: list[Data]
+    seen: Counter[str]
+    ranks: dict[str, float]
+
+
+_known: dict[tuple[object, ...], _Looked] = {}
 
 
 def topology_of(reader: RunReader, iterations: Sequence[Iteration]) -> Data | None:
@@ -32,56 +46,57 @@ def topology_of(reader: RunReader, iterations: Sequence[Iteration]) -> Data | No
     share is out of all such steps. None if no turns are stored.
     """
     places = sorted({round(i * (len(iterations) - 1) / (PLACES - 1)) for i in range(PLACES)})
-    steps, ranks = list[Data](), dict[str, float]()
-    seen = Counter[str]()
-    looked: list[tuple[str, Sequence[Order]]]
-    looked = [(f"iteration {i + 1}", _orders(reader, iterations[i])) for i in places if iterations]
+    looked = [(f"iteration {i + 1}", _at(reader, iterations[i])) for i in places if iterations]
     own = next(iter(reader.evaluation_names()), "")
-    if own and not any(orders for _, orders in looked):  # it did not train
-        looked = [(f"evaluation of {own}", reader.turn_orders(source=own, limit=EPISODES))]
-    for title, orders in looked:
-        if not orders:
-            continue
-        for order in orders:
-            for number, (_, agent) in enumerate(order):
-                ranks[agent] = ranks.get(agent, 0.0) + (number + 1) / (len(order) + 1)
-                seen[agent] += 1
-        steps.append({"title": title, "episodes": len(orders), "edges": _edges(orders)})
-    if not steps:
+    if own and not any(step.episodes for _, step in looked):  # it did not train
+        orders = reader.turn_orders(source=own, limit=EPISODES)
+        looked = [(f"evaluation of {own}", _summary(orders))]
+    seen, ranks = Counter[str](), Counter[str]()
+    for _, step in looked:
+        seen.update(step.seen)
+        ranks.update(step.ranks)
+    if not seen:
         return None
     names = sorted(seen, key=lambda agent: (ranks[agent] / seen[agent], agent))
+    steps = [
+        {"title": title, "episodes": step.episodes, "edges": step.edges}
+        for title, step in looked
+        if step.episodes
+    ]
     return {"nodes": _nodes(names), "steps": steps}
 
 
-def _orders(reader: RunReader, iteration: Iteration) -> Sequence[Order]:
-    """Return the turns of an iteration's first episodes; what was read once is kept."""
+def _at(reader: RunReader, iteration: Iteration) -> _Looked:
+    """Return what an iteration's first episodes say; what was read once is kept."""
     # An iteration that is committed again, after a resume, took another time.
     key = (reader.directory, iteration.stage, iteration.iteration, iteration.seconds)
     if key not in _known:
-        orders = reader.turn_orders(iteration.stage, iteration.iteration, EPISODES)
+        looked = _summary(reader.turn_orders(iteration.stage, iteration.iteration, EPISODES))
         if len(_known) >= KEPT:
             _known.pop(next(iter(_known)), None)
-        _known[key] = [order for order in orders if order]
+        _known[key] = looked
     return _known[key]
 
 
-def _edges(orders: Sequence[Order]) -> list[Data]:
-    weights: dict[tuple[str, str], float] = {}
+def _summary(orders: Sequence[Order]) -> _Looked:
+    orders = [order for order in orders if order]
+    seen, ranks, weights = Counter[str](), dict[str, float](), dict[tuple[str, str], float]()
     for order in orders:
         groups: dict[int, list[str]] = {}
-        for decision, agent in order:
+        for number, (decision, agent) in enumerate(order):
             groups.setdefault(decision, []).append(agent)
+            ranks[agent] = ranks.get(agent, 0.0) + (number + 1) / (len(order) + 1)
+            seen[agent] += 1
         chain = [[START], *(groups[decision] for decision in sorted(groups)), [END]]
         for before, after in pairwise(chain):
-            for first in before:
-                for second in after:
-                    part = 1 / (len(before) * len(after))
-                    weights[first, second] = weights.get((first, second), 0.0) + part
+            for pair in product(before, after):
+                weights[pair] = weights.get(pair, 0.0) + 1 / (len(before) * len(after))
     total = sum(weights.values())
-    return [
+    edges = [
         {"from": first, "to": second, "share": weight / total}
         for (first, second), weight in sorted(weights.items(), key=lambda item: -item[1])
     ]
+    return _Looked(len(orders), edges, seen, ranks)
 
 
 def _nodes(names: Sequence[str]) -> list[Data]:

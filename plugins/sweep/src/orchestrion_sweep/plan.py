@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from attrs import evolve, frozen
 
 from orchestrion import JSON, ConfigError, Key
-from orchestrion.config import Config, Draft, draft
+from orchestrion.config import Config, Draft, draft, value_at
 from orchestrion_sweep.settings import MOST, Sections, Sweep
 from orchestrion_sweep.space import Space, Values, shown
 
@@ -165,9 +163,9 @@ def _misplaced(written: Draft, sections: Sections) -> list[str]:
         for other in sections.search:
             if other.startswith((f"{path}.", f"{path}[")):
                 add(other, f"is a part of {path}, which is searched as well; leave one out")
-        if sections.sweep.method == "grid" and not dimension.count:
+        if sections.sweep.method == "grid" and not dimension.values:
             add(path, "a grid needs values it can list: choice or integers")
-    combinations = prod(dimension.count for dimension in sections.search.values())
+    combinations = prod(len(dimension.values) for dimension in sections.search.values())
     if sections.sweep.method == "grid" and combinations > MOST:
         text = f"a grid of {combinations:,} trials; {MOST:,} are the most"
         advice = "search fewer values, or use `method: random`"
@@ -190,20 +188,10 @@ def _checked(written: Draft, sections: Sections) -> tuple[Space, list[str]]:
             except ConfigError as error:
                 problems += error.problems
             else:
-                values.append(_absolute(value, _at(tried.resolved(), path)))
+                values.append(_absolute(value, value_at(tried.resolved(), path)))
         chosen = dimension.choice is not None and len(values) == len(dimension.choice)
         dimensions[path] = evolve(dimension, choice=tuple(values)) if chosen else dimension
     return Space(dimensions), problems
-
-
-def _at(data: Any, path: str) -> Any:
-    """Return what stands at a path of a resolved config; None if that is not there."""
-    for part in re.findall(r"[^.\[\]]+", path):
-        if isinstance(data, Mapping):
-            data = data.get(part)
-        else:
-            data = data[int(part)] if isinstance(data, list) and part.isdigit() else None
-    return data
 
 
 def _absolute(value: JSON, resolved: JSON) -> JSON:

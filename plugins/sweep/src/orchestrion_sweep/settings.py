@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from attrs import Factory, asdict, field, frozen
@@ -38,15 +38,19 @@ class Dimension:
         ends = self.range
         if ends is not None and not ends[0] < ends[1]:
             raise ValueError(f"{given[0]}: {ends[0]:g} must be less than {ends[1]:g}")
+        if self.integers is not None and self.integers[1] - self.integers[0] >= 2**53:
+            raise ValueError(
+                "integers: the range has more than 2**53 values; a draw reaches no more"
+            )
         if self.log_uniform is not None and self.log_uniform[0] <= 0:
             raise ValueError("log_uniform: both ends must be greater than 0")
 
     @property
-    def count(self) -> int:
-        """Return how many values there are; 0 if they cannot be listed."""
+    def values(self) -> Sequence[JSON]:
+        """Return all values; none if they cannot be listed."""
         if self.integers is not None:
-            return self.integers[1] - self.integers[0] + 1
-        return len(self.choice or ())
+            return range(self.integers[0], self.integers[1] + 1)
+        return self.choice or ()
 
     @property
     def range(self) -> tuple[float, float] | None:

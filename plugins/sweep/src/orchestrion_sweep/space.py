@@ -24,8 +24,7 @@ class Space:
 
     def grid(self) -> Iterator[dict[str, JSON]]:
         """Yield all combinations, the last setting changing fastest."""
-        columns = [listed(dimension) for dimension in self.dimensions.values()]
-        for row in product(*columns):
+        for row in product(*(dimension.values for dimension in self.dimensions.values())):
             yield dict(zip(self.dimensions, row, strict=True))
 
     def draw(self, key: Key) -> dict[str, JSON]:
@@ -36,21 +35,10 @@ class Space:
         }
 
 
-def listed(dimension: Dimension) -> list[JSON]:
-    """Return all values; none if they cannot be listed."""
-    if dimension.integers is not None:
-        return list(range(dimension.integers[0], dimension.integers[1] + 1))
-    return list(dimension.choice or ())
-
-
 def at(dimension: Dimension, share: float) -> JSON:
     """Return the value that `share` of all others are below; `share` is in [0, 1)."""
-    values = dimension.choice
-    if values is not None:
+    if values := dimension.values:
         return values[int(share * len(values))]
-    if dimension.integers is not None:
-        low, high = dimension.integers
-        return low + int(share * (high - low + 1))
     if dimension.log_uniform is not None:
         first, last = map(math.log, dimension.log_uniform)
         return rounded(math.exp(first + share * (last - first)), dimension)

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +210,7 @@ class _Sweep:
     async def all(self) -> None:
         """Run all trials, choose, and judge."""
         result, plan = self.result, self.plan
-        with self._timed():
+        try:
             for batch in self._batches():
                 await self._run(batch)
             finished = [trial for trial in result.trials if trial.rows]
@@ -219,11 +219,6 @@ class _Sweep:
             if result.best is not None:
                 self._write_best(result.best)
                 result.test = await self._judge(result.best, result.trials[0])
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        try:
-            yield
         finally:
             self._keep_time()
 

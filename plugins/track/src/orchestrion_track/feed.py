@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from orchestrion.config import flat
 from orchestrion.runs import Report, RunReader, stored_config, stored_report
 from orchestrion_track.interfaces import Point, RunInfo
 
-__all__ = ["Feed", "flat"]
+__all__ = ["Feed"]
 
 
 class Feed:
@@ -86,15 +86,3 @@ def _figures(report: Report) -> dict[str, float]:
 
 def _interval(name: str, value: Any) -> dict[str, float]:
     return {name: value.mean, f"{name}/low": value.low, f"{name}/high": value.high}
-
-
-def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the settings of a config by path, as `-o` takes them."""
-    if isinstance(value, Mapping) and value:
-        for key, item in value.items():
-            yield from flat(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
-        for index, item in enumerate(value):
-            yield from flat(item, f"{path}[{index}]")
-    else:
-        yield path, value

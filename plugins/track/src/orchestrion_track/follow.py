@@ -52,7 +52,7 @@ def follow(
         UsageError: another process sends there.
         Exception: whatever the tracker raises; another call goes on where this one was.
     """
-    wait, busy = busy is not None, busy or _ignore
+    wait, busy = busy is not None, busy or (lambda now: None)
     place = place_of(directory, tracker)
     make_folder(place.parent)
     with RunReader(directory) as reader, _locked(place, wait):
@@ -107,7 +107,3 @@ def _locked(place: Path, wait: bool) -> Iterator[None]:
         except BlockingIOError:
             raise UsageError(f"{place}: another process sends this run there") from None
         yield
-
-
-def _ignore(now: bool) -> None:
-    """Take no notice."""

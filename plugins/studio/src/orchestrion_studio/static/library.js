@@ -17,6 +17,10 @@ export function library(file) {
   return loading.get(file);
 }
 
-export function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+// Returns a colour of the style sheet as it is now, dark or light, with a share of opacity.
+const probe = document.body.appendChild(document.createElement("i"));
+
+export function colour(name, share = 1) {
+  probe.style.color = `color-mix(in srgb, var(--${name}) ${100 * share}%, transparent)`;
+  return getComputedStyle(probe).color;
 }

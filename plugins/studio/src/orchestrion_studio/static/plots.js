@@ -103,11 +103,12 @@ function columns(plot) {
   const place = new Map(xs.map((x, number) => [x, number]));
   let lines = 0;
   const series = plot.series.map((one) => {
-    const stroke = colour(`c${(one.style === "faint" ? lines : lines++) % 8}`);
+    const faint = one.style === "faint";
+    const stroke = colour(`c${(faint ? lines : lines++) % 8}`, faint ? 0.35 : 1);
     return {
       label: one.name,
-      stroke: one.style === "faint" ? `${stroke}59` : stroke,
-      width: one.style === "faint" ? 1 : 1.8,
+      stroke,
+      width: faint ? 1 : 1.8,
       dash: one.style === "rule" ? [4, 4] : undefined,
       spanGaps: true,
       paths: one.style === "points" ? () => null : undefined,

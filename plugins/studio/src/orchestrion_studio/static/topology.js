@@ -13,7 +13,7 @@ function show(figure, slider, step) {
   for (const edge of figure.querySelectorAll("[data-edge]")) {
     const share = shares.get(edge.dataset.edge) ?? 0;
     edge.setAttribute("display", share ? "inline" : "none");
-    edge.setAttribute("stroke-width", 0.4 + (6 * share) / most);
+    edge.setAttribute("stroke-width", 0.4 + (4 * share) / most);
     edge.querySelector("title").textContent = percent(share);
   }
   const text = step.title;
