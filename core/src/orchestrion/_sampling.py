@@ -157,7 +157,7 @@ async def run_sample(config: Config, store: RunStore, count: int) -> None:
         OrchestrionError: something failed.
     """
     key = Key(config.seed)
-    calls = CallPath(Budget(config.budget), store.journal, store.cache)
+    calls = CallPath(Budget(config.budget), store.journal, store.cache, booked=store.booked)
     split: Split = "train" if config.stages else config.evaluation.split
     try:
         async with AsyncExitStack() as stack:

@@ -135,7 +135,7 @@ class Pool:
     ) -> AsyncIterator[RunEpisode]:
         """Open a function that runs episodes as `Engine.run`, with the present states."""
         team = self._team(opened, contender.policy, contender.agents)
-        stated: dict[str, list[Usage]] = {}
+        stated: dict[str, list[tuple[Usage, str]]] = {}
         policies: dict[int, tuple[Policy, Packed | None]] = {}
 
         async def run(
@@ -172,14 +172,14 @@ class Pool:
         yield run
         # In the order of their names, not of arrival: sums of numbers depend on the order.
         for name in sorted(stated):
-            for usage in stated[name]:
-                self.calls.budget.charge(usage)
+            for usage, result in stated[name]:
+                self.calls.book(usage, result)
         await self._take_over(team, opened)
 
     def _team(self, opened: Opened, policy: str, agents: tuple[str, ...] | None) -> SeatTeam:
         specs = self._specs.setdefault(opened, {})
         if (policy, agents) not in specs:
-            caps = self.calls.budget.counts_stated
+            caps = self.calls.budget.caps
             team = TeamSpec(opened.config, policy, agents, self._directory, caps)
             specs[policy, agents] = pack(team)
         spec = specs[policy, agents]

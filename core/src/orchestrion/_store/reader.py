@@ -35,6 +35,8 @@ RunStatus = Literal["running", "completed", "failed", "budget", "cancelled", "in
 """`interrupted` is shown for a run that says it is running while no process writes to it."""
 
 
+BOOKED = "booked"
+"""The kind of an event that only a resumed run reads: names of pure results, see `Booked`."""
 _ALL = EpisodeFilter()
 
 
@@ -243,7 +245,7 @@ class RunReader:
         """Return all events, and notes that were added later, oldest first."""
         events = [
             Event(row["at"], row["kind"], loads(row["data"]))
-            for row in self._reader.rows("events", "ORDER BY number")
+            for row in self._reader.rows("events", "WHERE kind != ? ORDER BY number", (BOOKED,))
         ]
         return events + read_notes(self.directory)
 
