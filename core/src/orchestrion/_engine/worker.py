@@ -28,7 +28,7 @@ from orchestrion._guards import describe, in_one_line
 from orchestrion._interfaces import Answer, Request, Stateful
 from orchestrion._interrupts import Interrupted, from_outside
 from orchestrion._keys import Key
-from orchestrion._records import Episode, Problem, Saved, Usage, replace
+from orchestrion._records import NO_USAGE, Episode, Problem, Saved, Usage, replace
 from orchestrion._secrets import watch_secrets
 from orchestrion._session import fewer_collections
 from orchestrion.config import Config
@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
 
     episode: Episode
     failures: list[tuple[str, str]]  # who failed, and how
-    stated: list[tuple[Usage, str]]  # without price and cap, see `CallPath.book`
+    stated: dict[str, Usage]  # without price and cap, by the result of `CallPath.book`
 
 
 class Packed(NamedTuple):
@@ -69,7 +69,7 @@ class _Item(NamedTuple):
 
     number: int
     failures: list[tuple[str, str]]
-    stated: list[tuple[Usage, str]]
+    stated: dict[str, Usage]
 
 
 _ITEM: ContextVar[_Item] = ContextVar("orchestrion_item")
@@ -211,7 +211,7 @@ class Worker:
 
         async def run() -> Outcome:
             engine.active -= 1
-            report = _Item(item, [], [])
+            report = _Item(item, [], {})
             _ITEM.set(report)
             if policy is not None and policy.data:
                 self._policies[policy.digest] = unpack(policy.data)
@@ -228,7 +228,7 @@ class Worker:
 
     async def _compute(self, item: int, packed: bytes) -> bytes:
         """Return what a function returns, called in a thread beside the episodes; both packed."""
-        _ITEM.set(_Item(item, [], []))
+        _ITEM.set(_Item(item, [], {}))
 
         def compute() -> bytes:
             function, arguments = unpack(packed)
@@ -345,7 +345,7 @@ class DistantPath(CallPath):
         if self.budget.counts(usage):
             await self._peer.ask("state", item.number, usage, who, stage)
         else:
-            item.stated.append((usage, result))
+            item.stated[result] = item.stated.get(result, NO_USAGE) + usage
 
 
 class _DistantJournal(JournalWriter):
