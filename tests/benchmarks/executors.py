@@ -3,6 +3,7 @@
     python dev.py python -m tests.benchmarks.executors              # item, repair, evolution
     python dev.py python -m tests.benchmarks.executors item ray     # only these, on this executor
     python dev.py python -m tests.benchmarks.executors cluster      # on three nodes that get lost
+    python dev.py python -m tests.benchmarks.executors batches      # of local models
 
 It prints, for a run in one process and with two workers: wall-clock seconds, processor seconds of
 the leading process and of its workers, and whether metrics, episodes and checkpoint are the same.
@@ -10,6 +11,8 @@ Wall-clock times mean something on a machine that does nothing else; processor s
 From these comes what two cores can gain: the critical path is at most all of the leading process
 and the busier worker after each other, and at least half of everything.
 `item` is what an episode of one turn that does nothing costs beside the same in this process.
+`batches` is why teams with local models stay in one process: what a batch gains, and what two
+workers with half of it each could gain beside.
 `cluster` trains small examples on a Ray cluster of three nodes on this machine, loses a node, a
 worker and the leading process, and compares everything with a run in one process.
 """
@@ -23,8 +26,8 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,13 +38,15 @@ from orchestrion._engine.calls import CallPath
 from orchestrion._engine.pool import open_pool
 from orchestrion._learned import OWN_TEAM, LearnedComponents
 from orchestrion._session import EngineSession
-from orchestrion.config import from_data, load
+from orchestrion.config import Config, from_data, load
 from orchestrion.runs import train
 from tests.benchmarks.support import EXAMPLES
 from tests.end_to_end.support import result
 from tests.plugins.executors import cluster
 
 ITEMS = 2000
+REPEATS = 3
+Rollout = Callable[[int], Awaitable[tuple[float, float]]]
 STAGE = "orchestrion.testing._stage"
 RUNS: dict[str, tuple[str, ...]] = {
     "repair": (
@@ -106,39 +111,63 @@ def run(name: str, executor: dict[str, Any]) -> None:
         Accounted.used.clear()
 
 
+@asynccontextmanager
+async def opened(config: Config, executor: bool = False) -> AsyncIterator[Rollout]:
+    """Yield a function that runs so many episodes: in this process, or on the config's executor."""
+    async with AsyncExitStack() as stack:
+        components = LearnedComponents(config, stack)
+        await components.restore(None)
+        calls = CallPath()
+        engine = components.opened.engine(calls)
+        stack.callback(engine.close)
+        if executor:
+            pool = await stack.enter_async_context(open_pool(config, calls, None))
+            assert pool is not None
+            pool.take(engine, components.opened, OWN_TEAM)
+        session = EngineSession(engine, "item", Key(1), Key(2), config.run.concurrency)
+        problems = session.problems()
+
+        async def rollout(count: int) -> tuple[float, float]:
+            """Run episodes; return milliseconds and those of the processor for each of them."""
+            began, before = time.perf_counter(), time.process_time()
+            await session.rollout([Job(problems[n % len(problems)], Key(n)) for n in range(count)])
+            wall, busy = time.perf_counter() - began, time.process_time() - before
+            return wall / count * 1e3, busy / count * 1e3
+
+        yield rollout
+
+
 async def items(executor: dict[str, Any]) -> None:
     """Print what an episode costs on its way to a worker and back."""
-    config = from_data(
-        {
-            "seed": 1,
-            "task": {"use": f"{STAGE}:KitTask"},
-            "agents": {"a": {"use": f"{STAGE}:KitAgent"}},
-            "policy": {"use": f"{STAGE}:KitPolicy"},
-            "reward": {"use": f"{STAGE}:KitReward"},
-            "run": {"executor": executor},
-        }
-    )
-    walls, busy = [], []
-    for used in (None, config):
-        async with AsyncExitStack() as stack:
-            components = LearnedComponents(config, stack)
-            await components.restore(None)
-            calls = CallPath()
-            pool = await stack.enter_async_context(open_pool(used, calls, None))
-            engine = components.opened.engine(calls)
-            stack.callback(engine.close)
-            if pool is not None:
-                pool.take(engine, components.opened, OWN_TEAM)
-            session = EngineSession(engine, "item", Key(1), Key(2))
-            problem = session.problems()[0]
-            await session.rollout([Job(problem, Key(n)) for n in range(64)])  # workers start
-            began, before = time.perf_counter(), time.process_time()
-            await session.rollout([Job(problem, Key(n)) for n in range(ITEMS)])
-            walls.append((time.perf_counter() - began) / ITEMS * 1e3)
-            busy.append((time.process_time() - before) / ITEMS * 1e3)
+    team = {kind: {"use": f"{STAGE}:Kit{kind.title()}"} for kind in ("task", "policy", "reward")}
+    agents = {"a": {"use": f"{STAGE}:KitAgent"}}
+    config = from_data({"seed": 1, "agents": agents, "run": {"executor": executor}, **team})
+    costs = []
+    for there in (False, True):
+        async with opened(config, there) as rollout:
+            await rollout(64)  # workers start
+            costs.append(await rollout(ITEMS))
+    (here, _), (wall, busy) = costs
     print(
-        f"item, {executor['use']}: {walls[1]:.3f} ms wall, {busy[1]:.3f} ms of the processor here; "
-        f"in one process {walls[0]:.3f} ms",
+        f"item, {executor['use']}: {wall:.3f} ms wall, {busy:.3f} ms of the processor here; "
+        f"in one process {here:.3f} ms",
+        flush=True,
+    )
+
+
+async def batches() -> None:
+    """Print what an episode with local models costs by how many of them run at once."""
+    costs = {}
+    for count in (128, 64, 1):
+        config = load(EXAMPLES / "marl.yaml", (f"run.concurrency={count}",))
+        async with opened(config) as rollout:
+            await rollout(count)
+            costs[count] = min([(await rollout(128))[1] for _ in range(REPEATS)])
+        print(f"batches, {count} at once: {costs[count]:.2f} ms of the processor an episode")
+    print(
+        f"batches: {costs[1] / costs[128]:.1f} times as fast in one process as one by one; two "
+        f"workers with 64 each would at best be {2 * costs[128] / costs[64]:.2f} times as fast "
+        "again, with other bytes",
         flush=True,
     )
 
@@ -183,6 +212,8 @@ def main(*words: str) -> None:
     for name in names:
         if name == "item":
             asyncio.run(items(executor))
+        elif name == "batches":
+            asyncio.run(batches())
         else:
             run(name, executor)
 

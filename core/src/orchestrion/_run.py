@@ -82,6 +82,7 @@ class Conduct:
                 store.cache,
                 shared=self._shared,
                 limiters=allowance.limiters,
+                booked=store.booked,
             )
         else:
             self.calls = ReplayPath(replay.journal)

@@ -149,7 +149,7 @@ async def run_sample(config: Config, store: RunStore, count: int) -> None:
     Without a trainer they are on the problems of the evaluation. All of it is on record.
     """
     key = Key(config.seed)
-    calls = CallPath(Budget(config.budget), store.journal, store.cache)
+    calls = CallPath(Budget(config.budget), store.journal, store.cache, booked=store.booked)
     split: Split = "train" if config.stages else config.evaluation.split
     try:
         async with AsyncExitStack() as stack:

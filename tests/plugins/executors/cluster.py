@@ -141,12 +141,15 @@ def with_executor(data: Mapping[str, Any], executor: Mapping[str, Any] | None) -
     return {**data, "run": {**data.get("run", {}), "executor": executor}}
 
 
+def spent_in(directory: Path) -> list[float]:
+    """Return what a run spent; the order of sums shows in their last bits."""
+    with RunReader(directory) as run:
+        return [round(amount, 6) for amount in astuple(run.spend())]
+
+
 def outcome(directory: Path) -> dict[str, Any]:
     """Return what must be the same wherever a run was carried out, and whatever was lost."""
-    with RunReader(directory) as run:
-        # Without what agents state as cost: workers that each compute a pure result pay for it.
-        spent = [round(amount, 6) for amount in astuple(run.spend())[:-1]]
-        return {**result(directory), "spent": spent}
+    return {**result(directory), "spent": spent_in(directory)}
 
 
 def trained(data: Mapping[str, Any], directory: Path, executor: Any) -> dict[str, Any]:

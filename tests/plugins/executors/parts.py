@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from itertools import accumulate
 from math import log
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.request import Request as WebRequest
 from urllib.request import urlopen
 
@@ -91,6 +91,19 @@ class Talker(Agent):
             logging.getLogger("parts").warning("odd: %s", view.problem.id)
         long = 3 * (view.option == "long")
         return Output("x" * (1 + long + int(key.uniform() * 3)), usage=Usage(cost=0.1))
+
+
+@frozen
+class Thinker(Agent):
+    """Says the same for many problems, so that several workers compute it."""
+
+    pure: ClassVar[bool] = True
+
+    def memo(self, view: View) -> int:
+        return int(view.problem.id[1:]) % 5
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output("x" * self.memo(view), usage=Usage(cost=1.0))
 
 
 @frozen

@@ -22,6 +22,7 @@ from orchestrion._engine.pool import Pool
 from orchestrion._session import first_cause
 from orchestrion.runs import RunReader
 from tests.end_to_end.support import result, start, wait_for_iterations
+from tests.plugins.executors.cluster import spent_in
 from tests.service import ModelService, Seen, reply
 from tests.workspace import ROOT
 
@@ -63,11 +64,12 @@ def calls_of(directory: Path) -> list[tuple[Any, ...]]:
 def test_the_same_bytes_as_in_one_process(tmp_path: Path) -> None:
     alive = tmp_path / "alive"
     for name, overrides in (("two", [TWO]), ("one", [])):  # one process would be killed
-        data = config(trainer={"kills": str(alive)})
+        data = config("thinker", thinker={}, trainer={"kills": str(alive)})
         train(data, tmp_path / name, overrides=overrides)
     one, two = everything(tmp_path / "one"), everything(tmp_path / "two")
     assert len(one["episodes"]) == 3 * 12 + 36
     assert one == two
+    assert spent_in(tmp_path / "one") == spent_in(tmp_path / "two"), "pure results are booked once"
     lines = [(tmp_path / name / "run.log").read_text() for name in ("one", "two")]
     failures, odd = ([text.count(word) for text in lines] for word in ("cannot do", "odd: p"))
     assert failures[0] == failures[1] > 0, "failed turns are counted and logged as they are here"
@@ -231,8 +233,9 @@ def alive(stat: Path) -> bool:
 
 
 def test_the_leading_process_may_be_killed_and_the_executor_changed(tmp_path: Path) -> None:
-    train(config(trainer={"iterations": 8}), tmp_path / "whole")
-    (tmp_path / "run.yaml").write_text(json.dumps(config(trainer={"iterations": 8})))
+    data = config("thinker", thinker={}, trainer={"iterations": 8})
+    train(data, tmp_path / "whole")
+    (tmp_path / "run.yaml").write_text(json.dumps(data))
     words = ("train", "run.yaml", "-o", TWO, "-o", "run.name=cut")
     process = start(tmp_path, *words, PYTHONPATH=str(ROOT))
     directory = tmp_path / "runs" / "cut"
@@ -246,6 +249,7 @@ def test_the_leading_process_may_be_killed_and_the_executor_changed(tmp_path: Pa
         time.sleep(0.02)  # between two looks; a worker ends when the leading process has
     resume(directory, overrides=["run.executor=null"])
     assert result(directory) == result(tmp_path / "whole")
+    assert spent_in(directory) == spent_in(tmp_path / "whole"), "nothing is booked again"
 
 
 def test_ray_that_is_not_installed_says_how_to_install_it(

@@ -170,7 +170,7 @@ async def act(
         output = await engine.rest(seconds, work, waits_for, engine.name_of(seat))
     stated = booked(output, handle.used, handle.made)
     if output.usage is not NO_USAGE:
-        await engine.calls.state(output.usage, handle.who, engine.stage)
+        await engine.calls.state(output.usage, handle.who, engine.stage, handle.scope)
     return stated
 
 

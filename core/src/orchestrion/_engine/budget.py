@@ -58,7 +58,7 @@ class Budget:
     def __init__(
         self, caps: BudgetCaps | None = None, spent: Usage = NO_USAGE, elapsed: float = 0.0
     ) -> None:
-        self._caps = caps
+        self.caps = caps
         minutes = caps.minutes if caps is not None else None
         self._seconds = minutes * 60 if minutes is not None else None
         self._started = time.monotonic() - elapsed
@@ -88,7 +88,7 @@ class Budget:
 
     def continued(self, caps: BudgetCaps | None) -> Budget:
         """Return the budget of what takes this one's place: both book in the same sums."""
-        if caps == self._caps:
+        if caps == self.caps:
             return self
         budget = Budget(caps)
         budget._started, budget._spent = self._started, self._spent
@@ -98,7 +98,7 @@ class Budget:
         """Raise `BudgetError` if the minutes are used up, or a cap is exceeded."""
         if self._seconds is not None and self.elapsed > self._seconds:
             raise self._late()
-        if self._caps is not None:
+        if self.caps is not None:
             passed = self._lacking(NO_USAGE, _NOTHING)
             if passed:
                 raise BudgetError(passed)
@@ -133,25 +133,23 @@ class Budget:
             Other usage is summed up for `take_stated`.
         """
         _tell(usage)
-        caps = self._caps
-        if caps is None:
+        if self.caps is None:
             return False
         self._spent.add(usage)
-        if (
-            usage.usd > 0
-            or (caps.calls is not None and usage.calls)
-            or (caps.tokens is not None and usage.tokens)
-        ):
+        if self.counts(usage):
             return True
         self._stated = self._stated + usage
         return False
 
-    @property
-    def counts_stated(self) -> tuple[bool, bool]:
-        """Whether calls and tokens that turns state count against a cap."""
-        caps = self._caps
-        return caps is not None and caps.calls is not None, (
-            caps is not None and caps.tokens is not None
+    def counts(self, usage: Usage) -> bool:
+        """Return whether usage that turns report costs money, or counts against a cap."""
+        caps = self.caps
+        return usage.usd > 0 or (
+            caps is not None
+            and bool(
+                (caps.calls is not None and usage.calls)
+                or (caps.tokens is not None and usage.tokens)
+            )
         )
 
     def take_stated(self) -> Usage:
@@ -167,7 +165,7 @@ class Budget:
         """
         if self._seconds is not None and self.elapsed > self._seconds:
             raise self._late()
-        caps = self._caps
+        caps = self.caps
         if caps is not None:
             if caps.usd is not None and math.isnan(worst.usd):
                 raise BudgetError(
@@ -234,7 +232,7 @@ class Budget:
 
     def _lacking(self, worst: Usage, held: _Sum) -> str:
         """Return why the caps do not cover `worst` beside what is held; empty if they do."""
-        caps, spent = self._caps, self._spent
+        caps, spent = self.caps, self._spent
         assert caps is not None
         for name, cap, used, reserved, more in (
             ("calls", caps.calls, spent.calls, held.calls, worst.calls),

@@ -20,6 +20,7 @@ from orchestrion._engine.completion import CompletionOrder, LiveOrder
 from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._engine.recording import (
     AnswerCache,
+    Booked,
     Facts,
     Failure,
     Journal,
@@ -51,6 +52,7 @@ class CallPath:
         retry: see `RetrySettings`.
         shared: answers of earlier runs, for requests whose `Request.cache` is not False.
         limiters: by service, where other runs share them.
+        booked: the pure results that earlier parts of the run booked.
     """
 
     def __init__(
@@ -61,9 +63,10 @@ class CallPath:
         retry: RetrySettings | None = None,
         shared: Journal | None = None,
         limiters: dict[str, ServiceLimiter] | None = None,
+        booked: Booked | None = None,
     ) -> None:
         self.budget = budget or Budget()
-        self.reuse = Reuse()
+        self.reuse, self._booked = Reuse(), booked or Booked()
         self.journal = JournalWriter(journal)
         self._attempts = Attempts(
             self.budget,
@@ -208,11 +211,24 @@ class CallPath:
         """Return what decides the completion order of a loop."""
         return LiveOrder(self.journal, episode, key)
 
-    async def state(self, usage: Usage, who: str, stage: str) -> None:
+    async def state(self, usage: Usage, who: str, stage: str, result: str = "") -> None:
         """Book the usage that a turn reports beside its calls; durable when this returns."""
-        if self.budget.charge(usage):
+        if self.book(usage, result):
             # One row for all turns of an agent in a stage: what is recorded again adds up.
             place = f"stated:{stage}:{who}"
             facts = Facts(who=who, stage=stage)
             await self.journal.add(Recorded(place, "stated", None, usage, "stated", facts))
         self.budget.check()
+
+    def book(self, usage: Usage, result: str = "") -> bool:
+        """Book usage as `Budget.charge`.
+
+        Args:
+            usage: that a turn reports beside its calls.
+            result: names the pure result it was spent on, if it was. It is booked once in a run,
+                though several workers may compute it, unless it costs money or counts against a
+                cap.
+        """
+        if result and not self.budget.counts(usage) and not self._booked.add(result):
+            return False
+        return self.budget.charge(usage)

@@ -143,19 +143,19 @@ class ActivationCalls:
     people who watch, `episode` the name that nested teams get. Handles may share the list `made`.
     """
 
-    __slots__ = ("_engine", "_key", "_next", "_scope", "episode", "label", "made", "used", "who")
+    __slots__ = ("_engine", "_key", "_next", "episode", "label", "made", "scope", "used", "who")
 
     def __init__(
         self,
         engine: Host,
         key: Key,
-        scope: str | None = None,
+        scope: str = "",
         who: str = "",
         label: str | None = None,
         episode: str = "",
         made: list[str] | None = None,
     ) -> None:
-        self._engine, self._key, self._scope = engine, key, scope
+        self._engine, self._key, self.scope = engine, key, scope
         self.who, self.label, self.episode = who, label, episode
         self._next = 0
         self.used = NO_USAGE
@@ -179,7 +179,7 @@ class ActivationCalls:
     ) -> Answer:
         # Taken before the first await: calls are numbered in the order they are made.
         index, self._next = self._next, self._next + 1
-        scope = self._scope or self._key.hex()
+        scope = self.scope or self._key.hex()
         engine = self._engine
         answer = await engine.calls.run(
             f"{scope}/{index}", request, do, reserve, self.who, engine.stage, self.made

@@ -135,7 +135,7 @@ class Pool:
     ) -> AsyncIterator[RunEpisode]:
         """Open a function that runs episodes as `Engine.run`, with the present states."""
         team = self._team(opened, contender.policy, contender.agents)
-        stated: dict[str, list[Usage]] = {}
+        stated: dict[str, dict[str, Usage]] = {}
         policies: dict[int, tuple[Policy, Packed | None]] = {}
 
         async def run(
@@ -172,14 +172,14 @@ class Pool:
         yield run
         # In the order of their names, not of arrival: sums of numbers depend on the order.
         for name in sorted(stated):
-            for usage in stated[name]:
-                self.calls.budget.charge(usage)
+            for result, usage in stated[name].items():
+                self.calls.book(usage, result)
         await self._take_over(team, opened)
 
     def _team(self, opened: Opened, policy: str, agents: tuple[str, ...] | None) -> SeatTeam:
         specs = self._specs.setdefault(opened, {})
         if (policy, agents) not in specs:
-            caps = self.calls.budget.counts_stated
+            caps = self.calls.budget.caps
             team = TeamSpec(opened.config, policy, agents, self._directory, caps)
             specs[policy, agents] = pack(team)
         spec = specs[policy, agents]
@@ -271,9 +271,8 @@ class Pool:
 
     async def _seat(self, near: str) -> Seat:
         """Return the place for some work; wait until there is a worker or one may be started."""
-        if (pause := min(seat.waits for seat in self._seats)) > 0:
-            await asyncio.sleep(pause)
-        seats = [seat for seat in self._seats if seat.waits <= 0] or self._seats
+        while not (seats := [seat for seat in self._seats if seat.waits <= 0]):  # noqa: ASYNC110 - a pause ends by the clock
+            await asyncio.sleep(min(seat.waits for seat in self._seats))
         known = self._seats[crc32(near.encode(errors="replace")) % len(self._seats)]
         least = min(seats, key=lambda seat: seat.load)
         return known if known in seats and known.load <= least.load + SLACK else least

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
+from orchestrion._engine.reuse import RESULTS
 from orchestrion._interfaces import Answer, Request
 from orchestrion._keys import Key
 from orchestrion._records import JSON, NO_USAGE, Usage
@@ -84,6 +86,33 @@ class Failure(NamedTuple):
     message: str
     usage: Usage = NO_USAGE  # of its calls
     made: tuple[str, ...] = ()  # names of its calls
+
+
+class Booked:
+    """Names of pure results whose usage is booked, the latest ones.
+
+    Args:
+        names: of those that earlier parts of the run booked.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names = dict.fromkeys(names)
+        self._new = 0
+
+    def add(self, name: str) -> bool:
+        """Add a name; return whether it was new."""
+        if name in self._names:
+            return False
+        self._names[name] = None
+        self._new += 1
+        if len(self._names) > RESULTS:
+            del self._names[next(iter(self._names))]
+        return True
+
+    def take(self) -> list[str]:
+        """Return the names that were added since the last time."""
+        new, self._new = self._new, 0
+        return list(islice(reversed(self._names), new))
 
 
 class Journal(Protocol):

@@ -10,6 +10,9 @@ from typing import Any
 
 import msgspec
 
+RESULTS = 200_000
+"""How many pure results of a run are kept."""
+
 
 def digest(*content: Any) -> str:
     """Return 32 hex digits for JSON values; equal values have equal digests."""
@@ -19,7 +22,7 @@ def digest(*content: Any) -> str:
 class Reuse:
     """A bounded cache of results; requests that wait for the same result compute it once."""
 
-    def __init__(self, size: int = 200_000) -> None:
+    def __init__(self, size: int = RESULTS) -> None:
         self._size = size
         self._known: OrderedDict[str, Any] = OrderedDict()
         self._pending: dict[str, asyncio.Future[Any]] = {}

@@ -177,7 +177,7 @@ class Seat:
     @property
     def waits(self) -> float:
         """Return for how many seconds no worker is started here."""
-        return self._retry_at - monotonic()
+        return self._retry_at and self._retry_at - monotonic()
 
     async def _started(self) -> Peer:
         if self._peer is not None and not self._peer.lost:

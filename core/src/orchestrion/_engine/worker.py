@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from orchestrion._engine.budget import inside
+from orchestrion._engine.budget import Budget, BudgetCaps, inside
 from orchestrion._engine.callpath import CallPath, named
 from orchestrion._engine.episode import Engine, computed
 from orchestrion._engine.opening import Opened, load_states, open_team, save_states
@@ -28,7 +28,7 @@ from orchestrion._guards import describe, in_one_line
 from orchestrion._interfaces import Answer, Request, Stateful
 from orchestrion._interrupts import Interrupted, from_outside
 from orchestrion._keys import Key
-from orchestrion._records import Episode, Problem, Saved, Usage, replace
+from orchestrion._records import NO_USAGE, Episode, Problem, Saved, Usage, replace
 from orchestrion._secrets import watch_secrets
 from orchestrion._session import fewer_collections
 from orchestrion.config import Config
@@ -46,7 +46,7 @@ class TeamSpec(NamedTuple):
     policy: str  # path
     agents: tuple[str, ...] | None
     directory: Path | None
-    caps: tuple[bool, bool]  # whether calls and tokens that turns state count against a cap
+    caps: BudgetCaps | None
 
 
 class Outcome(NamedTuple):
@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
 
     episode: Episode
     failures: list[tuple[str, str]]  # who failed, and how
-    stated: list[Usage]  # that turns reported, and that no cap and no price counts
+    stated: dict[str, Usage]  # without price and cap, by the result of `CallPath.book`
 
 
 class Packed(NamedTuple):
@@ -69,7 +69,7 @@ class _Item(NamedTuple):
 
     number: int
     failures: list[tuple[str, str]]
-    stated: list[Usage]
+    stated: dict[str, Usage]
 
 
 _ITEM: ContextVar[_Item] = ContextVar("orchestrion_item")
@@ -146,7 +146,7 @@ class Worker:
         """Open a team, from its pickled spec, under a number."""
         spec: TeamSpec = unpack(data)
         LOGGER.setLevel(log_level)
-        self._calls.caps = spec.caps
+        self._calls.budget = Budget(spec.caps)
         base = next(iter(self._teams.values())).opened if self._teams else None
         async with AsyncExitStack() as stack:
             opened = await open_team(
@@ -211,7 +211,7 @@ class Worker:
 
         async def run() -> Outcome:
             engine.active -= 1
-            report = _Item(item, [], [])
+            report = _Item(item, [], {})
             _ITEM.set(report)
             if policy is not None and policy.data:
                 self._policies[policy.digest] = unpack(policy.data)
@@ -228,7 +228,7 @@ class Worker:
 
     async def _compute(self, item: int, packed: bytes) -> bytes:
         """Return what a function returns, called in a thread beside the episodes; both packed."""
-        _ITEM.set(_Item(item, [], []))
+        _ITEM.set(_Item(item, [], {}))
 
         def compute() -> bytes:
             function, arguments = unpack(packed)
@@ -291,7 +291,6 @@ class DistantPath(CallPath):
         self._number = 0
         self._open: dict[int, tuple[Callable[[], Awaitable[Answer]], Context]] = {}
         self._raised: dict[int, BaseException] = {}
-        self.caps = (False, False)
 
     async def run(
         self,
@@ -340,14 +339,13 @@ class DistantPath(CallPath):
             self._raised[number] = error
             raise RaisedError(describe(error)) from None
 
-    async def state(self, usage: Usage, who: str, stage: str) -> None:
+    async def state(self, usage: Usage, who: str, stage: str, result: str = "") -> None:
         """See `CallPath.state`."""
         item = _ITEM.get()
-        calls, tokens = self.caps
-        if usage.usd > 0 or (calls and usage.calls) or (tokens and usage.tokens):
+        if self.budget.counts(usage):
             await self._peer.ask("state", item.number, usage, who, stage)
         else:
-            item.stated.append(usage)
+            item.stated[result] = item.stated.get(result, NO_USAGE) + usage
 
 
 class _DistantJournal(JournalWriter):

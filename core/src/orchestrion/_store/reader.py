@@ -37,6 +37,8 @@ RunStatus = Literal["running", "completed", "failed", "budget", "cancelled", "in
 
 T = TypeVar("T")
 
+BOOKED = "booked"
+"""The kind of an event that only a resumed run reads: names of pure results, see `Booked`."""
 _ALL = EpisodeFilter()
 
 
@@ -225,7 +227,7 @@ class RunReader:
         """Return all events, and notes that were added later, oldest first."""
         events = [
             Event(row["at"], row["kind"], loads(row["data"]))
-            for row in self._reader.rows("events", "ORDER BY number")
+            for row in self._reader.rows("events", "WHERE kind != ? ORDER BY number", (BOOKED,))
         ]
         return events + read_notes(self.directory)
 

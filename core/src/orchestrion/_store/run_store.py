@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self, get_args
 
+from orchestrion._engine.recording import Booked
 from orchestrion._errors import StoreError, UsageError
 from orchestrion._interfaces import Metrics
 from orchestrion._records import JSON, NO_USAGE, TRAINING, Episode, Usage
@@ -35,14 +36,15 @@ from orchestrion._store.files import remove_stale
 from orchestrion._store.journal import AnswerStore, CallJournal, real, usage_columns
 from orchestrion._store.lock import RunLock
 from orchestrion._store.names import next_directory, run_at
-from orchestrion._store.reader import Restored, RunReader, RunStatus
-from orchestrion._store.serial import dumps, encode
+from orchestrion._store.reader import BOOKED, Restored, RunReader, RunStatus
+from orchestrion._store.serial import dumps, encode, loads
 
 
 class RunStore(RunReader):
     """A run's store, open for writing by this process alone. Use `create`, `create_next`, `open`.
 
-    `journal` and `cache` are what the call path needs. Methods may be called from any thread.
+    `journal`, `cache` and `booked` are what the call path needs. Methods may be called in any
+    thread.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -60,6 +62,8 @@ class RunStore(RunReader):
         """The number of the iteration in progress."""
         self._seconds, self._retention, self._keep = self.seconds, self.retention, self.keep
         self._stated = self._stated_unrecorded()
+        earlier = self._reader.rows("events", "WHERE kind = ? ORDER BY number", (BOOKED,))
+        self.booked = Booked(name for row in earlier for name in loads(row["data"]))
         self.journal = CallJournal(self._reader, self._writer, lambda: self._next)
         self.journal.keeps_requests = self._retention == "all"
         self.cache = AnswerStore(self._reader, self._writer)
@@ -285,6 +289,9 @@ class RunStore(RunReader):
                 yield connection
                 self._set_state(connection, "seconds", total)
                 self._set_state(connection, "stated", usage_columns(usage))
+                if names := self.booked.take():
+                    event = {"at": time.time(), "kind": BOOKED, "data": dumps(names)}
+                    self._writer.insert(connection, "events", [event])
             self._seconds, self._stated = total, usage
 
     def restore(self) -> Restored:

@@ -60,7 +60,7 @@ class Ray(Executor):
             own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
             try:
                 ray.init(address, log_to_driver=False, logging_level=ERROR, **own)
-            except (ConnectionError, RuntimeError, ValueError) as error:
+            except Exception as error:  # of a node that did not start in time, no class says more
                 raise UsageError(f"{ctx.path}.address: {address}: {error}") from error
         try:
             yield self
