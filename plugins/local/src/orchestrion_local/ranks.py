@@ -14,6 +14,7 @@ with them on another number of ranks, or without any.
 from __future__ import annotations
 
 import io
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
@@ -46,7 +47,7 @@ class Ranks:
         adapters: whether the adapters on the weights learn, or the weights.
 
     Raises:
-        RunError: there are fewer GPUs.
+        RunError: there are fewer GPUs or processors.
     """
 
     def __init__(self, model: Weights, count: int, adapters: bool) -> None:
@@ -56,10 +57,13 @@ class Ranks:
         self._processes: list[Any] = []
         self._links: list[Connection] = []
         self._store: Any = None
-        if model.device.type == "cuda" and self._first + count > torch.cuda.device_count():
+        what, places = "processors", os.cpu_count() or 1
+        if model.device.type == "cuda":
+            what, places = f"GPUs from {model.device} on", torch.cuda.device_count() - self._first
+        if count > places:
             raise RunError(
-                f"model {model.name}: `ranks: {count}` from {model.device} on need as many GPUs, "
-                f"and torch sees {torch.cuda.device_count()}"
+                f"model {model.name}: `ranks: {count}` need as many {what}, and this machine has "
+                f"{places}; set `ranks: {places}` or less"
             )
 
     def steps(self, model: Weights, settings: Optimizer, total: int) -> RankedSteps:

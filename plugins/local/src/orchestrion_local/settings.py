@@ -176,8 +176,8 @@ class ModelSettings:
             again in the backward pass: a third more time, a small part of the memory. By default as
             `base`, or false.
         ranks: number of processes that train it, each with a part of weights, gradients and moments
-            (FSDP2): on a GPU each, beginning with that of `device`. By default as `base`, or this
-            process trains it.
+            (FSDP2): on a GPU each, beginning with that of `device`; at most as many as this machine
+            has, or has processors. By default as `base`, or this process trains it.
         server: samples in place of this process; the weights are also here, and are trained
             here. `batch` and `overlap` have no effect then.
     """

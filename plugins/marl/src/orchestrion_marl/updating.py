@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import numpy as np
 import torch
 from attrs import Factory, define, frozen
-from orchestrion_local import WeightOptimizer, micro_batches
+from orchestrion_local import WeightOptimizer
 from orchestrion_local.interfaces import Trainable
 
 from orchestrion import Key
@@ -119,19 +118,18 @@ def update(
                 model.max_tokens,
             )
 
+            learning = _learning(part, settings)
+
             def loss_of(
-                rows: Integers, places: Integers, part: Batch = part, weights: Floats = weights
+                rows: Integers,
+                part: Batch = part,
+                weights: Floats = weights,
+                learning: Integers = learning,
             ) -> tuple[torch.Tensor, Sums]:
-                chosen = places[rows]
+                chosen = learning[rows]
                 return _loss(model, part.take(chosen), weights[chosen], settings, agents)
 
-            sizes, learning = sizes_of(part.calls), _learning(part, settings)
-            measured = optimizer.accumulate(sizes[learning], partial(loss_of, places=learning))
-            rest = np.setdiff1d(np.arange(len(sizes)), learning)
-            with torch.no_grad():
-                for rows in micro_batches(sizes[rest], optimizer.micro_batch):
-                    measured.append(loss_of(rows, rest)[1])
-            for sums in measured:
+            for sums in optimizer.accumulate(sizes_of(part.calls)[learning], loss_of):
                 statistics.add(sums)
             step = optimizer.step()
             if step.skipped:
@@ -146,7 +144,7 @@ def update(
 def _learning(batch: Batch, settings: MarlSettings) -> Integers:
     """Return the places of calls with a gradient: of all, if none has or the loss has other terms.
 
-    The others, whose advantages are 0, are only measured.
+    The others, whose advantages are 0, cost nothing.
     """
     differ = np.array([bool(np.any(values)) for values in batch.advantages])
     if settings.entropy or batch.references or not differ.any():
