@@ -19,7 +19,7 @@ def names_on_first_use(
             the module imports for type checkers, each in a line `from home import name as name`.
     """
     if homes is None:
-        home = dict(_imported_for_types(str(sys.modules[module].__file__)))
+        home = dict(_imported_for_types(module))
     else:
         home = {name: where for where, names in homes.items() for name in names.split()}
 
@@ -37,9 +37,9 @@ def names_on_first_use(
     return get, names, sorted(home)
 
 
-def _imported_for_types(file: str) -> Iterator[tuple[str, str]]:
-    with open(file, encoding="utf-8") as source:
-        for line in source:
-            if line.startswith("    from ") and " as " in line:
-                _, where, _, name, *_ = line.split()
-                yield name, where
+def _imported_for_types(module: str) -> Iterator[tuple[str, str]]:
+    loader: Any = sys.modules[module].__loader__  # reads archives too
+    for line in loader.get_source(module).splitlines():
+        if line.startswith("    from ") and " as " in line:
+            _, where, _, name, *_ = line.split()
+            yield name, where

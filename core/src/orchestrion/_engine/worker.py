@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from orchestrion._engine.budget import Budget, BudgetCaps, inside
+from orchestrion._engine.budget import Budget, inside
 from orchestrion._engine.callpath import CallPath, named
 from orchestrion._engine.episode import Engine, computed
 from orchestrion._engine.opening import Opened, load_states, open_team, save_states
@@ -31,6 +31,7 @@ from orchestrion._keys import Key
 from orchestrion._records import NO_USAGE, Episode, Problem, Saved, Usage, replace
 from orchestrion._secrets import watch_secrets
 from orchestrion._session import fewer_collections
+from orchestrion.config import Budget as BudgetCaps
 from orchestrion.config import Config
 
 __all__ = ["Fields", "Outcome", "Packed", "TeamSpec", "Worker", "digest_of", "fields_of"]
