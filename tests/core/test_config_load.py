@@ -996,7 +996,7 @@ def test_a_misspelt_override_is_told_the_key_that_the_file_gives(tmp_path: Path)
 
 def test_settings_have_the_paths_of_overrides() -> None:
     data = {"a": {"b": [1, 2], "c": [{"d": None}]}, "e": {}}
-    paths = {"a.b": [1, 2], "a.c[0].d": None, "e": {}}
+    paths: dict[str, Any] = {"a.b": [1, 2], "a.c[0].d": None, "e": {}}
     assert dict(flat(data)) == paths
     assert {path: value_at(data, path) for path in paths} == paths
     assert [value_at(data, path) for path in ("a.c[1].d", "a.b.c", "x", "")] == [None] * 4

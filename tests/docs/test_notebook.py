@@ -42,8 +42,8 @@ def test_it_trains_plots_evaluates_and_opens_an_episode(
     assert "<progress value='25' max='25'>" in train
     assert "completed" in train
     assert "<polyline" in run
-    assert "first minus this" in run
+    assert "learned minus this one" in run
     assert "held-out split" in report
     assert "<details open>" in episode
-    assert "who acted after whom" in graph
+    assert "<th>agent</th><th>then</th>" in graph
     assert metrics.startswith("<div") or not metrics  # a data frame, where one can be made
