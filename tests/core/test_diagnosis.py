@@ -161,14 +161,13 @@ def test_how_many_more_episodes_would_help_is_estimated_from_how_it_slowed_down(
     finding = found(run(tmp_path / "run", rewards))["still_improving"]
     assert finding.level == 1
     assert "about 66 more episodes" in finding.advice
-    # What is missing then is 1/8 of the whole, and 90 % of it is won.
-    assert "add about 0.1" in finding.advice
 
 
-def test_no_gain_is_promised_where_the_rise_did_not_slow_down(tmp_path: Path) -> None:
+def test_as_many_episodes_again_are_proposed_where_the_rise_did_not_slow_down(
+    tmp_path: Path,
+) -> None:
     finding = found(run(tmp_path / "run", [i / 60 for i in range(60)]))["still_improving"]
     assert "about 60 more episodes" in finding.advice
-    assert "add about" not in finding.advice
 
 
 def test_a_baseline_with_the_same_outcome_on_every_problem_is_told_as_such(tmp_path: Path) -> None:

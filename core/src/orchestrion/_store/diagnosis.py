@@ -258,21 +258,17 @@ class _Curve:
             return
         # Taken for an exponential approach: each third adds `ratio` of what the one before added.
         before, _ = _slope(self.rewards[-2 * third : -third])
-        slowed = 0 < now < 0.9 * before
-        more, promise = _rounded(self.episodes), ""
-        if slowed:  # else nothing tells where it ends
-            ratio = max(now / before, 0.1)
-            thirds = math.log(0.1) / math.log(ratio)
-            more = _rounded(self.episodes * third / len(self.rewards) * thirds)
-            gain = 0.9 * now * third * ratio / (1 - ratio)
-            promise = f"; if it goes on to slow down as so far, they add about {gain:.2g}"
+        more = float(self.episodes)
+        if 0 < now < 0.9 * before:  # else nothing tells where it ends
+            thirds = math.log(0.1) / math.log(max(now / before, 0.1))
+            more *= third / len(self.rewards) * thirds
         low, high = (now - error) * third, (now + error) * third
         yield Finding(
             "still_improving",
             NOTE,
             f"the reward was still rising: by {now * third:.3g} [{low:.3g}, {high:.3g}] over the "
             "last third of training",
-            f"train for about {more} more episodes{promise}",
+            f"train for about {_rounded(more)} more episodes",
         )
 
 
