@@ -163,7 +163,7 @@ def test_how_many_more_episodes_would_help_is_estimated_from_how_it_slowed_down(
     assert "about 66 more episodes" in finding.advice
 
 
-def test_as_many_episodes_again_are_proposed_where_the_rise_did_not_slow_down(
+def test_as_many_episodes_again_are_proposed_where_nothing_slowed_down(
     tmp_path: Path,
 ) -> None:
     finding = found(run(tmp_path / "run", [i / 60 for i in range(60)]))["still_improving"]
