@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from orchestrion_sandbox.interface import Profile as Profile
     from orchestrion_sandbox.interface import Program as Program
     from orchestrion_sandbox.interface import Result as Result
-    from orchestrion_sandbox.interface import Sandbox as Sandbox
     from orchestrion_sandbox.interface import SandboxError as SandboxError
     from orchestrion_sandbox.interface import Status as Status
     from orchestrion_sandbox.judge import JUDGE_LIMITS as JUDGE_LIMITS
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from orchestrion_sandbox.sandboxes import choose as choose
     from orchestrion_sandbox.sandboxes import require as require
     from orchestrion_sandbox.supervising import Box as Box
+    from orchestrion_sandbox.supervising import Sandbox as Sandbox
     from orchestrion_sandbox.verdict import Case as Case
     from orchestrion_sandbox.verdict import CaseOutcome as CaseOutcome
     from orchestrion_sandbox.verdict import Equal as Equal
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 # The interpreter that becomes the sandbox imports this package without site-packages, so neither
 # `orchestrion.names_on_first_use` nor anything else beyond the standard library can be used here.
 _MODULES = {
-    "interface": ("ConversationEnded Limits Profile Program Result Sandbox SandboxError Status"),
+    "interface": ("ConversationEnded Limits Profile Program Result SandboxError Status"),
     "judge": "JUDGE_LIMITS judge_calls judge_statements",
     "sandboxes": "choose require",
-    "supervising": "Box",
+    "supervising": "Box Sandbox",
     "verdict": "Case CaseOutcome Equal Verdict",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -1,4 +1,4 @@
-"""The records and interfaces of a sandbox: a program and limits go in, a result comes out.
+"""The records of a sandbox: a program and limits go in, a result comes out.
 
     async with sandbox.open(Profile()) as box:
         result = await box.run(Program("print(6 * 7)"), limits=Limits(wall_seconds=2))
@@ -10,15 +10,11 @@ wait statuses and byte counts. Everything else that leaves the sandbox is untrus
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal
 
 from attrs import Factory, frozen
 
 from orchestrion import RunError
-
-if TYPE_CHECKING:
-    from orchestrion_sandbox.supervising import Box
 
 Status = Literal[
     "ok", "error", "timeout", "cpu", "memory", "flood", "crashed", "protocol", "sandbox_failed"
@@ -128,23 +124,6 @@ class Result:
     def unsandboxed(self) -> bool:
         """Whether the program could reach the machine."""
         return self.level < 2
-
-
-class Sandbox(Protocol):
-    """A way to run programs apart from the machine; the kind `sandbox` of components.
-
-    Levels: 4 a kernel of its own; 3 an empty view of the machine, without its files, processes,
-    network and other runs; 2 most system calls and files are blocked, but the machine can be seen;
-    1 no protection.
-    """
-
-    def open(self, profile: Profile = PLAIN) -> AbstractAsyncContextManager[Box]:
-        """Prepare a box.
-
-        Raises:
-            SandboxError: if this backend cannot work here, with the reason.
-        """
-        ...
 
 
 class SandboxError(RunError):

@@ -11,7 +11,7 @@ HERE = "orchestrion_sandbox"
 
 @hookimpl
 def orchestrion_kinds() -> Iterator[Kind]:
-    yield Kind("sandbox", "sandbox", f"{HERE}.interface:Sandbox", many=False)
+    yield Kind("sandbox", "sandbox", f"{HERE}.supervising:Sandbox", many=False)
 
 
 @hookimpl

@@ -14,9 +14,9 @@ from attrs import field, frozen
 
 from orchestrion import Meta, OpenContext, UsageError
 from orchestrion_sandbox.cold import Cold
-from orchestrion_sandbox.interface import PLAIN, Profile, Sandbox, SandboxError
+from orchestrion_sandbox.interface import PLAIN, Profile, SandboxError
 from orchestrion_sandbox.launching import Mode
-from orchestrion_sandbox.supervising import Box
+from orchestrion_sandbox.supervising import Box, Sandbox
 
 if TYPE_CHECKING:
     from orchestrion_sandbox.warm import WarmBox

@@ -13,12 +13,15 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
 
 from orchestrion_sandbox.interface import (
     DEFAULT_LIMITS,
+    PLAIN,
     ConversationEnded,
     Limits,
+    Profile,
     Program,
     Result,
     SandboxError,
@@ -211,3 +214,20 @@ class Run(ABC):
             async with asyncio.timeout(_END_SECONDS):
                 return bool(await self._reader.read(1))
         return False
+
+
+class Sandbox(Protocol):
+    """A way to run programs apart from the machine; the kind `sandbox` of components.
+
+    Levels: 4 a kernel of its own; 3 an empty view of the machine, without its files, processes,
+    network and other runs; 2 most system calls and files are blocked, but the machine can be seen;
+    1 no protection.
+    """
+
+    def open(self, profile: Profile = PLAIN) -> AbstractAsyncContextManager[Box]:
+        """Prepare a box.
+
+        Raises:
+            SandboxError: if this backend cannot work here, with the reason.
+        """
+        ...
