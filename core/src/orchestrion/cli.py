@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from orchestrion._cli.looping import in_loop as in_loop
     from orchestrion._cli.looping import stopped_by_signals as stopped_by_signals
     from orchestrion._cli.web import Impatient as Impatient
+    from orchestrion._cli.web import in_time as in_time
     from orchestrion._cli.web import listener as listener
 
 __getattr__, __dir__, __all__ = names_on_first_use(
@@ -39,6 +40,6 @@ __getattr__, __dir__, __all__ = names_on_first_use(
             "answer block_option emit find_config json_option note options override_option table"
         ),
         "orchestrion._cli.looping": "in_loop stopped_by_signals",
-        "orchestrion._cli.web": "Impatient listener",
+        "orchestrion._cli.web": "Impatient in_time listener",
     },
 )

@@ -134,7 +134,8 @@ def test_given_turns_of_an_outer_team_are_shown_too() -> None:
 
 def test_images_of_one_agent_are_kept_and_shown_to_another_that_asks_for_them() -> None:
     image = {"type": "image", "media_type": "image/png", "data": "aGVsbG8="}
-    draws = Chat(Lines([{"text": "", "images": [image]}]))
+    address = {"type": "image", "url": "https://169.254.169.254/latest/meta-data"}
+    draws = Chat(Lines([{"text": "", "images": [image, address]}]))
     looks, reads = Lines(), Lines()
     agents = {
         "draws": draws.ready(),
@@ -143,10 +144,11 @@ def test_images_of_one_agent_are_kept_and_shown_to_another_that_asks_for_them() 
     }
     episode = played(agents, ["draws", "draws", "looks", "reads"])
     assert [turn.status for turn in episode.turns] == ["completed"] * 4
-    assert episode.turns[0].output.content == "(images: 1)"
-    assert episode.turns[0].output.images == [image]
+    assert episode.turns[0].output.content == "(images: 2)"
+    assert episode.turns[0].output.images == [image, address]
     page = {"type": "image", "media_type": "text/html", "data": "PGI+"}
     script = {"type": "image", "url": "javascript:alert(1)"}
     assert Output("", {"images": [page, script, image, "text"]}).images == [image]
     assert looks.requests[0]["messages"][1]["content"][1:] == [image]
     assert "aGVsbG8=" not in str(reads.requests)
+    assert "https:" not in str(looks.requests), "the service would fetch what a model wrote"

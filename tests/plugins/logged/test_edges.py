@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -168,7 +168,8 @@ def test_a_node_of_langgraph_logs_where_it_goes(tmp_path: Path, threads: bool) -
 
     @log.node
     def triage(state: MessagesState) -> Command[Literal["billing", "technical"]]:
-        return Command(goto="billing", update={"messages": []})
+        goto: Any = ["billing"] if threads else "billing"
+        return Command(goto=goto, update={"messages": []})
 
     def says(name: str) -> Any:
         message = {"role": "assistant", "name": name, "content": "done"}
@@ -224,6 +225,8 @@ def test_branches_in_threads_take_their_choices_one_after_the_other(tmp_path: Pa
         list(pool.map(lambda context: context.run(edge, "a question"), contexts))
     [lines] = read_log(tmp_path / "log.jsonl")
     assert [line.step for line in lines] == list(range(200))
+    with pytest.raises(UsageError, match="has ended and is logged"):
+        contexts[0].run(edge, "a question")
 
 
 def test_what_cannot_be_logged_is_said(tmp_path: Path) -> None:
@@ -241,6 +244,12 @@ def test_what_cannot_be_logged_is_said(tmp_path: Path) -> None:
     for unnamed in (lambda state: "a", partial(len)):
         with pytest.raises(UsageError, match="say which nodes it goes to"):
             log.node(unnamed)
+
+    def streams(state: Any) -> Iterator[str]:
+        yield "a"
+
+    with pytest.raises(UsageError, match="streams: a generator takes no choice"):
+        log.edge(choices=("a", "b"))(streams)
     several = log.edge(choices=("a", "b"))(lambda state: SimpleNamespace(goto=["a", "b"]))
     with pytest.raises(UsageError, match="`goto` is the name of one node"), log.episode():
         several("a question")

@@ -76,7 +76,8 @@ class Sees:
             shown as such (`{type: image, media_type: image/png, data: BASE64}` or `{type: image,
             url: ...}`; files likewise). The model must support them. They do not count as `tokens`.
         images: how many images are shown that visible turns have made, the latest ones; the model
-            must support them. They do not count as `tokens`.
+            must support them. They do not count as `tokens`. One that a turn gave by its address
+            alone is not shown: the model's service would fetch what another model wrote.
         observation: the maximum of tokens of the environment's text; a longer one is cut at the
             end, with a remark there and in the metadata.
     """
@@ -109,7 +110,7 @@ class Sees:
             note = [f"({dropped} earlier turns are left out for lack of room.)"]
         text = "\n\n".join([fixed[0], *note, *texts[dropped:], *fixed[1:]])
         left_out = tuple(turn.index for turn in turns[:dropped])
-        made = [part for turn in turns[dropped:] for part in turn.output.images]
+        made = [p for turn in turns[dropped:] for p in turn.output.images if "data" in p]
         latest = made[max(0, len(made) - self.images) :]
         return Shown(text, left_out, cut, (*self._attached(view.problem.data), *latest))
 

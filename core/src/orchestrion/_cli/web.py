@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from orchestrion._cli.common import note
+from orchestrion._engine.deadline import resume
 from orchestrion._errors import UsageError
 
 try:
@@ -15,7 +17,9 @@ try:
 except ImportError:  # pragma: no cover - systems without limits of this kind
     resource = None  # type: ignore[assignment]
 
-__all__ = ["Impatient", "listener"]
+__all__ = ["Impatient", "in_time", "listener"]
+
+T = TypeVar("T")
 
 HEAD_SECONDS = 20.0
 """From the connection, or the last answer, to the end of a request's headers."""
@@ -86,6 +90,20 @@ def _descriptors() -> int:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         limit = limit if soft == resource.RLIM_INFINITY else soft
     return limit
+
+
+async def in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """Return the result of a coroutine. A timer is set only if it has to wait.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+    try:
+        waits_for = work.send(None)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    async with asyncio.timeout(seconds):
+        return await resume(work, waits_for)
 
 
 class Impatient:

@@ -71,7 +71,8 @@ class EdgeEpisode:
         self._lines: list[Logged] = []
         self._turns = 0
         """How many there were at the latest choice."""
-        self.lock = threading.Lock()
+        self._ended = False
+        self._lock = threading.Lock()
         """Held while a choice is taken: a loop may run its branches in threads."""
 
     @property
@@ -99,7 +100,28 @@ class EdgeEpisode:
         share: float,
         turns: Sequence[Turn],
     ) -> str:
-        """Return what is chosen, and note it."""
+        """Return what is chosen, and note it.
+
+        Raises:
+            UsageError: the episode has ended.
+        """
+        with self._lock:
+            if self._ended:
+                raise UsageError(
+                    f"the episode {self.name} has ended and is logged; wait for its threads and "
+                    "tasks within `with log.episode():`"
+                )
+            return self._take(context, own, free, chances, share, turns)
+
+    def _take(
+        self,
+        context: Context,
+        own: str,
+        free: Sequence[str],
+        chances: Mapping[str, float] | None,
+        share: float,
+        turns: Sequence[Turn],
+    ) -> str:
         coin, which = self._key.child(len(self._lines)).uniforms(2)
         allowed = tuple(free if own in free else [*free, own])
         share = share if free else 0.0
@@ -115,8 +137,10 @@ class EdgeEpisode:
         self._lines.append(Logged(context, chosen, allowed, chance, episode=self.name, step=step))
         return chosen
 
-    def lines(self) -> list[Logged]:
-        """Return its decisions; the score is that of the last one."""
+    def end(self) -> list[Logged]:
+        """Take no more choices; return its decisions. The score is that of the last one."""
+        with self._lock:
+            self._ended = True
         lines = self._lines
         return [*lines[:-1], replace(lines[-1], score=self.score)] if lines else []
 
@@ -170,7 +194,7 @@ class EdgeLog:
 
     def _write(self, episode: EdgeEpisode) -> None:
         """Write all of its lines, or none."""
-        if lines := episode.lines():
+        if lines := episode.end():
             self._writer.write(b"".join(checked(line, self._writer.path) for line in lines))
 
     def edge(self, *, choices: Sequence[str], end: str = END) -> Callable[[Any], Any]:
@@ -195,11 +219,22 @@ class EdgeLog:
             )
 
         def decorate(function: Any) -> Any:
+            if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+                raise UsageError(
+                    f"{function.__qualname__}: a generator takes no choice that could be logged; "
+                    "return it, and decorate the function that does"
+                )
+
             def logged(result: Any, state: Any) -> Any:
                 name = getattr(result, "goto", result)  # a node's command, or an edge's word
+                if name is not result and isinstance(name, list | tuple) and len(name) == 1:
+                    [name] = name
                 if not isinstance(name, str) and (of_node or name is not result):
                     if name is not result and name:
-                        raise UsageError(f"`goto` is the name of one node, not {name!r:.80}")
+                        raise UsageError(
+                            f"`goto` is the name of one node, not {name!r:.80}: several at once, "
+                            "and a `Send`, are no choice between nodes; take the decorator off"
+                        )
                     return result  # it goes on along the graph's own edges
                 text, turns = problem_and_turns(state, choices)
                 free = [*choices, *([STOP] if turns else [])]
@@ -218,13 +253,13 @@ class EdgeLog:
         return decorate
 
     def node(self, function: Any) -> Any:
-        """Decorate a node of LangGraph that returns `Command(goto=NAME)`.
+        """Decorate a node of LangGraph that returns `Command(goto=NAME)`, plain or async.
 
         Where it returns an update alone, the graph goes on along its own edges.
         Its annotation says which names there are: `-> Command[Literal["billing", "technical"]]`.
 
         Raises:
-            UsageError: it has no such annotation.
+            UsageError: it has no such annotation, or is a generator.
         """
         try:
             hint = get_type_hints(function).get("return")
@@ -296,6 +331,5 @@ class EdgeLog:
         own = STOP if name == end else name
         if own not in (*free, STOP):
             raise UsageError(f"the edge returned {name!r:.80}, which is not among its choices")
-        with episode.lock:
-            chosen = episode.take(context, own, free, chances, self._explore, turns)
+        chosen = episode.take(context, own, free, chances, self._explore, turns)
         return end if chosen == STOP else chosen

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import partial
+from itertools import islice
 from math import ceil
-from typing import Any
+
+from starlette.types import Receive
 
 from orchestrion import (
     BudgetError,
@@ -31,7 +34,7 @@ from orchestrion_serve.limits import Room
 from orchestrion_serve.names import Names
 from orchestrion_serve.recording import Answered
 from orchestrion_serve.refusals import Refusal, encodable, failed, gone, stopping, wrong
-from orchestrion_serve.requests import Call, Settings
+from orchestrion_serve.requests import Call, Settings, disconnected
 
 __all__ = ["Episodes", "answer_of", "images_of", "line_of"]
 
@@ -85,21 +88,13 @@ class Episodes:
         call.asked = name
 
     async def run(
-        self,
-        call: Call,
-        text: str,
-        name: str | None,
-        client_gone: Callable[[], Coroutine[Any, Any, None]],
-        *,
-        steps: bool,
+        self, call: Call, text: str, *, steps: bool
     ) -> AsyncGenerator[Turn | Episode, None]:
         """Yield the finished turns, if they were asked for, and then the episode.
 
         Args:
             call: the request; its model is chosen.
             text: the problem's.
-            name: what the episode's key hangs on besides the tenant; None draws one.
-            client_gone: returns when nobody waits for the answer any more.
             steps: whether to yield turns.
 
         Raises:
@@ -108,7 +103,7 @@ class Episodes:
         loop, turns, refused = asyncio.get_running_loop(), deque[Turn](), list[Refusal]()
         news = loop.create_future()
 
-        def tell(_: object = None) -> None:
+        def tell() -> None:
             if not news.done():
                 news.set_result(None)
 
@@ -124,10 +119,9 @@ class Episodes:
 
         if steps:
             call.turns = finished
-        work = self._start(call, text, name)
-        work.add_done_callback(tell)
+        work = self._start(call, text, tell)
         call.refuse = refuse
-        watch = _Watch(refuse, client_gone, call.seconds or self._settings.timeout)
+        watch = _Watch(refuse, call.receive, call.seconds or self._settings.timeout)
         try:
             while True:
                 await news
@@ -160,14 +154,14 @@ class Episodes:
 
     # ------------------------------------------------------------------ one episode
 
-    def _start(self, call: Call, text: str, name: str | None) -> asyncio.Task[Episode]:
+    def _start(self, call: Call, text: str, tell: Callable[[], None]) -> asyncio.Task[Episode]:
         """Start the episode of a request: here a version is chosen, and the log that it goes to."""
         assert call.model is not None
         use = self._uses.get(f"{call.log}/{call.model}" if call.log else call.model)
         team, share, answered = self._teams[call.model], None, None
         self.room.take(call.tenant)
         try:
-            key = _key(team, call, name)
+            key = _key(team, call)
             if use is not None and not call.pinned:
                 team, share = use.version_for(team, key)
                 team.engine.observers = self._observers
@@ -183,22 +177,24 @@ class Episodes:
             raise
         self._work.add(work)
         self._calls[call.id] = call
-        work.add_done_callback(lambda work: self._ended(call, work, use, answered))
+        work.add_done_callback(partial(self._ended, call, use, answered, tell))
         return work
 
     def _ended(
         self,
         call: Call,
-        work: asyncio.Task[Episode],
         use: InUse | None,
         answered: Answered | None,
+        tell: Callable[[], None],
+        work: asyncio.Task[Episode],
     ) -> None:
         """Forget an episode: called once for each that started, however it ended."""
+        tell()
         self._work.discard(work)
         self.room.give(call.tenant)
+        del self._calls[call.id]
         if use is not None and answered is not None:
             use.ended(answered, None if work.cancelled() or work.exception() else work.result())
-        del self._calls[call.id]
 
     def _episode_of(self, work: asyncio.Task[Episode], identity: str) -> Episode:
         """Return the episode of ended work.
@@ -227,10 +223,10 @@ class _Watch:
     def __init__(
         self,
         refuse: Callable[[Refusal], None],
-        client_gone: Callable[[], Coroutine[Any, Any, None]],
+        receive: Receive,
         seconds: float,
     ) -> None:
-        self._refuse, self._client_gone, self._seconds = refuse, client_gone, seconds
+        self._refuse, self._receive, self._seconds = refuse, receive, seconds
         self._leaving: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(min(WATCHED_AFTER, seconds), self._begin)
@@ -244,7 +240,7 @@ class _Watch:
     def _begin(self) -> None:
         left = max(0.0, self._seconds - WATCHED_AFTER)
         self._timer = self._loop.call_later(left, self._late)
-        self._leaving = asyncio.create_task(self._client_gone())
+        self._leaving = asyncio.create_task(disconnected(self._receive))
         self._leaving.add_done_callback(lambda _: self._refuse(gone()))
 
     def _late(self) -> None:
@@ -278,9 +274,10 @@ def _problem(team: Trained, text: str, identity: str) -> Problem:
         raise _broken(error, identity) from None
 
 
-def _key(team: Trained, call: Call, name: str | None) -> Key:
+def _key(team: Trained, call: Call) -> Key:
     """Return the episode's key: a random one, or the client's own for its name."""
-    if name is not None and not 0 < len(name) <= 255:
+    name = call.head(b"idempotency-key")
+    if b"idempotency-key" in call.heads and not 0 < len(name) <= 255:
         raise wrong("the header Idempotency-Key has 1 to 255 characters", "Idempotency-Key")
     return Key(team.config.seed).child("serve", call.model or "", call.tenant, name or call.id)
 
@@ -302,10 +299,11 @@ def answer_of(episode: Episode) -> str:
 
 def images_of(episode: Episode) -> list[str]:
     """Return the images that came with an episode's answer, as URLs; their content as data URLs."""
-    ended = [turn for turn in episode.turns if turn.status == "completed"]
+    ended = (turn for turn in reversed(episode.turns) if turn.status == "completed")
     return [
         image.get("url") or f"data:{image['media_type']};base64,{image['data']}"
-        for image in (ended[-1].output.images if ended else ())
+        for turn in islice(ended, 1)
+        for image in turn.output.images
     ]
 
 

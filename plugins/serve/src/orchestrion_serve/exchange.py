@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from attrs import frozen
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -21,10 +20,9 @@ from orchestrion_serve.requests import Admission, Call, Log
 
 __all__ = [
     "Dialect",
+    "Endpoint",
     "as_json",
-    "disconnected",
     "encode",
-    "endpoint",
     "error_of",
     "event",
     "refused",
@@ -69,37 +67,40 @@ class Dialect(ABC, Generic[Q]):
         """Return the event that ends a stream with an error, after so many that were sent."""
 
 
-def endpoint(
-    dialect: Dialect[Q], admission: Admission, episodes: Episodes, log: Log
-) -> Callable[[Request], Awaitable[Response]]:
-    """Return what answers the requests of a protocol."""
+@frozen
+class Endpoint(Generic[Q]):
+    """The ASGI application that answers the requests of a protocol."""
 
-    async def answer(request: Request) -> Response:
-        call = Call(log)
+    dialect: Dialect[Q]
+    admission: Admission
+    episodes: Episodes
+    log: Log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        call = Call(self.log, scope, receive)
         try:
-            question = dialect.parse(await admission.admit(call, request))
-            episodes.choose(call, question.model)
-            name = request.headers.get("idempotency-key")
-            leaving = partial(disconnected, request)
-            events = episodes.run(call, question.text(), name, leaving, steps=question.steps)
-            if question.streams:
-                written = dialect.events(call, question, events)
-                return _EventStream(call, await anext(written), written, dialect.failure)
-            turns = []
-            async with aclosing(events):
-                async for happened in events:
-                    if isinstance(happened, Turn):
-                        turns.append(happened)
-                    else:
-                        data = dialect.answer(call, question, turns, happened)
-            call.finish(200)
-            return as_json(data, 200, call.headers)
+            response = await self._answer(call)
         except Refusal as refusal:
-            return refused(call, refusal, dialect.error)
-        except ClientDisconnect:
-            return refused(call, gone(), dialect.error)
+            response = refused(call, refusal, self.dialect.error)
+        await response(scope, receive, send)
 
-    return answer
+    async def _answer(self, call: Call) -> Response:
+        dialect, turns = self.dialect, list[Turn]()
+        question = dialect.parse(await self.admission.admit(call))
+        self.episodes.choose(call, question.model)
+        events = self.episodes.run(call, question.text(), steps=question.steps)
+        if question.streams:
+            written = dialect.events(call, question, events)
+            return _EventStream(call, await anext(written), written, dialect.failure)
+        async with aclosing(events):
+            async for happened in events:
+                if isinstance(happened, Turn):
+                    turns.append(happened)
+                else:
+                    data = dialect.answer(call, question, turns, happened)
+        call.finish(200)
+        return as_json(data, 200, call.headers)
 
 
 def error_of(refusal: Refusal) -> dict[str, Any]:
@@ -123,7 +124,19 @@ def refused(call: Call, refusal: Refusal, shape: Callable[[Refusal], Any]) -> Re
 
 def as_json(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a response of JSON."""
-    return Response(encode(data), status, headers, "application/json")
+    return _Json(encode(data), status, headers or {})
+
+
+class _Json(Response):
+    """A response of JSON; it is made for each request, so it does no more than it must."""
+
+    def __init__(self, body: bytes, status: int, headers: Mapping[str, str]) -> None:
+        self.body, self.status_code, self.background = body, status, None
+        self.raw_headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            *((name.encode(), value.encode("latin-1")) for name, value in headers.items()),
+        ]
 
 
 class _EventStream(Response):
@@ -164,9 +177,3 @@ class _EventStream(Response):
                     ended = None
         finally:
             self._call.finish(ended.status if ended else 200, ended)
-
-
-async def disconnected(request: Request) -> None:
-    """Return when the client has gone; its body was read before."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

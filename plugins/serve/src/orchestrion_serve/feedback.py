@@ -14,14 +14,14 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from orchestrion import StoreError
 from orchestrion_serve.conversation import decoded
 from orchestrion_serve.exchange import as_json, error_of, refused
 from orchestrion_serve.in_use import InUse
-from orchestrion_serve.refusals import Refusal, gone, wrong
+from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import Admission, Call, Log
 
 __all__ = ["PATH", "feedback_endpoint"]
@@ -47,9 +47,9 @@ def feedback_endpoint(
     """Return what answers requests with feedback."""
 
     async def answer(request: Request) -> Response:
-        call = Call(log)
+        call = Call(log, request.scope, request.receive)
         try:
-            body = decoded(_decoder, await admission.admit(call, request, counts=False))
+            body = decoded(_decoder, await admission.admit(call, counts=False))
             if (body.score is None) == (body.success is None):
                 raise wrong("send either `score` or `success`", "score")
             score = float(bool(body.success)) if body.score is None else body.score
@@ -65,8 +65,6 @@ def feedback_endpoint(
             raise Refusal(404, "unknown_id", "there is no answer with this id", "id")
         except Refusal as refusal:
             return refused(call, refusal, error_of)
-        except ClientDisconnect:
-            return refused(call, gone(), error_of)
         except StoreError:
             failure = Refusal(503, "not_recorded", "the feedback could not be written")
             return refused(call, failure, error_of)

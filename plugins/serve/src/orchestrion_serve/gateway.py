@@ -11,11 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrion.runs import Trained
 from orchestrion_serve.chat import ChatCompletions
 from orchestrion_serve.episodes import Episodes
-from orchestrion_serve.exchange import Dialect, as_json, endpoint, error_of, refused
+from orchestrion_serve.exchange import Dialect, Endpoint, as_json, error_of, refused
 from orchestrion_serve.feedback import PATH as FEEDBACK
 from orchestrion_serve.feedback import feedback_endpoint
 from orchestrion_serve.hosted import Hosted, Site, rpc_error
@@ -60,11 +61,22 @@ class Gateway:
         self._site = Site(settings.max_body, keys is not None)
         self._admission = Admission(settings, keys, self._episodes.room)
 
-    def app(self) -> Starlette:
+    def app(self) -> ASGIApp:
         """Return the ASGI application."""
-        app = Starlette(routes=self._routes(), exception_handlers={HTTPException: _http_error})
+        shared = (self._admission, self._episodes, self._log)
+        questions = {d.path: Endpoint(d, *shared) for d in DIALECTS}
+        routes = [Route(path, asked, methods=["POST"]) for path, asked in questions.items()]
+        others = Starlette(
+            routes=[*routes, *self._others()], exception_handlers={HTTPException: _http_error}
+        )
         # Nothing is said of a path, not even that it has another end, before the key is checked.
-        app.router.redirect_slashes = False
+        others.router.redirect_slashes = False
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            # Questions are not searched for among the routes, which takes as long as parsing them.
+            asked = scope["method"] == "POST" and questions.get(scope["path"])
+            await (asked or others)(scope, receive, send)
+
         return app
 
     async def drain(self) -> None:
@@ -73,15 +85,14 @@ class Gateway:
         if self._keys is not None:
             self._keys.accounts.save()
 
-    def _routes(self) -> list[BaseRoute]:
-        """Return every route that is served."""
+    def _others(self) -> list[BaseRoute]:
+        """Return the routes of all that is no question in one of the DIALECTS."""
         shared = (self._admission, self._episodes, self._log)
         tools = Hosted("mcp", "orchestrion_serve.mcp_tools:http_app", self._site, *shared)
         agents = Hosted("a2a", "orchestrion_serve.a2a_agents:agent_app", self._site, *shared)
         cards = Hosted("a2a", "orchestrion_serve.a2a_agents:card_app", self._site, *shared)
         feedback = feedback_endpoint(self._admission, self._uses, self._log)
         return [
-            *(Route(d.path, endpoint(d, *shared), methods=["POST"]) for d in DIALECTS),
             *([Route(FEEDBACK, feedback, methods=["POST"])] if self._uses else []),
             Route("/mcp", tools, methods=["POST"]),
             Route("/a2a/{model}", agents, methods=["POST"]),
@@ -103,18 +114,18 @@ class Gateway:
         return as_json({"status": "ready"})
 
     async def _show_metrics(self, request: Request) -> Response:
-        call = Call(self._log)
+        call = Call(self._log, request.scope)
         try:
-            self._admission.authenticate(call, request)
+            self._admission.authenticate(call)
         except Refusal as refusal:
             return refused(call, refusal, error_of)
         models = self._episodes.names.of(call.tenant).values()
         return Response(self._metrics.text(models), media_type=CONTENT_TYPE)
 
     async def _models(self, request: Request) -> Response:
-        call = Call(self._log)
+        call = Call(self._log, request.scope)
         try:
-            self._admission.authenticate(call, request)
+            self._admission.authenticate(call)
             name = request.path_params.get("name")
             if name is not None:
                 self._episodes.choose(call, name)

@@ -9,20 +9,19 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 from attrs import frozen
-from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrion import Episode, Turn
 from orchestrion_serve.episodes import Episodes
-from orchestrion_serve.exchange import disconnected, refused
+from orchestrion_serve.exchange import refused
 from orchestrion_serve.refusals import Refusal, gone, wrong
-from orchestrion_serve.requests import Admission, Call, Log
+from orchestrion_serve.requests import Admission, Call, Log, disconnected
 
 __all__ = ["Exchange", "Hosted", "Site", "exchange_of", "logged", "rpc_error"]
 
@@ -35,13 +34,10 @@ class Exchange:
 
     call: Call
     episodes: Episodes
-    client_gone: Callable[[], Coroutine[Any, Any, None]]
-    name: str | None = None
-    """What the episode's key hangs on besides the tenant."""
 
     def run(self, text: str, *, steps: bool) -> AsyncGenerator[Turn | Episode, None]:
         """Return what `Episodes.run` yields for the call's model."""
-        return self.episodes.run(self.call, text, self.name, self.client_gone, steps=steps)
+        return self.episodes.run(self.call, text, steps=steps)
 
 
 @frozen
@@ -81,30 +77,30 @@ class Hosted:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Admit a request, and answer it."""
-        call, request = Call(self._log), Request(scope, receive)
+        call = Call(self._log, scope, receive)
         try:
-            if request.method == "POST":
-                body = await self._admission.admit(call, request)
+            if scope["method"] == "POST":
+                body = await self._admission.admit(call)
                 _check(body)
             else:
-                self._admission.authenticate(call, request)
+                self._admission.authenticate(call)
                 body = b""
             app = await self._loaded()
         except Refusal as refusal:
             return await refused(call, refusal, rpc_error)(scope, receive, send)
-        except ClientDisconnect:
-            return await refused(call, gone(), rpc_error)(scope, receive, send)
-        leaving = asyncio.create_task(disconnected(request))
+        leaving = asyncio.create_task(disconnected(receive))
         unread = [body]
-
-        async def left() -> None:
-            await asyncio.wait({leaving})
 
         async def replay() -> Message:
             if unread:
                 return {"type": "http.request", "body": unread.pop(), "more_body": False}
-            await left()
+            return await left()
+
+        async def left() -> Message:
+            await asyncio.wait({leaving})
             return {"type": "http.disconnect"}
+
+        call.receive = left
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -112,8 +108,7 @@ class Hosted:
                 message = {**message, "headers": list(headers.items())}
             await send(message)
 
-        name = request.headers.get("idempotency-key")
-        exchange = Exchange(call, self._episodes, left, name)
+        exchange = Exchange(call, self._episodes)
         try:
             await app({**scope, KEY: exchange}, replay, named)
         finally:

@@ -129,7 +129,7 @@ class StdioTools:
         assert task is not None
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
-        return Exchange(Call(self._log), self._episodes, _never)
+        return Exchange(Call(self._log), self._episodes)
 
 
 def _server(exchange: Callable[[Context], Exchange]) -> Server[Any]:
@@ -219,11 +219,6 @@ def _names(asked: Exchange) -> dict[str, str]:
             name += "_"
         names[name] = model
     return names
-
-
-async def _never() -> None:
-    """Wait: who speaks over standard input is there until it ends, and cancels by a message."""
-    await asyncio.Event().wait()
 
 
 def _claimed(number: int, other: int) -> int:

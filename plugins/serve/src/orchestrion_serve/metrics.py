@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import accumulate
 from typing import Any
 
-from attrs import frozen
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from attrs import define, field, frozen
+from prometheus_client import Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE
 from prometheus_client.registry import Collector
 
@@ -15,6 +19,17 @@ from orchestrion_serve.requests import Log
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
 SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600)
+NAMES = (*map(str, map(float, SECONDS)), "+Inf")
+
+
+@define
+class _Sums:
+    """Of one model; the seconds by the place of a request among `SECONDS`."""
+
+    places: list[int] = field(factory=lambda: [0] * len(NAMES))
+    seconds: float = 0.0
+    tokens: int = 0
+    usd: float = 0.0
 
 
 class Metrics:
@@ -28,55 +43,60 @@ class Metrics:
     """
 
     def __init__(self, log: Log, running: Callable[[], float]) -> None:
-        self._log, self._registry = log, CollectorRegistry()
-        self._known: dict[tuple[str, str], list[Any]] = {}
-        """Metrics with their labels, by model and status."""
-        mine: dict[str, Any] = {"registry": self._registry}
-        self._requests = Counter(
-            "orchestrion_requests", "Requests, by status.", ["model", "status"], **mine
-        )
-        self._seconds = Histogram(
-            "orchestrion_request_seconds",
-            "Seconds of a request, to the end of its answer.",
-            ["model"],
-            buckets=SECONDS,
-            **mine,
-        )
-        self._tokens = Counter("orchestrion_tokens", "Tokens that were spent.", ["model"], **mine)
-        self._usd = Counter("orchestrion_usd", "US dollars that were spent.", ["model"], **mine)
-        Gauge("orchestrion_in_flight", "Episodes under way.", **mine).set_function(running)
+        self._log, self.running = log, running
+        self.requests: Counter[tuple[str, str]] = Counter()
+        """By model and status."""
+        self.sums: dict[str, _Sums] = {}
+        """By model."""
 
     def __call__(self, record: Mapping[str, Any]) -> None:
         """Count a request."""
-        model, status = record["model"] or "", str(record["status"])
-        known = self._known.get((model, status))
-        if known is None:  # prometheus_client takes long to look them up
-            of_model = (self._seconds, self._tokens, self._usd) if model else ()
-            known = [self._requests.labels(model, status), *(m.labels(model) for m in of_model)]
-            self._known[model, status] = known
-        known[0].inc()
+        model = record["model"] or ""
+        self.requests[model, str(record["status"])] += 1
         if model:
-            known[1].observe(record["seconds"])
-            if record["tokens"]:
-                known[2].inc(record["tokens"])
-            if record["usd"]:  # not None, where a price is not known
-                known[3].inc(record["usd"])
+            if (sums := self.sums.get(model)) is None:
+                sums = self.sums[model] = _Sums()
+            sums.places[bisect_left(SECONDS, record["seconds"])] += 1
+            sums.seconds += record["seconds"]
+            sums.tokens += record["tokens"]
+            sums.usd += record["usd"] or 0.0  # None, where a price is not known
         self._log(record)
 
     def text(self, models: Collection[str]) -> bytes:
         """Return what is of these models, or of none, in Prometheus' text format."""
-        return generate_latest(_OfModels(self._registry, {"", *models}))
+        return generate_latest(_OfModels(self, models))
 
 
 @frozen
 class _OfModels(Collector):
-    registry: CollectorRegistry
+    metrics: Metrics
     models: Collection[str]
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric, without the samples of other models."""
-        for metric in self.registry.collect():
-            metric.samples = [
-                one for one in metric.samples if one.labels.get("model", "") in self.models
-            ]
-            yield metric
+        requests = CounterMetricFamily(
+            "orchestrion_requests", "Requests, by status.", labels=["model", "status"]
+        )
+        for (model, status), count in self.metrics.requests.items():
+            if not model or model in self.models:
+                requests.add_metric([model, status], count)
+        seconds = HistogramMetricFamily(
+            "orchestrion_request_seconds",
+            "Seconds of a request, to the end of its answer.",
+            labels=["model"],
+        )
+        tokens = CounterMetricFamily(
+            "orchestrion_tokens", "Tokens that were spent.", labels=["model"]
+        )
+        usd = CounterMetricFamily(
+            "orchestrion_usd", "US dollars that were spent.", labels=["model"]
+        )
+        for model, sums in self.metrics.sums.items():
+            if model in self.models:
+                buckets = list(zip(NAMES, accumulate(sums.places), strict=True))
+                seconds.add_metric([model], buckets, sums.seconds)
+                tokens.add_metric([model], sums.tokens)
+                usd.add_metric([model], sums.usd)
+        running = self.metrics.running()
+        yield from (requests, seconds, tokens, usd)
+        yield GaugeMetricFamily("orchestrion_in_flight", "Episodes under way.", value=running)

@@ -13,14 +13,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from attrs import frozen
-from starlette.requests import Request
+from starlette.types import Message, Receive, Scope
 
 from orchestrion import Turn, Usage, is_local
+from orchestrion.cli import in_time
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.limits import Account, Room
-from orchestrion_serve.refusals import Refusal, failed, wrong
+from orchestrion_serve.refusals import Refusal, failed, gone, wrong
 
-__all__ = ["Admission", "Call", "Log", "Settings"]
+__all__ = ["Admission", "Call", "Log", "Settings", "disconnected"]
 
 BODY_SECONDS = 30.0
 """How long a client may take to send its body."""
@@ -60,10 +61,31 @@ def usage_data(usage: Usage) -> dict[str, float | None]:
     return {**tokens, "usd": known(usage.usd)}
 
 
-class Call:
-    """One request, as its headers and its line in the log show it."""
+async def disconnected(receive: Receive) -> None:
+    """Return when the client has gone; its body was read before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
-    def __init__(self, log: Log) -> None:
+
+async def _never() -> Message:
+    """Wait: who does not speak HTTP is there until it ends, and cancels by a message."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+class Call:
+    """One request, as its headers and its line in the log show it.
+
+    Args:
+        log: gets the line.
+        scope: of the request, as ASGI has it; None if it came another way.
+        receive: returns what the client sends, and that it has gone.
+    """
+
+    def __init__(self, log: Log, scope: Scope | None = None, receive: Receive = _never) -> None:
+        # Read once: Starlette goes through all of them at each look.
+        self.heads: Mapping[bytes, bytes] = dict(scope["headers"]) if scope is not None else {}
+        self.receive = receive
         self.id = token_hex(16)
         self.created = int(time.time())
         self.tenant = ""
@@ -89,6 +111,10 @@ class Call:
         self.account: Account | None = None
         """Of its key, if that has limits."""
         self._write, self._started = log, time.perf_counter()
+
+    def head(self, name: bytes) -> str:
+        """Return a header of the request; "" if it has none of this name."""
+        return self.heads.get(name, b"").decode("latin-1")
 
     @property
     def headers(self) -> dict[str, str]:
@@ -145,26 +171,25 @@ class Admission:
     def __init__(self, settings: Settings, keys: Keys | None, room: Room) -> None:
         self._settings, self._keys, self._room = settings, keys, room
 
-    async def admit(self, call: Call, request: Request, *, counts: bool = True) -> bytes:
+    async def admit(self, call: Call, *, counts: bool = True) -> bytes:
         """Note whose request it is, and return its body.
 
         Every request that can start an episode comes in here, whatever its protocol; one that
         starts none does not count against the limits of its key.
 
         Raises:
-            Refusal: its sender is unknown, there is no room, or the body is late, too large or not
-                declared as JSON.
+            Refusal: its sender is unknown, there is no room, or the body is late, too large, not
+                declared as JSON, or its client has gone.
         """
-        self.authenticate(call, request)
+        self.authenticate(call)
         self._room.take(call.tenant)
         try:
-            return await self._admitted(call, request, counts)
+            return await self._admitted(call, counts)
         finally:
             self._room.give(call.tenant)
 
-    async def _admitted(self, call: Call, request: Request, counts: bool) -> bytes:
-        # Read once: each look into `request.headers` goes through all of them.
-        heads = dict(request.scope["headers"])
+    async def _admitted(self, call: Call, counts: bool) -> bytes:
+        heads = call.heads
         call.seconds = _number(heads, b"x-orchestrion-timeout", self._settings.timeout)
         call.usd = _number(heads, b"x-orchestrion-max-usd", self._settings.max_usd)
         if counts and call.account is not None:
@@ -174,14 +199,13 @@ class Admission:
             message = "send the body as `content-type: application/json`"
             raise Refusal(415, "unsupported_media_type", message)
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                return await self._body(request)
+            return await in_time(self._body(call.receive), BODY_SECONDS)
         except TimeoutError:
             headers = {"connection": "close"}
             message = f"the body took longer than {BODY_SECONDS:g} s"
             raise Refusal(408, "slow_body", message, headers=headers) from None
 
-    def authenticate(self, call: Call, request: Request) -> None:
+    def authenticate(self, call: Call) -> None:
         """Note whose request it is.
 
         Raises:
@@ -189,12 +213,12 @@ class Admission:
         """
         if self._keys is None:
             # A page in a browser must not reach the server by a name that resolves to loopback.
-            if not is_here(request.headers.get("host", "")):
+            if not is_here(call.head(b"host")):
                 raise Refusal(403, "forbidden_host", "without keys, only loopback hosts are served")
             return
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        scheme, _, key = call.head(b"authorization").partition(" ")
         if scheme.lower() != "bearer":
-            key = request.headers.get("x-api-key", "")
+            key = call.head(b"x-api-key")
         name = self._keys.name_of(key.strip())
         if name is None:
             message = "the API key is missing or wrong"
@@ -203,14 +227,17 @@ class Admission:
         call.tenant = name
         call.account, call.log = self._keys.accounts.of(name), self._keys.logs.get(name, "")
 
-    async def _body(self, request: Request) -> bytes:
-        pieces, size, limit = [], 0, self._settings.max_body
-        async for piece in request.stream():
+    async def _body(self, receive: Receive) -> bytes:
+        pieces, size, limit, more = [], 0, self._settings.max_body, True
+        while more and size <= DISCARDED * limit:
+            received = await receive()
+            if received["type"] == "http.disconnect":
+                raise gone()
+            piece: bytes = received.get("body", b"")
             size += len(piece)
             if size <= limit:
                 pieces.append(piece)
-            elif size > DISCARDED * limit:
-                break
+            more = received.get("more_body", False)
         if size > limit:
             headers = {"connection": "close"}
             message = f"the body is larger than {limit} bytes"
