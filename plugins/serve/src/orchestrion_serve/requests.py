@@ -233,10 +233,11 @@ class Admission:
             received = await receive()
             if received["type"] == "http.disconnect":
                 raise gone()
-            size += len(received["body"])
+            piece: bytes = received.get("body", b"")
+            size += len(piece)
             if size <= limit:
-                pieces.append(received["body"])
-            more = received["more_body"]
+                pieces.append(piece)
+            more = received.get("more_body", False)
         if size > limit:
             headers = {"connection": "close"}
             message = f"the body is larger than {limit} bytes"
