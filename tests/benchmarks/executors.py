@@ -50,9 +50,9 @@ Rollout = Callable[[int], Awaitable[tuple[float, float]]]
 STAGE = "orchestrion.testing._stage"
 RUNS: dict[str, tuple[str, ...]] = {
     "repair": (
-        "task.max_problems=16",
-        "task.train_problems=64",
-        "trainer.episodes=64",
+        "task.max_problems=8",
+        "task.train_problems=32",
+        "trainer.episodes=32",
         "evaluation.baselines={}",
     ),
     "evolution": ("evaluation.baselines={}",),
@@ -98,7 +98,10 @@ def run(name: str, executor: dict[str, Any]) -> None:
             totals.append(own + others)
             results.append(result(Path(folder, "run")))
         where = "one process" if use is None else f"{use['workers']} workers ({use['use']})"
-        print(f"{name}, {where}: {walls[-1]:.1f} s; processor: {own:.1f} s here, {others:.1f} s")
+        print(
+            f"{name}, {where}: {walls[-1]:.1f} s; processor: {own:.1f} s here, {others:.1f} s",
+            flush=True,
+        )
     same = "the same" if results[0] == results[1] else "DIFFERENT"
     print(f"{name}: wall {walls[0] / walls[1]:.2f} times as fast; results: {same}", flush=True)
     if Accounted.used:

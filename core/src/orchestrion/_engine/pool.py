@@ -271,8 +271,9 @@ class Pool:
 
     async def _seat(self, near: str) -> Seat:
         """Return the place for some work; wait until there is a worker or one may be started."""
-        while not (seats := [seat for seat in self._seats if seat.waits <= 0]):  # noqa: ASYNC110 - a pause ends by the clock
-            await asyncio.sleep(min(seat.waits for seat in self._seats))
+        if (pause := min(seat.waits for seat in self._seats)) > 0:
+            await asyncio.sleep(pause)
+        seats = [seat for seat in self._seats if seat.waits <= 0] or self._seats
         known = self._seats[crc32(near.encode(errors="replace")) % len(self._seats)]
         least = min(seats, key=lambda seat: seat.load)
         return known if known in seats and known.load <= least.load + SLACK else least
