@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Executor", "Link", "LinkLost", "work"]
-
 
 class LinkLost(Exception):
     """The other end of a link is gone; the message says why, e.g. "killed by signal 9"."""

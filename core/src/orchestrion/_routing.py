@@ -27,8 +27,6 @@ from orchestrion._keys import Key
 from orchestrion._records import Decision, Observation, Problem, Step, Trajectory, Turn, replace
 from orchestrion._trained import find
 
-__all__ = ["Route", "Router", "router"]
-
 
 @frozen
 class Route:

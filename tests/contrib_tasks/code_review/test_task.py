@@ -189,7 +189,8 @@ class Broken:
 
 def test_a_sandbox_that_breaks_is_nobodys_failure() -> None:
     async def run(task: RunningReview) -> Episode:
-        broken = evolve(task, box=Broken())
+        box: Any = Broken()
+        broken = evolve(task, box=box)
         engine = engine_for({"one": ScriptedAgent([says(RIGHT)])}, Fixed(["one"]), broken)
         try:
             return await engine.run("e", problem_of(DOUBLE), Key(1))

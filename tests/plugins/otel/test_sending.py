@@ -158,9 +158,9 @@ def test_episodes_that_come_too_fast_are_left_out_and_counted(
     go, exporter = threading.Event(), InMemorySpanExporter()
 
     class Slow(Listener):
-        def _next(self) -> Any:
+        def _work(self) -> None:
             go.wait()
-            return super()._next()
+            super()._work()
 
     [note] = followed(folder, Slow(exporter=exporter), go.set)
     assert "too slow" in note

@@ -27,8 +27,6 @@ from orchestrion import (
     View,
 )
 
-__all__ = ["A2A", "Attempt"]
-
 GRACE = 10.0
 """Seconds after an attempt's time limit until the call path ends it, should it hang."""
 

@@ -20,8 +20,6 @@ from orchestrion_llm import Place, described, of_answer
 from orchestrion import JSON, Answer, CallError, Usage, hidden
 from orchestrion_a2a.agent import A2A, Attempt
 
-__all__ = ["Client"]
-
 _CONNECT = 15.0
 _CANCEL = 5.0
 LARGEST = 8 * 2**20

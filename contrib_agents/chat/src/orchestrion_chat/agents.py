@@ -23,8 +23,6 @@ from orchestrion import (
 from orchestrion_chat.forms import Form
 from orchestrion_chat.sees import LABEL_TOKENS
 
-__all__ = ["Prepared", "Structured", "activation", "in_words", "sampling"]
-
 Structured = Literal["auto", "model", "prompt"]
 
 

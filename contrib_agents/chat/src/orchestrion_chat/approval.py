@@ -13,8 +13,6 @@ from attrs import frozen
 from orchestrion import JSON, Answer, Calls, Request, load_function
 from orchestrion_chat.people import Question, ask
 
-__all__ = ["Approval", "check_rules"]
-
 _WORDS = ("allow", "deny", "ask")
 
 

@@ -12,8 +12,6 @@ from attrs import frozen
 
 from orchestrion_chat.functions import FunctionTool
 
-__all__ = ["Calculator"]
-
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

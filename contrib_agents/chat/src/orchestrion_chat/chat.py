@@ -38,8 +38,6 @@ from orchestrion_chat.talk import Ending, Said, Talk
 from orchestrion_chat.texts import system_text, with_parts
 from orchestrion_chat.toolbox import MOST_CALLS, Toolbox
 
-__all__ = ["Chat", "Variant"]
-
 Temperature = Annotated[float, Meta(ge=0, le=2)]
 Tokens = Annotated[int, Meta(ge=1)]
 _REPAIR_BYTES = 4000

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-__all__ = ["code_in", "quoted"]
-
 _OPEN = re.compile(r"[ ]{0,3}(`{3,}|~{3,})\s*([\w+#.-]*)[^`]*")
 _PYTHON = ("python", "python3", "py")
 

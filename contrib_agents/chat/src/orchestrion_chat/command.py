@@ -9,8 +9,6 @@ import click
 from orchestrion import UsageError
 from orchestrion_chat.presets import ROLES, Role, preset_of, text_of
 
-__all__ = ["chat_presets"]
-
 
 @click.command("chat-presets")
 @click.option("--copy", "role", type=click.Choice(ROLES), help="Copy this preset into a file.")

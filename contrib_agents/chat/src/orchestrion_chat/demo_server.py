@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str]) -> None:
     """Serve on standard input and output, or over HTTP on this machine."""

@@ -13,8 +13,6 @@ from orchestrion_chat.code import code_in
 from orchestrion_chat.schemas import misfits, schema_of
 from orchestrion_chat.talk import Unfit
 
-__all__ = ["Form", "form_of", "read_code"]
-
 _FENCED = re.compile(r"\s*(?:[^{`]*\n)?```(?:json)?[ ]*\n(.*?)\n?```\s*", re.S | re.I)
 
 

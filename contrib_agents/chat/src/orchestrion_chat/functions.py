@@ -18,8 +18,6 @@ from orchestrion_chat.schemas import schema_of
 from orchestrion_chat.sees import IMAGE_TOKENS, MOST_IMAGES
 from orchestrion_chat.texts import capped
 
-__all__ = ["FunctionTool", "Functions", "definition_bytes", "writes"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 Seconds = Annotated[float, Meta(gt=0)]
 

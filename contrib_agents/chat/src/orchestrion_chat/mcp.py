@@ -14,8 +14,6 @@ from orchestrion_chat.interfaces import ArgumentError, Bounds, Function, Result,
 from orchestrion_chat.schemas import misfits
 from orchestrion_chat.sees import IMAGE_TOKENS, MOST_IMAGES
 
-__all__ = ["MCP"]
-
 Seconds = Annotated[float, Meta(gt=0)]
 
 

@@ -29,8 +29,6 @@ from orchestrion_chat.texts import capped
 if TYPE_CHECKING:
     from orchestrion_chat.mcp import MCP
 
-__all__ = ["Session"]
-
 _MOST_PAGES = 100
 _PAUSE, _LONGEST_PAUSE = 0.25, 30.0
 """Seconds before a restart: none the first time, then doubling."""

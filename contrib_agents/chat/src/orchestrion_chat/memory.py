@@ -14,8 +14,6 @@ from orchestrion import JSON, Calls, Meta, OpenContext, Saved, UsageError
 from orchestrion_chat.functions import FunctionTool, writes
 from orchestrion_chat.interfaces import Bounds, Function, Result, Tool
 
-__all__ = ["Memory"]
-
 Notes = dict[str, str]
 
 

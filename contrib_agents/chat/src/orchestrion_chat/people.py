@@ -14,8 +14,6 @@ from attrs import asdict, frozen
 
 from orchestrion import JSON, Answer, CallLimits, Calls, OpenContext, Request
 
-__all__ = ["Person", "Question", "answered_by", "ask", "at_terminal", "is_present"]
-
 _LONG = 30 * 24 * 3600.0
 
 

@@ -11,8 +11,6 @@ from orchestrion import Agent, Calls, Key, OpenContext, Output, UsageError, View
 from orchestrion_chat.people import Question, ask, at_terminal, is_present
 from orchestrion_chat.sees import Sees
 
-__all__ = ["PersonAgent"]
-
 
 @frozen
 class PersonAgent:

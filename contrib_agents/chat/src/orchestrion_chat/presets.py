@@ -13,8 +13,6 @@ from attrs import frozen
 from orchestrion import JSON, UsageError
 from orchestrion.config import read_as, text_as
 
-__all__ = ["ROLES", "CodeRule", "Preset", "Role", "preset_of", "text_of"]
-
 CodeRule = Literal["leave", "require", "quote"]
 Role = Literal[
     "writer", "reviewer", "refactorer", "solver", "verifier",

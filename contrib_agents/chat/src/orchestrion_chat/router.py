@@ -30,8 +30,6 @@ from orchestrion_chat.sees import Sees
 from orchestrion_chat.talk import Talk, TurnError
 from orchestrion_chat.texts import system_text, with_parts
 
-__all__ = ["Router"]
-
 STOP = "stop"
 _MOST_TEAM = 16_000
 """The maximum of bytes for names and roles of a team."""

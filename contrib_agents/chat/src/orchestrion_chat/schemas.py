@@ -10,8 +10,6 @@ import msgspec
 
 from orchestrion import JSON
 
-__all__ = ["check_schema", "misfits", "schema_of"]
-
 MOST_MISFITS = 5
 """The maximum of errors that are reported."""
 _LONGEST = 300

@@ -11,16 +11,6 @@ from attrs import frozen
 from orchestrion import JSON, Meta, Turn, View
 from orchestrion_chat.texts import capped, labelled
 
-__all__ = [
-    "BYTES_PER_TOKEN",
-    "IMAGE_TOKENS",
-    "LABEL_TOKENS",
-    "MOST_IMAGES",
-    "Sees",
-    "Shown",
-    "tokens_of",
-]
-
 BYTES_PER_TOKEN = 3
 """Limits count one token for so many bytes, which overestimates the tokens."""
 IMAGE_TOKENS = 16_000

@@ -11,8 +11,6 @@ from orchestrion import JSON, Calls, Key, Model
 from orchestrion_chat.sees import MOST_IMAGES
 from orchestrion_chat.toolbox import Toolbox
 
-__all__ = ["Ending", "Said", "Talk", "TurnError", "Unfit"]
-
 Ending = Literal["fail", "accept"]
 T = TypeVar("T")
 

@@ -12,8 +12,6 @@ from xml.sax.saxutils import quoteattr
 
 from orchestrion import JSON, hidden
 
-__all__ = ["DATA_RULE", "capped", "labelled", "system_text", "with_parts"]
-
 _TAGS = re.compile(r"<(?=/?(?:problem|turn|now|result)\b)", re.I)
 
 DATA_RULE = (

@@ -16,8 +16,6 @@ from orchestrion_chat.approval import Approval
 from orchestrion_chat.interfaces import ArgumentError, Function, Result, Tool
 from orchestrion_chat.texts import labelled, with_parts
 
-__all__ = ["MOST_CALLS", "Answered", "Toolbox"]
-
 MOST_CALLS = 8
 """The maximum of calls in one answer; with more, the turn fails."""
 

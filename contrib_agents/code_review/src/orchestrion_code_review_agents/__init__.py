@@ -18,6 +18,4 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__, {"orchestrion_code_review_agents.players": "Script script_in untidy"}
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -20,11 +20,4 @@ if TYPE_CHECKING:
     from orchestrion_foreign.spending import Reserve as Reserve
     from orchestrion_foreign.spending import Tokens as Tokens
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion_foreign.agent": "Foreign Framework ObjectPath as_json",
-        "orchestrion_foreign.shown": "Message messages",
-        "orchestrion_foreign.spending": "Asked Reserve Tokens",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

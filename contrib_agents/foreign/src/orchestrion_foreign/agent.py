@@ -35,8 +35,6 @@ from orchestrion_foreign.faults import failed
 from orchestrion_foreign.shown import Message, everything, messages
 from orchestrion_foreign.spending import Asked, Reserve, reserved, used
 
-__all__ = ["Foreign", "Framework", "ObjectPath", "as_json"]
-
 VERSION = "1"
 """Incremented whenever equal requests are asked or read differently than before."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from orchestrion import CallError, Fault, Usage, hidden
 
-__all__ = ["failed"]
-
 _LONGEST = 1000
 _NETWORK = {"APIConnectionError", "ModelConnectionError", "TransportError"}
 """Names of base classes of network errors: of the vendors' SDKs, Pydantic AI and httpx."""

@@ -11,8 +11,6 @@ from attrs import frozen
 
 from orchestrion import JSON, View
 
-__all__ = ["Message", "everything", "messages"]
-
 _TAG = re.compile(r"<(?=/?turn)", re.I)
 
 

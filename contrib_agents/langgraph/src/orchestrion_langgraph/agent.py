@@ -5,8 +5,6 @@ from __future__ import annotations
 from attrs import frozen
 from orchestrion_foreign import Foreign, Framework, ObjectPath
 
-__all__ = ["LangGraph"]
-
 
 @frozen(kw_only=True)
 class LangGraph(Foreign):

@@ -7,8 +7,6 @@ from typing import Any
 from langchain_core.messages import AIMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
 
-__all__ = ["echo"]
-
 
 async def _repeat(state: MessagesState) -> dict[str, Any]:
     return {"messages": [AIMessage(state["messages"][-1].text)]}

@@ -15,8 +15,6 @@ from orchestrion_foreign import Asked, Message, Tokens, as_json
 
 from orchestrion import Output
 
-__all__ = ["Graphs"]
-
 
 class Graphs:
     """See `Framework`."""

@@ -7,8 +7,6 @@ from typing import Any
 from agents import Agent, Model, ModelResponse, Usage
 from agents.testing import assistant_message
 
-__all__ = ["echo"]
-
 
 class _Repeating(Model):  # type: ignore[misc]  # its types are not read
     async def get_response(

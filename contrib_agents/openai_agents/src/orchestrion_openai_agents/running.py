@@ -11,8 +11,6 @@ from agents.models import get_default_model
 from attrs import frozen
 from orchestrion_foreign import Asked, Message, Tokens
 
-__all__ = ["Agents"]
-
 
 @frozen
 class Agents:

@@ -13,6 +13,4 @@ from orchestrion import names_on_first_use
 if TYPE_CHECKING:
     from orchestrion_prompted.prompted import read_response as read_response
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__, {"orchestrion_prompted.prompted": "read_response"}
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

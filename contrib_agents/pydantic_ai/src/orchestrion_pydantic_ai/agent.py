@@ -5,8 +5,6 @@ from __future__ import annotations
 from attrs import frozen
 from orchestrion_foreign import Foreign, Framework, ObjectPath
 
-__all__ = ["PydanticAI"]
-
 
 @frozen(kw_only=True)
 class PydanticAI(Foreign):

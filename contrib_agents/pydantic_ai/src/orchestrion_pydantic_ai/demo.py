@@ -6,8 +6,6 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-__all__ = ["echo"]
-
 
 async def _repeat(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     prompts = [

@@ -12,8 +12,6 @@ from pydantic_ai.capabilities import ReinjectSystemPrompt
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.usage import RunUsage
 
-__all__ = ["Agents"]
-
 
 class Agents:
     """See `Framework`."""

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from orchestrion_remote.server import Settings as Settings
     from orchestrion_remote.server import serving as serving
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {"orchestrion_remote.server": "Agents Serving Settings serving"},
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)
 
 __version__ = "0.2.0"

@@ -21,8 +21,6 @@ from attrs import define
 
 from orchestrion import Answer, CallError, Fault, Usage
 
-__all__ = ["Balancer"]
-
 T = TypeVar("T")
 
 FIRST_REST, LONGEST_REST = 1.0, 30.0

@@ -28,8 +28,6 @@ from orchestrion import (
 )
 from orchestrion.runs import as_data
 
-__all__ = ["LARGEST", "MOST", "Reply", "Stated", "asked", "reply_of", "request_of"]
-
 LARGEST = 32 * 2**20
 """The maximum of bytes of a request or an answer."""
 _LONGEST_KEY = 64

@@ -21,8 +21,6 @@ from orchestrion.cli import (
 if TYPE_CHECKING:
     from orchestrion_remote.server import Settings
 
-__all__ = ["agent_server"]
-
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 _PORT = click.IntRange(0, 65535)
 

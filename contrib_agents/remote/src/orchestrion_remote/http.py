@@ -14,8 +14,6 @@ from orchestrion import JSON, Agent, Key, Meta, OpenContext, View
 from orchestrion_remote.body import request_of
 from orchestrion_remote.settings import Remote, RemoteAgent, open_balancer, secret_of
 
-__all__ = ["Http"]
-
 
 def _addresses(instance: object, attribute: Any, value: Sequence[str]) -> None:
     for url in value:

@@ -19,8 +19,6 @@ from orchestrion_remote.body import Reply, Stated, reply_of
 from orchestrion_remote.http import Http
 from orchestrion_remote.settings import Rates, answer_of
 
-__all__ = ["HttpClient"]
-
 _SHOWN = 300
 _LOOK = 10.0
 

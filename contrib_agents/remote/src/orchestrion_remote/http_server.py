@@ -20,8 +20,6 @@ from orchestrion.cli import Impatient, listener
 from orchestrion_remote.body import LARGEST, asked
 from orchestrion_remote.server import AGAIN, Agents, RefusedError, Settings
 
-__all__ = ["serving_http"]
-
 BODY_SECONDS = 30.0
 """How long a caller may take to send its body."""
 CLOSING = 5

@@ -14,8 +14,6 @@ from orchestrion import Agent, Meta, OpenContext
 from orchestrion_remote.body import request_of
 from orchestrion_remote.settings import Remote, RemoteAgent, open_balancer, secret_of
 
-__all__ = ["Grpc", "Tls"]
-
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+):\d{1,5}")
 
 

@@ -27,8 +27,6 @@ from orchestrion_remote.rpc_wire import (
 )
 from orchestrion_remote.settings import Rates, answer_of
 
-__all__ = ["GrpcClient"]
-
 _CODE = grpc.StatusCode
 _READY = grpc.ChannelConnectivity.READY
 _BROKEN = (

@@ -23,8 +23,6 @@ from orchestrion_remote.rpc_wire import (
 )
 from orchestrion_remote.server import AGAIN, Agents, RefusedError, Settings
 
-__all__ = ["serving_grpc"]
-
 CLOSING = 5.0
 """Seconds that callers get to read the last answers."""
 

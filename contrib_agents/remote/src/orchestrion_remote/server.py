@@ -16,8 +16,6 @@ from orchestrion import BudgetError, Key, Turn, UsageError, View, is_local
 from orchestrion.runs import Trained
 from orchestrion_remote.body import Reply
 
-__all__ = ["Agents", "Piece", "RefusedError", "Serving", "Settings", "serving"]
-
 AGAIN = 1
 """Seconds after which a client that was refused for now may come back."""
 

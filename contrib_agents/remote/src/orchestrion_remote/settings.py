@@ -28,17 +28,6 @@ from orchestrion import (
 from orchestrion_remote.balance import Balancer, T
 from orchestrion_remote.body import Reply, Stated
 
-__all__ = [
-    "Most",
-    "Price",
-    "Rates",
-    "Remote",
-    "RemoteAgent",
-    "answer_of",
-    "open_balancer",
-    "secret_of",
-]
-
 GRACE = 10.0
 """Seconds after an attempt's time limit until the call path ends it, should it hang."""
 _MILLION = 1_000_000

@@ -11,8 +11,6 @@ from attrs import frozen
 from orchestrion import JSON, Agent, Calls, Key, Output, Usage, View, no_calls
 from orchestrion_repair_agents.workplace import NOTHING, work_of
 
-__all__ = ["Lint", "findings"]
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

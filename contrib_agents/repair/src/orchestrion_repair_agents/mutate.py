@@ -21,8 +21,6 @@ from orchestrion_repair import (
 from orchestrion import JSON, Agent, Calls, Key, Meta, OpenContext, Output, Usage, View, no_calls
 from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json, trial_of, work_of
 
-__all__ = ["Mutate"]
-
 Family = Literal[
     "comparison", "off-by-one", "arithmetic", "condition", "extend", "variable", "constant",
     "argument", "function", "unwrap", "wrap", "operand", "graft", "slice", "guard", "insert",

@@ -9,8 +9,6 @@ from orchestrion_repair import Limits, Outcome, Trial
 
 from orchestrion import JSON, Output, View
 
-__all__ = ["NOTHING", "limits_of", "outcome_json", "trial_of", "work_of"]
-
 NOTHING = Output("There is no program here that I could work on.")
 """The answer to a view that is not of the repair task."""
 

@@ -19,11 +19,4 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion_code_review.challenge": "Challenge",
-        "orchestrion_code_review.generator": "challenge_in challenge_of",
-        "orchestrion_code_review.versions": "Version versions_of",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -24,11 +24,4 @@ if TYPE_CHECKING:
     from orchestrion_gymnasium.spaces import plain as plain
     from orchestrion_gymnasium.spaces import to_action as to_action
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion_gymnasium.live": "Live",
-        "orchestrion_gymnasium.outcome": "Counts OpenedSeeds Returns Seeds action_of",
-        "orchestrion_gymnasium.spaces": "Features described in_words plain to_action",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -23,8 +23,6 @@ from orchestrion import (
     no_calls,
 )
 
-__all__ = ["Constant", "FunctionController", "RandomController"]
-
 Cost = Annotated[float, Meta(ge=0)]
 WIDE = 1.0
 """How far from 0 numbers are drawn where a range has no end."""

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary, finalize
 
-__all__ = ["Live"]
-
 State = TypeVar("State")
 Environment = TypeVar("Environment")
 

@@ -23,8 +23,6 @@ from orchestrion import (
     no_calls,
 )
 
-__all__ = ["Counts", "OpenedSeeds", "Returns", "Seeds", "action_of"]
-
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 

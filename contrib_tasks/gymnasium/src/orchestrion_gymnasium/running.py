@@ -27,8 +27,6 @@ from orchestrion_gymnasium.outcome import OpenedSeeds, action_of
 from orchestrion_gymnasium.spaces import Features, described, in_words, plain, to_action
 from orchestrion_gymnasium.task import Gymnasium
 
-__all__ = ["Moment", "RunningGymnasium"]
-
 
 @frozen(eq=False)
 class Moment:

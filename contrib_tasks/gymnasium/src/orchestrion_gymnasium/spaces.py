@@ -12,8 +12,6 @@ from gymnasium import spaces
 
 from orchestrion import JSON, RunError, UsageError
 
-__all__ = ["Features", "described", "in_words", "plain", "to_action"]
-
 WIDEST = 10_000
 """The most numbers of one observation; what shows more is mostly a picture."""
 UNBOUNDED = 1e6

@@ -16,8 +16,6 @@ from orchestrion import (
 )
 from orchestrion_gymnasium.outcome import Counts, Returns, Seeds
 
-__all__ = ["Gymnasium"]
-
 
 @frozen
 class Gymnasium(Seeds):

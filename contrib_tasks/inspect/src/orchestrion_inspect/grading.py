@@ -22,8 +22,6 @@ from inspect_ai.model._model import init_active_model, init_model_roles  # no pu
 
 from orchestrion import JSON, Calls, Key, Model, RunError
 
-__all__ = ["AskedError", "grading", "nobody"]
-
 
 class AskedError(RunError):
     """Raised when an evaluation asks a model where none is to be asked."""

@@ -37,8 +37,6 @@ from orchestrion import (
 from orchestrion_inspect.grading import AskedError, grading, nobody
 from orchestrion_inspect.task import Inspect
 
-__all__ = ["RunningInspect"]
-
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 TEAM = ModelName("orchestrion/team")
 

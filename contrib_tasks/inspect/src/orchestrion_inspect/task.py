@@ -22,8 +22,6 @@ from orchestrion import (
     UsageError,
 )
 
-__all__ = ["Inspect"]
-
 
 @frozen
 class Inspect(Task):

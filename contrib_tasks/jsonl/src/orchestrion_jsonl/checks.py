@@ -16,8 +16,6 @@ import re2
 
 from orchestrion import RunError, UsageError, load_function
 
-__all__ = ["NAMES", "Check", "make_check", "texts"]
-
 Check = Callable[[str, Any, Mapping[str, Any]], float]
 """Takes the answer, what the row expects, and the whole row."""
 

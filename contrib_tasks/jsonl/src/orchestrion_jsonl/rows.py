@@ -13,8 +13,6 @@ from typing import Any
 
 from orchestrion import UsageError, did_you_mean
 
-__all__ = ["Row", "read_rows"]
-
 Row = Mapping[str, Any]
 FORMS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 

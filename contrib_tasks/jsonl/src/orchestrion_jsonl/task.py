@@ -43,8 +43,6 @@ from orchestrion_jsonl.checks import (
 )
 from orchestrion_jsonl.rows import Row, read_rows
 
-__all__ = ["Jsonl"]
-
 SHOWN = 10
 """How many wrong rows an error lists."""
 JUDGE = "judge"

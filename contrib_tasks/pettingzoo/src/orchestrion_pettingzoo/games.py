@@ -18,8 +18,6 @@ os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 # Illegal moves cost the player who makes them; a line of log for each would hide all else.
 logging.getLogger("pettingzoo.utils.env_logger").setLevel(logging.ERROR)
 
-__all__ = ["Game", "Rounds", "Turns", "game"]
-
 
 class Game:
     """A game that is under way, and what is known of it.

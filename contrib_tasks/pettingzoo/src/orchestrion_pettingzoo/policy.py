@@ -10,8 +10,6 @@ from attrs import frozen
 
 from orchestrion import Activation, Decision, Key, OpenContext, Policy, Situation, UsageError
 
-__all__ = ["Players"]
-
 
 @frozen
 class Players:

@@ -35,8 +35,6 @@ from orchestrion import (
 from orchestrion_pettingzoo.games import Game, game
 from orchestrion_pettingzoo.task import PettingZoo
 
-__all__ = ["Moment", "RunningPettingZoo"]
-
 
 @frozen(eq=False)
 class Moment:

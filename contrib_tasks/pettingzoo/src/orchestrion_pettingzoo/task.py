@@ -17,8 +17,6 @@ from orchestrion import (
     refuse_idle,
 )
 
-__all__ = ["PettingZoo"]
-
 
 @frozen
 class PettingZoo(Seeds):

@@ -37,18 +37,4 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion_repair.alternatives": "probed",
-        "orchestrion_repair.bug": "Case",
-        "orchestrion_repair.loaders": "raw_rows",
-        "orchestrion_repair.operators": "Candidate",
-        "orchestrion_repair.ranking": "REGIONS program propose",
-        "orchestrion_repair.runner": "Limits Outcome Runner Trial shared_runner",
-        "orchestrion_repair.state": (
-            "RUNS_TESTS Skills State Target after digest_of role_of skills_of target_of"
-        ),
-        "orchestrion_repair.task": "observed",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -19,8 +19,6 @@ from orchestrion_repair.operators.source import Site, Source
 from orchestrion_repair.probes import AFTER, BEFORE, Probe
 from orchestrion_repair.ranking import Program
 
-__all__ = ["Probed", "probed"]
-
 _PURE = frozenset(
     "abs all any bool chr dict divmod float frozenset int isinstance len list max min ord range "
     "repr round set sorted str sum tuple capitalize casefold copy count difference endswith find "

@@ -22,8 +22,6 @@ from attrs import frozen
 from orchestrion import JSON, Split
 from orchestrion_repair.harness import plain
 
-__all__ = ["TOLERANCE", "Bug", "Case", "same"]
-
 TOLERANCE = 1e-9
 """Relative and absolute, where either number is a float."""
 

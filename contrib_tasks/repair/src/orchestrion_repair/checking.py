@@ -17,8 +17,6 @@ from orchestrion_repair.loaders import Collection
 from orchestrion_repair.rows import divided
 from orchestrion_repair.runner import Limits, Outcome, Runner, Trial
 
-__all__ = ["checked"]
-
 _LIMITS = frozenset({"OutOfSteps", "OutOfTime", "MemoryError", "RecursionError"})
 
 

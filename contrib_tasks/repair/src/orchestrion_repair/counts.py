@@ -14,8 +14,6 @@ from attrs import Factory, frozen
 
 from orchestrion_repair.operators import Candidate
 
-__all__ = ["Counts", "Kind", "restores", "restoring"]
-
 Kind = tuple[str, str]
 """A family and a sub-kind."""
 

@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from orchestrion_repair.fitting import Rows
     from orchestrion_repair.learned import Model, Situation
 
-__all__ = ["EditRanking"]
-
 PLACE = "task.ranking"
 NEAREST, OTHERS = 150, 100
 """Of the edits with unknown outcome: how many of those that counts put first stand for themselves,

@@ -21,8 +21,6 @@ from orchestrion_repair.syntax import line_syntax
 if TYPE_CHECKING:
     from orchestrion_repair.learned import Ranked
 
-__all__ = ["features", "hints", "names", "outlooks"]
-
 BATCH = 6
 """How many candidates the outlook of a family in a region looks at."""
 _PROGRESS = (

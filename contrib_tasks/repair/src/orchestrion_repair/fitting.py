@@ -31,8 +31,6 @@ from orchestrion_repair.learned import (
 from orchestrion_repair.ranking import Program
 from orchestrion_repair.traits import SIZE, Trait, of_crossing, of_effect, of_kind, of_line
 
-__all__ = ["Case", "Rows", "fit", "rows_of", "with_rates"]
-
 
 @frozen
 class Case:

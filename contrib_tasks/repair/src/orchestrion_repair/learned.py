@@ -42,20 +42,6 @@ from orchestrion_repair.traits import (
     slot,
 )
 
-__all__ = [
-    "DEPTH",
-    "Floats",
-    "Model",
-    "Ranked",
-    "Situation",
-    "begin",
-    "counted",
-    "log_rate",
-    "rank",
-    "situation_from",
-    "situation_json",
-]
-
 Floats = NDArray[np.float64]
 DEPTH = 200
 

@@ -59,8 +59,6 @@ from orchestrion_repair.rows import (
 )
 from orchestrion_repair.statements import from_module
 
-__all__ = ["Collection", "RawRows", "bug_from_text", "from_source", "load_path", "raw_rows"]
-
 _EXPECTED = (
     "expected sub-folders with buggy.py and tests.json or test_*.py, pairs NAME.py and NAME.json, "
     "or files of JSON lines (*.jsonl)"

@@ -12,8 +12,6 @@ import ast
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["one_edit", "shape"]
-
 SMALL = 8
 """Syntax tree nodes that one edit may invent."""
 

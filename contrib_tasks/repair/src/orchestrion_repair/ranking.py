@@ -16,8 +16,6 @@ from attrs import frozen
 from orchestrion_repair.operators import Candidate, candidates
 from orchestrion_repair.operators.source import Source
 
-__all__ = ["NEXT", "REGIONS", "Program", "Seen", "ochiai", "program", "propose"]
-
 REGIONS = ("top", "next", "rest")
 NEXT = 3
 """How many lines the middle region has."""

@@ -20,26 +20,6 @@ from orchestrion import JSON, Split
 from orchestrion_repair.bug import Bug, Case
 from orchestrion_repair.statements import Statements, from_check, from_module, parse
 
-__all__ = [
-    "SPLITS",
-    "Malformed",
-    "Row",
-    "Tests",
-    "Unusable",
-    "completed",
-    "divided",
-    "doctests",
-    "entry_point",
-    "kind_of",
-    "listed",
-    "name_of",
-    "parsed",
-    "read_row",
-    "read_tests",
-    "text_of",
-    "unused",
-]
-
 SPLITS = ", ".join(get_args(Split))
 MOST_LISTED = 20
 T = TypeVar("T")

@@ -48,8 +48,6 @@ from orchestrion import JSON, RunError
 from orchestrion_repair import harness, probes
 from orchestrion_repair.bug import TOLERANCE, Case, same
 
-__all__ = ["LEVEL", "Limits", "Outcome", "Runner", "SharedRunner", "Trial", "shared_runner"]
-
 LEVEL = 2
 """The least a sandbox has to hold: candidates are functions of plain data, without files."""
 MOST_KNOWN = 200_000

@@ -31,25 +31,6 @@ from collections.abc import Iterable
 from orchestrion import Member
 from orchestrion_repair.operators import FAMILIES
 
-__all__ = [
-    "RUNS_TESTS",
-    "Skills",
-    "State",
-    "Target",
-    "after",
-    "blocked",
-    "digest_of",
-    "program_of",
-    "ranking_of",
-    "role_of",
-    "seen_of",
-    "situation_of",
-    "skills_of",
-    "target_of",
-    "testers_of",
-]
-
-
 MOST_CODE = 100_000
 """Characters of a program; a longer one from an agent is ignored."""
 

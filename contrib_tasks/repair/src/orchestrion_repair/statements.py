@@ -14,8 +14,6 @@ from attrs import Factory, define, frozen
 
 from orchestrion import JSON
 
-__all__ = ["Statements", "Unsupported", "from_check", "from_module", "parse"]
-
 PYTEST = """
 class pytest:
     class _Skipped(Exception):

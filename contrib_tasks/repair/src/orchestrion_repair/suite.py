@@ -15,8 +15,6 @@ from typing import Any
 from orchestrion import JSON, Split
 from orchestrion_repair.bug import Bug, Case
 
-__all__ = ["KINDS", "SPLITS", "UNMENDABLE", "bugs"]
-
 KINDS = (
     "missing logic",  # a condition, guard, operand or statement is not there
     "excess logic",  # one is there that should not be

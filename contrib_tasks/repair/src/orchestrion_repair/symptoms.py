@@ -13,8 +13,6 @@ from typing import Any
 
 from orchestrion_repair.operators.kinds import kinds_of_arguments
 
-__all__ = ["SYMPTOMS", "arguments_of", "kinds_of_cases", "symptoms"]
-
 _ERRORS = {
     "TypeError": "type error",
     "IndexError": "index error",

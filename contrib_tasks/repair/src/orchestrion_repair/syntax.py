@@ -8,8 +8,6 @@ from functools import lru_cache
 
 from orchestrion_repair.ranking import Program
 
-__all__ = ["line_syntax"]
-
 
 @lru_cache(maxsize=2_000)
 def line_syntax(program: Program) -> dict[int, frozenset[str]]:

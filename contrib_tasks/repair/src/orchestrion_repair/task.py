@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from orchestrion_repair.loaders import Collection
 
 
-__all__ = ["Repair", "observation_text", "observed", "problem_text"]
-
 BUILTIN = "builtin"
 SHOWN = 100
 """How many lines say what was left out of a suite."""

@@ -32,18 +32,6 @@ from orchestrion_repair.operators import Candidate
 from orchestrion_repair.operators.kinds import outer
 from orchestrion_repair.operators.source import Source
 
-__all__ = [
-    "SIZE",
-    "Evidence",
-    "Reader",
-    "Trait",
-    "of_crossing",
-    "of_effect",
-    "of_kind",
-    "of_line",
-    "slot",
-]
-
 SIZE = 8192
 """Slots of a model."""
 

@@ -90,7 +90,7 @@ async def take_turn(
     key = setting.key.child("act", agent, nth if activation.index is None else f"@{index}")
     who = setting.who + agent
     label = None if engine.viewer is None else f"{setting.label}{index + 1} {agent}"
-    handle = ActivationCalls(engine, key, None, who, label, setting.episode)
+    handle = ActivationCalls(engine, key, "", who, label, setting.episode)
     failure = engine.calls.late(setting.episode, key)
     if failure is None:
         seconds = engine.timeout

@@ -139,7 +139,7 @@ class Engine(Host):
         Whatever the agent raises makes it a failed turn. It is part of no episode, and `key` is
         the agent's own. `label` is the agent's for the `viewer`.
         """
-        handle = ActivationCalls(self, key, None, agent, label)
+        handle = ActivationCalls(self, key, "", agent, label)
         try:
             output = await act(self, self.team.seats[agent], view, key, handle, self.timeout)
         except FATAL:

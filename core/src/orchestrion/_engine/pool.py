@@ -34,8 +34,6 @@ from orchestrion._keys import Key
 from orchestrion._records import Episode, Problem, Saved, Usage, replace
 from orchestrion.config import Baseline, Config
 
-__all__ = ["Pool", "open_pool"]
-
 T = TypeVar("T")
 
 LOSSES = 3

@@ -24,8 +24,6 @@ from orchestrion._interfaces import Answer, Request
 from orchestrion._records import Saved, Usage
 from orchestrion._secrets import register
 
-__all__ = ["NotReadyError", "Seat", "SeatTeam"]
-
 TEAMS = 4
 """How many teams beside the first one a worker keeps open, e.g. under other overlays."""
 PAUSE = 0.5

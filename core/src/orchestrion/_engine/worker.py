@@ -34,8 +34,6 @@ from orchestrion._session import fewer_collections
 from orchestrion.config import Budget as BudgetCaps
 from orchestrion.config import Config
 
-__all__ = ["Fields", "Outcome", "Packed", "TeamSpec", "Worker", "digest_of", "fields_of"]
-
 NOWHERE = Problem("")
 """Stands for an episode's problem on its way back: the leading process has it."""
 

@@ -34,14 +34,4 @@ if TYPE_CHECKING:
     from orchestrion_dag.plan import Plan as Plan
     from orchestrion_dag.validation import validate as validate
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion_dag.dag": "Dag DagPolicy node_states policy_of",
-        "orchestrion_dag.drawing": "to_dot to_mermaid",
-        "orchestrion_dag.graph": "Edge Graph Node Wiring as_config wire",
-        "orchestrion_dag.machine": "NodeState",
-        "orchestrion_dag.plan": "Plan",
-        "orchestrion_dag.validation": "validate",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

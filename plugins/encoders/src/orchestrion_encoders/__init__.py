@@ -20,11 +20,4 @@ if TYPE_CHECKING:
     from orchestrion_encoders.joined import Reading as Reading
     from orchestrion_encoders.joined import refuse_other_team as refuse_other_team
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion_encoders.counts": "Counts",
-        "orchestrion_encoders.hints": "Hints",
-        "orchestrion_encoders.joined": "Allowing Joined Reading refuse_other_team",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -37,12 +37,4 @@ if TYPE_CHECKING:
     from orchestrion_evolution.search import hypervolume as hypervolume
     from orchestrion_evolution.successive_halving import SuccessiveHalving as SuccessiveHalving
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion_evolution.genome": "Genome Range Slot Space as_text canonical graph_of",
-        "orchestrion_evolution.nsga2": "NSGA2 crossover mutate",
-        "orchestrion_evolution.search": "FAILED RandomSearch Search Trial Value hypervolume",
-        "orchestrion_evolution.successive_halving": "SuccessiveHalving",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -24,13 +24,4 @@ if TYPE_CHECKING:
     from orchestrion_llm.transport import TooLongError as TooLongError
     from orchestrion_llm.transport import http_client as http_client
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion_llm.faults": "Place described of_answer",
-        "orchestrion_llm.models": "AnthropicModel OpenAIModel",
-        "orchestrion_llm.prices": "Price Tokens known_price",
-        "orchestrion_llm.settings": "Limits",
-        "orchestrion_llm.transport": "EncodedError TooLongError http_client",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -20,11 +20,4 @@ if TYPE_CHECKING:
     from orchestrion_local.optimizing import micro_batches as micro_batches
     from orchestrion_local.settings import Optimizer as Optimizer
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion_local.hf": "check_known names_of settings_by_model unsynced",
-        "orchestrion_local.optimizing": "WeightOptimizer check_memory micro_batches",
-        "orchestrion_local.settings": "Optimizer",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-__all__ = ["Batcher"]
-
 W = TypeVar("W")
 R = TypeVar("R")
 

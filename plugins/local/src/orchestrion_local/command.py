@@ -13,8 +13,6 @@ from orchestrion.cli import answer, emit, find_config, json_option, override_opt
 if TYPE_CHECKING:
     from orchestrion_local.planning import DevicePlan
 
-__all__ = ["devices"]
-
 HEADINGS = ("model", "device", "what", "memory", "when")
 
 

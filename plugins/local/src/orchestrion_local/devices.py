@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from orchestrion_local.offloading import Pool, Resident
 
-__all__ = ["Device", "Place", "Torch", "free_memory"]
-
 
 class Device(Protocol):
     """A place for models. Several models on one device share its memory.

@@ -13,8 +13,6 @@ from pathlib import Path
 from orchestrion import RunError
 from orchestrion_local.runtime import LocalModel
 
-__all__ = ["Exports"]
-
 
 class Exports:
     """Writes each version of one model's weights to a folder of its own.

@@ -23,16 +23,6 @@ from orchestrion import (
 from orchestrion_local.interfaces import Trainable
 from orchestrion_local.settings import UNSUPPORTED, ModelSettings, Server, settings_of
 
-__all__ = [
-    "HF",
-    "PlannedModel",
-    "check_known",
-    "names_of",
-    "server_of",
-    "settings_by_model",
-    "unsynced",
-]
-
 T = TypeVar("T")
 
 

@@ -18,8 +18,6 @@ from orchestrion_local.settings import Architecture, ModelSettings
 from orchestrion_local.tokenizers import Characters, Pretrained, Tokenizer
 from orchestrion_local.weights import placed_on
 
-__all__ = ["load"]
-
 
 def load(settings: ModelSettings, ctx: OpenContext) -> LocalModel:
     """Return the model with its weights.

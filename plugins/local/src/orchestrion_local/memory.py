@@ -22,17 +22,6 @@ from orchestrion_local.networks import Network
 from orchestrion_local.settings import ModelSettings, settings_of
 from orchestrion_local.sizes import size_text
 
-__all__ = [
-    "BATCH",
-    "BYTES",
-    "LOGITS",
-    "MICRO_BATCH",
-    "REMEDIES",
-    "Footprint",
-    "device_name",
-    "footprint_of",
-]
-
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 LOGITS = 2**25
 """Number of logits that are computed at once: 128 MB in float32."""

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["dare", "linear", "slerp", "task_arithmetic", "ties"]
-
 Tensor = NDArray[Any]
 Tensors = Mapping[str, Tensor]
 Merged = dict[str, Tensor]

@@ -15,8 +15,6 @@ from orchestrion import UsageError
 if TYPE_CHECKING:
     from orchestrion_local.runtime import LocalModel
 
-__all__ = ["merge"]
-
 METHODS = ("linear", "slerp", "task-arithmetic", "ties", "dare")
 FROM_BASE = ("task-arithmetic", "ties", "dare")
 

@@ -14,8 +14,6 @@ from orchestrion_local.runtime import LocalModel, limits_of, sampled
 from orchestrion_local.sampling import Completion, Prompt, roomy_cache, sample
 from orchestrion_local.settings import Limits
 
-__all__ = ["MixedModel"]
-
 
 class _Caches:
     """The caches of all members, changed together."""

@@ -12,8 +12,6 @@ from orchestrion import Meta, Model, OpenContext, UsageError
 from orchestrion_local.hf import PlannedModel, server_of
 from orchestrion_local.settings import UNSUPPORTED, Count, Limits, settings_of
 
-__all__ = ["Mixture"]
-
 
 @frozen
 class Mixture:

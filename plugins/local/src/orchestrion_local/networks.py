@@ -12,8 +12,6 @@ from attrs import frozen
 from orchestrion import UsageError
 from orchestrion_local.settings import ModelSettings
 
-__all__ = ["KNOWN", "Network", "network_of"]
-
 _QWEN = {"model_type": "qwen2", "max_position_embeddings": 32768, "vocab_size": 151936}
 _LLAMA = {"model_type": "llama", "max_position_embeddings": 131072, "vocab_size": 128256}
 

@@ -22,19 +22,6 @@ from attrs import define
 from orchestrion import RunError
 from orchestrion_local.sizes import size_text
 
-__all__ = [
-    "Away",
-    "Guest",
-    "Moved",
-    "Pool",
-    "Resident",
-    "away",
-    "fits",
-    "pinned",
-    "size_of",
-]
-
-
 # ------------------------------------------------------------------------------------ the pool
 
 

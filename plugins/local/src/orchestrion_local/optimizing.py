@@ -19,8 +19,6 @@ from orchestrion_local.steps import Stepped, Steps
 if TYPE_CHECKING:
     from orchestrion_local.ranks import RankedSteps
 
-__all__ = ["WeightOptimizer", "check_memory", "micro_batches"]
-
 SIMILAR_LENGTH, SMALL_BATCH = 0.7, 32
 """Rows shorter than this share of the longest form another micro-batch, unless it has few rows."""
 

@@ -15,8 +15,6 @@ from orchestrion_local.networks import network_of
 from orchestrion_local.settings import ModelSettings
 from orchestrion_local.sizes import parse_size, size_text
 
-__all__ = ["DevicePlan", "PlannedModel", "gpus_of", "plan_of"]
-
 PROCESSOR = "processor"
 Counter = Callable[["PlannedModel"], int]
 

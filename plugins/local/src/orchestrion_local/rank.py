@@ -23,8 +23,6 @@ from orchestrion_local.settings import Optimizer
 from orchestrion_local.steps import MOMENTS, Stepped, Steps, is_low
 from orchestrion_local.weights import learnable_of, pack, plain_network
 
-__all__ = ["SkeletonPickler", "serve"]
-
 
 class SkeletonPickler(pickle.Pickler):
     """Writes a network without its parameters; which of them are one object is kept."""

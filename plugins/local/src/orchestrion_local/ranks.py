@@ -30,8 +30,6 @@ from orchestrion_local.settings import Optimizer
 from orchestrion_local.steps import MASTER, MOMENTS, Stepped, is_low, parts_of
 from orchestrion_local.weights import DTYPES, Weights, pack, unpack
 
-__all__ = ["RankedSteps", "Ranks"]
-
 REMEDY = "set a smaller `micro_batch` on the trainer, or more `ranks` on the model"
 PATIENCE = 2.0
 """Seconds to wait for the end of a process that another one misses."""

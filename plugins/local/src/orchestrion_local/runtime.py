@@ -21,8 +21,6 @@ from orchestrion_local.settings import UNSUPPORTED, Limits, ModelSettings
 from orchestrion_local.tokenizers import Tokenizer
 from orchestrion_local.weights import Weights
 
-__all__ = ["LocalModel", "limits_of", "sampled"]
-
 VERSION = "1"
 
 

@@ -15,8 +15,6 @@ import torch
 from attrs import frozen
 from transformers.cache_utils import Cache, DynamicLayer
 
-__all__ = ["KEPT", "Completion", "Prompt", "common_prefix", "roomy_cache", "sample"]
-
 PREFIX = 8
 """A shared beginning of at least so many tokens is computed once."""
 KEPT = 0.85

@@ -24,8 +24,6 @@ from transformers.cache_utils import Cache, DynamicLayer
 from orchestrion_local import memory
 from orchestrion_local.interfaces import EntropyOf, Generation, Scored
 
-__all__ = ["layers_of", "score"]
-
 Within = Callable[[], AbstractContextManager[None]]
 
 

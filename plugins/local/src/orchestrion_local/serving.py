@@ -27,8 +27,6 @@ from orchestrion_local.runtime import LocalModel
 from orchestrion_local.sampling import Completion
 from orchestrion_local.settings import Limits, Server
 
-__all__ = ["Served", "served"]
-
 T = TypeVar("T")
 
 VERSION = "1"

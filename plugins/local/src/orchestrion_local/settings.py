@@ -11,18 +11,6 @@ from attrs import Attribute, evolve, field, fields, frozen
 from orchestrion import Meta, Model, refuse_idle
 from orchestrion_local.devices import Device
 
-__all__ = [
-    "UNSUPPORTED",
-    "Architecture",
-    "Count",
-    "Limits",
-    "Lora",
-    "ModelSettings",
-    "Optimizer",
-    "Server",
-    "settings_of",
-]
-
 UNSUPPORTED = frozenset(("tools", "schema", "stop"))
 """Fields of a request that sampling from weights cannot honour; see `Model.unsupported`."""
 

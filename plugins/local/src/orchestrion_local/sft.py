@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from orchestrion_local.optimizing import Integers, WeightOptimizer
 
-__all__ = ["Sft", "SftTrainer"]
-
 Count = Annotated[int, Meta(ge=1)]
 
 

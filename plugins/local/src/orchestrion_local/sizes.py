@@ -6,8 +6,6 @@ from typing import Annotated
 
 from orchestrion import Meta
 
-__all__ = ["Size", "parse_size", "size_text"]
-
 _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 Size = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)? ?([KMGT]i?)?B$")]
 

@@ -14,8 +14,6 @@ from orchestrion_local.offloading import size_of
 from orchestrion_local.settings import Optimizer
 from orchestrion_local.weights import pack, unpack
 
-__all__ = ["MASTER", "MOMENTS", "Stepped", "Steps", "is_low", "parts_of"]
-
 MOMENTS = ("exp_avg", "exp_avg_sq")
 MASTER = "master"
 _PIECE = 2**24

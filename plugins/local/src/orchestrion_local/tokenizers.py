@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 from orchestrion import JSON, CallError
 
-__all__ = ["Characters", "Pretrained", "Tokenizer"]
-
 _BARE = "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% endfor %}"
 """The prompt of `Characters`, as a chat template."""
 

@@ -25,8 +25,6 @@ from orchestrion_local.scoring import score
 from orchestrion_local.settings import ModelSettings
 from orchestrion_local.tokenizers import Tokenizer
 
-__all__ = ["DTYPES", "Weights", "learnable_of", "pack", "placed_on", "plain_network", "unpack"]
-
 _ANCHOR = "anchor/"
 DTYPES = {
     torch.float64: "F64",

@@ -23,12 +23,4 @@ if TYPE_CHECKING:
     from orchestrion_logged.served import ServedRequest as ServedRequest
     from orchestrion_logged.served import ServedStep as ServedStep
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion_logged.edges": "EdgeEpisode EdgeLog",
-        "orchestrion_logged.reading": "Log read read_log",
-        "orchestrion_logged.records": "Context LogWriter Logged",
-        "orchestrion_logged.served": "Feedback ServedLog ServedRequest ServedStep",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from orchestrion_logged.importing import Imported
     from orchestrion_logged.records import LoggedEpisode
 
-__all__ = ["learn", "logs", "ope"]
-
 FILE = click.Path(path_type=Path, dir_okay=False)
 LOG = click.Path(path_type=Path)
 """A file, or the folder of a served team."""

@@ -26,8 +26,6 @@ from orchestrion import (
 )
 from orchestrion_logged.records import Logged, LoggedEpisode
 
-__all__ = ["STOP", "Decisions", "as_decisions", "choices_of", "rewards_of"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -39,8 +39,6 @@ from orchestrion.runs import Router, problem_and_turns
 from orchestrion_logged.records import MOST, Context, Logged, LogWriter, checked
 from orchestrion_logged.served import Feedback
 
-__all__ = ["EdgeEpisode", "EdgeLog"]
-
 STOP = "stop"
 
 

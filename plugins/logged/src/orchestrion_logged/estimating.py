@@ -36,9 +36,6 @@ from attrs import frozen
 
 from orchestrion_logged.decisions import Floats, Ints
 
-__all__ = ["Estimate", "Overlap", "Terms", "direct", "dr", "effective", "ips", "mean_of", "snips"]
-
-
 SHRINK = 30.0
 
 

@@ -27,9 +27,6 @@ from orchestrion_logged.estimating import (
 from orchestrion_logged.fitting import choose, fit
 from orchestrion_logged.ridges import FeatureMap, Inputs, inputs_of
 
-__all__ = ["Evaluator", "Judged", "encode_by", "estimated_propensities", "target_of"]
-
-
 LARGE = 500
 DRAWS = 32
 """The number of draws from a policy that does not state its probabilities."""

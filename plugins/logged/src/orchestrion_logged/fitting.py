@@ -12,9 +12,6 @@ from sklearn.linear_model import RidgeCV
 from orchestrion_logged.decisions import Floats, Ints, Mask
 from orchestrion_logged.ridges import FeatureMap, Inputs, Ridges
 
-__all__ = ["Shape", "choose", "fit"]
-
-
 ALPHAS = tuple(float(10**e) for e in np.arange(-2, 4.1, 0.5))
 FOURIER = 200
 """Random Fourier features."""

@@ -11,8 +11,6 @@ from attrs import frozen
 
 from orchestrion import Meta, OpenContext, Trainer
 
-__all__ = ["FromLogs"]
-
 
 @frozen
 class FromLogs:

@@ -32,8 +32,6 @@ from orchestrion import (
 from orchestrion_logged.decisions import STOP, activation
 from orchestrion_logged.records import Context, Logged, check_record, encode
 
-__all__ = ["Columns", "Imported", "from_chats", "from_run", "from_table", "write"]
-
 
 @frozen
 class Imported:

@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
     from orchestrion_logged.from_logs import FromLogs
 
-__all__ = ["Learning", "decisions_for", "learn"]
-
-
 FOLDS = 5
 
 

@@ -20,8 +20,6 @@ from orchestrion import UsageError
 from orchestrion_logged.records import Logged, LoggedEpisode, check_record
 from orchestrion_logged.served import STEPS, Feedback, ServedRequest, ServedStep, segments
 
-__all__ = ["Log", "read", "read_log"]
-
 _REPORTED = 5
 """The maximum of errors that are reported for one log."""
 _DECISION = msgspec.json.Decoder(Logged)

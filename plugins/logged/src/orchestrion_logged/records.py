@@ -21,8 +21,6 @@ from msgspec import Meta, Struct
 
 from orchestrion import StoreError, UsageError
 
-__all__ = ["Context", "LogWriter", "Logged", "LoggedEpisode", "check_record", "checked", "encode"]
-
 _LEAST = 1e-6
 """With a smaller propensity, one decision would outweigh a million others."""
 MOST = 1e9

@@ -25,8 +25,6 @@ from orchestrion_logged.decisions import Floats, Mask
 if TYPE_CHECKING:
     from orchestrion_values import ValuePolicy
 
-__all__ = ["FeatureMap", "Inputs", "Ridges", "inputs_of"]
-
 Encode = Callable[[Sequence[Situation]], Encoded]
 
 RARE = 0.25

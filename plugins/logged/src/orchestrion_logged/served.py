@@ -31,8 +31,6 @@ try:
 except ImportError:  # pragma: no cover - systems without flock
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Feedback", "ServedLog", "ServedRequest", "ServedStep", "segments"]
-
 STEPS = "steps.jsonl"
 SMALLEST = 1 << 16
 """The least bytes of a file before the next one is begun."""

@@ -23,25 +23,6 @@ from numpy.typing import NDArray
 
 from orchestrion_marl.settings import Advantage, Fined, Over, Single
 
-__all__ = [
-    "Cells",
-    "Floats",
-    "Integers",
-    "Rows",
-    "agent_wise",
-    "amplification",
-    "estimate",
-    "gae",
-    "gigpo",
-    "grpo",
-    "overlong",
-    "pooled",
-    "reinforce",
-    "reinforce_plus_plus",
-    "rloo",
-    "whiten",
-]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

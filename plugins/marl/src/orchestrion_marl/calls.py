@@ -12,16 +12,6 @@ from orchestrion_local.interfaces import Generation, generations_of
 from orchestrion import Episode, Status
 from orchestrion_marl.advantages import Cells, Floats, Integers, Rows, amplification
 
-__all__ = [
-    "Call",
-    "calls_of",
-    "describe",
-    "groups_that_differ",
-    "lengths_of",
-    "rows_of",
-    "sizes_of",
-]
-
 
 @frozen
 class Call:

@@ -7,8 +7,6 @@ import numpy as np
 from orchestrion import Array, Saved
 from orchestrion_marl.advantages import Floats
 
-__all__ = ["Critic"]
-
 RIDGE = 1.0
 """Added to the squared features of the value regression."""
 MEMORY = 0.9

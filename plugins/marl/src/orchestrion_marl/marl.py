@@ -12,8 +12,6 @@ from orchestrion_local import check_known, names_of, unsynced
 from orchestrion import OpenContext, Trainer, UsageError
 from orchestrion_marl.settings import MarlSettings
 
-__all__ = ["Marl"]
-
 
 @frozen
 class Marl(MarlSettings):

@@ -14,8 +14,6 @@ from orchestrion import (
     refuse_idle,
 )
 
-__all__ = ["Advantage", "AgentSettings", "Kl", "MarlSettings", "Overlong"]
-
 Count = Annotated[int, Meta(ge=1)]
 Positive = Annotated[float, Meta(gt=0)]
 Amount = Annotated[float, Meta(ge=0)]

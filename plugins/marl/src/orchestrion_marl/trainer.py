@@ -72,8 +72,6 @@ from orchestrion_marl.calls import (
 from orchestrion_marl.critic import Critic
 from orchestrion_marl.settings import MarlSettings
 
-__all__ = ["MarlTrainer"]
-
 
 class MarlTrainer(Trainer):
     """Runs the iterations. See `Marl` for the settings; in a dry run it has no models.

@@ -16,8 +16,6 @@ from orchestrion_marl.advantages import Floats, Integers
 from orchestrion_marl.calls import Call, lengths_of, sizes_of
 from orchestrion_marl.settings import AgentSettings, Kl, MarlSettings
 
-__all__ = ["Batch", "UpdateStatistics", "update"]
-
 Sums = dict[str, dict[str, float]]
 
 K3_BOUND = 10.0

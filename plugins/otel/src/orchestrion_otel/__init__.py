@@ -14,6 +14,4 @@ if TYPE_CHECKING:
     from orchestrion_otel.spans import Span as Span
     from orchestrion_otel.spans import spans_of as spans_of
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__, {"orchestrion_otel.spans": "RunFacts Span spans_of"}
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -15,8 +15,6 @@ from orchestrion_otel.contents import as_json, model_contents
 if TYPE_CHECKING:
     from orchestrion.runs import StoredCall
 
-__all__ = ["CallFacts", "call_facts", "call_times"]
-
 Value = str | bool | int | float | tuple[str, ...]
 
 

@@ -7,8 +7,6 @@ import click
 from orchestrion import OrchestrionError, UsageError
 from orchestrion.cli import emit, json_option, note
 
-__all__ = ["otel"]
-
 
 @click.command("otel")
 @click.argument("run", metavar="RUN")

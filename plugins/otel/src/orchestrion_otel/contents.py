@@ -15,8 +15,6 @@ from orchestrion_otel.constants import (
     TOOL_DEFINITIONS,
 )
 
-__all__ = ["as_json", "model_contents", "text_message"]
-
 LONGEST: Final = 20_000
 """Characters of a text; the rest is in the run folder."""
 _TEXTS: Final = ("text", "input_text", "output_text")

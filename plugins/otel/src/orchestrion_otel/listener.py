@@ -19,8 +19,6 @@ from orchestrion_otel.spans import spans_of
 if TYPE_CHECKING:
     from orchestrion_otel.sending import Watched
 
-__all__ = ["Listener"]
-
 WAITING: Final = 1_000
 """Episodes that wait for a thread to make spans of them; more are left out, and counted."""
 PATIENCE: Final = 10.0

@@ -15,8 +15,6 @@ from orchestrion_otel.constants import CAPTURE
 if TYPE_CHECKING:
     from orchestrion_otel.listener import Listener
 
-__all__ = ["OTLP"]
-
 
 @frozen
 class OTLP:

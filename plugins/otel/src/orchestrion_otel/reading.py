@@ -10,8 +10,6 @@ from orchestrion_otel.spans import RunFacts
 if TYPE_CHECKING:
     from orchestrion.runs import RunReader
 
-__all__ = ["facts_of", "iteration_ends"]
-
 
 def facts_of(reader: RunReader) -> RunFacts:
     """Return what spans say of a run: the same while it runs and later."""

@@ -21,8 +21,6 @@ from orchestrion import hidden
 from orchestrion_otel.constants import PROJECT, SCHEMA_URL
 from orchestrion_otel.spans import RunFacts, Span
 
-__all__ = ["Watched", "exporter_of", "kept_quiet", "readable", "resource_of"]
-
 _LOGGERS = (
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
     "opentelemetry.sdk._shared_internal",

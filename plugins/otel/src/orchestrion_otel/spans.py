@@ -29,8 +29,6 @@ from orchestrion_otel.contents import text_message
 if TYPE_CHECKING:
     from orchestrion.runs import StoredCall
 
-__all__ = ["RunFacts", "Span", "spans_of"]
-
 Times = tuple[float, float]
 MOST_LINKS: Final = 32
 

@@ -26,8 +26,6 @@ from torch import Tensor, nn
 
 from orchestrion import Key
 
-__all__ = ["Scorer", "Value", "dense"]
-
 Floats = NDArray[np.float64]
 
 HINT = 16.0

@@ -12,8 +12,6 @@ from orchestrion_encoders.interfaces import Encoder
 
 from orchestrion import Meta, OpenContext, Policy, UsageError
 
-__all__ = ["Neural"]
-
 
 @frozen
 class Neural:

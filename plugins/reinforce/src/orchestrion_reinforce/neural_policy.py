@@ -38,8 +38,6 @@ if TYPE_CHECKING:  # numpy, too, is imported when it is first used: `validate` n
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
 
-__all__ = ["Batch", "NeuralPolicy", "Recorded"]
-
 GRID = 2.0**14
 """Logits are rounded to 1/GRID.
 

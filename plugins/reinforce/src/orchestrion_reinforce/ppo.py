@@ -57,8 +57,6 @@ from orchestrion_reinforce.reinforce import Planned, Reinforce, TorchPolicy
 if TYPE_CHECKING:
     from orchestrion_reinforce.neural_policy import Batch
 
-__all__ = ["Learner", "Novelty", "Steps", "draw", "gae", "leave_one_out", "normalize"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from orchestrion_reinforce.neural_policy import Batch
 
-__all__ = ["Planned", "Reinforce", "TorchPolicy"]
-
 
 @frozen
 class Reinforce:

@@ -20,12 +20,4 @@ if TYPE_CHECKING:
     from orchestrion_serve.server import Serving as Serving
     from orchestrion_serve.server import serving as serving
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion_serve.in_use": "UseSettings using",
-        "orchestrion_serve.keys": "Keys",
-        "orchestrion_serve.requests": "Settings",
-        "orchestrion_serve.server": "Serving serving",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

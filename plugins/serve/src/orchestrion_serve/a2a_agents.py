@@ -38,8 +38,6 @@ from orchestrion_serve.hosted import Exchange, Site, exchange_of, logged, rpc_er
 from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import usage_data
 
-__all__ = ["agent_app", "card_app"]
-
 CARD = "/.well-known/agent-card.json"
 KEY = "orchestrion.exchange"
 Event = a2a.Task | a2a.TaskStatusUpdateEvent | a2a.TaskArtifactUpdateEvent

@@ -22,8 +22,6 @@ from orchestrion_logged import Log, ServedRequest, ServedStep
 from orchestrion import Key
 from orchestrion_serve.confidence import Comparison
 
-__all__ = ["Canary", "Trial", "trials_of"]
-
 Verdict = Literal["promoted", "rolled back", "kept"]
 VERDICTS: Mapping[str, Verdict] = {
     "promoted": "promoted",

@@ -21,8 +21,6 @@ from orchestrion_serve.exchange import Dialect, error_of, event
 from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import Call
 
-__all__ = ["ChatCompletions"]
-
 
 class Message(Struct):
     """One message of the conversation."""

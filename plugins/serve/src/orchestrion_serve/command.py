@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from orchestrion_serve.requests import Settings
     from orchestrion_serve.versions import Versions
 
-__all__ = ["serve", "serve_log"]
-
 UNITS = {"": 1, "B": 1, "KB": 1_000, "MB": 1_000_000}
 
 

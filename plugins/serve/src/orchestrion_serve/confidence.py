@@ -33,8 +33,6 @@ from typing import Any
 import numpy as np
 from attrs import define, field
 
-__all__ = ["Comparison"]
-
 POINTS = 200
 _GRID: Any = np.arange(POINTS + 1) / POINTS
 # At the ends of the interval nothing can be won: bets there are 0 or bounded by the other side.

@@ -11,8 +11,6 @@ from msgspec import Struct
 
 from orchestrion_serve.refusals import wrong
 
-__all__ = ["TOOLS", "Part", "Question", "Said", "decoded", "text_of", "transcript"]
-
 TOOLS = "the team decides which tools it uses; leave this out"
 
 T = TypeVar("T")

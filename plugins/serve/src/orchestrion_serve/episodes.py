@@ -36,8 +36,6 @@ from orchestrion_serve.recording import Answered
 from orchestrion_serve.refusals import Refusal, encodable, failed, gone, stopping, wrong
 from orchestrion_serve.requests import Call, Settings, disconnected
 
-__all__ = ["Episodes", "answer_of", "images_of", "line_of"]
-
 WATCHED_AFTER = 0.1
 """Seconds after which an episode is watched for a client that goes away."""
 CANCELLING = 5.0

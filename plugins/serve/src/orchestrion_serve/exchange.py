@@ -18,16 +18,6 @@ from orchestrion_serve.episodes import Episodes
 from orchestrion_serve.refusals import Refusal, gone
 from orchestrion_serve.requests import Admission, Call, Log
 
-__all__ = [
-    "Dialect",
-    "Endpoint",
-    "as_json",
-    "encode",
-    "error_of",
-    "event",
-    "refused",
-]
-
 encode = msgspec.json.encode
 
 

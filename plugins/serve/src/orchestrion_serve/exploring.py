@@ -41,8 +41,6 @@ from orchestrion import (
     is_blocked,
 )
 
-__all__ = ["Exploration", "Seen", "Trace", "Watched"]
-
 STOP = "stop"
 
 

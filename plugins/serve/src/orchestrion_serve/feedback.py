@@ -24,8 +24,6 @@ from orchestrion_serve.in_use import InUse
 from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import Admission, Call, Log
 
-__all__ = ["PATH", "feedback_endpoint"]
-
 PATH = "/v1/feedback"
 
 

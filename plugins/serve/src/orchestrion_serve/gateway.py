@@ -28,8 +28,6 @@ from orchestrion_serve.refusals import Refusal
 from orchestrion_serve.requests import Admission, Call, Log, Settings
 from orchestrion_serve.responses import Responses
 
-__all__ = ["Gateway"]
-
 DIALECTS: tuple[Dialect[Any], ...] = (ChatCompletions(), Responses(), Messages())
 """Protocols of one question and one answer."""
 

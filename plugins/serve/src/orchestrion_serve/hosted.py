@@ -23,8 +23,6 @@ from orchestrion_serve.exchange import refused
 from orchestrion_serve.refusals import Refusal, gone, wrong
 from orchestrion_serve.requests import Admission, Call, Log, disconnected
 
-__all__ = ["Exchange", "Hosted", "Site", "exchange_of", "logged", "rpc_error"]
-
 KEY = "orchestrion.exchange"
 
 

@@ -37,8 +37,6 @@ from orchestrion_serve.recording import Answered, decisions_of
 from orchestrion_serve.refusals import Refusal
 from orchestrion_serve.verifying import Verifier
 
-__all__ = ["InUse", "UseSettings", "using"]
-
 Note = Callable[[str], None]
 SCORES = 20
 """The most scores and comments that one answer gets: more would push others out of the log."""

@@ -11,8 +11,6 @@ from pathlib import Path
 from orchestrion import UsageError
 from orchestrion_serve.limits import Accounts, KeyLimits
 
-__all__ = ["Keys", "hash_of"]
-
 SHORTEST = 16
 """Characters of a key: shorter ones could be guessed from their hash."""
 

@@ -21,8 +21,6 @@ from orchestrion import StoreError, Usage, UsageError
 from orchestrion.runs import write_atomic
 from orchestrion_serve.refusals import Refusal, stopping
 
-__all__ = ["Account", "Accounts", "KeyLimits", "Room"]
-
 MINUTE, DAY = 60.0, 86_400.0
 SAVING = 1.0
 """Seconds after which spend is on disk; a crash loses no more."""

@@ -42,8 +42,6 @@ from orchestrion_serve.hosted import Exchange, Site, exchange_of, logged
 from orchestrion_serve.refusals import Refusal, encodable, wrong
 from orchestrion_serve.requests import Call, Log, Settings, usage_data
 
-__all__ = ["StdioTools", "http_app"]
-
 Context = ServerRequestContext[Any, Any]
 
 INPUT = {

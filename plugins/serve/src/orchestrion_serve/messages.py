@@ -29,8 +29,6 @@ from orchestrion_serve.exchange import Dialect, event
 from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import Call
 
-__all__ = ["Messages"]
-
 KINDS = {
     401: "authentication_error",
     402: "billing_error",

@@ -9,8 +9,6 @@ from orchestrion.runs import Trained
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.refusals import Refusal
 
-__all__ = ["Names", "is_version", "logs_of"]
-
 
 class Names:
     """The names that each client may ask for.

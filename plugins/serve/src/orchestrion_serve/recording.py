@@ -11,8 +11,6 @@ from orchestrion import Observation, Problem, Turn
 from orchestrion_serve.exploring import Trace, Watched
 from orchestrion_serve.refusals import encodable
 
-__all__ = ["Answered", "decisions_of"]
-
 
 @frozen(eq=False)
 class Answered:

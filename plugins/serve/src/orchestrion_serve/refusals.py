@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from orchestrion import hidden
 
-__all__ = ["Refusal", "encodable", "failed", "gone", "stopping", "wrong"]
-
 
 class Refusal(Exception):
     """A request that is answered with an error.

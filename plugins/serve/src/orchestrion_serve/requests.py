@@ -21,8 +21,6 @@ from orchestrion_serve.keys import Keys
 from orchestrion_serve.limits import Account, Room
 from orchestrion_serve.refusals import Refusal, failed, gone, wrong
 
-__all__ = ["Admission", "Call", "Log", "Settings", "disconnected"]
-
 BODY_SECONDS = 30.0
 """How long a client may take to send its body."""
 DISCARDED = 16

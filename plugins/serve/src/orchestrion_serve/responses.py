@@ -30,8 +30,6 @@ from orchestrion_serve.exchange import Dialect, event
 from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import Call
 
-__all__ = ["Responses"]
-
 DRAWN = "image_generation_call"
 
 

@@ -18,8 +18,6 @@ from orchestrion_serve.keys import Keys
 from orchestrion_serve.requests import Log, Settings
 from orchestrion_serve.versions import Versions, check_text, versions_of
 
-__all__ = ["Serving", "open_teams", "serving"]
-
 CLOSING = 5
 """Seconds that clients get to read the last answers."""
 

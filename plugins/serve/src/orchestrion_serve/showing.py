@@ -10,8 +10,6 @@ from orchestrion_logged import read
 from orchestrion.cli import table
 from orchestrion_serve.canary import trials_of
 
-__all__ = ["document_of", "lines_of"]
-
 
 def document_of(folder: Path) -> dict[str, Any]:
     """Return versions with their requests and feedback, steps, and trials.

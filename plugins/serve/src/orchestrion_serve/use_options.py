@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from orchestrion_serve.in_use import InUse
     from orchestrion_serve.keys import Keys
 
-__all__ = ["open_uses", "use_options"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 SHARE = click.FloatRange(0, 1)
 NEED_LOG = ("contents", "explore", "explore_budget", "verify", "canary")

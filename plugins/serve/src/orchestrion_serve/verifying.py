@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 
 from orchestrion import Episode, Key, Problem, load_function
 
-__all__ = ["Verifier"]
-
 CHECKS = 64
 """Verifications at once; answers that come while so many are under way are not verified."""
 CLOSING = 5.0

@@ -12,8 +12,6 @@ from pathlib import Path
 from orchestrion import OrchestrionError, UsageError
 from orchestrion.runs import Trained, open_run
 
-__all__ = ["Versions", "check_text", "versions_of"]
-
 
 class Versions(Mapping[str, Trained]):
     """Opened runs and configs by name, each in its newest version.

@@ -17,11 +17,4 @@ if TYPE_CHECKING:
     from orchestrion_studio.drawing import series_of as series_of
     from orchestrion_studio.panels import Panel as Panel
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion_studio.app": "create_app",
-        "orchestrion_studio.drawing": "plot_of series_of",
-        "orchestrion_studio.panels": "Panel",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -22,8 +22,6 @@ from orchestrion_studio.openapi import openapi_document
 from orchestrion_studio.page import HERE, Data, NotFoundError, Page, Query, render
 from orchestrion_studio.security import Secured
 
-__all__ = ["PAGES", "create_app"]
-
 PAGES: tuple[Page, ...] = tuple(
     page for theme in (runs, run, episodes, episode, lessons, compare) for page in theme.PAGES
 )

@@ -9,8 +9,6 @@ from orchestrion.runs import as_data
 from orchestrion_studio.contents import pretty
 from orchestrion_studio.showing import Showing
 
-__all__ = ["call_data"]
-
 _LISTS = ("messages", "input")
 """The names that APIs give their list of messages."""
 _TEXTS = ("text", "input_text", "output_text")

@@ -10,8 +10,6 @@ from typing import Any
 
 from orchestrion.runs import Glance, glance, run_folders, run_identity
 
-__all__ = ["Catalogue", "catalogue_of"]
-
 SECONDS = 0.2
 """How long a page may wait for runs that were not read yet."""
 FRESH = 1.0

@@ -9,8 +9,6 @@ import click
 
 from orchestrion import UsageError, is_local
 
-__all__ = ["studio"]
-
 
 @click.command("studio")
 @click.argument(

@@ -22,8 +22,6 @@ from orchestrion_studio.drawing import plot_of, series_of
 from orchestrion_studio.page import Data, Page, Query, page_address
 from orchestrion_studio.run import FIRST
 
-__all__ = ["PAGES", "compared", "differing_settings"]
-
 MOST_RUNS = 8
 FIGURES = ("solved", "reward", "cost", "turns")
 MOST_PROBLEMS = 200

@@ -15,8 +15,6 @@ from orchestrion_studio.episodes import FILTERS, link_values, page_of, place_in
 from orchestrion_studio.page import Data, NotFoundError, Page, Query
 from orchestrion_studio.showing import Showing
 
-__all__ = ["PAGES", "episode_of", "turn_at"]
-
 _FENCES = re.compile(r"(?m)^(```|~~~)\w*\s*$")
 
 

@@ -19,8 +19,6 @@ from orchestrion_studio.contents import pretty
 from orchestrion_studio.episode import episode_of, turn_at
 from orchestrion_studio.page import NotFoundError, Query
 
-__all__ = ["whole_text"]
-
 _PARTS: dict[str, Callable[[Turn], str]] = {
     "content": lambda turn: turn.output.content,
     "error": lambda turn: turn.error,

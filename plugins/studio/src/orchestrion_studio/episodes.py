@@ -10,8 +10,6 @@ from orchestrion import Status
 from orchestrion.runs import EpisodeFilter, EpisodeOrder, EpisodePage, EpisodeRow, RunReader
 from orchestrion_studio.page import Data, Page, Query
 
-__all__ = ["FILTERS", "PAGES", "filter_of", "link_values", "page_of", "place_in"]
-
 FILTERS = {
     "source": "`train`, or the name of an evaluation",
     "status": "how the episode ended",

@@ -20,8 +20,6 @@ from attrs import define, frozen
 from orchestrion.runs import RunReader, diagnose, stored_report
 from orchestrion_studio.page import Data
 
-__all__ = ["Judged", "judged", "plain_report"]
-
 DELAY = 0.4
 """Seconds after which a thread begins, as it slows the page that is being made."""
 REST = 20.0

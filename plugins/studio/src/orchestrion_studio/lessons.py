@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from orchestrion import Saved
     from orchestrion.runs import RunReader
 
-__all__ = ["PAGES", "Section", "changed_lines", "lessons_of"]
-
 Section = dict[str, Any]
 """A part of the page: `kind` names its form, `title` and `about` say what it is."""
 

@@ -14,8 +14,6 @@ from orchestrion import OrchestrionError
 from orchestrion.runs import RunReader
 from orchestrion_studio.page import Query
 
-__all__ = ["live_news"]
-
 SECONDS, MOST = 2.0, 10.0
 """Between two looks at a run's file: longer the longer it works, so that looking takes nothing."""
 SHARE = 0.01

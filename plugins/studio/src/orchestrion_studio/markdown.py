@@ -12,8 +12,6 @@ from orchestrion_studio.braille import sparkline
 from orchestrion_studio.lessons import lessons_of
 from orchestrion_studio.wording import count, duration, figure, percent, signed, usd
 
-__all__ = ["markdown_of"]
-
 WIDTH = 40
 MOST_LINES = 40
 """Lines of a difference that are printed."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from orchestrion_studio.page import Page
 
-__all__ = ["openapi_document"]
-
 TEXT = {"type": "string"}
 ERROR = {"application/json": {"schema": {"type": "object", "properties": {"error": TEXT}}}}
 

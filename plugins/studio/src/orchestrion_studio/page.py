@@ -23,8 +23,6 @@ from orchestrion_studio.readers import Readers
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["Data", "NotFoundError", "Page", "Query", "page_address", "render", "warm"]
-
 HERE = Path(__file__).parent
 Data = dict[str, Any]
 """What `json.dumps(..., allow_nan=False)` takes: None in place of NaN."""

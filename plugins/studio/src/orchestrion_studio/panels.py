@@ -20,8 +20,6 @@ from attrs import asdict, field, frozen
 
 from orchestrion.runs import RunReader
 
-__all__ = ["GROUP", "Panel", "makers", "panels_of"]
-
 GROUP = "orchestrion.panels"
 
 

@@ -11,8 +11,6 @@ from attrs import define
 
 from orchestrion.runs import Iteration, RunReader
 
-__all__ = ["Readers"]
-
 IDLE = 4
 """Runs that stay open while nobody reads them."""
 

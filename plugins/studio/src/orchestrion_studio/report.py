@@ -8,8 +8,6 @@ import click
 
 from orchestrion.cli import answer, note
 
-__all__ = ["report"]
-
 
 @click.command("report")
 @click.argument("run", metavar="RUN")

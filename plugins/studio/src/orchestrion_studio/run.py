@@ -19,8 +19,6 @@ from orchestrion_studio.runs import progress_of
 from orchestrion_studio.spending import spending_of
 from orchestrion_studio.topology import topology_of
 
-__all__ = ["FIRST", "PAGES", "facts_of", "notes_of", "smoothed"]
-
 FIRST = {
     "reward": ("Reward", "reward, mean of an episode"),
     "success": ("Solved", "share of episodes"),

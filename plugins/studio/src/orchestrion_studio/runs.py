@@ -11,8 +11,6 @@ from orchestrion.runs import Glance, RunReader
 from orchestrion_studio.catalogue import catalogue_of
 from orchestrion_studio.page import Data, Page, Query
 
-__all__ = ["PAGES", "progress_of"]
-
 SHOWN = 100
 """Runs of a page."""
 SPARKS = 60

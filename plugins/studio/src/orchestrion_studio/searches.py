@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orchestrion.runs import RunReader
 
-__all__ = ["beam_section", "front_section", "links_of"]
-
 MOST_NODES = 600
 """Nodes of a tree that are shown."""
 MOST_POINTS = 2000

@@ -16,8 +16,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrion import is_local
 
-__all__ = ["COOKIE", "HEADERS", "Secured"]
-
 COOKIE = "orchestrion_studio"
 HEADERS = {
     "content-security-policy": (

@@ -12,8 +12,6 @@ from orchestrion_studio.app import PAGES
 from orchestrion_studio.contents import source_name
 from orchestrion_studio.page import HERE, Page, Query, render
 
-__all__ = ["MOST_BYTES", "html_of"]
-
 MOST_BYTES = 2_800_000
 """Size of a file from which on no further episode is added."""
 STYLES = ("studio.css", "lessons.css", "episodes.css")

@@ -11,8 +11,6 @@ from orchestrion_studio.app import create_app
 from orchestrion_studio.page import warm
 from orchestrion_studio.panels import makers
 
-__all__ = ["serve"]
-
 
 def serve(folder: Path, host: str, port: int, token: str | None) -> None:
     """Show the runs below a folder until SIGINT or SIGTERM; say where, once it listens.

@@ -8,8 +8,6 @@ from typing import Any
 
 from orchestrion_studio.contents import pretty, unified_diff
 
-__all__ = ["Showing"]
-
 TEXT = 20_000
 """Characters of one text."""
 PAGE = 400_000

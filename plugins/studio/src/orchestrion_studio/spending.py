@@ -14,8 +14,6 @@ from orchestrion.runs import Iteration, RunReader, run_identity
 from orchestrion_studio.drawing import plot_of, series_of
 from orchestrion_studio.page import Data
 
-__all__ = ["spending_of", "spent_rows"]
-
 PATIENCE = 20.0
 """Sums are used again for so many times the seconds that they took."""
 RUNS = 64

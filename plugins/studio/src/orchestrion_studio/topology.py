@@ -12,8 +12,6 @@ from attrs import frozen
 from orchestrion.runs import Iteration, RunReader
 from orchestrion_studio.page import Data
 
-__all__ = ["topology_of"]
-
 PLACES = 24
 """Iterations that are looked at, at equal distances, the last one among them."""
 EPISODES = 32

@@ -8,8 +8,6 @@ import click
 
 from orchestrion import UsageError
 
-__all__ = ["watch"]
-
 
 @click.command("watch")
 @click.argument("run", metavar="RUN")

@@ -25,8 +25,6 @@ from orchestrion_studio.wording import count, duration, figure, percent, plain_t
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["WatchApp"]
-
 SECONDS = 1.0
 """Between two looks at the run."""
 RECENT = 10

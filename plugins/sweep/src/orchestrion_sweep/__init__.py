@@ -13,6 +13,4 @@ if TYPE_CHECKING:
     from orchestrion_sweep.sweeping import Result as Result
     from orchestrion_sweep.sweeping import sweep as sweep
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__, {"orchestrion_sweep.sweeping": "Result sweep"}
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from orchestrion_sweep.plan import Plan
     from orchestrion_sweep.sweeping import Result
 
-__all__ = ["sweep"]
-
 
 @click.command("sweep")
 @click.argument("config", required=False, type=click.Path(path_type=Path))

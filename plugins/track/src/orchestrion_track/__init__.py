@@ -15,6 +15,4 @@ if TYPE_CHECKING:
     from orchestrion_track.interfaces import RunInfo as RunInfo
     from orchestrion_track.interfaces import Tracker as Tracker
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__, {"orchestrion_track.interfaces": "Backend Point RunInfo Tracker"}
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

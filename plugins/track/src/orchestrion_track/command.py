@@ -7,8 +7,6 @@ import click
 from orchestrion import ConfigError, UsageError
 from orchestrion.cli import block_option, emit, json_option, note, options
 
-__all__ = ["track"]
-
 
 @click.command("track")
 @click.argument("run", metavar="RUN")

@@ -11,8 +11,6 @@ from orchestrion.config import flat
 from orchestrion.runs import Report, RunReader, stored_config, stored_report
 from orchestrion_track.interfaces import Point, RunInfo
 
-__all__ = ["Feed"]
-
 
 class Feed:
     """Reads the points of a run, each once, in order of their steps.

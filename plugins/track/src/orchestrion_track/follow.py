@@ -20,8 +20,6 @@ from orchestrion.runs import RunReader, make_folder, write_atomic
 from orchestrion_track.feed import Feed
 from orchestrion_track.interfaces import Backend, Tracker
 
-__all__ = ["FOLDER", "follow", "place_of"]
-
 FOLDER = "trackers"
 BATCH = 500
 """Points in one write: what was sent is noted after each."""

@@ -24,8 +24,6 @@ from orchestrion import hidden
 from orchestrion_track.follow import FOLDER
 from orchestrion_track.interfaces import Tracker
 
-__all__ = ["Listener"]
-
 
 class Listener:
     """Lifecycle hooks of a run that is tracked.

@@ -11,8 +11,6 @@ from attrs import frozen
 
 from orchestrion_track.interfaces import Backend, Point, RunInfo, Tracker
 
-__all__ = ["MLflow"]
-
 ENDS = {"completed": "FINISHED", "failed": "FAILED", "running": ""}
 """MLflow's words for how a run ended; other ways are KILLED."""
 

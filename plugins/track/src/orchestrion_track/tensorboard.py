@@ -17,8 +17,6 @@ from attrs import converters, field, frozen
 
 from orchestrion_track.interfaces import Backend, Point, RunInfo, Tracker
 
-__all__ = ["TensorBoard"]
-
 HEAD, TAIL = 12, 4
 """Bytes around a record: before it its length and a checksum of that, behind it its checksum."""
 

@@ -14,8 +14,6 @@ from attrs import frozen
 from orchestrion import OrchestrionError
 from orchestrion_track.interfaces import Backend, Point, RunInfo, Tracker
 
-__all__ = ["Trackio"]
-
 
 @frozen
 class Trackio(Tracker):

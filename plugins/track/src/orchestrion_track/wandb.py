@@ -11,8 +11,6 @@ from attrs import frozen
 
 from orchestrion_track.interfaces import Backend, Point, RunInfo, Tracker
 
-__all__ = ["Wandb"]
-
 
 @frozen
 class Wandb(Tracker):

@@ -18,11 +18,4 @@ if TYPE_CHECKING:
     from orchestrion_values.earlier import situations_of as situations_of
     from orchestrion_values.policy import ValuePolicy as ValuePolicy
 
-__getattr__, __dir__, __all__ = names_on_first_use(
-    __name__,
-    {
-        "orchestrion_values.arrays": "pack unpack",
-        "orchestrion_values.earlier": "NotReplayable problems_of situations_of",
-        "orchestrion_values.policy": "ValuePolicy",
-    },
-)
+__getattr__, __dir__, __all__ = names_on_first_use(__name__)

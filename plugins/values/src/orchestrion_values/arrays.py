@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from orchestrion import Array, CheckpointError
 
-__all__ = ["Floats", "Ints", "Mask", "pack", "under", "unpack"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -12,8 +12,6 @@ from attrs import evolve, frozen
 from orchestrion import JSON, Meta, OpenContext, Trainer
 from orchestrion_values.fitted_q import batches
 
-__all__ = ["CANDIDATES", "Auto"]
-
 CANDIDATES: dict[str, tuple[str, dict[str, JSON]]] = {
     "bandit": ("orchestrion_values.bandit:Bandit", {}),
     "bandit with text": ("orchestrion_values.bandit:Bandit", {"text": True}),

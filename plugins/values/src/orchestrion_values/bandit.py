@@ -11,8 +11,6 @@ from attrs import frozen
 
 from orchestrion import JSON, Meta, OpenContext, Trainer
 
-__all__ = ["Bandit", "batches", "sizes"]
-
 FIRST, GROWTH, LEAST, LARGEST = 16, 0.15, 8, 4096
 PHASES = 20
 

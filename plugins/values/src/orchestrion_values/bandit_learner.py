@@ -44,8 +44,6 @@ from orchestrion_values.tries import Tries, read_tries
 if TYPE_CHECKING:
     from orchestrion_values.bandit import Bandit
 
-__all__ = ["BanditLearner"]
-
 DRAWS = 256
 
 

@@ -14,8 +14,6 @@ from orchestrion_values.policy import ValuePolicy
 from orchestrion_values.texts import Texts
 from orchestrion_values.tries import Posterior
 
-__all__ = ["BanditModel", "Neighbours", "View"]
-
 EASE = 10.0
 """The linear value counts for so many tries of neighbours."""
 BLOCK = 512

@@ -14,8 +14,6 @@ from orchestrion import Saved, UsageError
 if TYPE_CHECKING:
     from orchestrion_values.tries import Tries
 
-__all__ = ["statistics"]
-
 
 @click.command("statistics")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")

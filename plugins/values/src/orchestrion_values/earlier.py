@@ -20,8 +20,6 @@ from orchestrion import (
 )
 from orchestrion_values.policy import Taken, ValuePolicy
 
-__all__ = ["NotReplayable", "of_run", "problems_of", "situations_of"]
-
 
 class NotReplayable(Exception):
     """Raised for an episode whose situations cannot be restored; its text says why."""

@@ -26,8 +26,6 @@ from orchestrion_values.arrays import Floats, Ints
 from orchestrion_values.ensemble import WIDE, Fitted, Scale, Trees, rows_of
 from orchestrion_values.transitions import Transitions
 
-__all__ = ["fit"]
-
 STRENGTHS = (0.0, 1.0, 3.0)
 """Candidate weights of a wide block beside a narrow one."""
 PENALTIES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)

@@ -35,8 +35,6 @@ from orchestrion_values.transitions import Transitions
 if TYPE_CHECKING:
     from orchestrion_values.fitted_q import FittedQ
 
-__all__ = ["FittedLearner", "FittedModel"]
-
 FINISHING = 0.3
 """The last share of the episodes: they compare the mean of the values with the best sequences."""
 RIVALS = 2

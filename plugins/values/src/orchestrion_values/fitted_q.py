@@ -10,8 +10,6 @@ from attrs import Factory, frozen
 
 from orchestrion import JSON, Meta, OpenContext, Trainer
 
-__all__ = ["FittedQ", "batches"]
-
 
 @frozen
 class FittedQ:

@@ -11,8 +11,6 @@ from orchestrion import OpenContext, Plan, Problem, Session, Situation, Split, U
 from orchestrion_values.arrays import Floats, Mask
 from orchestrion_values.policy import Exploring, ValuePolicy, sampling
 
-__all__ = ["ValueLearner", "chances", "probing", "refuse_others"]
-
 
 def refuse_others(session: Session, path: str, trainer: str) -> None:
     """Check that the session can be trained.

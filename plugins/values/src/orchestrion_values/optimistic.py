@@ -28,8 +28,6 @@ from attrs import frozen
 
 from orchestrion import JSON, Meta, OpenContext, Trainer
 
-__all__ = ["Optimistic"]
-
 
 @frozen
 class Optimistic:

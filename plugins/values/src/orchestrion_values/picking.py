@@ -31,8 +31,6 @@ from orchestrion_values.policy import Taken, ValuePolicy
 if TYPE_CHECKING:
     from orchestrion_values.auto import Auto
 
-__all__ = ["Look", "Picker", "look", "pick"]
-
 COVERED = 0.4
 """The share of repeating situations from which they can be counted."""
 MOSTLY = 0.5

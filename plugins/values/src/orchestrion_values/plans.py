@@ -21,8 +21,6 @@ from orchestrion import Situation, is_blocked
 from orchestrion_values.arrays import Floats
 from orchestrion_values.policy import ValuePolicy
 
-__all__ = ["LEARNED", "Arm", "Beliefs", "Tried", "believed", "next_of", "of_those_tried"]
-
 Arm = tuple[int, ...]
 """Indices of choices in order; after the last the sequence stops."""
 LEARNED: Arm = (-1,)

@@ -35,8 +35,6 @@ from orchestrion import (
 )
 from orchestrion_values.arrays import Floats, Mask
 
-__all__ = ["Exploring", "Model", "Taken", "ValuePolicy", "sampling"]
-
 MODELS: dict[str, str] = {
     "bandit": "orchestrion_values.bandit_model:BanditModel",
     "fitted-q": "orchestrion_values.fitted_learner:FittedModel",

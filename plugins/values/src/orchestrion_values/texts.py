@@ -18,8 +18,6 @@ from attrs import evolve, frozen
 
 from orchestrion_values.arrays import Floats
 
-__all__ = ["Texts", "fit_texts"]
-
 COMPONENTS = 100
 TERMS = 20_000
 HEAD, TAIL = 300, 150

@@ -17,8 +17,6 @@ from orchestrion import Experience
 from orchestrion_values.arrays import Floats, Ints, Mask
 from orchestrion_values.policy import Taken, ValuePolicy
 
-__all__ = ["Transitions", "from_steps", "widened"]
-
 
 @frozen(eq=False)
 class Transitions:

@@ -29,8 +29,6 @@ from attrs import evolve, frozen
 from orchestrion import UsageError
 from orchestrion_values.arrays import Floats
 
-__all__ = ["Posterior", "Tries", "read_tries"]
-
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)
 """Candidate strengths of the prior, in tries per number."""
 LEAST = 1e-9

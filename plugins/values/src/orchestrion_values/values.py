@@ -11,8 +11,6 @@ from orchestrion_encoders.interfaces import Encoder, refuse_turns
 
 from orchestrion import OpenContext, Policy
 
-__all__ = ["Values"]
-
 
 @frozen
 class Values:

@@ -17,8 +17,6 @@ from orchestrion_repair.operators.source import (
     operand_text,
 )
 
-__all__ = ["argument", "function", "unwrap", "wrap"]
-
 _GROUPS = (
     "min max sum len", "any all", "append extend add insert", "pop popleft", "sorted reversed list",
     "lower upper title capitalize swapcase", "find rfind index", "startswith endswith",

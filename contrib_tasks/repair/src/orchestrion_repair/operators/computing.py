@@ -16,8 +16,6 @@ from orchestrion_repair.operators.source import (
     operand_text,
 )
 
-__all__ = ["OTHER_SIGNS", "SIGNS", "arithmetic", "comparison", "off_by_one", "operand"]
-
 _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
     ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",

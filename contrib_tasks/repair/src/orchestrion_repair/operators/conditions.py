@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from orchestrion_repair.operators.kinds import element, fits, outer
 from orchestrion_repair.operators.source import Change, Site, Source, fit, operand_text
 
-__all__ = ["condition", "conditions_for", "extend", "may_hold"]
-
 
 def _is_test(site: Site) -> bool:
     parent = site.parent

@@ -10,8 +10,6 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["Kinds", "element", "fits", "kind_of_value", "kinds_of_arguments", "outer"]
-
 _NUMBER = frozenset("len sum int float abs round ord pow divmod hash".split())
 _BOOL = frozenset("bool any all isinstance hasattr callable".split())
 _STR = frozenset("str chr repr format bin hex oct input".split())

@@ -11,8 +11,6 @@ from orchestrion_repair.operators.kinds import element, fits, outer
 from orchestrion_repair.operators.source import Place, Site, Source, is_text
 from orchestrion_repair.operators.statements import SIMPLE, Rewrite, indented, whole
 
-__all__ = ["guard", "insert"]
-
 _STEP = "    "
 
 

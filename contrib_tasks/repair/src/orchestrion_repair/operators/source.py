@@ -10,19 +10,6 @@ from attrs import frozen
 
 from orchestrion_repair.operators.kinds import Kinds
 
-__all__ = [
-    "Change",
-    "Place",
-    "Site",
-    "Source",
-    "fit",
-    "is_text",
-    "is_value",
-    "kind_at",
-    "loose",
-    "operand_text",
-]
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

@@ -10,18 +10,6 @@ from orchestrion_repair.operators.computing import OTHER_SIGNS, SIGNS
 from orchestrion_repair.operators.kinds import fits, outer
 from orchestrion_repair.operators.source import Place, Source
 
-__all__ = [
-    "SIMPLE",
-    "Rewrite",
-    "augmented",
-    "control",
-    "delete",
-    "indented",
-    "move",
-    "returned",
-    "whole",
-]
-
 Rewrite = tuple[str, int, int, str]
 """A sub-kind, by which changes are ranked, the slice of the text, and what comes there."""
 

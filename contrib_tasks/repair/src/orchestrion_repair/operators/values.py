@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from orchestrion_repair.operators.kinds import fits, outer
 from orchestrion_repair.operators.source import Change, Site, Source, fit, is_value, kind_at
 
-__all__ = ["constant", "graft", "slices", "variable"]
-
 
 def variable(source: Source, site: Site) -> Iterator[Change]:
     """Another variable."""

@@ -21,8 +21,6 @@ from orchestrion_values.arrays import Floats, Ints, Mask, pack, unpack
 from orchestrion_values.optimism.hidden import Hidden, Log, Sequences, Symbol, find_log, fit
 from orchestrion_values.optimism.states import Seen
 
-__all__ = ["BeliefPlan", "Beliefs", "Believer", "Game", "plan"]
-
 POINTS = 200
 """The maximum of beliefs at each decision number and mode."""
 

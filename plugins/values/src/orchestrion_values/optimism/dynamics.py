@@ -23,8 +23,6 @@ from orchestrion_values.optimism.states import Seen, States
 if TYPE_CHECKING:
     from sklearn.tree import ExtraTreeRegressor
 
-__all__ = ["WORTH", "Dynamics", "Pooled", "learn", "optimistic", "plain", "pool"]
-
 WORTH = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 LEAF = 4.0
 """The minimum of tries in a leaf."""

@@ -34,8 +34,6 @@ from orchestrion_values.policy import Taken, ValuePolicy, sampling
 if TYPE_CHECKING:
     from orchestrion_values.optimistic import Optimistic
 
-__all__ = ["NEVER", "Believed", "Learner", "Planned", "add", "show"]
-
 NEVER = -1e9
 """The value of choices that a plan does not know: finite, so allowed ones rank first."""
 

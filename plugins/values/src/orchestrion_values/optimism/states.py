@@ -21,8 +21,6 @@ import numpy as np
 from orchestrion import RunError, Saved
 from orchestrion_values.arrays import Floats, Ints, Mask, pack, unpack
 
-__all__ = ["Lookup", "Seen", "Shown", "States"]
-
 
 class Shown(NamedTuple):
     """What a situation shows: category of the problem, numbers, allowed choices [k]."""
