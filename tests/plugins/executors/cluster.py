@@ -172,15 +172,16 @@ class Driver:
         (folder / "run.json").write_text(json.dumps(with_executor(data, cluster.executor)))
         words = command("train", "run.json", "-o", f"run.directory={folder}", "-o", "run.name=run")
         self.directory, self._cluster = folder / "run", cluster
-        self._errors = (folder / "errors").open("wb")
-        self.process = subprocess.Popen(
-            words,
-            cwd=folder,
-            env=environment(PYTHONPATH=os.pathsep.join(sys.path)),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-        )
+        self._errors = folder / "errors"
+        with self._errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                words,
+                cwd=folder,
+                env=environment(PYTHONPATH=os.pathsep.join(sys.path)),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+            )
 
     def at_work(self, iterations: int, actors: bool = True) -> bool:
         """Return once it has so many iterations and all actors work: true, or false if it ended."""
@@ -204,10 +205,8 @@ class Driver:
 
     def end(self) -> dict[str, Any]:
         """Wait for its end; return what came of it."""
-        code = self.process.wait()
-        self._errors.close()
-        if code:
-            raise AssertionError(Path(self._errors.name).read_text()[-2000:])
+        if self.process.wait():
+            raise AssertionError(self._errors.read_text()[-2000:])
         return outcome(self.directory)
 
 
