@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
 
 def names_on_first_use(
-    module: str, homes: Mapping[str, str] | None = None
+    module: str,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` for a module.
 
-    Args:
-        module: its name.
-        homes: by module, the names it supplies, with spaces between them. Left out, they are what
-            the module imports for type checkers, each in a line `from home import name as name`.
+    Its names are those it imports for type checkers, each in a line `from home import name as name`
+    below `if TYPE_CHECKING:`.
     """
-    if homes is None:
-        home = dict(_imported_for_types(module))
-    else:
-        home = {name: where for where, names in homes.items() for name in names.split()}
+    home = dict(_imported_for_types(module))
 
     def get(name: str) -> Any:
         where = home.get(name)

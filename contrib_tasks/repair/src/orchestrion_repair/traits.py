@@ -275,9 +275,8 @@ class Reader:
         """What becomes of the names: one that nobody read is read, or the reverse."""
         (before, _), (after, _) = self._read(old), self._read(new)
         was, is_ = set(before), set(after)
-        for name in sorted(
-            is_ - was
-        ):  # sets have another order in every process, and values are summed
+        # Sorted: a set has another order in every process, which the last bit of a sum would show.
+        for name in sorted(is_ - was):
             if name in self._names:
                 yield slot("name comes"), 1.0
                 if not self._loads[name]:

@@ -109,31 +109,22 @@ class EdgeEpisode:
                     f"the episode {self.name} has ended and is logged; wait for its threads and "
                     "tasks within `with log.episode():`"
                 )
-            return self._take(context, own, free, chances, share, turns)
-
-    def _take(
-        self,
-        context: Context,
-        own: str,
-        free: Sequence[str],
-        chances: Mapping[str, float] | None,
-        share: float,
-        turns: Sequence[Turn],
-    ) -> str:
-        coin, which = self._key.child(len(self._lines)).uniforms(2)
-        allowed = tuple(free if own in free else [*free, own])
-        share = share if free else 0.0
-        chosen = free[int(which * len(free))] if coin < share else own
-        chance = float(chosen == own) if chances is None else chances[chosen]
-        chance = (1 - share) * chance + (share / len(free) if chosen in free else 0.0)
-        step = len(self._lines)
-        if step:
-            last = self._lines[-1]
-            since = (t.output.content for t in turns[self._turns :] if t.agent == last.choice)
-            self._lines[-1] = replace(last, answer=next(since, ""))
-        self._turns = len(turns)
-        self._lines.append(Logged(context, chosen, allowed, chance, episode=self.name, step=step))
-        return chosen
+            coin, which = self._key.child(len(self._lines)).uniforms(2)
+            allowed = tuple(free if own in free else [*free, own])
+            share = share if free else 0.0
+            chosen = free[int(which * len(free))] if coin < share else own
+            chance = float(chosen == own) if chances is None else chances[chosen]
+            chance = (1 - share) * chance + (share / len(free) if chosen in free else 0.0)
+            step = len(self._lines)
+            if step:
+                last = self._lines[-1]
+                since = (t.output.content for t in turns[self._turns :] if t.agent == last.choice)
+                self._lines[-1] = replace(last, answer=next(since, ""))
+            self._turns = len(turns)
+            self._lines.append(
+                Logged(context, chosen, allowed, chance, episode=self.name, step=step)
+            )
+            return chosen
 
     def end(self) -> list[Logged]:
         """Take no more choices; return its decisions. The score is that of the last one."""
