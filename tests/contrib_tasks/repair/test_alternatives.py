@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from orchestrion_repair import probes
 from orchestrion_repair.alternatives import probed
 from orchestrion_repair.harness import Subject
 from orchestrion_repair.ranking import Program, program
@@ -133,3 +134,28 @@ def test_the_tests_rule_out_edits_that_cannot_mend_them() -> None:
     wrong += "        if value < 0:\n            result += value\n    return result\n"
     before, after = on_bench(bug(wrong), work)
     assert after < before
+
+
+@pytest.mark.parametrize(
+    ("end", "cost"),
+    [
+        ("    try: spin()\n    except: pass\n" * 9 + "    while start == start: last = 1\n", 3),
+        ("    try: spin()\n    except: pass\n" * 60, 6),
+    ],
+    ids=["stopped and run without probes", "all that stops it is caught: all tests again"],
+)
+def test_looking_ends_by_a_count_and_never_by_a_clock(end: str, cost: float) -> None:
+    async def work(bench: Bench) -> None:
+        output = await bench.act("tests")
+        report: Any = output.data
+        assert [result["error"] for result in report["results"]] == ["OutOfSteps"] * 3
+        assert not any(int(bits, 16) for bits in report.get("same", ()))
+        assert output.usage.cost == cost
+
+    looks = "n, " * 150
+    code = f"def spin(n=1):\n    try: last = {looks}\n    except: pass\n    spin()\n"
+    code += f"def total(values, start):\n{end}"
+    looking = probed(program(code, "total"))
+    assert looking is not None
+    assert looking.code.count(probes.BEFORE) * 2_000 > probes.MOST_LOOKS
+    on_bench(bug(code), work)

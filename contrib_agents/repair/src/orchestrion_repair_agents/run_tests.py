@@ -11,7 +11,7 @@ from orchestrion_repair import RUNS_TESTS, Outcome, probed, program, shared_runn
 from orchestrion import JSON, Agent, Calls, Key, OpenContext, Output, Usage, View, no_calls
 from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json, trial_of, work_of
 
-_TOO_MUCH = ("OutOfTime", "MemoryError", "Crash")
+_TOO_MUCH = ("TooManyLooks", "OutOfTime", "MemoryError", "Crash")
 """What may be the fault of the alternatives that are looked at beside the program."""
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import io
 import itertools
 import json
@@ -30,7 +31,7 @@ from typing import Any, NoReturn
 
 from orchestrion_sandbox.inside.plain import Refused, decode, encode
 
-from orchestrion_repair.probes import AFTER, BEFORE, Probes
+from orchestrion_repair.probes import AFTER, BEFORE, Probes, TooManyLooks
 
 __all__ = ["FUEL", "LINE", "PRELOAD", "Subject", "answer", "instrument", "plain"]
 
@@ -79,6 +80,7 @@ class Subject:
         abandon: Callable[[], NoReturn] = lambda: os._exit(71),
         sites: Sequence[Any] = (),
     ) -> None:
+        self.code, self.lines = code, lines
         tree = instrument(ast.parse(code, FILENAME), lines)
         self.programs = [compile(tree, FILENAME, "exec")]
         if prelude:
@@ -139,6 +141,15 @@ class Subject:
     def _value(self, node: ast.expr) -> Any:
         return eval(compile(ast.Expression(node), "<test>", "eval"), self.namespace)  # noqa: S307
 
+    def without_probes(self) -> Subject:
+        """The same program, in which nothing is looked at."""
+        tree = _WithoutProbes().visit(ast.parse(self.code, FILENAME))
+        plain = copy.copy(self)
+        program = compile(instrument(tree, self.lines), FILENAME, "exec")
+        plain.programs = [program, *self.programs[1:]]
+        plain.probes = Probes(())
+        return plain
+
     def _refuel(self) -> None:
         """Steps are counted for each call alone, so that the order of tests changes nothing."""
         self.namespace[FUEL] = _fuel(self.steps, self.abandon)
@@ -162,6 +173,15 @@ def _fuel(steps: int, abandon: Callable[[], NoReturn]) -> Callable[[], bool]:
         abandon()
 
     return itertools.chain(itertools.repeat(True, steps), iter(end, None)).__next__
+
+
+class _WithoutProbes(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        match node:
+            case ast.Call(ast.Name(name), [_, _, own]) if name == AFTER:
+                return own
+        return node
 
 
 class _Sink(io.TextIOBase):
@@ -200,6 +220,7 @@ class _Search:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.id, self.lines = 0, False
+        self.cpu_seconds: float | None = None
         self.subject: Subject | None = None
         self.unfit: dict[str, Any] = {}
 
@@ -207,13 +228,22 @@ class _Search:
         self.id = request["id"]
         if "program" in request:
             self._load(**request["program"])
-        if self.subject is not None:
-            self.subject.covered.clear()
-            self.subject.probes.clear()
-        self._send(self.unfit if self.subject is None else self._run(self.subject, request))
+        elif self.cpu_seconds is not None:
+            signal.setitimer(signal.ITIMER_PROF, self.cpu_seconds)
+        if self.subject is None:
+            self._send(self.unfit)
+            return
+        self.subject.probes.clear()
+        reply = self._run(self.subject, request)
+        if not self.subject.probes.too_many:
+            self._send(reply)
+            return
+        probed, self.subject = self.subject, self.subject.without_probes()
+        self._send(self._run(self.subject, request))
+        self.subject = probed
 
     def _load(self, cpu_seconds: float | None, lines: bool, **program: Any) -> None:
-        self.subject, self.lines = None, lines
+        self.subject, self.lines, self.cpu_seconds = None, lines, cpu_seconds
         if cpu_seconds is not None:  # its end is a signal
             signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         try:
@@ -222,6 +252,7 @@ class _Search:
             self.unfit = {"error": type(error).__name__, "line": getattr(error, "lineno", None)}
 
     def _run(self, subject: Subject, request: dict[str, Any]) -> dict[str, Any]:
+        subject.covered.clear()
         try:
             if "statement" in request:
                 differing = subject.execute_anew(request["statement"])
@@ -246,7 +277,8 @@ class _Search:
         self.connection.sendall(text.encode() + b"\n")
 
     def _abandon(self) -> NoReturn:
-        self._send({"error": "OutOfSteps", "gone": True})
+        caught = self.subject is not None and self.subject.probes.too_many
+        self._send({"error": TooManyLooks.__name__ if caught else "OutOfSteps", "gone": True})
         os._exit(71)
 
 

@@ -11,15 +11,21 @@ from itertools import repeat
 from types import CodeType
 from typing import Any
 
-__all__ = ["AFTER", "BEFORE", "Probe", "Probes"]
+__all__ = ["AFTER", "BEFORE", "Probe", "Probes", "TooManyLooks"]
 
 BEFORE, AFTER = "_before_probe", "_after_probe"
 MOST_ROUNDS = 60
 """How often a place is looked at in a test; what is equal for so long counts as different."""
+MOST_LOOKS = 200_000
+"""How often all places together are passed in a test: some .2 s, so that no clock ends it."""
 Probe = tuple[list[int], list[str], list[bool], bool]
 """A place: the numbers of its alternatives, their texts, of each whether it makes a new object
 where the program does too, and whether nothing but the truth of the value counts."""
 _SCALAR = (int, float, complex, str, bytes, bool, type(None), range)
+
+
+class TooManyLooks(BaseException):
+    """The program passed its places too often; it has to be run without probes."""
 
 
 @dataclass
@@ -46,6 +52,12 @@ class Probes:
         self._left = [dict(enumerate(numbers)) for numbers, *_ in self.sites]
         self._open: dict[int, tuple[int, list[tuple[int, Any]]]] = {}
         self._rounds = [0] * len(self.sites)
+        self.looks = 0
+
+    @property
+    def too_many(self) -> bool:
+        """Whether the program passed its places too often, and was stopped for that."""
+        return self.looks > MOST_LOOKS
 
     def same(self, error: str = "") -> str:
         """The alternatives that were never different, as the bits of a hexadecimal number.
@@ -53,6 +65,8 @@ class Probes:
         Args:
             error: name of the one that the program raised.
         """
+        if self.too_many:
+            return "0"
         for site, values in self._open.values():  # the program raised here
             for place, value in values:
                 if value != _Raised(error):
@@ -62,14 +76,24 @@ class Probes:
     def before(
         self, site: int, names: Mapping[str, Any], globals_: dict[str, Any]
     ) -> list[tuple[int, Any]]:
-        """Evaluate the alternatives that were equal so far, before the program's own expression."""
+        """Evaluate the alternatives that were equal so far, before the program's own expression.
+
+        Raises:
+            TooManyLooks: from here on, each time.
+        """
+        self.looks += 1
+        if self.looks > MOST_LOOKS:
+            raise TooManyLooks
         left = self._left[site]
+        if not left:
+            return []
         if site not in self._compiled:
             self._compiled[site] = [_compiled(text) for text in self.sites[site][1]]
         codes = self._compiled[site]
         self._rounds[site] += 1
         if self._rounds[site] > MOST_ROUNDS:
             left.clear()
+            return []
         values: list[tuple[int, Any]] = []
         for place in left:
             try:
@@ -81,6 +105,8 @@ class Probes:
 
     def after(self, site: int, values: list[tuple[int, Any]], own: Any) -> Any:
         """Drop those that differ from the program's own value, which is returned."""
+        if not values:
+            return own
         del self._open[id(values)]
         _, _, fresh, truth = self.sites[site]
         for place, value in values:

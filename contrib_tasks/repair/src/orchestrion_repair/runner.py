@@ -66,7 +66,8 @@ class Limits:
 
     Args:
         steps: loop rounds and function calls in one case.
-        cpu_seconds: of one program in a search, of one process in a verdict.
+        cpu_seconds: of one case in a search (of all its cases, if the program has a process to
+            itself), of one process in a verdict.
         memory_mb: address space of one process.
         reply_bytes: length of one encoded result.
         wall_seconds: for a program that blocks; nothing honest does.
