@@ -42,6 +42,27 @@ def tokens(count: int) -> Usage:
     return Usage(input_tokens=count)
 
 
+def test_versions_with_other_caps_count_each_others_calls_in_flight() -> None:
+    async def main() -> None:
+        old = Budget(Caps(usd=1.0))
+        new = old.continued(Caps(usd=2.0))
+        await old.reserve(dollars(1.0))
+        await new.reserve(dollars(1.0))
+        assert new.reserved.usd == 2.0
+        waiting = asyncio.ensure_future(new.reserve(dollars(0.5)))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        old.settle(dollars(1.0), dollars(0.5))
+        await asyncio.wait_for(waiting, 10)
+        new.settle(dollars(1.0), dollars(1.0))
+        new.settle(dollars(0.5), dollars(0.5))
+        assert old.spent.usd == 2.0
+        with pytest.raises(BudgetError):
+            await old.reserve(dollars(0.5))
+
+    asyncio.run(main())
+
+
 def test_runs_that_share_an_allowance_share_its_budget_its_limiters_and_its_time() -> None:
     allowance = Allowance(Caps(calls=4), Usage(calls=1), elapsed=60.0)
     paths = [CallPath(allowance.budget, retry=QUICK, limiters=allowance.limiters) for _ in "ab"]

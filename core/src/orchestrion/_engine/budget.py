@@ -43,11 +43,12 @@ def paying(tell: Callable[[Usage], None]) -> Iterator[None]:
 class Budget:
     """Reserve the worst case before a call, and settle what it spent after it.
 
-    At every moment spent + reserved <= cap, so that no cap is exceeded, however many calls are in
-    flight. A reservation that does not fit waits, first come, first served, until calls in flight
-    give back what they did not spend. A call made inside another one does not wait: the outer one
-    holds its reservation until it is done. When nothing in flight can give anything back, all that
-    wait get a `BudgetError`: no call that is being paid for is cut off.
+    Before a call is granted its reservation, spent + reserved <= cap holds, however many calls are
+    in flight; only usage that turns report beside their calls can exceed a cap, see `charge`. A
+    reservation that does not fit waits, first come, first served, until calls in flight give back
+    what they did not spend. A call made inside another one does not wait: the outer one holds its
+    reservation until it is done. If the first that waits does not fit although nothing is in
+    flight, it and all later calls get a `BudgetError`; calls in flight finish.
 
     Args:
         caps: as in a config; None means no cap at all.
@@ -65,11 +66,11 @@ class Budget:
         self._spent, self._reserved = _Sum(), _Sum()
         self._spent.add(spent)
         self._stated = NO_USAGE
-        self._open = 0
-        """Number of reservations that can give something back."""
         self._used_up = ""
         """Why no more calls are made; empty while they are."""
         self._waiting: deque[tuple[Usage, asyncio.Future[None]]] = deque()
+        self._sharing = [self]
+        """The budgets that book in the same sums, and wait for each other's calls."""
 
     @property
     def spent(self) -> Usage:
@@ -87,11 +88,16 @@ class Budget:
         return time.monotonic() - self._started
 
     def continued(self, caps: BudgetCaps | None) -> Budget:
-        """Return the budget of what takes this one's place: both book in the same sums."""
+        """Return the budget of what takes this one's place, which books in the same sums.
+
+        Calls of both may be in flight together: each keeps all of them below its own caps.
+        """
         if caps == self.caps:
             return self
         budget = Budget(caps)
         budget._started, budget._spent = self._started, self._spent
+        budget._reserved, budget._sharing = self._reserved, self._sharing
+        self._sharing.append(budget)
         return budget
 
     def check(self) -> None:
@@ -186,16 +192,15 @@ class Budget:
 
     def settle(self, worst: Usage, actual: Usage) -> None:
         """Give a reservation back and book what the call spent."""
-        self._open -= worst != NO_USAGE
         self._reserved.add(worst, -1)
-        if not self._open:
-            self._reserved = _Sum()  # a running difference of floats drifts away from zero
+        if not self._reserved.entries:
+            self._reserved.usd = self._reserved.cost = 0.0  # differences of floats drift from zero
         self._spent.add(actual)
         _tell(actual)
-        self._wake()
+        for budget in self._sharing:
+            budget._wake()
 
     def _grant(self, worst: Usage) -> None:
-        self._open += worst != NO_USAGE
         self._reserved.add(worst)
 
     async def _room(self, worst: Usage) -> None:
@@ -217,7 +222,7 @@ class Budget:
         while self._waiting:
             worst, granted = self._waiting[0]
             lacking = self._used_up or self._lacking(worst, self._reserved)
-            if lacking and self._open and not granted.done():
+            if lacking and self._reserved.entries and not granted.done():
                 return
             self._waiting.popleft()
             if granted.done():
@@ -261,12 +266,12 @@ def _lacks(name: str, cap: float, used: float, reserved: float, more: float) -> 
 
 
 class _Sum:
-    """A running sum: cheaper than a new `Usage` for every call."""
+    """A running sum, of so many `entries`: cheaper than a new `Usage` for every call."""
 
-    __slots__ = ("calls", "cost", "input_tokens", "output_tokens", "usd")
+    __slots__ = ("calls", "cost", "entries", "input_tokens", "output_tokens", "usd")
 
     def __init__(self) -> None:
-        self.calls = self.input_tokens = self.output_tokens = 0
+        self.entries = self.calls = self.input_tokens = self.output_tokens = 0
         self.usd = self.cost = 0.0
 
     @property
@@ -277,6 +282,7 @@ class _Sum:
         return Usage(self.calls, self.input_tokens, self.output_tokens, self.usd, self.cost)
 
     def add(self, usage: Usage, times: int = 1) -> None:
+        self.entries += times * (usage != NO_USAGE)
         self.calls += times * usage.calls
         self.input_tokens += times * usage.input_tokens
         self.output_tokens += times * usage.output_tokens
