@@ -74,18 +74,6 @@ class Entry:
         """Return the paths of all components wired into it."""
         return [path for paths in self.refs.values() for path in paths]
 
-    @property
-    def names(self) -> dict[str, tuple[str, ...]]:
-        """Return the config names of the wired components by field; an inline one has its path."""
-        inline = f"{self.path}."
-        return {
-            name: tuple(
-                path if path.startswith(inline) else path.partition(".")[2] or path
-                for path in paths
-            )
-            for name, paths in self.refs.items()
-        }
-
     def wired(self, runtimes: Mapping[str, Any]) -> Any:
         """Return the component with runtimes in place of the components wired into it.
 

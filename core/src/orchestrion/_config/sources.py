@@ -120,7 +120,7 @@ def override(
 ) -> Node:
     """Return the tree after `a.b=c` overrides; values are YAML 1.2."""
     for item in overrides:
-        text = str(item)  # others than texts are told what an override is
+        text = str(item)  # what is no text fails below, with the message that explains overrides
         source = Source(f"-o {text.partition('=')[0]}", Path.cwd())
         place = Node(None, source)
         path, equals, value = text.partition("=")

@@ -67,7 +67,7 @@ class Structurer(NamedTuple):
     def _value(self, shape: Shape, node: Node, path: str, secret: bool) -> Any:
         result: Any = FAILED
         if isinstance(shape, Variants):
-            # If only one alternative is possible, its problems say more than those of the whole.
+            # If one alternative alone fits by type, report its problems, not "expected A or B".
             possible = [member for member in shape.members if member.accepts(node.value)]
             if len(possible) == 1:
                 return self.value(possible[0], node, path, secret)

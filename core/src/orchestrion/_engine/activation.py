@@ -56,8 +56,13 @@ async def take_turn(
 ) -> Turn:
     """Return the turn of an activation; whatever its agent raises makes it a failed turn.
 
-    `trajectory` and `observation` are those of the decision (its index), `index` is the turn's, and
-    `nth` says how often the agent was started before.
+    Args:
+        setting: the episode's engine, problem and seats.
+        activation: whom to run.
+        trajectory, observation: what the policy saw when it decided.
+        index: of the turn.
+        nth: how often the agent was started before in this episode.
+        decision: index of the decision.
 
     Raises:
         RunError: the policy started what is not in the team.

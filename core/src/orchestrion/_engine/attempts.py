@@ -2,8 +2,7 @@
 
     budget reservation -> limiter -> journal -> attempt (time limit) -> settle -> journal
 
-A call has its reservation before it takes a slot of its service, so that whoever holds a slot
-never waits for budget that another call holds while it waits for that slot.
+A call reserves its budget first and takes a slot of its service then; the other order can deadlock.
 
 Retries are made here and nowhere else: plugins say what kind of fault it was.
 """
@@ -100,7 +99,7 @@ class Attempts:
         give_up = math.inf
         while True:
             name = f"{call.name}#{call.failures}"
-            # One that goes on at the service is booked when a run takes up its answer.
+            # A lasting request goes on at the service: it is booked when its answer is fetched.
             lost = NO_USAGE if request.lasting else reserve
             attempt = Recorded(name, call.digest, None, lost, "started", call.facts, pieces=pieces)
             try:

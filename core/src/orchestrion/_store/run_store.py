@@ -8,7 +8,7 @@
     run.lock        who is writing
 
 An iteration is committed as a whole: its checkpoint is on disk first, then one transaction adds
-episodes, metrics and the checkpoint's name. Whatever is not named there never happened.
+episodes, metrics and the checkpoint's name. Files without a row in `run.db` are ignored.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ class Neural:
     their numbers; if no encoder goes by places either, the policy applies to other teams.
 
     Args:
-        encoders: what the network is fed; none stands for `counts`, and `hints` without `told`, as
-            far as the next three settings have them. These cannot be set beside encoders.
+        encoders: what the network is fed. Empty means `counts` and `hints` (`told: false`), which
+            the next three settings switch off; they cannot be set beside encoders.
         observation: read the features and the progress that the task shows.
         history: read what was done so far: choices, turns, cost, failure.
         hints: weigh what the task says of single choices, all choices alike.

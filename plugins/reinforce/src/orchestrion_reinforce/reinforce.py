@@ -50,7 +50,7 @@ class Reinforce:
         learning_rate: of Adam, for policy and value.
         learning_rate_end: share of it at the end; linear in between.
         gamma: discount per decision.
-        gae_lambda: with `value`, 1 uses returns only, 0 the value only.
+        gae_lambda: with `value`, 1 uses returns alone, 0 the error of one step, r + gamma V' - V.
         running_rate: with `running`, the weight of an iteration's mean.
         normalize: scale an iteration's advantages to mean 0 and standard deviation 1.
         entropy: c at the start.
