@@ -214,7 +214,7 @@ class CallPath:
     async def state(self, usage: Usage, who: str, stage: str, result: str = "") -> None:
         """Book the usage that a turn reports beside its calls; durable when this returns."""
         if self.book(usage, result):
-            # One row for all turns of an agent in a stage: the journal adds usage to a row that exists.
+            # One row for all turns of an agent in a stage: the journal adds usage to it.
             place = f"stated:{stage}:{who}"
             facts = Facts(who=who, stage=stage)
             await self.journal.add(Recorded(place, "stated", None, usage, "stated", facts))

@@ -29,7 +29,7 @@ from orchestrion._records import (
 
 @frozen
 class EpisodeLimits:
-    """Limits of an episode, None for no limit: counts, never times, so that its end is repeatable."""
+    """Limits of an episode, None for no limit: counts, no times, so that its end is repeatable."""
 
     turns: int | None = None
     calls: int | None = None
