@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from orchestrion._records import Episode
     from orchestrion._store import RunReader, StoredCall
 
-_LISTS = ("messages", "input")
-"""The names that APIs give their list of messages."""
-
 
 def places_of(episode: Episode, turn: int | None = None) -> list[tuple[str, Sequence[str]]]:
     """Return where calls were made in an episode, with their names; nested teams included."""
@@ -64,27 +61,17 @@ def call_lines(calls: Sequence[StoredCall]) -> list[str]:
     for call in calls:
         cached = " (from a cache)" if call.kind == "cached" else ""
         lines += ["", f"--- {call.who}, {call.service}{cached}"]
-        messages = _messages(call.asked)
-        if messages is None:
+        if call.messages is None:
             lines += _part("asked", call.asked)
         else:
+            messages, others = call.messages
             same = len(before) if before and messages[: len(before)] == before else 0
-            others = {k: v for k, v in call.asked.items() if k not in _LISTS}
             lines += [] if same else [line for k, v in others.items() for line in _part(k, v)]
             lines += [f"[{same} messages as before]"] if same else []
             lines += [line for message in messages[same:] for line in _message(message)]
             before = messages
         lines += _answer(call)
     return _fitting(lines)
-
-
-def _messages(request: Any) -> list[Any] | None:
-    """Return the messages of a request to a model; None for another request."""
-    if isinstance(request, Mapping):
-        for name in _LISTS:
-            if isinstance(request.get(name), list):
-                return list(request[name])
-    return None
 
 
 def _message(message: Any) -> list[str]:

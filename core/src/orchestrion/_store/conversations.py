@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -17,6 +17,8 @@ from orchestrion._store.database import Database, text_digest
 _DIGEST = 16
 _REMEMBERED = 50_000
 _PAGE = 256
+_MESSAGES = ("messages", "input")
+"""The names that APIs give their list of messages."""
 
 
 @frozen(kw_only=True)
@@ -60,6 +62,15 @@ class StoredCall:
             return name, asked[1] if len(asked) == 2 else None
         if kind == "mcp" and len(asked) == 3 and asked[0] == "call":
             return str(asked[1]), asked[2]
+        return None
+
+    @property
+    def messages(self) -> tuple[list[Any], Mapping[str, JSON]] | None:
+        """Return the messages of a request to a model, and its settings; None for other calls."""
+        for name in _MESSAGES:
+            if isinstance(self.asked, Mapping) and isinstance(self.asked.get(name), list):
+                others = {key: asked for key, asked in self.asked.items() if key not in _MESSAGES}
+                return list(self.asked[name]), others
         return None
 
 

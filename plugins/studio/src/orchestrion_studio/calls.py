@@ -9,8 +9,6 @@ from orchestrion.runs import as_data
 from orchestrion_studio.contents import pretty
 from orchestrion_studio.showing import Showing
 
-_LISTS = ("messages", "input")
-"""The names that APIs give their list of messages."""
 _TEXTS = ("text", "input_text", "output_text")
 
 
@@ -24,14 +22,14 @@ def call_data(call: Any, before: list[Any], showing: Showing) -> dict[str, Any]:
         showing: cuts texts.
     """
     name = f"call-{call.name}"
-    messages = _messages(call.asked)
+    messages: list[Any] = []
     tool = call.tool
     settings: Any = None if tool else call.asked
     same = 0
-    if messages is not None:
+    if call.messages is not None:
+        messages, settings = call.messages
         same = len(before) if before and messages[: len(before)] == before else 0
         before[:] = messages
-        settings = {k: v for k, v in call.asked.items() if k not in _LISTS}
     return {
         "name": call.name,
         "service": call.service,
@@ -46,18 +44,10 @@ def call_data(call: Any, before: list[Any], showing: Showing) -> dict[str, Any]:
         "same": same,
         "messages": [
             {"role": _role(message), "parts": _parts(message, name, showing)}
-            for message in (messages or [])[same:]
+            for message in messages[same:]
         ],
         "answer": _answer(call, name, showing),
     }
-
-
-def _messages(request: Any) -> list[Any] | None:
-    if isinstance(request, Mapping):
-        for name in _LISTS:
-            if isinstance(request.get(name), list):
-                return list(request[name])
-    return None
 
 
 def _role(message: Any) -> str:
