@@ -103,7 +103,7 @@ def test_a_plain_function_that_runs_out_of_things_is_not_waited_for() -> None:
             return next(iter(()))
 
     turn = run(engine_for({"a": Exhausted()}, Fixed("a"))).turns[0]
-    assert turn.error == "RuntimeError: act() raised StopIteration"
+    assert turn.error == "RuntimeError: a plain function raised StopIteration()"
 
 
 def test_ctrl_c_is_nobodys_failed_turn() -> None:

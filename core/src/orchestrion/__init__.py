@@ -107,6 +107,7 @@ if TYPE_CHECKING:
     from orchestrion._splits import splits_of as splits_of
     from orchestrion._stored_run import Run as Run
     from orchestrion._suggest import did_you_mean as did_you_mean
+    from orchestrion._threads import in_thread as in_thread
     from orchestrion._training import aevaluate as aevaluate
     from orchestrion._training import aresume as aresume
     from orchestrion._training import atrain as atrain

@@ -21,6 +21,7 @@ from orchestrion import (
     Output,
     Usage,
     View,
+    in_thread,
     load_function,
     no_calls,
 )
@@ -129,14 +130,13 @@ class _Opened(Agent):
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        import asyncio
         import inspect
 
         given = last_text(view) if self.settings.give == "text" else view
         if inspect.iscoroutinefunction(self.call):
             result = await self.call(given)
         else:
-            result = await asyncio.to_thread(self.call, given)
+            result = await in_thread(self.call, given)
         if isinstance(result, Output):
             return result
         usage = Usage(cost=self.settings.cost)

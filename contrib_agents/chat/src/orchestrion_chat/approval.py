@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -10,7 +9,7 @@ from fnmatch import fnmatchcase
 import msgspec
 from attrs import frozen
 
-from orchestrion import JSON, Answer, Calls, Request, load_function
+from orchestrion import JSON, Answer, Calls, Request, in_thread, load_function
 from orchestrion_chat.people import Question, ask
 
 _WORDS = ("allow", "deny", "ask")
@@ -64,7 +63,7 @@ class Approval:
         function = load_function(path, "approve")
 
         async def do() -> Answer:
-            value = await asyncio.to_thread(function, self.agent, tool, arguments)
+            value = await in_thread(function, self.agent, tool, arguments)
             if inspect.isawaitable(value):
                 value = await value
             if value not in _WORDS:

@@ -7,12 +7,13 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from attrs import Factory, evolve, field, frozen
 
-from orchestrion import JSON, Answer, Calls, Meta, Request, Usage
+from orchestrion import JSON, Answer, Calls, Meta, Request, Usage, in_thread
 from orchestrion_chat.interfaces import ArgumentError, Bounds, Function, Result, Tool
 from orchestrion_chat.schemas import schema_of
 from orchestrion_chat.sees import IMAGE_TOKENS, MOST_IMAGES
@@ -107,7 +108,7 @@ class FunctionTool(Tool):
                 if inspect.iscoroutinefunction(function):
                     value = await function(**values)
                 else:
-                    value = await asyncio.to_thread(function, **values)
+                    value = await in_thread(partial(function, **values))
             if isinstance(value, Result):
                 return evolve(value, text=capped(value.text, self.max_result))
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()

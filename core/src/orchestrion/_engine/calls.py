@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from orchestrion._engine.attempts import RetrySettings as RetrySettings
@@ -19,6 +18,7 @@ from orchestrion._events import WARNING, event
 from orchestrion._interfaces import Agent, Answer, Policy, Request, View
 from orchestrion._keys import Key
 from orchestrion._records import JSON, NO_USAGE, Episode, Trajectory, Turn, Usage
+from orchestrion._threads import Threads
 
 REPORTS = 10_000
 """How many different failures, and how many episodes that were cut off, an engine reports."""
@@ -75,12 +75,12 @@ class Host(ABC):
         """How often each agent failed with which error, by "agent: error"; of the latest ones."""
         self.cut_off: dict[str, str] = {}
         """The agents that an episode had started when it was cancelled, by its name; likewise."""
-        self._executor = ThreadPoolExecutor(256, "orchestrion-agent")
+        self._threads = Threads()
         self._deadlines = Deadlines()
 
     def close(self) -> None:
         """Release the worker threads."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     def place(self, component: object, kind: str) -> str:
         """Return how messages name a component: its place in the config if it has one."""
@@ -100,7 +100,7 @@ class Host(ABC):
 
     def seats(self, agents: Mapping[str, Agent], identities: Mapping[str, str]) -> dict[str, Seat]:
         """Return seats whose plain `act` functions run in this engine's worker threads."""
-        return seats_of(agents, self._executor, identities)
+        return seats_of(agents, self._threads, identities)
 
     def count_failure(self, who: str, message: str) -> None:
         """Count a failure of an agent, verifier or reward function."""

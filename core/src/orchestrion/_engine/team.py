@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Executor
 from typing import Any
 
 from attrs import frozen
@@ -21,6 +19,7 @@ from orchestrion._interfaces import (
 )
 from orchestrion._keys import Key
 from orchestrion._records import Output
+from orchestrion._threads import Threads
 
 Act = Callable[[View, Key, Calls], Coroutine[Any, Any, Output]]
 
@@ -60,14 +59,14 @@ class Team:
 
 
 def seats_of(
-    agents: Mapping[str, Agent], executor: Executor, identities: Mapping[str, str]
+    agents: Mapping[str, Agent], threads: Threads, identities: Mapping[str, str]
 ) -> dict[str, Seat]:
-    """Return seats for agents by name; plain `act` functions run in worker threads."""
+    """Return seats for agents by name; plain `act` functions run in these threads."""
     return {
         name: Seat(
             name=name,
             agent=agent,
-            act=_async_act(agent, executor),
+            act=_async_act(agent, threads),
             options=frozenset(options_of(agent)),
             pure=bool(getattr(agent, "pure", False)),
             memo=getattr(agent, "memo", None),
@@ -92,20 +91,13 @@ def member_of(name: str, agent: Agent) -> Member:
     return Member(name, options_of(agent), role if isinstance(role, str) else "", ends)
 
 
-def _async_act(agent: Agent, executor: Executor) -> Act:
+def _async_act(agent: Agent, threads: Threads) -> Act:
     act: Any = agent.act
     if inspect.iscoroutinefunction(act):
         return act  # type: ignore[no-any-return]
 
-    def guarded(*arguments: Any) -> Any:
-        try:
-            return act(*arguments)
-        except StopIteration as error:  # no future can hold it: we would wait forever
-            raise RuntimeError("act() raised StopIteration") from error
-
     async def in_thread(view: View, key: Key, calls: Calls) -> Output:
-        loop = asyncio.get_running_loop()
-        result = await loop.run_in_executor(executor, guarded, view, key, calls)
+        result = await threads.call(act, view, key, calls)
         # A plain function may still hand back an awaitable.
         return await result if inspect.isawaitable(result) else result  # type: ignore[no-any-return]
 

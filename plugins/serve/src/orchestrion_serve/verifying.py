@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
-from orchestrion import Episode, Key, Problem, load_function
+from orchestrion import Episode, Key, Problem, in_thread, load_function
 
 CHECKS = 64
 """Verifications at once; answers that come while so many are under way are not verified."""
@@ -62,7 +62,7 @@ class Verifier:
             elif inspect.iscoroutinefunction(self._check):
                 score = await self._check(problem.text, episode.answer or "")
             else:
-                score = await asyncio.to_thread(self._check, problem.text, episode.answer or "")
+                score = await in_thread(self._check, problem.text, episode.answer or "")
             if score is None:
                 return
             if not 0 <= (number := float(score)) <= 1:

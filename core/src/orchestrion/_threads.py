@@ -1,0 +1,118 @@
+"""Runs plain functions in threads; one that never returns keeps no other waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
+MOST = 256
+"""Calls that are awaited at the same time; further ones wait."""
+MOST_LOST = 1_000
+"""Calls that were given up and still run; beyond that, new ones are refused."""
+_IDLE_SECONDS = 5.0
+
+
+async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a plain function in a thread, for code that may take long or never return.
+
+    Unlike `asyncio.to_thread`, a call that is given up (by a time limit, say) takes no place from
+    those that come after it, and does not hold up the end of the process.
+
+    Raises:
+        RuntimeError: too many calls that were given up still run.
+    """
+    loop = asyncio.get_running_loop()
+    if loop not in _by_loop:
+        _by_loop[loop] = Threads()
+    return await _by_loop[loop].call(function, *arguments)
+
+
+class Threads:
+    """Threads that calls of one event loop are made in; see `in_thread`."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(MOST)
+        self._idle: list[_Thread] = []
+        self._lost = 0
+
+    async def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function, in the context of the caller."""
+        loop = asyncio.get_running_loop()
+        async with self._places:
+            if self._lost >= MOST_LOST:
+                raise RuntimeError(
+                    f"{self._lost} calls of plain functions were given up and still run, so that "
+                    "no more are made; give these functions time limits of their own"
+                )
+            outcome: asyncio.Future[T] = loop.create_future()
+            thread = self._idle.pop() if self._idle else _Thread(self._idle)
+
+            def end(result: Any, failure: BaseException | None) -> None:
+                self._idle.append(thread)
+                if outcome.cancelled():
+                    self._lost -= 1
+                elif failure is not None:
+                    outcome.set_exception(failure)
+                else:
+                    outcome.set_result(result)
+
+            work = partial(copy_context().run, function, *arguments)
+            thread.calls.put((work, lambda *told: loop.call_soon_threadsafe(end, *told)))
+            try:
+                return await outcome
+            finally:
+                self._lost += outcome.cancelled()
+
+    def close(self) -> None:
+        """End the threads that have nothing to do."""
+        while self._idle:
+            self._idle.pop().calls.put(None)
+
+
+_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Threads] = WeakKeyDictionary()
+_Work = tuple[Callable[[], Any], Callable[[Any, BaseException | None], object]]
+
+
+class _Thread(threading.Thread):
+    def __init__(self, idle: list[_Thread]) -> None:
+        super().__init__(name="orchestrion-function", daemon=True)
+        self.idle = idle
+        self.calls: SimpleQueue[_Work | None] = SimpleQueue()
+        self.start()
+
+    def run(self) -> None:
+        """Make calls until none comes for a while."""
+        while True:
+            try:
+                call = self.calls.get(timeout=_IDLE_SECONDS)
+            except Empty:
+                try:
+                    self.idle.remove(self)
+                except ValueError:  # a call is just being handed over
+                    continue
+                return
+            if call is None:
+                return
+            _make(*call)
+            del call
+
+
+def _make(work: Callable[[], Any], tell: Callable[[Any, BaseException | None], object]) -> None:
+    result: Any = None
+    failure: BaseException | None = None
+    try:
+        result = work()
+    except StopIteration as error:  # no future can hold it: we would wait forever
+        failure = RuntimeError(f"a plain function raised {error!r}")
+    except BaseException as error:
+        failure = error
+    with suppress(RuntimeError):  # the loop is closed
+        tell(result, failure)
