@@ -269,41 +269,13 @@ def test_episodes_of_which_none_could_be_verified_are_no_result() -> None:
 
 # ------------------------------------------------------------------ a run of it
 
-HOOKS = """
-import time
-time.sleep(0)
-
-@hookimpl
-def orchestrion_agents():
-    yield Component("evil-agent", "evil_parts:Worker", "works")
-
-@hookimpl
-def orchestrion_tasks():
-    yield Component("evil-task", "evil_parts:Work", "a task")
-
-@hookimpl
-def orchestrion_policies():
-    yield Component("evil-policy", "evil_parts:Once", "asks once")
-
-@hookimpl
-def orchestrion_rewards():
-    yield Component("evil-reward", "evil_parts:Judge", "judges")
-
-@hookimpl
-def orchestrion_trainers():
-    yield Component("evil-trainer", "evil_parts:Practice", "plays")
-"""
 PARTS = '''
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
 from typing import Any
 
-from attrs import frozen
-from orchestrion import Activation, Agent, Decision, Job, Key, Output, Policy, Problem, Reward
-from orchestrion import RewardFunction, Scores, Task, Trainer, Usage
+from orchestrion import Agent, Output, Reward, RewardFunction, Usage
 
 
 @frozen
@@ -339,7 +311,7 @@ class Worker(Agent):
 
 @frozen
 class Work(Task):
-    """A task.
+    """Gives odd problems.
 
     Args:
         ids: of its problems.
@@ -359,15 +331,6 @@ class Work(Task):
 
     async def verify(self, problem, trajectory, state, *, final, calls):
         return Scores(1.0, True)
-
-
-@frozen
-class Once(Policy):
-    """Asks once."""
-
-    def decide(self, situations, keys):
-        return [Decision((Activation("a"),)) if not len(s.trajectory) else Decision(stop=True)
-                for s in situations]
 
 
 @frozen
@@ -414,7 +377,7 @@ trainer: {use: evil-trainer}
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    yield from site_with_config(tmp_path, monkeypatch, CONFIG, "evil", HOOKS, PARTS)
+    yield from site_with_config(tmp_path, monkeypatch, CONFIG, "evil", PARTS)
 
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:
@@ -619,7 +582,7 @@ def test_an_import_that_takes_long_is_announced(
 
 def test_the_import_of_a_plugin_is_watched(site: Site) -> None:
     module = site.folder / "evil_plugin.py"
-    module.write_text(module.read_text().replace("time.sleep(0)", "time.sleep(1.5)"))
+    module.write_text(f"import time\ntime.sleep(1.5)\n{module.read_text()}")
     done = shell("orchestrion validate c.yaml")
     assert done.returncode == 0
     assert "importing plugin 'evil'" in done.stderr
