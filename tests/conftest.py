@@ -63,13 +63,15 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to import what commands need, once for all workers, while they collect the tests."""
+    """Import what commands and workers need once, in a process that forks them."""
     # The modules of all tests are a million objects that stay. At least what a run sets itself: to
     # a run that finds less, it is a reason to count all that is frozen, again in each iteration.
     gc.set_threshold(50_000, 20, 100)
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if whole and getattr(config.option, "tx", None):  # this process hands out tests to workers
+        os.environ[warm.SHARED] = ""
         os.environ[warm.SHARED] = warm.start()
+        config.option.tx = [f"popen//python={warm.asking()}" for _ in config.option.tx]
     if warm.SHARED in os.environ and hasattr(config, "workerinput"):
         config.args[:] = own_order(
             config.workerinput["workerid"], config.workerinput["workercount"]

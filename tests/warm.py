@@ -4,6 +4,9 @@
 imported everything, and forks for each command: a real process, with its own exit code,
 signals and files, that can be killed. What hangs on a cold start (how little is imported, that
 nothing is missing, another hash seed) is for tests that start Python themselves.
+
+The workers of pytest are forked from it too, in a run of all tests: each collects all tests, and
+what these import takes most of that time.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import atexit
 import gc
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -20,19 +24,20 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import IO, Any, Self
 
-__all__ = ["SHARED", "Command", "put_on_path", "run", "start"]
+__all__ = ["SHARED", "Command", "asking", "put_on_path", "run", "start"]
 
 SHARED = "WARM_COMMANDS"
 """The environment variable with the address of a process that several test workers share."""
 _HERE = Path(__file__).resolve()
-_PATIENCE = 120.0
+_PATIENCE = 600.0
 """Seconds that the process gets for its imports."""
 
 
@@ -165,12 +170,16 @@ def run(
     return subprocess.CompletedProcess(command.args, code, *texts)
 
 
+def asking() -> str:
+    """Return a command line that has its words carried out by the process that forks."""
+    return shlex.join([sys.executable, "-IS", str(_HERE), "--ask", start()])
+
+
 def put_on_path(folder: Path) -> None:
     """Write a program `orchestrion` for shells to find: it has its command carried out here."""
-    words = shlex.join([sys.executable, "-IS", str(_HERE), "--ask", start()])
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "orchestrion"
-    program.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
+    program.write_text(f'#!/bin/sh\nexec {asking()} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
 
 
@@ -194,7 +203,7 @@ def start() -> str:
 
     It may still be importing.
     """
-    if SHARED in os.environ:
+    if os.environ.get(SHARED):
         return os.environ[SHARED]
     folder = tempfile.TemporaryDirectory(prefix="warm-")
     address = f"{folder.name}/socket"
@@ -239,6 +248,19 @@ def _import_all() -> None:
             for module in walk_packages([str(source / package)], f"{package}."):
                 if not module.name.endswith("__main__") and ".testing" not in module.name:
                     import_module(module.name)
+    if SHARED in os.environ:
+        for library in _libraries():
+            with suppress(Exception):  # it need not be installed
+                import_module(library)
+
+
+def _libraries() -> list[str]:
+    """Return what tests import at their top, but for our own."""
+    named = re.compile(r'^(?:import |from |\w+ = pytest\.importorskip\(")([\w.]+)', re.M)
+    texts = (file.read_text(encoding="utf-8") for file in _HERE.parent.rglob("test_*.py"))
+    found = {name for text in texts for name in named.findall(text)}
+    own = ("orchestrion", "tests", "docs", "dev", "__future__")
+    return sorted(name for name in found if not name.startswith(own))
 
 
 class _Order:
@@ -278,8 +300,21 @@ class _Order:
         sys.path_importer_cache.clear()
         importlib.invalidate_caches()
         faults._active = faults._from_environment()  # which it read when it was imported
-        sys.argv[:] = ["orchestrion", *self.words]
-        runpy.run_module("orchestrion", run_name="__main__", alter_sys=True)
+        if self.words[:2] == ["-u", "-c"]:
+            self._be_python()
+        else:
+            sys.argv[:] = ["orchestrion", *self.words]
+            runpy.run_module("orchestrion", run_name="__main__", alter_sys=True)
+
+    def _be_python(self) -> None:
+        """Carry out `python -u -c CODE`, as which pytest-xdist starts a worker."""
+        from _pytest.assertion.rewrite import AssertionRewritingHook
+
+        # It would warn of each plugin's libraries that they were imported before it came.
+        AssertionRewritingHook._warn_already_imported = lambda *_: None  # type: ignore[method-assign]
+        sys.argv[:] = ["-c"]
+        sys.modules["__main__"] = main = ModuleType("__main__")
+        exec(self.words[2], main.__dict__)
 
 
 def _serve(address: str) -> _Order | None:
@@ -339,11 +374,14 @@ def _tell_of_the_dead(running: dict[int, socket.socket]) -> None:
 def _main() -> None:
     plain = list(sys.path)
     gc.set_threshold(50_000, 20, 100)  # see tests/conftest.py
-    _import_all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _import_all()
     gc.freeze()
     if order := _serve(sys.argv[1]):
         try:
             order.carry_out(plain)
+            _end(0)
         except SystemExit as end:
             _end(end.code)
 

@@ -188,12 +188,6 @@ def test_a_policy_that_neither_starts_nor_stops_is_an_error_not_a_hang() -> None
         run(engine_for({"a": ScriptedAgent()}, Idle()))
 
 
-def test_an_activation_that_takes_too_long_is_a_failed_turn() -> None:
-    stuck = ScriptedAgent(gate=asyncio.Event())
-    episode = run(engine_for({"a": stuck}, Fixed("a"), timeout=0.01))
-    assert episode.turns[0].error == "no result within 0.01 s"
-
-
 @frozen
 class Counting(Task):
     """An environment that counts turns, blocks `b` until the first, and is over after three."""
@@ -394,20 +388,6 @@ class Halves(RewardFunction):
         return Reward(0.5) if episode.scores else None
 
 
-def test_a_verifier_that_breaks_fails_the_episode_and_its_reward_is_missing() -> None:
-    class Broken(ListTask):
-        async def verify(
-            self, problem: Problem, trajectory: Any, state: Any, *, final: bool, calls: Calls
-        ) -> Scores:
-            raise RuntimeError("no judge")
-
-    episode = run(engine_for({"a": ScriptedAgent()}, Fixed("a"), Broken(), Halves()))
-    assert episode.status is Status.FAILED
-    assert "no judge" in episode.error
-    assert episode.reward is None
-    assert not episode.success
-
-
 class Noisy(Agent):
     """Waits a while that depends on the call, and says something drawn from its key."""
 
@@ -463,14 +443,6 @@ def test_branches_share_their_prefix_and_end_like_an_episode() -> None:
 
 
 # ---------------------------------------------------------------- what plugins may get wrong
-
-
-class Raising(Agent):
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        raise self.error
 
 
 def test_records_hold_copies_that_nobody_can_change() -> None:
@@ -555,20 +527,6 @@ def test_a_turn_that_came_too_late_without_giving_way_has_failed() -> None:
     assert (turn.status, turn.error) == ("failed", "no result within 0.01 s")
 
 
-class Unspeakable(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError
-
-
-@pytest.mark.parametrize(
-    "error", [SystemExit(0), asyncio.CancelledError(), Unspeakable(), MemoryError()]
-)
-def test_whatever_an_agent_raises_is_its_own_failed_turn(error: BaseException) -> None:
-    episode = run(engine_for({"a": Raising(error), "b": ScriptedAgent()}, Fixed("ab")))
-    assert [turn.status for turn in episode.turns] == ["failed", "completed"]
-    assert type(error).__name__ in episode.turns[0].error
-
-
 @pytest.mark.parametrize(
     "output",
     [
@@ -597,18 +555,21 @@ def test_an_output_that_cannot_be_is_a_failed_turn_not_a_failed_run(output: Outp
         Scores(1.0, "false"),  # type: ignore[arg-type]
         Scores(1.0, parts={"x": float("nan")}),
         None,
+        RuntimeError("no judge"),
     ],
     ids=repr,
 )
-def test_scores_that_cannot_be_fail_the_episode_and_solve_nothing(scores: Scores) -> None:
+def test_scores_that_cannot_be_fail_the_episode_and_solve_nothing(scores: Any) -> None:
     class Odd(ListTask):
-        async def verify(
-            self, problem: Problem, trajectory: Any, state: Any, *, final: bool, calls: Calls
-        ) -> Scores:
-            return scores
+        async def verify(self, *_: object, **__: object) -> Scores:
+            if isinstance(scores, Exception):
+                raise scores
+            return scores  # type: ignore[no-any-return]
 
     episode = run(engine_for({"a": ScriptedAgent()}, Fixed("a"), Odd(), Halves()))
     assert (episode.status, episode.success, episode.reward) == (Status.FAILED, False, None)
+    assert "verif" in episode.error
+    assert not isinstance(scores, Exception) or "no judge" in episode.error
 
 
 NAN = float("nan")
@@ -646,9 +607,7 @@ def test_rewards_that_cannot_be_are_missing_and_change_no_success(reward: Any) -
 
 def test_a_verifier_that_never_answers_is_cut_off() -> None:
     class Hanging(ListTask):
-        async def verify(
-            self, problem: Problem, trajectory: Any, state: Any, *, final: bool, calls: Calls
-        ) -> Scores:
+        async def verify(self, *_: object, **__: object) -> Scores:
             await asyncio.Event().wait()
             raise AssertionError
 

@@ -85,7 +85,23 @@ class Panic(BaseException):
     """What a library that is not written in Python may raise."""
 
 
-@pytest.mark.parametrize("error", [Panic("panic"), GeneratorExit(), SystemExit(3)], ids=repr)
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Panic("panic"),
+        GeneratorExit(),
+        SystemExit(3),
+        asyncio.CancelledError(),
+        MemoryError(),
+        Unspeakable(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
 @pytest.mark.parametrize("waits", [False, True])
 def test_whatever_an_agent_raises_is_its_own_failed_turn(error: BaseException, waits: bool) -> None:
     async def work() -> Output:
