@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.core.plugin_support import Site, invoke, site_with_config, status, train
 
 PARTS = '''
@@ -129,28 +129,22 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     yield from site_with_config(tmp_path, monkeypatch, CONFIG, "rude", PARTS)
 
 
-def begun(*overrides: str) -> subprocess.Popen[str]:
+def begun(*overrides: str) -> warm.Command:
     """A run in a process of its own, when its agent is at work."""
     words = [word for one in overrides for word in ("-o", one)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "orchestrion", "train", "c.yaml", *words],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = warm.Command(["train", "c.yaml", *words], stderr=subprocess.PIPE)
     assert process.stderr is not None
     while (line := process.stderr.readline()) != "at work\n":
         assert line, "it ended before its agent was at work"
     return process
 
 
-def ended(process: subprocess.Popen[str], code: int) -> str:
-    """What a run still said, which ended with this code."""
-    try:
-        _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == code, said
+def ended(process: warm.Command, *codes: int) -> str:
+    """What a run still said, which ended with one of these codes."""
+    with process:
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert process.returncode in codes, said
     for word in ("Traceback", "never retrieved", "was destroyed"):
         assert word not in said
     return said
@@ -173,8 +167,8 @@ def test_the_second_interrupt_ends_a_run_at_once(site: Site, does: str) -> None:
     process = begun(f"agents.a.does={does}")
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
-    assert "go on with: orchestrion resume" in ended(process, process.wait(60))
-    assert process.returncode in (130, 143)  # whichever the process sees first
+    # Whichever the process sees first.
+    assert "go on with: orchestrion resume" in ended(process, 130, 143)
     assert status() == "cancelled"
 
 

@@ -6,32 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 
 from orchestrion import BudgetError, OrchestrionError, RunError, UsageError
 from orchestrion._cli import COMMANDS
 from orchestrion.cli import main
-from tests.core.plugin_support import Site
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    (tmp_path / "site").mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    site = Site(tmp_path / "site")
-    yield site
-    site.forget()
-
-
-def invoke(*args: str) -> Result:
-    return CliRunner().invoke(main, list(args))
+from tests.core.plugin_support import Site, invoke
 
 
 def in_process_of_its_own(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:

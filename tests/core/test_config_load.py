@@ -596,11 +596,7 @@ def test_every_failing_validator_speaks_even_beside_a_wrong_type() -> None:
     assert len(problems({"agents": {"a": {**settings, "z": "0"}}}, plugins)) == 2
 
 
-def test_a_plugin_may_add_a_kind_with_a_section_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Site(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def test_a_plugin_may_add_a_kind_with_a_section_of_its_own(site: Site) -> None:
     site.plugin(
         "court",
         """
@@ -643,7 +639,6 @@ def test_a_plugin_may_add_a_kind_with_a_section_of_its_own(
     judges = {"j": {"use": "strict"}, "k": {"use": "strict"}}
     with pytest.raises(ConfigError, match=r"judges\.k: defined, but nothing uses it"):
         small(plugins, agents=agents, judges=judges)
-    site.forget()
 
 
 # ------------------------------------------------------------------ resolved
@@ -848,12 +843,7 @@ def test_an_overlay_changes_nothing_else(
 # ------------------------------------------------------------------ plugins of a config
 
 
-def test_run_block_acts_before_anything_is_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Site(tmp_path / "site")
-    site.folder.mkdir()
-    monkeypatch.syspath_prepend(str(site.folder))
+def test_run_block_acts_before_anything_is_imported(site: Site, tmp_path: Path) -> None:
     site.plugin("bad", "raise RuntimeError('imported')")
     text = "task: {use: toy}\nagents: {a: {use: echo}}\npolicy: {use: order}\nrun: {block: [bad]}"
     (tmp_path / "c.yaml").write_text(text)
@@ -883,11 +873,7 @@ def test_observers_are_the_plugins_in_use_and_those_listed() -> None:
     assert seen == ["listed"]
 
 
-def test_components_of_a_kind_that_observes_have_hooks_and_decide_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Site(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def test_components_of_a_kind_that_observes_have_hooks_and_decide_nothing(site: Site) -> None:
     site.plugin(
         "press",
         """
@@ -934,7 +920,6 @@ def test_components_of_a_kind_that_observes_have_hooks_and_decide_nothing(
     odd = small(plugins, papers={"one": {"use": "paper", "title": "odd"}})
     with pytest.raises(RunError, match=r"papers\.one .*no lifecycle hook 'orchestrion_run_ended'"):
         odd.observers()
-    site.forget()
 
 
 def test_a_misspelt_override_is_told_the_key_that_the_file_gives(tmp_path: Path) -> None:
