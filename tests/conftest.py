@@ -69,9 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(50_000, 20, 100)
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if whole and getattr(config.option, "tx", None):  # this process hands out tests to workers
-        os.environ[warm.SHARED] = ""
         os.environ[warm.SHARED] = warm.start()
-        config.option.tx = [f"popen//python={warm.asking()}" for _ in config.option.tx]
+        config.option.tx = [f"popen//python={warm.worker()}" for _ in config.option.tx]
     if warm.SHARED in os.environ and hasattr(config, "workerinput"):
         config.args[:] = own_order(
             config.workerinput["workerid"], config.workerinput["workercount"]

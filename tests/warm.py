@@ -25,17 +25,19 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import IO, Any, Self
 
-__all__ = ["SHARED", "Command", "asking", "put_on_path", "run", "start"]
+__all__ = ["SHARED", "Command", "put_on_path", "run", "start", "worker"]
 
 SHARED = "WARM_COMMANDS"
 """The environment variable with the address of a process that several test workers share."""
+LARGER = "--larger"
+"""Has a command serve as the process that forks, with all that tests import."""
 _HERE = Path(__file__).resolve()
 _PATIENCE = 600.0
 """Seconds that the process gets for its imports."""
@@ -170,16 +172,38 @@ def run(
     return subprocess.CompletedProcess(command.args, code, *texts)
 
 
-def asking() -> str:
-    """Return a command line that has its words carried out by the process that forks."""
-    return shlex.join([sys.executable, "-IS", str(_HERE), "--ask", start()])
+def worker() -> str:
+    """Return a command line for `python -u -c CODE`, of a process with what tests import.
+
+    It is forked from one that the first call starts, which is larger than that for commands.
+    """
+    return _asking(_start_larger())
+
+
+def _asking(address: str) -> str:
+    return shlex.join([sys.executable, "-IS", str(_HERE), "--ask", address])
+
+
+@cache
+def _start_larger() -> str:
+    address = f"{start()}-larger"
+    reading, writing = os.pipe()
+    with open(reading) as stdin:
+        process = Command([LARGER, address], stdout=2, stderr=2, stdin=stdin)
+
+    def end() -> None:
+        os.close(writing)  # which it takes for the end
+        process.wait()
+
+    atexit.register(end)
+    return address
 
 
 def put_on_path(folder: Path) -> None:
     """Write a program `orchestrion` for shells to find: it has its command carried out here."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "orchestrion"
-    program.write_text(f'#!/bin/sh\nexec {asking()} "$@"\n', encoding="utf-8")
+    program.write_text(f'#!/bin/sh\nexec {_asking(start())} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
 
 
@@ -203,7 +227,7 @@ def start() -> str:
 
     It may still be importing.
     """
-    if os.environ.get(SHARED):
+    if SHARED in os.environ:
         return os.environ[SHARED]
     folder = tempfile.TemporaryDirectory(prefix="warm-")
     address = f"{folder.name}/socket"
@@ -248,10 +272,14 @@ def _import_all() -> None:
             for module in walk_packages([str(source / package)], f"{package}."):
                 if not module.name.endswith("__main__") and ".testing" not in module.name:
                     import_module(module.name)
-    if SHARED in os.environ:
-        for library in _libraries():
-            with suppress(Exception):  # it need not be installed
-                import_module(library)
+
+
+def _import_libraries() -> None:
+    from importlib import import_module
+
+    for library in _libraries():
+        with suppress(Exception):  # it need not be installed
+            import_module(library)
 
 
 def _libraries() -> list[str]:
@@ -273,14 +301,13 @@ class _Order:
         self.env: dict[str, str] = order["env"]
         self.files = files
 
-    def carry_out(self, path: Sequence[str]) -> None:
-        """Run the command, as `python -m orchestrion` would have.
+    def settle(self, path: Sequence[str]) -> None:
+        """Take its folder, variables and files.
 
         Args:
             path: `sys.path` of a Python that was started without PYTHONPATH.
         """
         import importlib
-        import runpy
 
         from orchestrion._store import faults
 
@@ -300,6 +327,11 @@ class _Order:
         sys.path_importer_cache.clear()
         importlib.invalidate_caches()
         faults._active = faults._from_environment()  # which it read when it was imported
+
+    def carry_out(self) -> None:
+        """Run the command, as `python -m orchestrion` would have, or Python itself."""
+        import runpy
+
         if self.words[:2] == ["-u", "-c"]:
             self._be_python()
         else:
@@ -372,18 +404,27 @@ def _tell_of_the_dead(running: dict[int, socket.socket]) -> None:
 
 
 def _main() -> None:
-    plain = list(sys.path)
+    plain, address = list(sys.path), sys.argv[1]
     gc.set_threshold(50_000, 20, 100)  # see tests/conftest.py
+    _imported(_import_all)
+    while order := _serve(address):
+        order.settle(plain)
+        if order.words[0] != LARGER:
+            try:
+                order.carry_out()
+                _end(0)
+            except SystemExit as end:
+                _end(end.code)
+        _imported(_import_libraries)
+        address = order.words[1]
+
+
+def _imported(work: Callable[[], None]) -> None:
+    """Import what stays; its warnings are those of the tests that import it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _import_all()
+        work()
     gc.freeze()
-    if order := _serve(sys.argv[1]):
-        try:
-            order.carry_out(plain)
-            _end(0)
-        except SystemExit as end:
-            _end(end.code)
 
 
 def _end(code: str | int | None) -> None:

@@ -55,6 +55,16 @@ JSON_VALUES = st.recursive(
 STOPPER = ScriptedAgent([Output("done", final=True)])
 
 
+@frozen
+class By(Policy):
+    """Decides by a function of one situation."""
+
+    rule: Callable[[Situation], Decision]
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:
+        return [self.rule(situation) for situation in situations]
+
+
 def run(engine: Engine, problem: Problem = PROBLEM, seed: int = 1) -> Episode:
     return asyncio.run(engine.run("e", problem, Key(seed)))
 
@@ -180,12 +190,8 @@ def test_an_agent_that_says_nothing_of_it_is_not_pure() -> None:
 
 
 def test_a_policy_that_neither_starts_nor_stops_is_an_error_not_a_hang() -> None:
-    class Idle(Policy):
-        def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:
-            return [Decision() for _ in situations]
-
     with pytest.raises(RunError, match="neither started an agent nor stopped"):
-        run(engine_for({"a": ScriptedAgent()}, Idle()))
+        run(engine_for({"a": ScriptedAgent()}, By(lambda situation: Decision())))
 
 
 @frozen
@@ -244,24 +250,18 @@ def test_parallel_activations_join_in_the_order_they_were_started() -> None:
 NODES: dict[str, tuple[str, ...]] = {"a1": (), "b1": (), "a2": ("a1",), "b2": ("b1",)}
 
 
-@frozen
-class Chains(Policy):
+def chains(situation: Situation) -> Decision:
     """Two independent chains a1 > a2 and b1 > b2, decided with `wait: each`."""
-
-    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:
-        return [self._one(situation) for situation in situations]
-
-    def _one(self, situation: Situation) -> Decision:
-        done = {turn.agent for turn in situation.trajectory}
-        busy = {activation.agent for activation in situation.running}
-        if done == set(NODES):
-            return Decision(stop=True)
-        start = [
-            Activation(name, index=index, reads=tuple(list(NODES).index(one) for one in needs))
-            for index, (name, needs) in enumerate(NODES.items())
-            if name not in done | busy and set(needs) <= done
-        ]
-        return Decision(tuple(start), wait="each")
+    done = {turn.agent for turn in situation.trajectory}
+    busy = {activation.agent for activation in situation.running}
+    if done == set(NODES):
+        return Decision(stop=True)
+    start = [
+        Activation(name, index=index, reads=tuple(list(NODES).index(one) for one in needs))
+        for index, (name, needs) in enumerate(NODES.items())
+        if name not in done | busy and set(needs) <= done
+    ]
+    return Decision(tuple(start), wait="each")
 
 
 @given(st.permutations(range(4)))
@@ -281,7 +281,7 @@ def test_turn_order_with_each_does_not_depend_on_arrival(ranks: list[int]) -> No
                 return Output(view.agent + str([turn.agent for turn in view.turns]))
 
         agents = {name: Ranked(rank) for name, rank in zip(NODES, ranks, strict=True)}
-        return await engine_for(agents, Chains()).run("e", PROBLEM, Key(1)), arrived
+        return await engine_for(agents, By(chains)).run("e", PROBLEM, Key(1)), arrived
 
     episode, arrived = asyncio.run(main())
     assert sorted(arrived) == ["a1", "a2", "b1", "b2"]
@@ -304,24 +304,19 @@ def test_an_independent_chain_does_not_wait_for_its_slow_sibling() -> None:
             "b1": ScriptedAgent(),
             "b2": Last(),
         }
-        return await asyncio.wait_for(engine_for(agents, Chains()).run("e", PROBLEM, Key(1)), 20)
+        return await asyncio.wait_for(engine_for(agents, By(chains)).run("e", PROBLEM, Key(1)), 20)
 
     assert asyncio.run(main()).status is Status.COMPLETED
 
 
 def test_stopping_cancels_what_still_runs_and_leaves_no_orphan() -> None:
-    class FirstWins(Policy):
-        def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:
-            return [
-                Decision(stop=True)
-                if len(one.trajectory)
-                else Decision((Activation("slow"), Activation("fast")), wait="each")
-                for one in situations
-            ]
+    def first_wins(situation: Situation) -> Decision:
+        start = Decision((Activation("slow"), Activation("fast")), wait="each")
+        return Decision(stop=True) if len(situation.trajectory) else start
 
     async def main() -> tuple[Episode, int]:
         slow = ScriptedAgent(gate=asyncio.Event())
-        episode = await engine_for({"slow": slow, "fast": ScriptedAgent()}, FirstWins()).run(
+        episode = await engine_for({"slow": slow, "fast": ScriptedAgent()}, By(first_wins)).run(
             "e", PROBLEM, Key(1)
         )
         return episode, len(asyncio.all_tasks())
