@@ -58,8 +58,8 @@ mock.patch.object(_discovery, "_read", read_once_at_home).start()
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return one more than there are processors: many tests wait for processes of theirs."""
-    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else 2
+    """Return two more than there are processors: many tests wait for processes of theirs."""
+    return len(os.sched_getaffinity(0)) + 2 if hasattr(os, "sched_getaffinity") else 2
 
 
 def pytest_configure(config: pytest.Config) -> None:

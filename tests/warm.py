@@ -317,9 +317,10 @@ class _Order:
         for number, file in enumerate(self.files):
             os.dup2(file, number)
             os.close(file)
-        sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115
+        # One that is replaced, and goes, must not close the file of its successor.
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
         for number, name in ((1, "stdout"), (2, "stderr")):
-            stream = open(number, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+            stream = open(number, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
             for place in (name, f"__{name}__"):
                 setattr(sys, place, stream)
         beside = [part for part in self.env.get("PYTHONPATH", "").split(os.pathsep) if part]
