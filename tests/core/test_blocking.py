@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import warm
 from tests.core.plugin_support import Site, invoke, site_with_config, status, train
 
 PARTS = '''
@@ -129,21 +129,27 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     yield from site_with_config(tmp_path, monkeypatch, CONFIG, "rude", PARTS)
 
 
-def begun(*overrides: str) -> warm.Command:
+def begun(*overrides: str) -> subprocess.Popen[str]:
     """A run in a process of its own, when its agent is at work."""
     words = [word for one in overrides for word in ("-o", one)]
-    process = warm.Command(["train", "c.yaml", *words], stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "orchestrion", "train", "c.yaml", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stderr is not None
     while (line := process.stderr.readline()) != "at work\n":
         assert line, "it ended before its agent was at work"
     return process
 
 
-def ended(process: warm.Command, *codes: int) -> str:
+def ended(process: subprocess.Popen[str], *codes: int) -> str:
     """What a run still said, which ended with one of these codes."""
-    with process:
-        assert process.stderr is not None
-        said = process.stderr.read()
+    try:
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode in codes, said
     for word in ("Traceback", "never retrieved", "was destroyed"):
         assert word not in said
