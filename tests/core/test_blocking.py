@@ -147,7 +147,7 @@ def begun(*overrides: str) -> subprocess.Popen[str]:
 def ended(process: subprocess.Popen[str], *codes: int) -> str:
     """What a run still said, which ended with one of these codes."""
     try:
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode in codes, said

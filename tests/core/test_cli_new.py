@@ -97,7 +97,7 @@ def test_the_generated_tests_of_behaviour_pass(here: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sources)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout
     assert "15 passed" in done.stdout

@@ -386,7 +386,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     """A command line in a shell, in which `orchestrion` is ours."""
     ours = f'orchestrion() {{ {sys.executable} -m orchestrion "$@"; }}; '
     return subprocess.run(
-        ["bash", "-c", ours + command], capture_output=True, text=True, timeout=60
+        ["bash", "-c", ours + command], capture_output=True, text=True, timeout=300
     )
 
 

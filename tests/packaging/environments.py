@@ -141,7 +141,7 @@ def _run(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
         cwd=cwd,
         env=env,
         stdin=subprocess.DEVNULL,
