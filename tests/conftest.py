@@ -58,18 +58,19 @@ mock.patch.object(_discovery, "_read", read_once_at_home).start()
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return one more than there are processors: many tests wait for processes of theirs."""
-    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else 2
+    """Return two more than there are processors: many tests wait for processes of theirs."""
+    return len(os.sched_getaffinity(0)) + 2 if hasattr(os, "sched_getaffinity") else 2
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to import what commands need, once for all workers, while they collect the tests."""
+    """Import what commands and workers need once, in a process that forks them."""
     # The modules of all tests are a million objects that stay. At least what a run sets itself: to
     # a run that finds less, it is a reason to count all that is frozen, again in each iteration.
     gc.set_threshold(50_000, 20, 100)
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if whole and getattr(config.option, "tx", None):  # this process hands out tests to workers
         os.environ[warm.SHARED] = warm.start()
+        config.option.tx = [f"popen//python={warm.worker()}" for _ in config.option.tx]
     if warm.SHARED in os.environ and hasattr(config, "workerinput"):
         config.args[:] = own_order(
             config.workerinput["workerid"], config.workerinput["workercount"]

@@ -4,6 +4,9 @@
 imported everything, and forks for each command: a real process, with its own exit code,
 signals and files, that can be killed. What hangs on a cold start (how little is imported, that
 nothing is missing, another hash seed) is for tests that start Python themselves.
+
+The workers of pytest are forked from it too, in a run of all tests: each collects all tests, and
+what these import takes most of that time.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import atexit
 import gc
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -20,19 +24,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import IO, Any, Self
 
-__all__ = ["SHARED", "Command", "put_on_path", "run", "start"]
+__all__ = ["SHARED", "Command", "put_on_path", "run", "start", "worker"]
 
 SHARED = "WARM_COMMANDS"
 """The environment variable with the address of a process that several test workers share."""
+LARGER = "--larger"
+"""Has a command serve as the process that forks, with all that tests import."""
 _HERE = Path(__file__).resolve()
-_PATIENCE = 120.0
+_PATIENCE = 600.0
 """Seconds that the process gets for its imports."""
 
 
@@ -165,12 +172,38 @@ def run(
     return subprocess.CompletedProcess(command.args, code, *texts)
 
 
+def worker() -> str:
+    """Return a command line for `python -u -c CODE`, of a process with what tests import.
+
+    It is forked from one that the first call starts, which is larger than that for commands.
+    """
+    return _asking(_start_larger())
+
+
+def _asking(address: str) -> str:
+    return shlex.join([sys.executable, "-IS", str(_HERE), "--ask", address])
+
+
+@cache
+def _start_larger() -> str:
+    address = f"{start()}-larger"
+    reading, writing = os.pipe()
+    with open(reading) as stdin:
+        process = Command([LARGER, address], stdout=2, stderr=2, stdin=stdin)
+
+    def end() -> None:
+        os.close(writing)  # which it takes for the end
+        process.wait()
+
+    atexit.register(end)
+    return address
+
+
 def put_on_path(folder: Path) -> None:
     """Write a program `orchestrion` for shells to find: it has its command carried out here."""
-    words = shlex.join([sys.executable, "-IS", str(_HERE), "--ask", start()])
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "orchestrion"
-    program.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
+    program.write_text(f'#!/bin/sh\nexec {_asking(start())} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
 
 
@@ -241,6 +274,23 @@ def _import_all() -> None:
                     import_module(module.name)
 
 
+def _import_libraries() -> None:
+    from importlib import import_module
+
+    for library in _libraries():
+        with suppress(Exception):  # it need not be installed
+            import_module(library)
+
+
+def _libraries() -> list[str]:
+    """Return what tests import at their top, but for our own."""
+    named = re.compile(r'^(?:import |from |\w+ = pytest\.importorskip\(")([\w.]+)', re.M)
+    texts = (file.read_text(encoding="utf-8") for file in _HERE.parent.rglob("test_*.py"))
+    found = {name for text in texts for name in named.findall(text)}
+    own = ("orchestrion", "tests", "docs", "dev", "__future__")
+    return sorted(name for name in found if not name.startswith(own))
+
+
 class _Order:
     """What a forked child is to do."""
 
@@ -251,14 +301,13 @@ class _Order:
         self.env: dict[str, str] = order["env"]
         self.files = files
 
-    def carry_out(self, path: Sequence[str]) -> None:
-        """Run the command, as `python -m orchestrion` would have.
+    def settle(self, path: Sequence[str]) -> None:
+        """Take its folder, variables and files.
 
         Args:
             path: `sys.path` of a Python that was started without PYTHONPATH.
         """
         import importlib
-        import runpy
 
         from orchestrion._store import faults
 
@@ -268,9 +317,10 @@ class _Order:
         for number, file in enumerate(self.files):
             os.dup2(file, number)
             os.close(file)
-        sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115
+        # One that is replaced, and goes, must not close the file of its successor.
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
         for number, name in ((1, "stdout"), (2, "stderr")):
-            stream = open(number, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+            stream = open(number, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
             for place in (name, f"__{name}__"):
                 setattr(sys, place, stream)
         beside = [part for part in self.env.get("PYTHONPATH", "").split(os.pathsep) if part]
@@ -278,8 +328,26 @@ class _Order:
         sys.path_importer_cache.clear()
         importlib.invalidate_caches()
         faults._active = faults._from_environment()  # which it read when it was imported
-        sys.argv[:] = ["orchestrion", *self.words]
-        runpy.run_module("orchestrion", run_name="__main__", alter_sys=True)
+
+    def carry_out(self) -> None:
+        """Run the command, as `python -m orchestrion` would have, or Python itself."""
+        import runpy
+
+        if self.words[:2] == ["-u", "-c"]:
+            self._be_python()
+        else:
+            sys.argv[:] = ["orchestrion", *self.words]
+            runpy.run_module("orchestrion", run_name="__main__", alter_sys=True)
+
+    def _be_python(self) -> None:
+        """Carry out `python -u -c CODE`, as which pytest-xdist starts a worker."""
+        from _pytest.assertion.rewrite import AssertionRewritingHook
+
+        # It would warn of each plugin's libraries that they were imported before it came.
+        AssertionRewritingHook._warn_already_imported = lambda *_: None  # type: ignore[method-assign]
+        sys.argv[:] = ["-c"]
+        sys.modules["__main__"] = main = ModuleType("__main__")
+        exec(self.words[2], main.__dict__)
 
 
 def _serve(address: str) -> _Order | None:
@@ -337,15 +405,27 @@ def _tell_of_the_dead(running: dict[int, socket.socket]) -> None:
 
 
 def _main() -> None:
-    plain = list(sys.path)
+    plain, address = list(sys.path), sys.argv[1]
     gc.set_threshold(50_000, 20, 100)  # see tests/conftest.py
-    _import_all()
+    _imported(_import_all)
+    while order := _serve(address):
+        order.settle(plain)
+        if order.words[0] != LARGER:
+            try:
+                order.carry_out()
+                _end(0)
+            except SystemExit as end:
+                _end(end.code)
+        _imported(_import_libraries)
+        address = order.words[1]
+
+
+def _imported(work: Callable[[], None]) -> None:
+    """Import what stays; its warnings are those of the tests that import it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        work()
     gc.freeze()
-    if order := _serve(sys.argv[1]):
-        try:
-            order.carry_out(plain)
-        except SystemExit as end:
-            _end(end.code)
 
 
 def _end(code: str | int | None) -> None:

@@ -10,7 +10,8 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -68,18 +69,30 @@ def planted(check: str, words: str) -> Callable[[type], type]:
 
 
 Act = Callable[[View, Key, Calls], Awaitable[Output]]
+Part = TypeVar("Part", bound=Callable[..., Any])
+
+
+def planted_part(base: type, method: str, check: str, words: str) -> Callable[[Part], Part]:
+    """Register a class like `base` but for one method; it is called like it, in CamelCase."""
+
+    def register(part: Part) -> Part:
+        name = part.__name__.title().replace("_", "")
+        members = {method: part, "__doc__": part.__doc__, "__module__": __name__}
+        globals()[name] = planted(check, words)(frozen(type(name, (base,), members)))
+        return part
+
+    return register
 
 
 def planted_agent(check: str, words: str) -> Callable[[Act], Act]:
-    """Register an agent that acts by a function; it is called like it, in CamelCase."""
+    """Register an agent that acts by a function."""
 
     def register(act: Act) -> Act:
+        @wraps(act)
         async def method(self: Agent, view: View, key: Key, calls: Calls) -> Output:
             return await act(view, key, calls)
 
-        name = act.__name__.title().replace("_", "")
-        members = {"act": method, "__doc__": act.__doc__, "__module__": __name__}
-        globals()[name] = planted(check, words)(frozen(type(name, (Agent,), members)))
+        planted_part(Agent, "act", check, words)(method)
         return act
 
     return register
@@ -357,88 +370,61 @@ class Choices(Sums):
         return replace(plain, data={"choices": shown})
 
 
-@planted("has disjoint, repeatable splits", "two splits")
-@frozen
-class SameIds(Sums):
+@planted_part(Sums, "problems", "has disjoint, repeatable splits", "two splits")
+def same_ids(self: Sums, split: Split) -> Sequence[Problem]:
     """Tests on what was trained on."""
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        return [self.problem("train", n) for n in range(10, 19)]
+    return [self.problem("train", n) for n in range(10, 19)]
 
 
-@planted("has disjoint, repeatable splits", "but for its id")
-@frozen
-class OtherIds(Sums):
+@planted_part(Sums, "problems", "has disjoint, repeatable splits", "but for its id")
+def other_ids(self: Sums, split: Split) -> Sequence[Problem]:
     """Tests on what was trained on, under other names."""
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        return [self.problem(split, n) for n in range(10, 19)]
+    return [self.problem(split, n) for n in range(10, 19)]
 
 
-@planted("has disjoint, repeatable splits", "the second time")
-@frozen
-class Shuffled(Sums):
+@planted_part(Sums, "problems", "has disjoint, repeatable splits", "the second time")
+def shuffled(self: Sums, split: Split) -> Sequence[Problem]:
     """Gives its problems in another order each time."""
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        problems = list(Sums.problems(self, split))
-        return random.Random(time.perf_counter_ns()).sample(problems, len(problems))
+    problems = list(Sums.problems(self, split))
+    return random.Random(time.perf_counter_ns()).sample(problems, len(problems))
 
 
-@planted("hides what is hidden", "problem.data['solution'] is always")
-@frozen
-class Leaks(Sums):
+@planted_part(Sums, "problem", "hides what is hidden", "problem.data['solution'] is always")
+def leaks(self: Sums, split: Split, n: int) -> Problem:
     """Puts the answer into the public part."""
-
-    def problem(self, split: Split, n: int) -> Problem:
-        return replace(Sums.problem(self, split, n), data={"solution": 3 * n, "terms": [n, 2 * n]})
+    return replace(Sums.problem(self, split, n), data={"solution": 3 * n, "terms": [n, 2 * n]})
 
 
-@planted("hides what is hidden", "text always quotes")
-@frozen
-class LeaksInText(Sums):
+@planted_part(Sums, "problem", "hides what is hidden", "text always quotes")
+def leaks_in_text(self: Sums, split: Split, n: int) -> Problem:
     """Says the answer in the text."""
-
-    def problem(self, split: Split, n: int) -> Problem:
-        plain = Sums.problem(self, split, n)
-        return replace(plain, text=f"{plain.text} (expected answer: {3 * n})")
+    plain = Sums.problem(self, split, n)
+    return replace(plain, text=f"{plain.text} (expected answer: {3 * n})")
 
 
-@planted("hides what is hidden", "at the start")
-@frozen
-class LeaksAtTheStart(Sums):
+@planted_part(Sums, "start", "hides what is hidden", "at the start")
+def leaks_at_the_start(self: Sums, problem: Problem, key: Key) -> Step:
     """Shows the answer as the environment."""
-
-    def start(self, problem: Problem, key: Key) -> Step:
-        return Step((), Observation("0 turns", {"target": problem.hidden}, (0.0,)))
+    return Step((), Observation("0 turns", {"target": problem.hidden}, (0.0,)))
 
 
-@planted("believes nobody", "counts as solved after 'DONE'")
-@frozen
-class BelievesText(Sums):
+@planted_part(Sums, "right", "believes nobody", "counts as solved after 'DONE'")
+def believes_text(self: Sums, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
     """Takes an agent's word for it."""
-
-    def right(self, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
-        return bool(state) and "done" in state[-1].lower()
+    return bool(state) and "done" in state[-1].lower()
 
 
-@planted("believes nobody", "counts as solved after")
-@frozen
-class BelievesData(Sums):
+@planted_part(Sums, "right", "believes nobody", "counts as solved after")
+def believes_data(self: Sums, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
     """Takes an agent's data for it."""
-
-    def right(self, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
-        data = trajectory.last.output.data if trajectory.last is not None else None
-        return isinstance(data, Mapping) and bool(data.get("passed"))
+    data = trajectory.last.output.data if trajectory.last is not None else None
+    return isinstance(data, Mapping) and bool(data.get("passed"))
 
 
-@planted("believes nobody", "counts as solved after")
-@frozen
-class BelievesTheEnd(Sums):
+@planted_part(Sums, "right", "believes nobody", "counts as solved after")
+def believes_the_end(self: Sums, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
     """Solved as soon as an agent ends it."""
-
-    def right(self, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
-        return any(turn.output.final for turn in trajectory)
+    return any(turn.output.final for turn in trajectory)
 
 
 @planted("steps purely", "changes the state it is given")
@@ -474,32 +460,23 @@ class SharedState(Sums):
         yield _SharedTask()
 
 
-@planted("steps purely", "features change their length")
-@frozen
-class Widths(Sums):
+@planted_part(Sums, "seen", "steps purely", "features change their length")
+def widths(self: Sums, state: Any) -> Observation:
     """Gives a policy more numbers the longer an episode lasts."""
-
-    def seen(self, state: Any) -> Observation:
-        return Observation("", None, tuple(float(len(text)) for text in ("", *state)))
+    return Observation("", None, tuple(float(len(text)) for text in ("", *state)))
 
 
-@planted("verifies alike", "verify() gave equal results different scores")
-@frozen
-class RandomVerdict(Sums):
+@planted_part(Sums, "right", "verifies alike", "verify() gave equal results different scores")
+def random_verdict(self: Sums, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
     """Flips a coin over the score."""
-
-    def right(self, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
-        return random.random() < 0.5
+    return random.random() < 0.5
 
 
-@planted("verifies alike", "verify() blocks the event loop")
-@frozen
-class SlowVerdict(Sums):
+@planted_part(Sums, "right", "verifies alike", "verify() blocks the event loop")
+def slow_verdict(self: Sums, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
     """Sleeps while it verifies."""
-
-    def right(self, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
-        time.sleep(0.3)
-        return False
+    time.sleep(0.3)
+    return False
 
 
 # ---------------------------------------------------------------------------- rewards
@@ -516,13 +493,10 @@ class Outcome(RewardFunction):
         return Reward(episode.scores.value - 0.01 * len(episode.turns))
 
 
-@planted("believes nobody", "because an agent says")
-@frozen
-class Flattered(RewardFunction):
+@planted_part(RewardFunction, "score", "believes nobody", "because an agent says")
+async def flattered(self: RewardFunction, episode: Episode, calls: Calls) -> Reward | None:
     """Pays for the word PASS."""
-
-    async def score(self, episode: Episode, calls: Calls) -> Reward | None:
-        return Reward(float(any("PASS" in turn.output.content for turn in episode.turns)))
+    return Reward(float(any("PASS" in turn.output.content for turn in episode.turns)))
 
 
 @planted("gives finite, repeatable rewards", "before it")
@@ -544,13 +518,10 @@ class _Moving(RewardFunction):
         return Reward(self.values[repr(episode)])
 
 
-@planted("gives finite, repeatable rewards", "nan")
-@frozen
-class NanReward(RewardFunction):
+@planted_part(RewardFunction, "score", "gives finite, repeatable rewards", "nan")
+async def nan_reward(self: RewardFunction, episode: Episode, calls: Calls) -> Reward | None:
     """Divides by the turns, of which there may be none."""
-
-    async def score(self, episode: Episode, calls: Calls) -> Reward | None:
-        return Reward(1.0 / len(episode.turns) if episode.turns else float("nan"))
+    return Reward(1.0 / len(episode.turns) if episode.turns else float("nan"))
 
 
 # ---------------------------------------------------------------------------- policies
@@ -756,53 +727,40 @@ class _Scheduled(Practice):
         return {**await super().iterate(i, session), "step": self.step}
 
 
-@planted("draws from the session's key", "two episodes on problem")
-@frozen
-class OneKeyForAll(Practice):
+@planted_part(Practice, "jobs", "draws from the session's key", "two episodes on problem")
+def one_key_for_all(self: Practice, i: int, session: Session) -> list[Job]:
     """Runs all episodes with the same key."""
-
-    def jobs(self, i: int, session: Session) -> list[Job]:
-        return [evolve(job, key=session.key) for job in super().jobs(i, session)]
+    return [evolve(job, key=session.key) for job in Practice.jobs(self, i, session)]
 
 
-@planted("draws from the session's key", "ignores the session's key")
-@frozen
-class TrainerKey(Practice):
+@planted_part(Practice, "jobs", "draws from the session's key", "ignores the session's key")
+def trainer_key(self: Practice, i: int, session: Session) -> list[Job]:
     """Runs the same episodes in every iteration."""
+    return [
+        evolve(job, key=Key(4).child(n)) for n, job in enumerate(Practice.jobs(self, i, session))
+    ]
 
-    def jobs(self, i: int, session: Session) -> list[Job]:
-        return [evolve(job, key=Key(4).child(n)) for n, job in enumerate(super().jobs(i, session))]
 
-
-@planted("draws from the session's key", "the module `random`")
-@frozen
-class TrainerRandom(Practice):
+@planted_part(Practice, "jobs", "draws from the session's key", "the module `random`")
+def trainer_random(self: Practice, i: int, session: Session) -> list[Job]:
     """Shuffles by the module `random`, which changes no metric."""
-
-    def jobs(self, i: int, session: Session) -> list[Job]:
-        jobs = super().jobs(i, session)
-        random.shuffle([1, 2, 3])
-        return jobs
+    jobs = Practice.jobs(self, i, session)
+    random.shuffle([1, 2, 3])
+    return jobs
 
 
-@planted("draws from the session's key", "ignores the key")
-@frozen
-class TrainerSeed(Practice):
+@planted_part(Practice, "jobs", "draws from the session's key", "ignores the key")
+def trainer_seed(self: Practice, i: int, session: Session) -> list[Job]:
     """Picks problems by a generator of its own."""
-
-    def jobs(self, i: int, session: Session) -> list[Job]:
-        order = random.Random(0).sample(range(12), 12)
-        jobs = super().jobs(i, session)
-        return [jobs[n] for n in order]
+    order = random.Random(0).sample(range(12), 12)
+    jobs = Practice.jobs(self, i, session)
+    return [jobs[n] for n in order]
 
 
-@planted("trains alike for equal seeds", "must be a finite number")
-@frozen
-class NanMetric(Practice):
+@planted_part(Practice, "iterate", "trains alike for equal seeds", "must be a finite number")
+async def nan_metric(self: Practice, i: int, session: Session) -> Mapping[str, float]:
     """Reports what is no number."""
-
-    async def iterate(self, i: int, session: Session) -> Mapping[str, float]:
-        return {**await super().iterate(i, session), "loss": float("nan")}
+    return {**await Practice.iterate(self, i, session), "loss": float("nan")}
 
 
 class Planted:

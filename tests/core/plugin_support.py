@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,10 +12,42 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner, Result
 
-from orchestrion import Component, hookimpl
 from orchestrion._plugins import Plugins
 from orchestrion.cli import main
 from orchestrion.runs import RunReader
+
+HEAD = "from orchestrion import Component, hookimpl\n"
+KINDS = {
+    "Agent": ("agent", "agents"),
+    "Model": ("model", "models"),
+    "Policy": ("policy", "policies"),
+    "RewardFunction": ("reward", "rewards"),
+    "Task": ("task", "tasks"),
+    "Trainer": ("trainer", "trainers"),
+}
+CLASS = re.compile(r'^class (\w+)\((\w+)\):\n    """(.+?)\.?"*$', re.M)
+
+
+def hooks_of(module: str, source: str, name: str = "") -> str:
+    """The text of hooks that supply the components of a module, in its order.
+
+    Args:
+        module: where they are.
+        source: its text.
+        name: if given, the last of each kind is called NAME-KIND, and none else is supplied;
+            otherwise each is called like its class.
+    """
+    hooks: dict[str, list[str]] = {}
+    kinds = dict(KINDS)
+    for cls, base, summary in CLASS.findall(source):
+        kind, hook = kinds[cls] = kinds[base]
+        use = f"{name}-{kind}" if name else cls.lower()
+        summary = summary[0].lower() + summary[1:]
+        line = f"    yield Component({use!r}, '{module}:{cls}', {summary!r})\n"
+        hooks[hook] = [line] if name else [*hooks.get(hook, ()), line]
+    return "".join(
+        f"\n@hookimpl\ndef orchestrion_{hook}():\n{''.join(lines)}" for hook, lines in hooks.items()
+    )
 
 
 class Site:
@@ -53,7 +86,7 @@ class Site:
         self.add(
             distribution or f"orchestrion-{name}",
             {"orchestrion": {name: module}},
-            {module: "from orchestrion import Component, hookimpl\n" + dedent(source), **more},
+            {module: HEAD + dedent(source), **more},
         )
 
     def plugins(self, **settings: object) -> Plugins:
@@ -67,18 +100,68 @@ class Site:
             sys.modules.pop(module, None)
 
 
+PLAIN = '''
+from __future__ import annotations
+
+from attrs import frozen
+from orchestrion import Activation, Decision, Job, Key, Policy, Problem, Scores, Task, Trainer
+
+
+@frozen
+class Two(Task):
+    """Two problems a split, each of which is solved."""
+
+    def problems(self, split):
+        return [Problem(f"{split}-{i}") for i in range(2)]
+
+    async def verify(self, problem, trajectory, state, *, final, calls):
+        return Scores(1.0, True)
+
+
+@frozen
+class Once(Policy):
+    """Asks the agent "a" once."""
+
+    def decide(self, situations, keys):
+        return [Decision((Activation("a"),)) if not len(s.trajectory) else Decision(stop=True)
+                for s in situations]
+
+
+@frozen
+class Plays(Trainer):
+    """Plays each problem once an iteration."""
+
+    iterations: int = 2
+
+    async def iterate(self, i, session):
+        jobs = [Job(p, Key(i).child(n)) for n, p in enumerate(session.problems())]
+        await session.rollout(jobs)
+        return {"own": 0.5}
+'''
+
+
 def site_with_config(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, config: str, name: str, hooks: str, parts: str
+    folder: Path, patch: pytest.MonkeyPatch, config: str, name: str, parts: str, more: str = ""
 ) -> Iterator[Site]:
-    """A site with the plugin `name`, of two modules, and a `c.yaml` in the current folder."""
+    """A site with one plugin, and a `c.yaml` in the current folder.
+
+    Args:
+        folder: where all of it is made.
+        patch: of the test.
+        config: the text of `c.yaml`.
+        name: of the plugin; its components are called NAME-KIND.
+        parts: the source of its module NAME_parts; the classes of `PLAIN` stand before it.
+        more: hooks besides those that name the last component of each kind.
+    """
     (folder / "site").mkdir()
-    monkeypatch.syspath_prepend(str(folder / "site"))
-    monkeypatch.setenv("PYTHONPATH", str(folder / "site"))
-    monkeypatch.setenv("ORCHESTRION_PLUGINS", name)
-    monkeypatch.chdir(folder)
+    patch.syspath_prepend(str(folder / "site"))
+    patch.setenv("PYTHONPATH", str(folder / "site"))
+    patch.setenv("ORCHESTRION_PLUGINS", name)
+    patch.chdir(folder)
     (folder / "c.yaml").write_text(config)
     site = Site(folder / "site")
-    site.plugin(name, hooks, **{f"{name}_parts": parts})
+    source = PLAIN + parts
+    site.plugin(name, hooks_of(f"{name}_parts", source, name) + more, **{f"{name}_parts": source})
     yield site
     site.forget()
 
@@ -134,7 +217,7 @@ class Part:
 
 @frozen
 class Echo(Agent):
-    """Has a setting of every simple type.
+    """Says something.
 
     Args:
         text: what to say,
@@ -221,36 +304,11 @@ class Practice(Trainer):
 '''
 
 
-def parts_plugin(module: str) -> object:
-    """A plugin object that supplies the components of `PARTS`, found in a module."""
-
-    class Parts:
-        @hookimpl
-        def orchestrion_agents(self) -> Iterator[Component]:
-            yield Component("echo", f"{module}:Echo", "says something")
-            yield Component("team", f"{module}:Team", "a team in an agent")
-
-        @hookimpl
-        def orchestrion_models(self) -> Iterator[Component]:
-            yield Component("api", f"{module}:Api", "asks a service")
-
-        @hookimpl
-        def orchestrion_policies(self) -> Iterator[Component]:
-            yield Component("order", f"{module}:Order", "in order")
-
-        @hookimpl
-        def orchestrion_tasks(self) -> Iterator[Component]:
-            yield Component("toy", f"{module}:Toy", "a task")
-
-        @hookimpl
-        def orchestrion_rewards(self) -> Iterator[Component]:
-            yield Component("judged", f"{module}:Judged", "a reward")
-
-        @hookimpl
-        def orchestrion_trainers(self) -> Iterator[Component]:
-            yield Component("practice", f"{module}:Practice", "a trainer")
-
-    return Parts()
+def parts_plugin(module: str) -> ModuleType:
+    """A plugin that supplies the components of `PARTS`, found in a module."""
+    plugin = ModuleType("parts_plugin")
+    exec(HEAD + hooks_of(module, PARTS), plugin.__dict__)
+    return plugin
 
 
 def with_parts(module: str = "orchestrion_test_parts") -> Plugins:

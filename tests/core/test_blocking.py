@@ -12,22 +12,7 @@ import pytest
 
 from tests.core.plugin_support import Site, invoke, site_with_config, status, train
 
-HOOKS = """
-@hookimpl
-def orchestrion_agents():
-    yield Component("rude", "rude_parts:Rude", "misbehaves")
-
-@hookimpl
-def orchestrion_tasks():
-    yield Component("plain", "rude_parts:Plain", "a task")
-
-@hookimpl
-def orchestrion_policies():
-    yield Component("once", "rude_parts:Once", "asks once")
-"""
 PARTS = '''
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -36,8 +21,7 @@ import sys
 import time
 from contextlib import asynccontextmanager
 
-from attrs import frozen
-from orchestrion import Activation, Agent, Decision, Output, Policy, Problem, Scores, Task
+from orchestrion import Agent, Output
 from orchestrion._cli import looping
 
 # What takes seconds otherwise.
@@ -90,8 +74,8 @@ class Rude(Agent):
 
 
 @frozen
-class Plain(Task):
-    """A task.
+class Doubts(Task):
+    """Has one problem a split.
 
     Args:
         fails: whether its verifier has a bug.
@@ -109,7 +93,7 @@ class Plain(Task):
 
 
 @frozen
-class Once(Policy):
+class Fails(Once):
     """Asks once.
 
     Args:
@@ -129,21 +113,20 @@ class Once(Policy):
     def decide(self, situations, keys):
         if self.fails == "decide":
             raise ValueError("no decision")
-        return [Decision(stop=True) if len(s.trajectory) else Decision((Activation("a"),))
-                for s in situations]
+        return super().decide(situations, keys)
 '''
 CONFIG = """
-task: {use: plain}
+task: {use: rude-task}
 agents:
-  a: {use: rude}
-policy: {use: once}
+  a: {use: rude-agent}
+policy: {use: rude-policy}
 """
-RUDE = "agents.a (rude of orchestrion-rude 1.0)"
+RUDE = "agents.a (rude-agent of orchestrion-rude 1.0)"
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    yield from site_with_config(tmp_path, monkeypatch, CONFIG, "rude", HOOKS, PARTS)
+    yield from site_with_config(tmp_path, monkeypatch, CONFIG, "rude", PARTS)
 
 
 def begun(*overrides: str) -> subprocess.Popen[str]:
@@ -161,13 +144,13 @@ def begun(*overrides: str) -> subprocess.Popen[str]:
     return process
 
 
-def ended(process: subprocess.Popen[str], code: int) -> str:
-    """What a run still said, which ended with this code."""
+def ended(process: subprocess.Popen[str], *codes: int) -> str:
+    """What a run still said, which ended with one of these codes."""
     try:
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=300)
     finally:
         process.kill()
-    assert process.returncode == code, said
+    assert process.returncode in codes, said
     for word in ("Traceback", "never retrieved", "was destroyed"):
         assert word not in said
     return said
@@ -190,8 +173,8 @@ def test_the_second_interrupt_ends_a_run_at_once(site: Site, does: str) -> None:
     process = begun(f"agents.a.does={does}")
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
-    assert "go on with: orchestrion resume" in ended(process, process.wait(60))
-    assert process.returncode in (130, 143)  # whichever the process sees first
+    # Whichever the process sees first.
+    assert "go on with: orchestrion resume" in ended(process, 130, 143)
     assert status() == "cancelled"
 
 
@@ -231,9 +214,18 @@ def test_what_would_end_the_process_is_the_agents_failed_turn(
 @pytest.mark.parametrize(
     ("override", "error"),
     [
-        ("policy.fails=decide", "policy (once of orchestrion-rude 1.0): decide() raised ValueErr"),
-        ("policy.fails=open", "policy (once of orchestrion-rude 1.0) cannot be opened: Keyboard"),
-        ("task.fails=true", "verifying by task (plain of orchestrion-rude 1.0): ValueError: no v"),
+        (
+            "policy.fails=decide",
+            "policy (rude-policy of orchestrion-rude 1.0): decide() raised Val",
+        ),
+        (
+            "policy.fails=open",
+            "policy (rude-policy of orchestrion-rude 1.0) cannot be opened: Ke",
+        ),
+        (
+            "task.fails=true",
+            "verifying by task (rude-task of orchestrion-rude 1.0): ValueError",
+        ),
     ],
 )
 def test_an_error_names_the_component_its_distribution_and_version(
@@ -251,7 +243,7 @@ def test_what_was_evaluated_is_reported_though_a_component_fails_to_close(
     assert result.exit_code == 0
     assert "100.0%" in result.stdout
     assert status() == "completed"
-    where = "policy (once of orchestrion-rude 1.0)"
+    where = "policy (rude-policy of orchestrion-rude 1.0)"
     assert f"{where}: raised ValueError: close boom when it was closed" in caplog.text
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from attrs import frozen
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrion import (
@@ -291,7 +291,6 @@ trees: st.SearchStrategy[Tree] = st.recursive(
 
 
 @given(st.lists(trees, max_size=8), st.integers(0, 30), st.sets(st.integers(0, 7)))
-@settings(deadline=None, max_examples=80)
 def test_calls_inside_calls_end_whatever_is_cancelled(
     forest: list[Tree], cap: int, cancelled: set[int]
 ) -> None:

@@ -79,30 +79,32 @@ def test_a_fault_that_may_pass_is_tried_again_and_spent_once() -> None:
     assert path.retried == 2
 
 
-def test_a_permanent_fault_is_not_tried_again() -> None:
-    do = answering(CallError("no such model", "permanent"), Answer("never"))
-    with pytest.raises(CallError, match="no such model"):
-        asyncio.run(CallPath(retry=QUICK).run("s", ASK, do, ONE))
-
-
-def test_a_malformed_answer_is_tried_at_most_three_times() -> None:
-    do = answering(*[CallError(f"broken {i}", "malformed") for i in range(5)])
-    with pytest.raises(CallError, match="broken 2"):
-        asyncio.run(CallPath(retry=QUICK).run("s", ASK, do, ONE))
-
-
-def test_an_empty_account_pauses_the_run_at_once() -> None:
-    do = answering(CallError("quota exceeded", "quota"), Answer("never"))
-    with pytest.raises(BudgetError, match="quota exceeded"):
-        asyncio.run(CallPath(retry=QUICK).run("s", ASK, do, ONE))
-
-
-def test_a_day_long_retry_after_pauses_the_run_instead_of_sleeping_a_day() -> None:
+@pytest.mark.parametrize(
+    ("faults", "error", "said", "retried"),
+    [
+        ([CallError("no such model", "permanent")], CallError, "no such model", 0),
+        # A malformed answer is tried three times at most.
+        ([CallError(f"broken {i}", "malformed") for i in range(5)], CallError, "broken 2", 2),
+        # An empty account pauses the run, and so does a service that asks to wait for a day.
+        ([CallError("quota exceeded", "quota")], BudgetError, "quota exceeded", 0),
+        (
+            [CallError("later", "rate_limit", retry_after=86400.0)],
+            BudgetError,
+            r"later; the service asks to wait 86400 s.*resumed",
+            0,
+        ),
+        # What is no fault of a call is an error in the plugin.
+        ([ZeroDivisionError("bug")], ZeroDivisionError, "bug", 0),
+    ],
+    ids=["permanent", "malformed", "quota", "a day", "bug"],
+)
+def test_what_will_not_pass_is_not_tried_again(
+    faults: list[Exception], error: type[Exception], said: str, retried: int
+) -> None:
     path = CallPath(retry=QUICK)
-    do = answering(CallError("later", "rate_limit", retry_after=86400.0), Answer("never"))
-    with pytest.raises(BudgetError, match=r"later; the service asks to wait 86400 s.*resumed"):
-        asyncio.run(path.run("s", ASK, do, ONE))
-    assert path.retried == 0
+    with pytest.raises(error, match=said):
+        asyncio.run(path.run("s", ASK, answering(*faults, Answer("never")), ONE))
+    assert path.retried == retried
 
 
 def test_a_call_waits_a_little_longer_than_the_service_asks(
@@ -149,12 +151,6 @@ def test_waiting_for_a_place_does_not_use_up_the_deadline_of_a_call() -> None:
         )
 
     assert [answer.data for answer in asyncio.run(both())] == ["slow", "second"]
-
-
-def test_an_error_in_the_plugin_is_no_fault_and_is_not_retried() -> None:
-    do = answering(ZeroDivisionError("bug"), Answer("never"))
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(CallPath(retry=QUICK).run("s", ASK, do, ONE))
 
 
 def test_a_call_that_never_answers_books_its_reservation() -> None:
@@ -228,12 +224,9 @@ def test_a_budget_in_dollars_refuses_a_call_of_unknown_price() -> None:
         asyncio.run(path.run("s", ASK, answering(Answer(1)), Usage(usd=float("nan"))))
 
 
-def test_minutes_run_out() -> None:
+def test_minutes_run_out_and_stop_nothing_before() -> None:
     with pytest.raises(BudgetError, match=r"budget\.minutes"):
         Budget(Caps(minutes=1), elapsed=61.0).check()
-
-
-def test_minutes_that_are_left_stop_nothing() -> None:
     budget = Budget(Caps(minutes=10), elapsed=60.0)
     budget.check()
     assert 60.0 <= budget.elapsed < 600.0

@@ -6,34 +6,15 @@ import json
 import re
 import sys
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from orchestrion.cli import main
-from tests.core.plugin_support import PARTS, Site
+from tests.core.plugin_support import PARTS, Site, hooks_of, invoke
 
-SUPPLIES = """
-@hookimpl
-def orchestrion_agents():
-    yield Component("echo", "cli_parts:Echo", "says something")
-    yield Component("team", "cli_parts:Team", "a team in an agent")
-
-@hookimpl
-def orchestrion_models():
-    yield Component("api", "cli_parts:Api", "asks a service")
-
-@hookimpl
-def orchestrion_policies():
-    yield Component("order", "cli_parts:Order", "in order")
-
-@hookimpl
-def orchestrion_tasks():
-    yield Component("toy", "cli_parts:Toy", "a task")
-
+SUPPLIES = f"""{hooks_of("cli_parts", PARTS)}
 @hookimpl
 def orchestrion_run_finished(status):
     pass
@@ -41,21 +22,12 @@ def orchestrion_run_finished(status):
 GOOD = "task: {use: toy}\nagents:\n  a: {use: echo}\npolicy: {use: order}\n"
 
 
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """An environment in which only the plugins of this folder are allowed."""
-    (tmp_path / "site").mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+@pytest.fixture(autouse=True)
+def parts(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment in which only some plugins are allowed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ORCHESTRION_PLUGINS", "parts,bad,late")
-    site = Site(tmp_path / "site")
     site.plugin("parts", SUPPLIES, cli_parts=PARTS)
-    yield site
-    site.forget()
-
-
-def invoke(*args: str, **more: Any) -> Result:
-    return CliRunner().invoke(main, list(args), **more)
 
 
 def data(result: Result) -> Any:
@@ -67,7 +39,7 @@ def data(result: Result) -> Any:
 # ------------------------------------------------------------------ validate
 
 
-def test_a_good_config_is_ok_and_summed_up(site: Site, tmp_path: Path) -> None:
+def test_a_good_config_is_ok_and_summed_up(tmp_path: Path) -> None:
     (tmp_path / "orchestrion.yaml").write_text(GOOD)
     result = invoke("validate")
     assert result.exit_code == 0
@@ -75,7 +47,7 @@ def test_a_good_config_is_ok_and_summed_up(site: Site, tmp_path: Path) -> None:
     assert "plugins: orchestrion-parts 1.0" in result.stdout
 
 
-def test_a_bad_config_exits_with_2_and_its_problems(site: Site, tmp_path: Path) -> None:
+def test_a_bad_config_exits_with_2_and_its_problems(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(GOOD + "limits: {turns: 0}\n")
     result = invoke("validate", "c.yaml")
     assert (result.exit_code, result.stdout) == (2, "")
@@ -92,7 +64,7 @@ def test_a_bad_config_exits_with_2_and_its_problems(site: Site, tmp_path: Path) 
     ]
 
 
-def test_overrides_and_json_and_resolved(site: Site, tmp_path: Path) -> None:
+def test_overrides_and_json_and_resolved(tmp_path: Path) -> None:
     (tmp_path / "orchestrion.yaml").write_text(GOOD)
     document = data(invoke("validate", "--json", "--resolved", "-o", "agents.a.times=4"))
     assert document["ok"] is True
@@ -102,7 +74,7 @@ def test_overrides_and_json_and_resolved(site: Site, tmp_path: Path) -> None:
     assert invoke("validate", "-o", "agents.a.times=40").exit_code == 2
 
 
-def test_a_folder_stands_for_the_config_in_it(site: Site, tmp_path: Path) -> None:
+def test_a_folder_stands_for_the_config_in_it(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "orchestrion.toml").write_text("seed = -1")
     result = invoke("validate", "sub")
@@ -111,16 +83,14 @@ def test_a_folder_stands_for_the_config_in_it(site: Site, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("args", [(), ("none.yaml",), ("empty",)])
-def test_a_config_that_is_not_there_is_a_usage_error(
-    site: Site, tmp_path: Path, args: tuple[str, ...]
-) -> None:
+def test_a_config_that_is_not_there_is_a_usage_error(tmp_path: Path, args: tuple[str, ...]) -> None:
     (tmp_path / "empty").mkdir()
     result = invoke("validate", *args)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "there is no" in result.stderr
 
 
-def test_a_blocked_plugin_is_missing_to_a_config(site: Site, tmp_path: Path) -> None:
+def test_a_blocked_plugin_is_missing_to_a_config(tmp_path: Path) -> None:
     (tmp_path / "orchestrion.yaml").write_text(GOOD)
     for args in (("--block", "parts", "validate"), ("validate", "--block", "parts")):
         result = invoke(*args)
@@ -144,7 +114,7 @@ def test_components_are_listed_by_loading_and_broken_plugins_degrade(site: Site)
     site.plugin("bad", "import no_such_library")
     result = invoke("plugins", "--components")
     assert result.exit_code == 0
-    assert "agent   echo   says something" in result.stdout
+    assert re.search("agent +echo +says something", result.stdout)
     assert "broken" in result.stdout
     assert "No module named 'no_such_library'" in result.stdout
     listed = {p["name"]: p for p in data(invoke("plugins", "--components", "--json"))["plugins"]}
@@ -164,7 +134,7 @@ def test_a_clash_is_shown_in_the_listing(site: Site) -> None:
     assert states == {"orchestrion-parts": "clash", "late": "clash"}
 
 
-def test_one_plugin_is_shown_with_the_settings_of_its_components(site: Site) -> None:
+def test_one_plugin_is_shown_with_the_settings_of_its_components() -> None:
     result = invoke("plugins", "parts")
     assert "agent echo: says something" in result.stdout
     assert "one of 'a', 'b', 3" in result.stdout
@@ -177,20 +147,16 @@ def test_one_plugin_is_shown_with_the_settings_of_its_components(site: Site) -> 
     assert detail["editable"] is False
 
 
-def test_a_component_is_shown_by_its_name(site: Site) -> None:
+def test_a_component_is_shown_by_its_name() -> None:
     output = invoke("plugins", "echo").stdout
     assert "agent echo: says something" in output
     assert "agent team" not in output
     assert max(map(len, output.splitlines())) <= 80
     detail = data(invoke("plugins", "echo", "--json"))["plugin"]
     assert [component["name"] for component in detail["components"]] == ["echo"]
-    assert "did you mean 'echo'?" in invoke("plugins", "ehco").stderr
-
-
-def test_an_unknown_plugin_is_an_error_with_a_hint(site: Site) -> None:
-    result = invoke("plugins", "part")
-    assert result.exit_code == 2
-    assert "did you mean 'parts'?" in result.stderr
+    for name, hint in (("ehco", "echo"), ("part", "parts")):
+        unknown = invoke("plugins", name)
+        assert (unknown.exit_code, f"did you mean '{hint}'?" in unknown.stderr) == (2, True)
 
 
 # ------------------------------------------------------------------ doctor
@@ -204,10 +170,10 @@ def findings(*args: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
     return result.exit_code, found
 
 
-def test_doctor_finds_nothing_wrong_where_nothing_is(site: Site) -> None:
+def test_doctor_finds_nothing_wrong_where_nothing_is() -> None:
     code, found = findings()
     assert code == 0
-    assert found["plugin parts"][0][1].startswith("orchestrion-parts 1.0, 5 components")
+    assert found["plugin parts"][0][1].startswith("orchestrion-parts 1.0, 7 components")
     assert invoke("doctor").stdout.endswith("no problems\n")
 
 
@@ -239,7 +205,7 @@ def test_doctor_says_what_is_wrong_and_whose_fault_it_is(
 
 
 def test_doctor_shows_names_of_keys_and_never_their_values(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "sk-secret")
     (tmp_path / "orchestrion.yaml").write_text('x: "${env:HERE}"\ny: "${env:MISSING}"\n')
@@ -252,9 +218,7 @@ def test_doctor_shows_names_of_keys_and_never_their_values(
     assert "sk-secret" not in invoke("doctor").output
 
 
-def test_doctor_warns_of_switched_off_byte_code(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_warns_of_switched_off_byte_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     assert "byte code" in findings()[1]
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
@@ -286,7 +250,7 @@ def kit(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     return found
 
 
-def test_check_reports_every_check_with_counts(site: Site, kit: list[Check]) -> None:
+def test_check_reports_every_check_with_counts(kit: list[Check]) -> None:
     kit += [Check("is frozen"), Check("acts")]
     result = invoke("check", "parts")
     assert result.exit_code == 0
@@ -295,7 +259,7 @@ def test_check_reports_every_check_with_counts(site: Site, kit: list[Check]) -> 
     assert "none failed" in result.stdout
 
 
-def test_check_exits_with_3_when_one_fails(site: Site, kit: list[Check]) -> None:
+def test_check_exits_with_3_when_one_fails(kit: list[Check]) -> None:
     kit += [
         Check("is frozen"),
         Check("acts", AssertionError("it says nothing")),
@@ -309,7 +273,7 @@ def test_check_exits_with_3_when_one_fails(site: Site, kit: list[Check]) -> None
     assert [c["ok"] for c in document["checks"]] == [True, False, False]
 
 
-def test_a_plugin_with_nothing_to_check_fails(site: Site, kit: list[Check]) -> None:
+def test_a_plugin_with_nothing_to_check_fails(kit: list[Check]) -> None:
     assert invoke("check", "parts").exit_code == 3
 
 
@@ -321,9 +285,7 @@ def test_a_plugin_that_cannot_be_loaded_cannot_be_checked(site: Site, kit: list[
 # ------------------------------------------------------------------ init
 
 
-def test_init_writes_a_config_that_is_valid_where_nothing_is_left_open(
-    site: Site, tmp_path: Path
-) -> None:
+def test_init_writes_a_config_that_is_valid_where_nothing_is_left_open(tmp_path: Path) -> None:
     args = ["init", "--task", "toy", "--agent", "echo", "--policy", "order", "--yes"]
     result = invoke(*args)
     assert result.exit_code == 0
@@ -335,7 +297,7 @@ def test_init_writes_a_config_that_is_valid_where_nothing_is_left_open(
     assert invoke("validate").exit_code == 0
 
 
-def test_every_commented_setting_of_init_is_right_as_it_stands(site: Site, tmp_path: Path) -> None:
+def test_every_commented_setting_of_init_is_right_as_it_stands(tmp_path: Path) -> None:
     invoke("init", "--task", "toy", "--agent", "echo", "--policy", "order", "--yes")
     text = (tmp_path / "orchestrion.yaml").read_text()
     head, _, rest = text.partition("task:\n")
@@ -347,9 +309,7 @@ def test_every_commented_setting_of_init_is_right_as_it_stands(site: Site, tmp_p
     assert result.exit_code == 0, result.stderr
 
 
-def test_init_names_every_agent_apart_and_shows_settings_without_a_default(
-    site: Site, tmp_path: Path
-) -> None:
+def test_init_names_every_agent_apart_and_shows_settings_without_a_default(tmp_path: Path) -> None:
     words = ["init", "--task", "toy", "--agent", "echo", "--agent", "echo", "--policy", "order"]
     result = invoke(*words, "--yes")
     assert "it can be read" in result.stderr
@@ -379,23 +339,21 @@ def orchestrion_trainers():
         assert re.findall(r"^  (\w+):$", text, re.MULTILINE) == agents
 
 
-def test_init_without_choices_lists_what_there_is_and_what_is_missing(
-    site: Site, tmp_path: Path
-) -> None:
+def test_init_without_choices_lists_what_there_is_and_what_is_missing(tmp_path: Path) -> None:
     result = invoke("init", "new/c.yaml", "--yes")
     assert result.exit_code == 0
     assert "still to be filled in" in result.stderr
     assert "# policy: {use: ...} # one of: order" in (tmp_path / "new" / "c.yaml").read_text()
 
 
-def test_init_overwrites_nothing_unless_told_to(site: Site, tmp_path: Path) -> None:
+def test_init_overwrites_nothing_unless_told_to(tmp_path: Path) -> None:
     (tmp_path / "orchestrion.yaml").write_text("mine")
     assert invoke("init", "--yes").exit_code == 2
     assert (tmp_path / "orchestrion.yaml").read_text() == "mine"
     assert invoke("init", "--yes", "--force").exit_code == 0
 
 
-def test_init_refuses_components_that_are_not_there(site: Site, tmp_path: Path) -> None:
+def test_init_refuses_components_that_are_not_there(tmp_path: Path) -> None:
     result = invoke("init", "--task", "toys", "--yes")
     assert result.exit_code == 2
     assert "did you mean 'toy'?" in result.stderr

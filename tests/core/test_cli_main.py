@@ -6,37 +6,22 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 
 from orchestrion import BudgetError, OrchestrionError, RunError, UsageError
 from orchestrion._cli import COMMANDS
 from orchestrion.cli import main
-from tests.core.plugin_support import Site
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    (tmp_path / "site").mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    site = Site(tmp_path / "site")
-    yield site
-    site.forget()
-
-
-def invoke(*args: str) -> Result:
-    return CliRunner().invoke(main, list(args))
+from tests.core.plugin_support import Site, invoke
 
 
 def in_process_of_its_own(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "orchestrion", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, **more)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **more)
 
 
 def raising(exc: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +108,7 @@ def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_closed_pipe_is_no_traceback() -> None:
     script = f"{sys.executable} -m orchestrion schema | head -c 1"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=300)
     assert done.stdout == "{"
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr

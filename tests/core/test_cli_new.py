@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from orchestrion._config.nodes import Problems
 from orchestrion._config.sources import read_tree
 from orchestrion._plugins import Plugins
 from orchestrion._scaffold import KINDS, Package, render
 from orchestrion._schema import Schema
-from orchestrion.cli import main
+from tests.core.plugin_support import Site, invoke
 
 
 def new(*args: str) -> Result:
-    return CliRunner().invoke(main, ["new", *args])
+    return invoke("new", *args)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_the_generated_tests_of_behaviour_pass(here: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sources)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout
     assert "15 passed" in done.stdout
@@ -155,8 +155,6 @@ def test_nothing_is_overwritten(here: Path) -> None:
 def test_the_name_of_an_installed_plugin_is_taken(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.core.plugin_support import Site
-
     monkeypatch.syspath_prepend(str(here / "site"))
     Site(here / "site").plugin("mine", "")
     result = new("agent", "mine")

@@ -1,6 +1,6 @@
 """However a config is damaged, it is either right or refused with its problems.
 
-80 examples of each run by default; ORCHESTRION_FUZZ=5000 runs as many of each.
+40 examples of each run by default; ORCHESTRION_FUZZ=5000 runs as many of each.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.core.plugin_support import with_parts
 from tests.core.test_config_load import ENV, TEXT
 from tests.core.test_schema import GOOD
 
-EXAMPLES = int(os.environ.get("ORCHESTRION_FUZZ", "80"))
+EXAMPLES = int(os.environ.get("ORCHESTRION_FUZZ", "40"))
 PLUGINS = with_parts()
 VALIDATOR = jsonschema.Draft202012Validator(json_schema(PLUGINS))
 FUZZ = settings(
@@ -145,7 +145,7 @@ def test_damaged_text_is_right_or_refused(tmp_path: Path, text: str) -> None:
     attempt(lambda: load(tmp_path / "c.yaml", env=ENV, plugins=PLUGINS))
 
 
-@settings(FUZZ, max_examples=max(20, EXAMPLES // 10))
+@settings(FUZZ, max_examples=max(10, EXAMPLES // 10))
 @given(damaged_text())
 def test_the_command_exits_with_0_or_2_and_never_with_a_traceback(
     tmp_path: Path, text: str

@@ -6,7 +6,9 @@ import importlib
 import json
 import math
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
@@ -26,7 +28,7 @@ from orchestrion import (
 )
 from orchestrion._plugins import Plugins
 from orchestrion.config import Config, Problem, flat, from_data, load, value_at
-from tests.core.plugin_support import Site, with_parts
+from tests.core.plugin_support import Site, parts_plugin, with_parts
 
 TEXT = """\
 seed: 7
@@ -56,6 +58,11 @@ evaluation:
     alone: {policy: {use: order, agents: [one]}, trainer: {use: practice}}
 """
 ENV = {"KEY": "sk-very-secret"}
+SMALL: dict[str, Any] = {
+    "task": {"use": "toy"},
+    "agents": {"a": {"use": "echo"}},
+    "policy": {"use": "order"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +80,15 @@ def config(tmp_path: Path, plugins: Plugins) -> Config:
     return read(TEXT, tmp_path, plugins)
 
 
+def small(plugins: Plugins, *overrides: str, **sections: Any) -> Config:
+    """A small config that has these sections besides."""
+    return from_data({**SMALL, **sections}, overrides, env=ENV, plugins=plugins)
+
+
 def problems(data: dict[str, Any], plugins: Plugins, *overrides: str) -> list[str]:
     """What is wrong with a small config that has these sections besides."""
-    base = {"task": {"use": "toy"}, "agents": {"a": {"use": "echo"}}, "policy": {"use": "order"}}
     try:
-        from_data({**base, **data}, overrides, env=ENV, plugins=plugins)
+        small(plugins, *overrides, **data)
     except ConfigError as exc:
         return [p.removeprefix("config: ") for p in exc.problems]
     return []
@@ -194,10 +205,6 @@ def test_stages_are_paths_in_order(config: Config, tmp_path: Path, plugins: Plug
     assert one.stages == ("trainer",)
 
 
-def test_plugins_used_are_those_that_supply_a_component(config: Config) -> None:
-    assert [p.name for p in config.plugins_used] == ["parts"]
-
-
 def test_toml_and_yaml_give_equal_configs(tmp_path: Path, plugins: Plugins) -> None:
     toml = "[task]\nuse = 'toy'\n[agents.a]\nuse = 'echo'\nrate = 0.25\n[policy]\nuse = 'order'\n"
     (tmp_path / "c.toml").write_text(toml)
@@ -220,12 +227,8 @@ def test_paths_are_taken_from_the_folder_of_the_file_that_names_them(
 
 
 def test_numbers_structure_strictly_and_integers_are_numbers(plugins: Plugins) -> None:
-    data = {
-        "task": {"use": "toy"},
-        "agents": {"a": {"use": "echo", "rate": 0, "pair": [3, 4], "either": [1], "mode": 3}},
-        "policy": {"use": "order"},
-    }
-    echo = from_data(data, plugins=plugins).components["agents.a"].component
+    settings = {"use": "echo", "rate": 0, "pair": [3, 4], "either": [1], "mode": 3}
+    echo = small(plugins, agents={"a": settings}).components["agents.a"].component
     assert (echo.rate, echo.pair, echo.either, echo.mode) == (0.0, (3, 4.0), [1], 3)
     assert isinstance(echo.rate, float)
 
@@ -390,10 +393,8 @@ def test_wrong_sections_are_problems(plugins: Plugins, data: dict[str, Any], pro
 
 @pytest.mark.parametrize("section", ["task", "agents", "policy"])
 def test_the_three_sections_that_every_config_needs(plugins: Plugins, section: str) -> None:
-    data = {"task": {"use": "toy"}, "agents": {"a": {"use": "echo"}}, "policy": {"use": "order"}}
-    del data[section]
     with pytest.raises(ConfigError, match=f"section '{section}' is missing"):
-        from_data(data, plugins=plugins)
+        from_data({name: SMALL[name] for name in SMALL if name != section}, plugins=plugins)
 
 
 # ------------------------------------------------------------------ wiring
@@ -459,31 +460,19 @@ def test_a_team_in_which_every_agent_is_part_of_something_is_empty() -> None:
     class Guided(Policy):
         guide: Agent
 
-    class Hooks:
-        @hookimpl
-        def orchestrion_policies(self) -> list[Component]:
-            return [Component("guided", f"{__name__}:Guided", "")]
-
-    globals()["Guided"] = Guided
-    plugins = with_parts()
-    plugins.register(Hooks(), "guided")
-    policy = {"use": "guided", "guide": "a"}
+    plugins = with_component(Guided, "policies")
+    policy = {"use": "odd", "guide": "a"}
     found = problems({"policy": policy}, plugins)
     assert found == ["agents: the team is empty: every agent is part of another"]
     assert problems({"policy": {**policy, "agents": ["a"]}}, plugins) == []
 
 
 def test_the_policy_may_be_named_from_within(plugins: Plugins) -> None:
-    data = {
-        "task": {"use": "toy"},
-        "agents": {"a": team("b", policy="policy"), "b": {"use": "echo"}},
-        "policy": {"use": "order"},
-    }
-    config = from_data(data, plugins=plugins)
+    agents = {"a": team("b", policy="policy"), "b": {"use": "echo"}}
+    config = small(plugins, agents=agents)
     assert config.components["agents.a"].refs["policy"] == ("policy",)
     assert config.resolved()["agents"]["a"]["policy"] == "policy"
-    data["policy"] = {"use": "order", "agents": ["a"]}
-    config = from_data(data, plugins=plugins)
+    config = small(plugins, agents=agents, policy={"use": "order", "agents": ["a"]})
     assert config.roster == ("agents.a",)
 
 
@@ -509,22 +498,19 @@ def test_a_plugin_says_what_to_write_for_names_it_no_longer_has() -> None:
 # ------------------------------------------------------------------ faulty components
 
 
-def with_agent(cls: type) -> Plugins:
-    """Plugins that supply this class as agent "odd", besides the usual parts."""
-
-    class Hooks:
-        @hookimpl
-        def orchestrion_agents(self) -> list[Component]:
-            return [Component("odd", f"{__name__}:{cls.__name__}", "")]
-
+def with_component(cls: type, hook: str = "agents") -> Plugins:
+    """Plugins that supply this class under the name "odd", besides the usual parts."""
     globals()[cls.__name__] = cls
+    supply = hookimpl(specname=f"orchestrion_{hook}")(
+        lambda: [Component("odd", f"{__name__}:{cls.__name__}", "")]
+    )
     plugins = with_parts()
-    plugins.register(Hooks(), "odd")
+    plugins.register(SimpleNamespace(supply=supply), "odd")
     return plugins
 
 
 def odd(cls: type, **settings: Any) -> str:
-    found = problems({"agents": {"a": {"use": "odd", **settings}}}, with_agent(cls))
+    found = problems({"agents": {"a": {"use": "odd", **settings}}}, with_component(cls))
     assert len(found) == 1
     return found[0]
 
@@ -599,18 +585,14 @@ def test_every_failing_validator_speaks_even_beside_a_wrong_type() -> None:
             if value:
                 raise ValueError("y must be zero")
 
-    plugins = with_agent(OddValidators)
+    plugins = with_component(OddValidators)
     settings = {"use": "odd", "x": 1, "y": 1}
     assert len(problems({"agents": {"a": settings}}, plugins)) == 2
     # z did not structure, so what x says about it is not known yet.
     assert len(problems({"agents": {"a": {**settings, "z": "0"}}}, plugins)) == 2
 
 
-def test_a_plugin_may_add_a_kind_with_a_section_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Site(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def test_a_plugin_may_add_a_kind_with_a_section_of_its_own(site: Site) -> None:
     site.plugin(
         "court",
         """
@@ -644,40 +626,29 @@ def test_a_plugin_may_add_a_kind_with_a_section_of_its_own(
     )
     plugins = site.plugins()
     assert Kind("judge", "judges", "court_plugin:Judge") in plugins.kinds().values()
-    from tests.core.plugin_support import parts_plugin
-
     plugins.register(parts_plugin("orchestrion_test_parts"), "parts")
-    data = {
-        "task": {"use": "toy"},
-        "judges": {"j": {"use": "strict", "bar": 1}},
-        "agents": {"a": {"use": "judged", "judge": "j"}},
-        "policy": {"use": "order"},
-    }
-    config = from_data(data, plugins=plugins)
+    agents = {"a": {"use": "judged", "judge": "j"}}
+    config = small(plugins, agents=agents, judges={"j": {"use": "strict", "bar": 1}})
     assert config.components["agents.a"].refs == {"judge": ("judges.j",)}
     assert config.resolved()["judges"] == {"j": {"use": "strict", "bar": 1.0}}
     assert [p.name for p in config.plugins_used] == ["court", "parts"]
-    data["judges"] = {"j": {"use": "strict"}, "k": {"use": "strict"}}
+    judges = {"j": {"use": "strict"}, "k": {"use": "strict"}}
     with pytest.raises(ConfigError, match=r"judges\.k: defined, but nothing uses it"):
-        from_data(data, plugins=plugins)
-    site.forget()
+        small(plugins, agents=agents, judges=judges)
 
 
 # ------------------------------------------------------------------ resolved
 
 
-def test_a_resolved_config_loads_again_to_an_equal_one(config: Config, plugins: Plugins) -> None:
-    again = from_data(config.resolved(), env=ENV, plugins=plugins)
-    assert again == config
-    assert again.digest == config.digest
-    assert again.resolved() == config.resolved()
-
-
-def test_a_resolved_config_survives_as_yaml(
+def test_a_resolved_config_loads_again_to_an_equal_one(
     config: Config, tmp_path: Path, plugins: Plugins
 ) -> None:
     (tmp_path / "again.yaml").write_text(config.to_yaml())
-    assert load(tmp_path / "again.yaml", env=ENV, plugins=plugins) == config
+    written = load(tmp_path / "again.yaml", env=ENV, plugins=plugins)
+    for again in (from_data(config.resolved(), env=ENV, plugins=plugins), written):
+        assert again == config
+        assert again.digest == config.digest
+        assert again.resolved() == config.resolved()
 
 
 def test_a_resolved_config_has_every_default(config: Config) -> None:
@@ -689,13 +660,8 @@ def test_a_resolved_config_has_every_default(config: Config) -> None:
 
 
 def test_settings_inside_nested_classes_are_not_lost(plugins: Plugins) -> None:
-    data = {
-        "task": {"use": "toy"},
-        "agents": {"a": {"use": "echo", "parts": {"x": {"size": 4, "tags": ["t"]}}}},
-        "policy": {"use": "order"},
-        "run": {"concurrency": 3},
-    }
-    resolved = from_data(data, plugins=plugins).resolved()
+    agents = {"a": {"use": "echo", "parts": {"x": {"size": 4, "tags": ["t"]}}}}
+    resolved = small(plugins, agents=agents, run={"concurrency": 3}).resolved()
     assert resolved["agents"]["a"]["parts"] == {"x": {"size": 4, "tags": ["t"]}}
     assert resolved["run"]["concurrency"] == 3
 
@@ -714,9 +680,7 @@ def test_the_digest_changes_with_what_decides_the_result_only(
 
 def test_the_order_of_agents_is_part_of_the_digest(plugins: Plugins) -> None:
     def digest(*names: str) -> str:
-        agents = {name: {"use": "echo"} for name in names}
-        data = {"task": {"use": "toy"}, "agents": agents, "policy": {"use": "order"}}
-        return from_data(data, plugins=plugins).digest
+        return small(plugins, agents={name: {"use": "echo"} for name in names}).digest
 
     assert digest("a", "b") == digest("a", "b") != digest("b", "a")
 
@@ -725,13 +689,11 @@ def test_the_order_of_agents_is_part_of_the_digest(plugins: Plugins) -> None:
 
 
 def secret_config(plugins: Plugins, api: dict[str, Any], **env: str) -> Config:
-    data = {
-        "task": {"use": "toy"},
+    sections = {
         "models": {"m": {"use": "api", **api}},
         "agents": {"a": {"use": "echo", "model": "m"}},
-        "policy": {"use": "order"},
     }
-    return from_data(data, env={**ENV, **env}, plugins=plugins)
+    return from_data({**SMALL, **sections}, env={**ENV, **env}, plugins=plugins)
 
 
 def test_values_from_the_environment_are_dumped_as_references(config: Config) -> None:
@@ -874,14 +836,7 @@ def test_an_overlay_changes_nothing_else(
 # ------------------------------------------------------------------ plugins of a config
 
 
-def test_run_block_acts_before_anything_is_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import sys
-
-    site = Site(tmp_path / "site")
-    site.folder.mkdir()
-    monkeypatch.syspath_prepend(str(site.folder))
+def test_run_block_acts_before_anything_is_imported(site: Site, tmp_path: Path) -> None:
     site.plugin("bad", "raise RuntimeError('imported')")
     text = "task: {use: toy}\nagents: {a: {use: echo}}\npolicy: {use: order}\nrun: {block: [bad]}"
     (tmp_path / "c.yaml").write_text(text)
@@ -906,21 +861,12 @@ def test_observers_are_the_plugins_in_use_and_those_listed() -> None:
     plugins = with_parts()
     plugins.register(Watching("listed"), "listed")
     plugins.register(Watching("idle"), "idle")
-    data = {
-        "task": {"use": "toy"},
-        "agents": {"a": {"use": "echo"}},
-        "policy": {"use": "order"},
-        "run": {"observers": ["listed"]},
-    }
-    from_data(data, plugins=plugins).observers().run_finished(None, "completed")
+    config = small(plugins, run={"observers": ["listed"]})
+    config.observers().run_finished(None, "completed")
     assert seen == ["listed"]
 
 
-def test_components_of_a_kind_that_observes_have_hooks_and_decide_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Site(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def test_components_of_a_kind_that_observes_have_hooks_and_decide_nothing(site: Site) -> None:
     site.plugin(
         "press",
         """
@@ -957,25 +903,16 @@ def test_components_of_a_kind_that_observes_have_hooks_and_decide_nothing(
         """,
     )
     plugins = site.plugins()
-    from tests.core.plugin_support import parts_plugin
-
     plugins.register(parts_plugin("orchestrion_test_parts"), "parts")
-    data: dict[str, Any] = {
-        "task": {"use": "toy"},
-        "agents": {"a": {"use": "echo"}},
-        "policy": {"use": "order"},
-    }
-    plain = from_data(data, plugins=plugins)
-    data["papers"] = {"one": {"use": "paper", "title": "news"}}
-    config = from_data(data, plugins=plugins)
+    plain = small(plugins)
+    config = small(plugins, papers={"one": {"use": "paper", "title": "news"}})
     config.observers().run_finished(None, "completed")
     assert importlib.import_module("press_plugin").seen == [("news", "completed")]
     assert (config.digest, config.components) == (plain.digest, plain.components)
     assert from_data(config.resolved(), plugins=plugins) == config
-    data["papers"]["one"]["title"] = "odd"
+    odd = small(plugins, papers={"one": {"use": "paper", "title": "odd"}})
     with pytest.raises(RunError, match=r"papers\.one .*no lifecycle hook 'orchestrion_run_ended'"):
-        from_data(data, plugins=plugins).observers()
-    site.forget()
+        odd.observers()
 
 
 def test_a_misspelt_override_is_told_the_key_that_the_file_gives(tmp_path: Path) -> None:

@@ -30,19 +30,10 @@ from orchestrion._engine.calls import CallPath, Recorded
 from orchestrion._engine.replaying import ReplayPath
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 from tests.core.test_calls import Memory
+from tests.core.test_engine import By
 
 PROBLEM = Problem("p", "a problem")
 Decide = Callable[[Situation], Decision]
-
-
-@frozen
-class By(Policy):
-    """Decides by a function of one situation."""
-
-    rule: Decide
-
-    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:
-        return [self.rule(situation) for situation in situations]
 
 
 class After(Agent):

@@ -57,8 +57,11 @@ def test_turn_rewards_go_to_their_decisions_and_the_rest_to_the_last() -> None:
     assert steps.returns == pytest.approx([0.7, 0.8])
 
 
-def test_a_reward_without_turns_is_all_terminal() -> None:
+def test_failed_turns_limits_and_rewards_without_turns_are_no_exceptions() -> None:
     assert only(episode(["a", "b", "a"], 0.7)).rewards == pytest.approx([0, 0, 0.7])
+    assert only(episode(["!a", "b"], 0.5, [-0.4, -0.1])).rewards == pytest.approx([-0.4, 0.9])
+    limited = replace(episode(["a"], -0.1, [-0.1]), status=Status.LIMIT)
+    assert only(limited).rewards == pytest.approx([-0.1])
 
 
 def test_a_decision_is_charged_for_all_activations_it_starts() -> None:
@@ -81,19 +84,10 @@ def test_a_stop_decision_has_no_turn_and_gets_the_terminal_part() -> None:
     assert only(stopped).rewards == pytest.approx([-0.1, 1.0])
 
 
-def test_a_failed_turn_is_charged_like_any_other() -> None:
-    assert only(episode(["!a", "b"], 0.5, [-0.4, -0.1])).rewards == pytest.approx([-0.4, 0.9])
-
-
 def test_episodes_without_a_reward_are_left_out() -> None:
     kept = episode(["a"], 1.0)
     found = gather([kept, episode(["a", "b"], 0.0, missing=True), episode([], 1.0)], int)
     assert [(one.episode, one.taken) for one in found] == [(kept, (0,))]
-
-
-def test_an_episode_that_met_a_limit_counts_as_ended() -> None:
-    steps = only(replace(episode(["a"], -0.1, [-0.1]), status=Status.LIMIT))
-    assert steps.rewards == pytest.approx([-0.1])
 
 
 def test_what_others_decided_belongs_to_the_decision_before() -> None:

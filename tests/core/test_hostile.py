@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -21,12 +20,10 @@ from orchestrion import (
     Branch,
     BudgetError,
     Calls,
-    Decision,
     Episode,
     Job,
     Key,
     Output,
-    Policy,
     Problem,
     RunError,
     Scores,
@@ -85,7 +82,23 @@ class Panic(BaseException):
     """What a library that is not written in Python may raise."""
 
 
-@pytest.mark.parametrize("error", [Panic("panic"), GeneratorExit(), SystemExit(3)], ids=repr)
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Panic("panic"),
+        GeneratorExit(),
+        SystemExit(3),
+        asyncio.CancelledError(),
+        MemoryError(),
+        Unspeakable(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
 @pytest.mark.parametrize("waits", [False, True])
 def test_whatever_an_agent_raises_is_its_own_failed_turn(error: BaseException, waits: bool) -> None:
     async def work() -> Output:
@@ -116,11 +129,11 @@ def test_ctrl_c_is_nobodys_failed_turn() -> None:
 
 def test_a_novel_of_an_error_is_cut_and_says_so() -> None:
     async def work() -> Output:
-        raise ValueError("x" * 10_000_000)
+        raise ValueError("x" * 1_000_000)
 
     error = acted(work).error
     assert len(error) < LONGEST + 100
-    assert error.endswith("(cut here; it has 10000000 characters)")
+    assert error.endswith("(cut here; it has 1000000 characters)")
 
 
 # ------------------------------------------------------------------ time limits
@@ -208,14 +221,8 @@ def test_a_budget_counts_what_turns_state(cap: dict[str, Any], usage: Usage) -> 
 def test_a_reused_result_is_spent_once() -> None:
     calls = CallPath(Budget(Caps(calls=1)))
     pure = ScriptedAgent([Output(usage=Usage(calls=1))], pure=True)
-
-    class Same(Policy):
-        def decide(self, situations: Any, keys: Any) -> list[Decision]:
-            done = Decision(stop=True)
-            again = Decision((Activation("a", reads=()),))
-            return [again if len(one.trajectory) < 3 else done for one in situations]
-
-    episode = run(engine_for({"a": pure}, Same(), calls=calls))
+    same = Fixed([[Activation("a", reads=())]] * 3)
+    episode = run(engine_for({"a": pure}, same, calls=calls))
     assert (episode.usage.calls, calls.budget.spent.calls) == (3, 1)
 
 
@@ -269,41 +276,11 @@ def test_episodes_of_which_none_could_be_verified_are_no_result() -> None:
 
 # ------------------------------------------------------------------ a run of it
 
-HOOKS = """
-import time
-time.sleep(0)
-
-@hookimpl
-def orchestrion_agents():
-    yield Component("evil-agent", "evil_parts:Worker", "works")
-
-@hookimpl
-def orchestrion_tasks():
-    yield Component("evil-task", "evil_parts:Work", "a task")
-
-@hookimpl
-def orchestrion_policies():
-    yield Component("evil-policy", "evil_parts:Once", "asks once")
-
-@hookimpl
-def orchestrion_rewards():
-    yield Component("evil-reward", "evil_parts:Judge", "judges")
-
-@hookimpl
-def orchestrion_trainers():
-    yield Component("evil-trainer", "evil_parts:Practice", "plays")
-"""
 PARTS = '''
-from __future__ import annotations
-
 import asyncio
-import os
-import signal
 from typing import Any
 
-from attrs import frozen
-from orchestrion import Activation, Agent, Decision, Job, Key, Output, Policy, Problem, Reward
-from orchestrion import RewardFunction, Scores, Task, Trainer, Usage
+from orchestrion import Agent, Output, Reward, RewardFunction, Usage
 
 
 @frozen
@@ -329,9 +306,6 @@ class Worker(Agent):
     async def act(self, view, key, calls):
         if self.does == "wait":
             await asyncio.Event().wait()
-        if self.does == "terminate":
-            os.kill(os.getpid(), signal.SIGTERM)
-            await asyncio.Event().wait()
         if self.does == "print":
             print("a word from the agent")
         return Output(self.says.encode().decode("unicode_escape"), usage=Usage(calls=1))
@@ -339,7 +313,7 @@ class Worker(Agent):
 
 @frozen
 class Work(Task):
-    """A task.
+    """Gives odd problems.
 
     Args:
         ids: of its problems.
@@ -359,15 +333,6 @@ class Work(Task):
 
     async def verify(self, problem, trajectory, state, *, final, calls):
         return Scores(1.0, True)
-
-
-@frozen
-class Once(Policy):
-    """Asks once."""
-
-    def decide(self, situations, keys):
-        return [Decision((Activation("a"),)) if not len(s.trajectory) else Decision(stop=True)
-                for s in situations]
 
 
 @frozen
@@ -414,14 +379,14 @@ trainer: {use: evil-trainer}
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    yield from site_with_config(tmp_path, monkeypatch, CONFIG, "evil", HOOKS, PARTS)
+    yield from site_with_config(tmp_path, monkeypatch, CONFIG, "evil", PARTS)
 
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:
     """A command line in a shell, in which `orchestrion` is ours."""
     ours = f'orchestrion() {{ {sys.executable} -m orchestrion "$@"; }}; '
     return subprocess.run(
-        ["bash", "-c", ours + command], capture_output=True, text=True, timeout=60
+        ["bash", "-c", ours + command], capture_output=True, text=True, timeout=300
     )
 
 
@@ -465,13 +430,6 @@ def test_what_turns_stated_is_still_spent_when_the_run_is_resumed(site: Site) ->
     assert invoke("resume", "c-1", "-o", "budget.calls=null").exit_code == 0
 
 
-def test_sigterm_ends_a_run_orderly_and_with_its_own_exit_code(site: Site) -> None:
-    done = shell("orchestrion train c.yaml -o agents.a.does=terminate")
-    assert done.returncode == 128 + signal.SIGTERM
-    assert "interrupted" in done.stderr
-    assert status() == "cancelled"
-
-
 def test_a_config_edited_in_a_runs_folder_is_used_by_nobody(site: Site) -> None:
     assert train().exit_code == 0
     path = Path("runs/c-1/config.yaml")
@@ -485,41 +443,26 @@ def test_a_config_edited_in_a_runs_folder_is_used_by_nobody(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "where", "said"),
     [
-        (
-            "agents.a.has=raise",
-            "agents.a (evil-agent of orchestrion-evil 1.0): options or role raised ValueError",
-        ),
-        (
-            "agents.a.has=3",
-            "agents.a (evil-agent of orchestrion-evil 1.0): options or role raised TypeError",
-        ),
-        (
-            "agents.a.has=xy",
-            "agents.a (evil-agent of orchestrion-evil 1.0): options or role raised TypeError",
-        ),
-        (
-            "agents.a.has=[x, x]",
-            "agents.a (evil-agent of orchestrion-evil 1.0): options must be different texts",
-        ),
-        (
-            "agents.a.has=['']",
-            "agents.a (evil-agent of orchestrion-evil 1.0): options must be different texts",
-        ),
+        ("agents.a.has=raise", "agents.a (evil-agent", "options or role raised ValueError"),
+        ("agents.a.has=3", "agents.a (evil-agent", "options or role raised TypeError"),
+        ("agents.a.has=xy", "agents.a (evil-agent", "options or role raised TypeError"),
+        ("agents.a.has=[x, x]", "agents.a (evil-agent", "options must be different texts"),
+        ("agents.a.has=['']", "agents.a (evil-agent", "options must be different texts"),
         (
             r"task.ids='\ud800'",
-            "task (evil-task of orchestrion-evil 1.0): problems('train'): Problem.id must be a "
-            "non-empty string",
+            "task (evil-task",
+            "problems('train'): Problem.id must be a non-empty string",
         ),
     ],
 )
 def test_validate_names_the_component_that_breaks_its_contract(
-    site: Site, override: str, said: str
+    site: Site, override: str, where: str, said: str
 ) -> None:
     result = invoke("validate", "c.yaml", "-o", override)
     assert result.exit_code == 1
-    assert said in result.stderr
+    assert f"{where} of orchestrion-evil 1.0): {said}" in result.stderr
 
 
 @pytest.mark.parametrize("count", ["-1", "2.5"])
@@ -619,7 +562,7 @@ def test_an_import_that_takes_long_is_announced(
 
 def test_the_import_of_a_plugin_is_watched(site: Site) -> None:
     module = site.folder / "evil_plugin.py"
-    module.write_text(module.read_text().replace("time.sleep(0)", "time.sleep(1.5)"))
+    module.write_text(f"import time\ntime.sleep(1.5)\n{module.read_text()}")
     done = shell("orchestrion validate c.yaml")
     assert done.returncode == 0
     assert "importing plugin 'evil'" in done.stderr

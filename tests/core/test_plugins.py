@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,14 +32,6 @@ CRITIC = """
     class Plain:
         pass
 """
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    site = Site(tmp_path)
-    yield site
-    site.forget()
 
 
 def why(plugins: Plugins, kind: str, use: str) -> str:

@@ -20,22 +20,6 @@ from tests.core.plugin_support import Site, invoke, site_with_config, status, tr
 
 HOOKS = """
 @hookimpl
-def orchestrion_agents():
-    yield Component("moody-agent", "moody_parts:Worker", "works")
-
-@hookimpl
-def orchestrion_tasks():
-    yield Component("moody-task", "moody_parts:Work", "a task")
-
-@hookimpl
-def orchestrion_policies():
-    yield Component("moody-policy", "moody_parts:Once", "asks once")
-
-@hookimpl
-def orchestrion_trainers():
-    yield Component("moody-trainer", "moody_parts:Practice", "plays")
-
-@hookimpl
 def orchestrion_iteration_finished(metrics):
     metrics["reward"] = "changed by an observer"
 
@@ -47,15 +31,11 @@ def orchestrion_run_finished(status):
         raise ValueError("the observer sulks")
 """
 PARTS = '''
-from __future__ import annotations
-
 import asyncio
 import shutil
 import sys
 
-from attrs import frozen
-from orchestrion import Activation, Agent, Decision, Job, Output, Policy, Problem, Saved, Scores
-from orchestrion import Key, Task, Trainer, UsageError
+from orchestrion import Agent, Output, Saved, UsageError
 
 ENDS, SULKS, MENDED = [], [], []
 MOODS = {
@@ -90,8 +70,8 @@ class Worker(Agent):
 
 
 @frozen
-class Work(Task):
-    """A task.
+class Work(Two):
+    """Gives the problems of its mood.
 
     Args:
         mood: how it feels.
@@ -109,14 +89,11 @@ class Work(Task):
             return [Problem("p")]
         if self.mood == f"no {split}":
             return []
-        return [Problem(f"{split}-{i}") for i in range(2)]
-
-    async def verify(self, problem, trajectory, state, *, final, calls):
-        return Scores(1.0, True)
+        return super().problems(split)
 
 
 @frozen
-class Once(Policy):
+class Moody(Once):
     """Asks once.
 
     Args:
@@ -124,10 +101,6 @@ class Once(Policy):
     """
 
     save_mood: str = ""
-
-    def decide(self, situations, keys):
-        return [Decision((Activation("a"),)) if not len(s.trajectory) else Decision(stop=True)
-                for s in situations]
 
     def save(self):
         mood(self.save_mood)
@@ -183,7 +156,7 @@ def supplied(said: str) -> str:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    yield from site_with_config(tmp_path, monkeypatch, CONFIG, "moody", HOOKS, PARTS)
+    yield from site_with_config(tmp_path, monkeypatch, CONFIG, "moody", PARTS, HOOKS)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +294,7 @@ def test_a_config_that_cannot_be_trained_is_not_worth_resuming(site: Site) -> No
 def test_a_trainer_is_asked_before_anything_is_run(site: Site) -> None:
     result = train("trainer.mood=refuse")
     assert result.exit_code == 2
-    assert "it trains no Once" in result.stderr
+    assert "it trains no Moody" in result.stderr
     with RunReader(Path("runs/c-1")) as run:
         assert (run.status, run.iterations()) == ("failed", [])
     broken = train("trainer.mood=break")
@@ -334,7 +307,7 @@ def test_so_is_the_trainer_of_a_baseline_and_validate_asks_as_well(site: Site) -
     baseline = f"evaluation.baselines={{b: {{policy: {{use: moody-policy}}, trainer: {trainer}}}}}"
     result = invoke("validate", "c.yaml", "-o", baseline)
     assert result.exit_code == 2
-    assert "it trains no Once" in result.stderr
+    assert "it trains no Moody" in result.stderr
     assert invoke("validate", "c.yaml", "-o", baseline, "--no-open").exit_code == 0
 
 

@@ -27,35 +27,12 @@ def unconfigured() -> None:
     structlog.reset_defaults()
 
 
-HOOKS = """
-@hookimpl
-def orchestrion_agents():
-    yield Component("chatty", "noisy_parts:Chatty", "logs what it does")
-
-@hookimpl
-def orchestrion_tasks():
-    yield Component("two", "noisy_parts:Two", "two problems")
-
-@hookimpl
-def orchestrion_policies():
-    yield Component("once", "noisy_parts:Once", "asks once")
-
-@hookimpl
-def orchestrion_trainers():
-    yield Component("plays", "noisy_parts:Plays", "plays")
-"""
 PARTS = '''
-from __future__ import annotations
-
 import logging
 
-from attrs import frozen
 from structlog import get_logger
 
-from orchestrion import (
-    Activation, Agent, Answer, CallError, Decision, Job, Key, Output, Policy, Problem, Request,
-    Scores, Task, Trainer, Usage,
-)
+from orchestrion import Agent, Answer, CallError, Output, Request, Usage
 
 
 TRIES = []
@@ -86,46 +63,14 @@ class Chatty(Agent):
         if view.problem.id.endswith("1"):
             raise ValueError(f"no {self.key}")
         return Output("done")
-
-
-@frozen
-class Two(Task):
-    """Two problems."""
-
-    def problems(self, split):
-        return [Problem(f"{split}-{i}") for i in range(2)]
-
-    async def verify(self, problem, trajectory, state, *, final, calls):
-        return Scores(1.0, True)
-
-
-@frozen
-class Once(Policy):
-    """Asks once."""
-
-    def decide(self, situations, keys):
-        return [Decision((Activation("a"),)) if not len(s.trajectory) else Decision(stop=True)
-                for s in situations]
-
-
-@frozen
-class Plays(Trainer):
-    """Plays."""
-
-    iterations: int = 2
-
-    async def iterate(self, i, session):
-        jobs = [Job(p, Key(i).child(n)) for n, p in enumerate(session.problems())]
-        await session.rollout(jobs)
-        return {"own": 0.5}
 '''
 CONFIG = """
 seed: 1
-task: {use: two}
+task: {use: noisy-task}
 agents:
-  a: {use: chatty, key: "${env:NOISY_KEY}"}
-policy: {use: once}
-trainer: {use: plays}
+  a: {use: noisy-agent, key: "${env:NOISY_KEY}"}
+policy: {use: noisy-policy}
+trainer: {use: noisy-trainer}
 """
 
 
@@ -133,7 +78,7 @@ trainer: {use: plays}
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A site whose agent logs."""
     monkeypatch.setenv("NOISY_KEY", KEY)
-    yield from site_with_config(tmp_path, monkeypatch, CONFIG, "noisy", HOOKS, PARTS)
+    yield from site_with_config(tmp_path, monkeypatch, CONFIG, "noisy", PARTS)
 
 
 def lines(path: str | Path = "runs/c-1/run.log") -> list[dict[str, Any]]:

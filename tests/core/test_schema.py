@@ -212,9 +212,7 @@ def test_without_plugins_no_component_is_valid() -> None:
     assert not jsonschema.Draft202012Validator(schema).is_valid(GOOD)
 
 
-def test_broken_components_are_left_out_and_said(tmp_path: Any, monkeypatch: Any) -> None:
-    site = Site(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def test_broken_components_are_left_out_and_said(site: Site) -> None:
     site.plugin(
         "half",
         """
@@ -228,4 +226,3 @@ def test_broken_components_are_left_out_and_said(tmp_path: Any, monkeypatch: Any
     assert document["$defs"]["task"] == {"not": {}}
     assert len(schema.problems) == 1
     assert "task 'gone' of plugin 'half' (orchestrion-half 1.0)" in schema.problems[0]
-    site.forget()

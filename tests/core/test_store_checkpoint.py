@@ -188,14 +188,6 @@ def test_the_newest_valid_one_is_taken_and_each_refusal_has_its_reason(tmp_path:
     assert "no such file" in refused[1].reason
 
 
-def test_a_valid_file_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
-    path, digest = write_checkpoint(tmp_path, support.checkpoint(1, b"mine"))
-    assert read_checkpoint(path, digest) == support.checkpoint(1, b"mine")
-    write_checkpoint(tmp_path, support.checkpoint(1, b"other"))
-    with pytest.raises(CheckpointError, match="not the file that this run wrote"):
-        read_checkpoint(path, digest)
-
-
 def test_files_sort_by_stage_and_iteration_also_beyond_six_digits(tmp_path: Path) -> None:
     wanted = [(0, 9), (0, 10), (0, 999_999), (0, 1_000_000), (1, 0), (100, 0)]
     for stage, iteration in reversed(wanted):

@@ -164,22 +164,6 @@ def test_a_call_that_failed_for_good_fails_alike_in_a_replay(
     assert call("replay", "asking", cwd=tmp_path, env=env).stdout.startswith("identical")
 
 
-def test_a_turn_that_was_too_late_is_too_late_in_a_replay_at_once(
-    tmp_path: Path, server: Server
-) -> None:
-    config = asking(run={"name": "asking", "timeout": 1.0})
-    env = install(tmp_path, config)
-    late = sometimes(6)
-    server.slow = lambda name: 30.0 if late(name) else 0.0
-    call("train", *server.at_model, cwd=tmp_path, env=env)
-    directory = tmp_path / "runs" / "asking"
-    with RunReader(directory) as run:
-        errors = [turn.error for one in run.episodes() for turn in one.episode.turns]
-    assert "no result within 1 s" in errors
-    assert rows(directory, "cut") == errors.count("no result within 1 s")
-    assert call("replay", "asking", cwd=tmp_path, env=env).stdout.startswith("identical")
-
-
 def test_a_replay_names_the_first_difference(tmp_path: Path, server: Server) -> None:
     env = install(tmp_path, asking())
     call("train", *server.at_model, cwd=tmp_path, env=env)

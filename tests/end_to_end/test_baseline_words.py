@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from orchestrion import ConfigError, Key
 from orchestrion._report import compare
-from orchestrion.cli import main
 from orchestrion.config import from_data
+from tests.core.plugin_support import invoke
 
 CONFIG = """
 task: {use: relay, partial: 0.3, types: {quick: [code], half: [plan, code]}, train: 8, test: 40}
@@ -26,10 +25,6 @@ trainer: {use: best-sequence, length: 3, problems: 8, beam: 2}
 evaluation:
   baselines: [untrained, random, by-category]
 """
-
-
-def invoke(*args: str) -> Result:
-    return CliRunner().invoke(main, args)
 
 
 @pytest.fixture

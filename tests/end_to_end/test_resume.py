@@ -133,8 +133,6 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used(
     process, directory = begin(tmp_path, 5)
     process.kill()
     process.wait()
-    other = here("resume", "quick-1", "-o", "seed=99", cwd=tmp_path, code=2)
-    assert "another config" in other.stderr
     newest = sorted((directory / "checkpoints").glob("*.safetensors"))[-1]
     data = bytearray(newest.read_bytes())
     data[len(data) // 2] ^= 1

@@ -112,8 +112,6 @@ def run_cli(
     plugins: Path | None = None,
     cwd: Path | None = None,
     code: int = 0,
-    block: str = "",
-    allow: str | None = None,
     seen: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """The command line in a process of its own, with all plugins of this environment.
@@ -125,15 +123,9 @@ def run_cli(
         plugins: a folder of made-up plugins, beside those that are installed.
         cwd: where it runs.
         code: the exit code it must end with.
-        block: the value of ORCHESTRION_BLOCK.
-        allow: the value of ORCHESTRION_PLUGINS.
         seen: a file to write the names of all modules to that were imported.
     """
     more = {"PYTHONPATH": str(plugins)} if plugins else {}
-    if block:
-        more["ORCHESTRION_BLOCK"] = block
-    if allow is not None:
-        more["ORCHESTRION_PLUGINS"] = allow
     if seen is None:
         done = warm.run(*map(str, arguments), cwd=cwd, env=variables(**more))
         return _checked(done, code)
@@ -149,7 +141,7 @@ def _run(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
         cwd=cwd,
         env=env,
         stdin=subprocess.DEVNULL,

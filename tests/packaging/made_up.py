@@ -10,7 +10,6 @@ from tests.packaging.environments import write_plugin
 __all__ = [
     "BROKEN",
     "DUMMIES",
-    "Fault",
     "agents",
     "broken_plugins",
     "config",

@@ -79,7 +79,7 @@ class Workspace:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
