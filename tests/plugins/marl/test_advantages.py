@@ -75,14 +75,6 @@ SCALED = ("drmas", "center agent, scale group", "center group, scale agent", "gr
 each = pytest.mark.parametrize("name", ALL)
 
 
-def test_the_worked_example_of_grpo() -> None:
-    rows = worked_example()
-    advantages = adv.grpo(rows)
-    assert advantages == pytest.approx(np.where(rows.outcome == 1, 0.8660254, -0.8660254))
-    assert advantages[rows.agent == V].mean() == pytest.approx(-0.2886751)
-    assert advantages[rows.agent == S].mean() == pytest.approx(-0.5196152)
-
-
 def test_the_worked_example_of_drmas() -> None:
     rows = worked_example()
     advantages = adv.agent_wise(rows)
