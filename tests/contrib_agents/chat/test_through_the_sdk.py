@@ -167,8 +167,10 @@ def test_tools_of_a_real_server_and_a_typed_answer_in_one_turn(tmp_path: Path) -
 
 
 def test_a_run_with_tools_is_replayed_without_model_and_server(tmp_path: Path) -> None:
-    lines = [{"tool": "note", "arguments": {"text": "x"}}, {"text": "noted"}]
-    server = {"use": "mcp", "command": DEMO, "allow_writes": ["note"]}
+    note = {"file": str(tmp_path / "notes"), "text": "x"}
+    lines = [{"tool": "write", "arguments": note}, {"text": "noted"}]
+    command = [sys.executable, str(Path(__file__).with_name("mcp_server.py")), "stdio"]
+    server = {"use": "mcp", "command": command, "allow_writes": ["write"]}
     solver = {"use": "chat", "model": "main", "tools": ["sums", "server"]}
     config = {
         "task": {"use": "steps", "train": 2, "validation": 2, "test": 2},

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from orchestrion_offline import values
 
 from orchestrion import Episode
 from tests.contrib_agents.offline.support import episodes
@@ -46,58 +45,6 @@ def test_a_router_calls_the_specialist_for_each_step() -> None:
     assert errors(results) == []
     assert [episode.success for episode in results] == [True] * 8
     assert {len(episode.turns) for episode in results} == {7}
-
-
-def test_an_inaccurate_router_lowers_success_by_its_accuracy() -> None:
-    kinds = {"sums": "adder", "products": "other", "digits": "other"}
-    data = {
-        "seed": 5,
-        "task": {"use": "steps", "steps": 2, "test": 40, "categories": ["sums"]},
-        "speakers": {"hopeless": {**SURE, "skill": 0.0}},
-        "models": {
-            "mind": {
-                "use": "offline",
-                "speaker": {"use": "router", "kinds": kinds, "accuracy": 0.8},
-            },
-            "good": {"use": "offline", "speaker": SURE},
-            "bad": {"use": "offline", "speaker": "hopeless"},
-        },
-        "agents": {
-            "router": {"use": "router", "model": "mind", "may_stop": False},
-            "adder": {"use": "chat", "model": "good"},
-            "other": {"use": "chat", "model": "bad"},
-        },
-        "policy": {"use": "follow", "router": "router"},
-        "limits": {"turns": 5},
-    }
-    results = episodes(data, 40)
-    share = sum(episode.success for episode in results) / 40
-    assert abs(share - values.chain([0.8, 0.8])) < 4 * (0.64 * 0.36 / 40) ** 0.5
-
-
-def test_chat_agents_reach_the_known_value_of_a_reviewed_line() -> None:
-    speakers = {
-        "worker": {"use": "solver", "skills": {}, "skill": 0.5, "habits": []},
-        "second": {"use": "reviewer", "skill": 0.8, "false_alarm": 0.1},
-    }
-    cast = {"use": "cast", "roles": {"solver": "worker", "reviewer": "second"}}
-    data = {
-        "seed": 5,
-        "task": {"use": "steps", "steps": 1, "test": 60, "ends": False},
-        "speakers": speakers,
-        "models": {"m": {"use": "offline", "speaker": cast, "wire": "anthropic"}},
-        "agents": {
-            name: {"use": "chat", "model": "m", "preset": name} for name in ("solver", "reviewer")
-        },
-        "policy": {"use": "sequence", "steps": ["solver", "reviewer", "solver"]},
-        "limits": {"turns": 4},
-    }
-    results = episodes(data, 60)
-    assert errors(results) == []
-    value = values.repaired(0.5, 0.8, 0.1, 1)
-    share = sum(episode.success for episode in results) / 60
-    assert abs(share - value) < 4 * (value * (1 - value) / 60) ** 0.5
-    assert value > values.chain([0.5]) + 0.1
 
 
 def test_a_code_review_is_played_on_one_model() -> None:

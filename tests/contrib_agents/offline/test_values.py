@@ -15,7 +15,7 @@ from tests.contrib_agents.offline.support import asked
 SHEET = draw_sheet("mixed", 5, 418, Key(5))
 SOLVER = Solver()
 SKILLS = [SOLVER.chance(step, "", "mixed") for step in SHEET.steps]
-RUNS = 1500
+RUNS = 600
 
 
 def near(share: float, value: float, runs: int = RUNS) -> bool:
@@ -37,7 +37,7 @@ def test_a_chain_succeeds_at_the_product_of_its_skills() -> None:
 
 
 def test_best_of_n_succeeds_if_any_does() -> None:
-    runs = RUNS // 3
+    runs = 300
     solved = [
         any(leading(SHEET, attempt(SHEET, Key(n).child("try", i))) == 5 for i in range(3))
         for n in range(runs)
@@ -63,7 +63,7 @@ def test_a_beam_keeps_the_best_beginnings(width: int, samples: int, distinct: bo
             kept = longer[:width]
         return leading(SHEET, written(kept[0], 5).lines) == 5
 
-    runs = 400
+    runs = 200
     share = sum(search(Key(n)) for n in range(runs)) / runs
     assert near(share, values.beam(SKILLS, width, samples, distinct), runs)
 

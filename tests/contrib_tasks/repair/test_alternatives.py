@@ -10,7 +10,7 @@ from orchestrion_repair.alternatives import probed
 from orchestrion_repair.harness import Subject
 from orchestrion_repair.ranking import Program, program
 
-from tests.contrib_tasks.repair.support import Bench, bug, on_bench
+from tests.contrib_tasks.repair.support import TOTAL, Bench, bug, on_bench
 
 CLAMPED = """\
 def clamp(value, low):
@@ -130,9 +130,7 @@ def test_the_tests_rule_out_edits_that_cannot_mend_them() -> None:
         await bench.act("tests")
         return before, len(bench.seen["order"])
 
-    wrong = "def total(values, start):\n    result = start\n    for value in values:\n"
-    wrong += "        if value < 0:\n            result += value\n    return result\n"
-    before, after = on_bench(bug(wrong), work)
+    before, after = on_bench(bug(TOTAL.replace("> 0", "< 0")), work)
     assert after < before
 
 

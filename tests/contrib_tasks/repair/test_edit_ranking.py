@@ -150,14 +150,14 @@ def test_what_was_seen_is_saved_and_gives_the_same_ranking() -> None:
 def config(**changes: Any) -> dict[str, Any]:
     return {
         "seed": 3,
-        "task": {"use": "repair", "max_problems": 3, "train_problems": 6, "steps": 2000},
+        "task": {"use": "repair", "max_problems": 2, "train_problems": 4, "steps": 2000},
         "agents": {
             "tests": {"use": "run-tests"},
             "small": {"use": "mutate", "operators": ["comparison", "off-by-one", "condition"]},
         },
         "policy": {"use": "hinted"},
         "reward": {"use": "outcome-minus-cost", "cost_weight": 0.001},
-        "trainer": {"use": "edit-ranking", "episodes": 8, "batch": 4},
+        "trainer": {"use": "edit-ranking", "episodes": 4, "batch": 4},
         "limits": {"turns": 4},
         "evaluation": {
             "split": "validation",

@@ -16,7 +16,7 @@ from orchestrion_repair.state import State, Target, after, digest_of
 from orchestrion_repair.suite import bugs
 from orchestrion_repair.task import Repair, RunningRepair
 
-from orchestrion import Key, Output, Step, Trajectory, Turn, UsageError
+from orchestrion import Key, Output, Trajectory, Turn, UsageError
 from tests.contrib_tasks.repair.support import TOTAL, Bench, bug, claim, on_bench
 
 WRONG = TOTAL.replace("value > 0", "value < 0")
@@ -309,8 +309,3 @@ def test_nonsense_changes_nothing_but_the_counts(data: Any) -> None:
 @pytest.mark.parametrize("code", ["\ud800", "x" * 200_000, 7, None, ["def f(): pass"]])
 def test_what_is_no_source_does_not_become_the_program(code: Any) -> None:
     assert after(STATE, Turn(0, "a", None, Output(data={"code": code}))).code == WRONG
-
-
-def test_start_gives_a_step() -> None:
-    task = RunningRepair(Repair(), (BUG,), None)
-    assert isinstance(task.start(task.problem_of(BUG), Key(1)), Step)

@@ -38,7 +38,7 @@ from orchestrion import (
 from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, ScriptedAgent
 from tests.coroutines import sync
-from tests.plugins.beam.support import Climber, Delays, Ladder, opened, session_for
+from tests.plugins.beam.support import Climber, Ladder, opened, session_for
 
 SMALL = GrpoBeam(beam_width=3, samples=3, turns=6, problems=1)
 
@@ -87,22 +87,6 @@ def test_all_samples_of_a_turn_are_in_flight_at_once_and_all_are_scored() -> Non
     assert counts.scored == 680
     assert counts.duplicates == 0
     assert len(result.finalists) == 10
-
-
-@given(st.integers(0, 1000), st.integers(1, 1000), st.sampled_from([0, 1]))
-@settings(max_examples=15)
-def test_the_completion_order_of_samples_changes_nothing(seed: int, other: int, ahead: int) -> None:
-    result = [
-        results_of(
-            search(
-                evolve(SMALL, lookahead=ahead),
-                session_for({"a": Climber(0.5, Delays(n), fails=0.2)}, Ladder(6)),
-                seed % 8,
-            )
-        )
-        for n in (seed, seed + other)
-    ]
-    assert result[0] == result[1]
 
 
 # ------------------------------------------------------------------------ what is kept

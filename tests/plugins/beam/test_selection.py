@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_beam.interfaces import Valued
@@ -39,20 +37,6 @@ def test_a_beam_is_full_diverse_and_has_the_best(
     assert len({node.path[:-1] for node in kept}) >= min(parents, len(all_parents), width)
     if nodes:
         assert kept[0] == min(nodes, key=lambda node: node.rank)
-
-
-@given(row_lists, st.integers(1, 6), st.integers(1, 4), st.integers(1, 3), st.randoms())
-def test_the_completion_order_changes_nothing(
-    rows: list[tuple[float | None, int, int]],
-    width: int,
-    parents: int,
-    roots: int,
-    shuffle: Random,
-) -> None:
-    nodes = nodes_of(rows)
-    shuffled = nodes.copy()
-    shuffle.shuffle(shuffled)
-    assert choose(shuffled, width, parents, roots) == choose(nodes, width, parents, roots)
 
 
 def test_the_second_family_is_represented_by_its_best() -> None:

@@ -17,10 +17,6 @@ from orchestrion import fold
 from orchestrion._activations import Waves
 from orchestrion.cli import main
 
-EPISODES = st.lists(
-    st.lists(st.lists(st.sampled_from("abcde"), min_size=1, max_size=2), max_size=8), max_size=6
-)
-
 
 def path(text: str) -> Waves:
     """One agent a decision."""
@@ -83,7 +79,7 @@ task: {use: relay, train: 16, test: 8}
 agents: {planner: {use: bench-agent}, coder_l: {use: bench-agent}, stop: {use: terminator}}
 policy: {use: neural, hidden: [8]}
 reward: {use: outcome-minus-cost, cost_weight: 0.1}
-trainer: {use: reinforce, iterations: 4, episodes: 8}
+trainer: {use: reinforce, iterations: 2, episodes: 8}
 limits: {turns: 6}
 """
 
@@ -114,7 +110,7 @@ def test_a_run_whose_policy_has_no_graph_is_drawn_by_its_episodes(
     assert "%% 8 episodes" in learned
     assert '"planner<br/>' in learned
     _, late, _ = call(capsys, "graph", "runs/crew-1", "--of", "train")
-    assert "%% 8 episodes" in late, "the last of four iterations"
+    assert "%% 8 episodes" in late, "the last of two iterations"
     code, out, err = call(
         capsys, "graph", "runs/crew-1", "--turns", "--format", "dot", "--output", "crew.dot"
     )

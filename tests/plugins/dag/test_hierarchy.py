@@ -25,8 +25,8 @@ from orchestrion import (
     View,
 )
 from orchestrion.config import from_data
-from orchestrion.testing import ScriptedAgent, engine_for
-from tests.plugins.dag.support import PROBLEM, Saying, run
+from orchestrion.testing import ScriptedAgent
+from tests.plugins.dag.support import Saying, run
 
 # ------------------------------------------------------------------------------ bodies and loops
 
@@ -349,17 +349,3 @@ def test_graphs_teams_and_maps_are_put_together_by_a_config() -> None:
     assert episode.turns[1].output.data == ["checked solved one", "checked solved two"]
     assert episode.turns[2].output.content == "checked solved one\nchecked solved two"
     assert episode.turns[1].usage.cost == 4
-
-
-def test_an_engine_closes_cleanly_after_a_nested_failure() -> None:
-    async def main() -> int:
-        inner = policy(Graph(chain="up"), "up")
-        each = Map([Upper()], inner)
-        async with each.open(OpenContext("agents.each", Key(1), names={"members": ("up",)})) as one:
-            agents = {"list": listing("bad", "a", "b"), "each": one}
-            engine = engine_for(agents, policy(Graph(chain="list -> each"), *agents))
-            await engine.run("e", PROBLEM, Key(1))
-            engine.close()
-        return len(asyncio.all_tasks())
-
-    assert asyncio.run(main()) == 1

@@ -21,7 +21,7 @@ from orchestrion._engine.calls import CallPath
 from orchestrion._engine.replaying import ReplayPath
 from tests.plugins.dag.support import PROBLEM, Case, MemoryJournal, Timed, random_case
 
-CASES = int(os.environ.get("ORCHESTRION_DAG_CASES", "300"))
+CASES = int(os.environ.get("ORCHESTRION_DAG_CASES", "150"))
 CHUNKS = [range(start, min(start + 50, CASES)) for start in range(0, CASES, 50)]
 chunks = pytest.mark.parametrize("seeds", CHUNKS, ids=lambda seeds: f"{seeds.start}")
 

@@ -12,7 +12,6 @@ from orchestrion_dag.dag import Dag
 from orchestrion import (
     Agent,
     Calls,
-    Decision,
     Episode,
     Key,
     Member,
@@ -23,7 +22,6 @@ from orchestrion import (
     Status,
     Step,
     Trajectory,
-    Turn,
     UsageError,
     View,
 )
@@ -115,9 +113,6 @@ def test_trap_cycle_resume_a_loop_cut_in_the_middle_goes_on_where_it_was() -> No
         [one] = decision.start
         then = arrived[cut]
         assert (one.agent, one.index, one.reads) == (then.agent, then.index, then.reads)
-
-
-# ------------------------------------------------------------------------------ joins
 
 
 # ------------------------------------------------------------------------------ branches
@@ -279,22 +274,6 @@ def test_episodes_of_one_policy_do_not_touch_each_other() -> None:
 
     for i, episode in enumerate(asyncio.run(main())):
         assert episode.turns[1].agent == ("b" if i % 2 else "c")
-
-
-def test_deciding_twice_on_one_situation_gives_the_same() -> None:
-    policy = policy_of(Graph(edges=["a -> b, c"]), [Member(name) for name in "abc"])
-    situations = [
-        Situation(PROBLEM, Trajectory([Turn(0, "a")])),
-        Situation(PROBLEM, Trajectory()),
-        Situation(PROBLEM, Trajectory([Turn(0, "a"), Turn(1, "b")])),
-    ]
-
-    def starts(decisions: list[Decision]) -> list[list[str]]:
-        return [[one.agent for one in decision.start] for decision in decisions]
-
-    keys = [Key(0)] * 3
-    assert starts(list(policy.decide(situations, keys))) == [["b", "c"], ["a"], ["c"]]
-    assert starts(list(policy.decide(situations, keys))) == [["b", "c"], ["a"], ["c"]]
 
 
 def test_agents_that_are_not_in_the_team_are_named_with_their_place() -> None:

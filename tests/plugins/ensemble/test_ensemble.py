@@ -196,13 +196,6 @@ def test_a_plain_function_may_be_a_member() -> None:
     assert ask({"a": Plain(), "b": Plain()}).output.data["scores"] == {"x": 2.0}
 
 
-def test_a_pure_member_is_reused_for_its_samples() -> None:
-    agent = ScriptedAgent([Output("x", usage=Usage(cost=1.0))], pure=True)
-    turn = ask({"a": agent}, samples=3)
-    assert len(agent.views) == 1
-    assert turn.usage.cost == 3.0, "charged as if it had run each time"
-
-
 def test_an_ensemble_may_be_a_member_of_another() -> None:
     inside = OpenEnsemble(Ensemble(members=list(says("x", "x", "y").values())), ["a", "b", "c"])
     split = OpenEnsemble(

@@ -35,14 +35,6 @@ from tests.plugins.ensemble.support import PROBLEM, ballots, combine
 # ------------------------------------------------------------------ confidence
 
 
-def test_calibration_undoes_boasting() -> None:
-    rng = np.random.default_rng(1)
-    true = rng.uniform(0.3, 0.9, 4000)
-    stated = [calibrated(p, 1.0, 1.5) for p in true]
-    slope, shift = fit_platt(stated, (rng.random(4000) < true).tolist())
-    assert calibrated(calibrated(0.6, 1.0, 1.5), slope, shift) == pytest.approx(0.6, abs=0.04)
-
-
 def test_a_confidence_that_never_varies_becomes_the_accuracy() -> None:
     slope, shift = fit_platt([0.99] * 1000, [True] * 600 + [False] * 400)
     assert calibrated(0.99, slope, shift) == pytest.approx(0.6, abs=0.01)
@@ -200,16 +192,6 @@ def test_dawid_skene_agrees_with_its_equations_written_out() -> None:
     votes[5, 1] = -1
     crowd = estimated(votes, 3, steps=25, tolerance=0.0)
     assert crowd.posterior == pytest.approx(plain_em(votes, 3, 0.01, 25), abs=1e-9)
-
-
-def test_dawid_skene_finds_error_rates_without_truth() -> None:
-    accuracies = [0.95, 0.8, 0.6, 0.6, 0.55]
-    truth, votes = crowd_votes(3000, accuracies, 2, seed=2)
-    crowd = estimated(votes, 2)
-    found = crowd.confusion[:, [0, 1], [0, 1]].mean(axis=1)
-    assert found == pytest.approx(accuracies, abs=0.04)
-    plurality = (votes.mean(axis=1) > 0.5) == truth
-    assert (crowd.posterior.argmax(axis=1) == truth).mean() > plurality.mean() + 0.03
 
 
 @settings(max_examples=40, deadline=None)

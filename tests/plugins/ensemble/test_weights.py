@@ -17,7 +17,6 @@ from orchestrion_ensemble.weights import (
     pseudo_bma_plus_weights,
     stacking_weights,
 )
-from scipy.optimize import minimize
 from scipy.special import softmax
 
 from orchestrion import Key, UsageError
@@ -42,12 +41,6 @@ def likelihoods(n: int, k: int, seed: int) -> np.ndarray:
 
 def test_members_are_aligned_to_one_class_list_first() -> None:
     assert linear_pool([A, B]) == pytest.approx({"x": 0.55, "y": 0.25, "z": 0.2})
-
-
-def test_a_weighted_average_scales_its_weights() -> None:
-    expected = {"x": 0.675, "y": 0.225, "z": 0.1}
-    assert linear_pool([A, B], [3, 1]) == pytest.approx(expected)
-    assert linear_pool([A, B], [0.3, 0.1]) == pytest.approx(expected)
 
 
 def test_the_log_pool_is_the_geometric_mean() -> None:
@@ -95,13 +88,6 @@ def test_bma_does_not_underflow_and_collapses_on_one_member() -> None:
     assert bma_weights(values).tolist() == [0.0, 1.0]
 
 
-def test_bma_by_bayes_rule_on_two_coins() -> None:
-    """Three heads, one tail: coin one is fair, coin two falls heads .8 of the time."""
-    values = [[0.5, 0.8]] * 3 + [[0.5, 0.2]]
-    fair, bent = 0.5**4, 0.8**3 * 0.2
-    assert bma_weights(values) == pytest.approx([fair / (fair + bent), bent / (fair + bent)])
-
-
 def test_pseudo_bma_plus_is_softer_and_follows_its_seed() -> None:
     values = likelihoods(60, 3, 5)
     hard, soft = bma_weights(values), pseudo_bma_plus_weights(values, seed=1)
@@ -126,36 +112,6 @@ def test_a_member_that_gave_the_truth_probability_0_has_no_weight() -> None:
 
 
 # ------------------------------------------------------------------ stacking
-
-
-def oracle(values: np.ndarray) -> float:
-    """The best log score that a general optimiser finds."""
-
-    def loss(free: np.ndarray) -> float:
-        return -float(np.log(values @ softmax(free)).mean())
-
-    start = np.zeros(values.shape[1])
-    tries = [minimize(loss, start, method=method) for method in ("BFGS", "Nelder-Mead")]
-    return -float(min(one.fun for one in tries))
-
-
-@pytest.mark.parametrize(("n", "k"), [(5, 2), (40, 3), (200, 4), (400, 6)])
-def test_stacking_reaches_what_a_general_optimiser_finds(n: int, k: int) -> None:
-    values = likelihoods(n, k, n + k)
-    weights = stacking_weights(values)
-    assert log_score(values, weights) >= oracle(values) - 1e-9
-    assert log_score(values, weights) == pytest.approx(oracle(values), abs=1e-5)
-
-
-def test_two_members_against_the_root_of_the_derivative() -> None:
-    """The best w of sum log(w a + (1 - w) b) by bisection."""
-    values = likelihoods(80, 2, 8)
-    low, high = 0.0, 1.0
-    for _ in range(80):
-        w = (low + high) / 2
-        slope = sum((a - b) / (w * a + (1 - w) * b) for a, b in values)
-        low, high = (w, high) if slope > 0 else (low, w)
-    assert stacking_weights(values) == pytest.approx([low, 1 - low], abs=1e-9)
 
 
 @settings(max_examples=80, deadline=None)

@@ -143,14 +143,6 @@ def test_a_wrong_key_or_model_is_a_clear_error_before_any_call(
 
 
 @chat_only
-def test_a_server_that_is_not_there_is_said_to_be_not_there(api: Api, tmp_path: Path) -> None:
-    with ModelService(reply()) as server:
-        file = write(tmp_path, config(api, server.url))
-    done = here("run", file, "--input", "q1", cwd=tmp_path, code=2, TEST_KEY=KEY)
-    assert "cannot be reached" in done.stderr
-
-
-@chat_only
 @pytest.mark.parametrize(
     "look",
     [
@@ -179,14 +171,6 @@ def test_a_dollar_budget_names_the_model_without_price(api: Api, tmp_path: Path)
     assert "budget.usd: 1 refuses calls whose price is not known" in told.stdout
     assert "the price of openai:m-1@127.0.0.1" in done.stderr
     assert calls(server) == []
-
-
-@chat_only
-def test_preflight_can_be_turned_off(api: Api, tmp_path: Path) -> None:
-    with ModelService(reply(200, api.good())) as server:
-        file = write(tmp_path, config(api, server.url, preflight=False))
-        here("run", file, "--input", "q1", cwd=tmp_path, TEST_KEY=KEY)
-    assert [seen.method for seen in server.seen] == ["POST"]
 
 
 def forms(secret: str) -> list[bytes]:
@@ -277,12 +261,3 @@ def test_a_recorded_run_replays_without_network_and_without_a_key(api: Api, tmp_
     (run,) = (tmp_path / "runs").iterdir()
     done = orchestrion("replay", str(run), cwd=tmp_path, TEST_KEY="")
     assert "identical" in done.stdout
-
-
-@chat_only
-def test_a_dry_run_makes_no_request(api: Api, tmp_path: Path) -> None:
-    with ModelService(reply(500)) as server:
-        file = write(tmp_path, config(api, server.url))
-        done = here("train", file, "--dry-run", cwd=tmp_path, TEST_KEY="")
-    assert server.seen == []
-    assert done.stdout

@@ -19,7 +19,7 @@ from orchestrion import BudgetError, Key
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
-from tests.plugins.llm.apis import ASK, QUICK, Api, Caps, ask, context
+from tests.plugins.llm.apis import APIS, ASK, QUICK, Api, Caps, ask, context
 from tests.plugins.llm.test_requests import noted
 from tests.service import ModelService, reply
 
@@ -257,7 +257,9 @@ def test_the_ceiling_bounds_every_reservation(api: Api) -> None:
     assert most.usd == pytest.approx((most.input_tokens * 12.5 + 77 * 50) / 1e6)
 
 
-@pytest.mark.parametrize("capped", ["calls", "tokens", "usd"])
+@pytest.mark.parametrize(
+    ("api", "capped"), list(zip(APIS, ["calls", "tokens", "usd"], strict=True)), ids=str
+)
 def test_with_100_calls_in_flight_a_budget_is_never_passed(api: Api, capped: str) -> None:
     """Over the real SDK: each answer takes 12 + 3 tokens, far less than each reservation."""
     caps = {"calls": Caps(calls=37), "tokens": Caps(tokens=9000), "usd": Caps(usd=0.05)}[capped]

@@ -165,14 +165,6 @@ def test_a_stream_that_drips_ends_with_the_total_time(api: Api) -> None:
     assert time.monotonic() - began < 300  # which is how long it drips
 
 
-def test_an_error_before_the_stream_is_an_ordinary_fault(api: Api) -> None:
-    with ModelService(
-        reply(429, api.error("rate_limit_error")), stream(api.events(api.good()))
-    ) as server:
-        assert ask(api.settings(server.url), shown=[]).data["text"] == "hello"
-    assert len(server.seen) == 2
-
-
 def test_an_error_in_the_middle_of_a_stream_is_booked_as_a_stream_that_breaks_off(
     api: Api,
 ) -> None:

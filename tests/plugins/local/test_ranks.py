@@ -75,9 +75,10 @@ def differences(one: Saved, other: Saved) -> torch.Tensor:
     return torch.cat([(x.float() - y.float()).abs().flatten() for x, y in pairs])
 
 
-@pytest.mark.parametrize("kind", ["qwen2", "llama"])
 @pytest.mark.parametrize(
-    "settings", [{}, {"lora": Lora(rank=3), "gradient_checkpointing": True}], ids=["all", "lora"]
+    ("kind", "settings"),
+    [("qwen2", {}), ("llama", {"lora": Lora(rank=3), "gradient_checkpointing": True})],
+    ids=["all weights, tied tables", "adapters"],
 )
 @sync
 async def test_two_ranks_learn_what_one_process_learns(

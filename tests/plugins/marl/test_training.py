@@ -157,35 +157,12 @@ def test_dynamic_sampling_keeps_groups_with_different_rewards() -> None:
 
 
 SHARED = dict.fromkeys(("verifier", "searcher", "answerer"), "m")
-ADAPTERS = {
-    "base": MODEL,
-    **{name: {"use": "hf", "base": "base", "lora": {"rank": 2}, "max_tokens": 2} for name in "vsa"},
-}
 
 
 def test_agents_that_name_one_model_train_it_together(tmp_path: Path) -> None:
     run = train(tmp_path / "run", config({"m": MODEL}, SHARED))
     assert [metrics["m/steps"] for metrics in run.metrics] == [1.0, 1.0]
     assert {"verifier/entropy", "answerer/entropy"} <= set(run.metrics[-1])
-
-
-def test_adapters_on_one_base_train_apart_and_do_not_change_it(tmp_path: Path) -> None:
-    run = train(tmp_path / "run", config(ADAPTERS, trained=["v", "s", "a"]))
-    still = train(
-        tmp_path / "still",
-        config(
-            ADAPTERS,
-            trained=["v", "s", "a"],
-            iterations=1,
-            agents={name: {"train": False} for name in ("verifier", "searcher", "answerer")},
-        ),
-    )
-    assert tensors(run, "models.base") == tensors(still, "models.base")
-    for name in "va":
-        mine = tensors(run, f"models.{name}")
-        assert mine
-        assert all("lora_" in tensor for tensor in mine)
-        assert mine != tensors(still, f"models.{name}")
 
 
 VARIANTS: dict[str, dict[str, Any]] = {

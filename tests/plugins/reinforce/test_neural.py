@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from orchestrion_encoders.counts import Counts
 from orchestrion_encoders.history import History
 from orchestrion_encoders.members import Members
@@ -177,15 +175,6 @@ def test_decisions_do_not_depend_on_the_size_or_order_of_a_batch(
         for i, one in zip(part, again, strict=True):
             assert one == whole[i]  # what is started, stop, log-probability: to the last bit
             assert one.record.shown.content == whole[i].record.shown.content
-
-
-@settings(max_examples=40)
-@given(st.lists(st.integers(0, 99), min_size=1, max_size=80))
-def test_any_selection_decides_as_the_whole_does(selection: list[int]) -> None:
-    runtime, seen, named = shaken(), many(100), keys(100)
-    whole = runtime.decide(seen, named)
-    some = runtime.decide([seen[i] for i in selection], [named[i] for i in selection])
-    assert some == [whole[i] for i in selection]
 
 
 def test_probabilities_do_not_depend_on_the_batch() -> None:

@@ -67,15 +67,10 @@ class _Tracked:
 # ------------------------------------------------------------------------------ learning
 
 
-def test_the_defaults_learn_on_every_seed() -> None:
-    best = [reached(QUICK, seed) for seed in range(2)]
-    assert min(best) > 0.75, best
-
-
 @pytest.mark.parametrize("baseline", ["none", "running", "leave-one-out", "value"])
 def test_every_baseline_learns(baseline: Any) -> None:
     group = 8 if baseline == "leave-one-out" else 1
-    assert reached(evolve(QUICK, baseline=baseline, group=group), 0) > 0.7
+    assert reached(evolve(QUICK, baseline=baseline, group=group), 0) > 0.75
 
 
 def test_a_baseline_beats_none_where_every_reward_is_high() -> None:

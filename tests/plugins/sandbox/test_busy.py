@@ -19,7 +19,7 @@ import pytest
 from attrs import evolve
 from orchestrion_sandbox import Case, Limits, Program, judge_calls, judge_statements
 from orchestrion_sandbox.inside.plain import MOST_VALUES, crowded, encode
-from orchestrion_sandbox.judge import JUDGE_LIMITS, total_seconds
+from orchestrion_sandbox.judge import JUDGE_LIMITS
 from orchestrion_sandbox.warm import WarmBox
 
 from tests.plugins.sandbox.candidates import BENIGN, CASES, ENTRY, WRONG
@@ -228,11 +228,6 @@ def test_a_verdict_has_a_total_time_limit(runner: asyncio.Runner, box: WarmBox) 
         assert [o.error for o in verdict.outcomes] == ["OutOfTime", "NotReached", "NotReached"]
         assert verdict.outcomes[0].text == "the verdict took more than 1 seconds"
     assert runner.run(judge_calls(box, "def f(x): return x", "f", [Case((1,), 1)])).passed
-
-
-def test_the_total_follows_from_the_limits() -> None:
-    assert total_seconds(Limits(wall_seconds=7), None) == 14
-    assert total_seconds(Limits(wall_seconds=7), 3.0) == 3
 
 
 # ---------------------------------------------------------------- a crowd

@@ -124,7 +124,6 @@ SORTS = "def f(items): return sorted(items)"
 ADDS = "def f(n): return n + 1"
 PAIR = "def f(n): return (n, n + 1)"
 EVEN = "def f(n): return n % 2 == 0"
-OBJECT = "def f(n): return object()"
 EACH = "assert all(map(lambda n: f(n) == n + 1, range(5)))"
 
 POSING = {

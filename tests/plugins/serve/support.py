@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from attrs import define, field, frozen
 from orchestrion_serve import Keys, Serving, Settings, serving
@@ -253,6 +255,25 @@ class Server:
 
         settings = {"api_key": "none", "max_retries": 0, "timeout": WAIT, **more}
         return openai.OpenAI(base_url=f"{self.address}/v1", **settings)
+
+    def connect(self) -> http.client.HTTPConnection:
+        """Return a connection, for requests by hand."""
+        place = urlsplit(self.address)
+        return http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
+
+    def answer(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, bytes, http.client.HTTPMessage]:
+        """Send a request as it is; return status, content and headers of the answer."""
+        with closing(self.connect()) as connection:
+            given = {"content-type": "application/json", **(headers or {})}
+            connection.request(method, path, body, given)
+            response = connection.getresponse()
+            return response.status, response.read(), response.headers
 
     def open_gate(self) -> None:
         """Let waiting agents go on."""

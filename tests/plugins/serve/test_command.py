@@ -21,7 +21,7 @@ from orchestrion_serve.command import serve
 from orchestrion_serve.requests import is_here
 
 from orchestrion import UsageError, is_local
-from tests import warm
+from tests.end_to_end.support import here
 from tests.plugins.serve.support import WAIT, config
 from tests.workspace import ROOT
 
@@ -218,10 +218,7 @@ def test_a_mistake_ends_the_command_with_what_to_do(
     words: list[str], message: str, tmp_path: Path
 ) -> None:
     config(tmp_path, "team", {"only": "Says"})
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = warm.run("serve", *words, cwd=tmp_path, env=env)
-    assert done.returncode == 2
-    assert message in done.stderr
+    assert message in here("serve", *words, cwd=tmp_path, code=2).stderr
 
 
 def test_only_addresses_of_this_machine_are_loopback() -> None:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import httpx2
@@ -49,8 +48,7 @@ def raw(
     server: Server, path: str, body: bytes, headers: dict[str, str] | None = None
 ) -> http.client.HTTPConnection:
     """Send a request by hand."""
-    place = urlsplit(server.address)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
+    connection = server.connect()
     accepted = {"accept": "application/json, text/event-stream", "a2a-version": "1.0"}
     own = {"content-type": "application/json", **accepted, **BEARER, **(headers or {})}
     connection.request("POST", path, body, own)

@@ -39,14 +39,8 @@ def answer(
     method: str = "POST",
 ) -> tuple[int, Any, http.client.HTTPMessage]:
     """Return status, JSON and headers of the answer to a raw request."""
-    place = urlsplit(server.address)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
-    try:
-        connection.request(method, path, body, {**JSON, **(headers or {})})
-        response = connection.getresponse()
-        return response.status, json.loads(response.read()), response.headers
-    finally:
-        connection.close()
+    status, content, sent = server.answer(method, path, body, headers)
+    return status, json.loads(content), sent
 
 
 def chat(**fields: Any) -> bytes:
@@ -206,8 +200,7 @@ def test_no_text_of_the_client_comes_back_in_headers_or_goes_into_the_log(server
 
 
 def test_a_header_split_over_lines_is_refused(server: Server) -> None:
-    place = urlsplit(server.address)
-    with socket.create_connection((place.hostname or "", place.port or 0), WAIT) as connection:
+    with raw(server) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: a\rb: c\x00\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 400")
 
@@ -219,10 +212,8 @@ def test_a_client_that_goes_away_cancels_its_episode(
 ) -> None:
     GATE.reset()
     before = len(server.log)
-    place = urlsplit(server.address)
-    body = chat(model="slow", stream=stream, input="hi")
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
-    connection.request("POST", path, body, JSON)
+    connection = server.connect()
+    connection.request("POST", path, chat(model="slow", stream=stream, input="hi"), JSON)
     assert GATE.came.acquire(timeout=WAIT)
     connection.close()
     assert GATE.cancelled.wait(WAIT)

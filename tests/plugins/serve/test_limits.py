@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -27,22 +27,24 @@ BROKE = {"use": "tests.plugins.serve.support:Broke"}
 
 
 @pytest.fixture(scope="module")
-def teams(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def teams(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Configs by their names; a server is opened with those that its test asks."""
     folder = tmp_path_factory.mktemp("teams")
-    return [
-        config(folder, "echo", {"only": "Says"}),
-        config(folder, "dear", {"first": "Says", "second": "Waits"}),
-        config(folder, "paid", {"only": "Pays"}),
-        config(folder, "unpriced", {"only": "Unpriced"}),
-        config(folder, "burns", {"only": "Burns"}),
-        config(folder, "empty", {"only": {**BROKE, "fault": "quota"}}),
-        config(folder, "busy", {"only": {**BROKE, "fault": "rate_limit", "wait": 1000}}),
-    ]
+    agents: dict[str, dict[str, Any]] = {
+        "echo": {"only": "Says"},
+        "dear": {"first": "Says", "second": "Waits"},
+        "paid": {"only": "Pays"},
+        "unpriced": {"only": "Unpriced"},
+        "burns": {"only": "Burns"},
+        "empty": {"only": {**BROKE, "fault": "quota"}},
+        "busy": {"only": {**BROKE, "fault": "rate_limit", "wait": 1000}},
+    }
+    return {name: config(folder, name, team) for name, team in agents.items()}
 
 
 @pytest.fixture(scope="module")
-def server(teams: list[str]) -> Iterator[Server]:
-    with served(*teams, settings=Settings(max_usd=1.0)) as running:
+def server(teams: dict[str, str]) -> Iterator[Server]:
+    with served(*teams.values(), settings=Settings(max_usd=1.0)) as running:
         yield running
 
 
@@ -50,18 +52,11 @@ def ask(
     server: Server, model: str = "echo", key: str = "", **headers: str
 ) -> tuple[int, str, http.client.HTTPMessage]:
     """Return status, error code and headers."""
-    place = urlsplit(server.address)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hi"}]})
     named = {name.replace("_", "-"): text for name, text in headers.items()}
-    sent = {"content-type": "application/json", "authorization": f"Bearer {key}", **named}
-    try:
-        connection.request("POST", PATH, body, sent)
-        response = connection.getresponse()
-        data = json.loads(response.read())
-        return response.status, data.get("error", {}).get("code", ""), response.headers
-    finally:
-        connection.close()
+    own = {"authorization": f"Bearer {key}", **named}
+    status, content, sent = server.answer("POST", PATH, body.encode(), own)
+    return status, json.loads(content).get("error", {}).get("code", ""), sent
 
 
 def test_a_keys_file_has_limits_behind_the_hash(tmp_path: Path) -> None:
@@ -153,10 +148,10 @@ def test_money_is_counted_by_day_and_in_all_and_survives_a_restart(tmp_path: Pat
             Accounts(limits, file)
 
 
-def test_a_key_beyond_its_limit_is_told_when_and_others_go_on(teams: list[str]) -> None:
+def test_a_key_beyond_its_limit_is_told_when_and_others_go_on(teams: dict[str, str]) -> None:
     limits = {"ann": KeyLimits(requests=2), "ben": KeyLimits(usd=0.5)}
     keys = Keys({"ann": hash_of(ANN), "ben": hash_of(BEN)}, limits)
-    with served(*teams, keys=keys) as server:
+    with served(teams["echo"], keys=keys) as server:
         assert [ask(server, key=ANN)[0] for _ in range(2)] == [200, 200]
         status, code, headers = ask(server, key=ANN)
         assert (status, code) == (429, "rate_limit_exceeded")
@@ -183,11 +178,10 @@ def test_a_request_bounds_its_own_time_and_cost_within_the_servers(server: Serve
         assert ask(server, x_orchestrion_timeout=wrong)[0] == 400
 
 
-def test_what_a_cancelled_turn_paid_is_booked(teams: list[str]) -> None:
+def test_what_a_cancelled_turn_paid_is_booked(teams: dict[str, str]) -> None:
     keys = Keys({"ann": hash_of(ANN)}, {"ann": KeyLimits(usd=0.5)})
-    with served(*teams, keys=keys) as server:
-        place = urlsplit(server.address)
-        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
+    with served(teams["echo"], teams["paid"], keys=keys) as server:
+        connection = server.connect()
         body = json.dumps(
             {"model": "paid", "messages": [{"role": "user", "content": "hi"}], "stream": True}
         )
@@ -212,9 +206,11 @@ def test_what_a_stopping_server_cancels_is_booked_on_disk(tmp_path: Path) -> Non
         assert asked.result(WAIT)[:2] == (503, "stopping")
 
 
-def test_a_key_pays_for_failed_turns_and_for_attempts_without_an_answer(teams: list[str]) -> None:
+def test_a_key_pays_for_failed_turns_and_for_attempts_without_an_answer(
+    teams: dict[str, str],
+) -> None:
     keys = Keys({"ann": hash_of(ANN)}, {"ann": KeyLimits(usd=0.5)})
-    with served(*teams, keys=keys) as server:
+    with served(teams["echo"], teams["burns"], keys=keys) as server:
         assert ask(server, "burns", ANN)[0] == 502
         record = server.record()
         assert (record["usd"], record["tokens"]) == (0.5, 40)
@@ -230,22 +226,18 @@ def test_what_a_team_waits_for_or_cannot_pay_is_told_apart_without_its_internals
     assert (status, code, headers["retry-after"]) == (503, "service_waits", "1000")
 
 
-def test_metrics_count_by_model_and_status_and_name_no_tenant(teams: list[str]) -> None:
+def test_metrics_count_by_model_and_status_and_name_no_tenant(teams: dict[str, str]) -> None:
     keys = Keys({"tenant-ann": hash_of(ANN)})
-    with served(*teams, keys=keys) as server:
+    with served(teams["echo"], keys=keys) as server:
         for model in ("echo", "echo", "other\nforged 1"):
             ask(server, model, ANN)
         ask(server)
-        place = urlsplit(server.address)
-        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
-        connection.request("GET", "/metrics")
-        response = connection.getresponse()
-        assert (response.status, response.read()[:1]) == (401, b"{")
-        connection.request("GET", "/metrics", headers={"authorization": f"Bearer {ANN}"})
-        response = connection.getresponse()
-        text = response.read().decode()
-        assert response.headers["content-type"].startswith("text/plain")
-        connection.close()
+        status, content, _ = server.answer("GET", "/metrics")
+        assert (status, content[:1]) == (401, b"{")
+        own = {"authorization": f"Bearer {ANN}"}
+        _, content, headers = server.answer("GET", "/metrics", headers=own)
+        assert headers["content-type"].startswith("text/plain")
+        text = content.decode()
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     assert lines['orchestrion_requests_total{model="echo",status="200"}'] == "2.0"
     assert lines['orchestrion_requests_total{model="",status="404"}'] == "1.0"
@@ -258,14 +250,14 @@ def test_metrics_count_by_model_and_status_and_name_no_tenant(teams: list[str]) 
     assert "forged" not in text
 
 
-def test_what_is_in_flight_when_the_server_stops_is_answered(teams: list[str]) -> None:
-    with served(*teams) as server, ThreadPoolExecutor(50) as pool:
-        asked = [pool.submit(ask, server, "dear") for _ in range(50)]
+def test_what_is_in_flight_when_the_server_stops_is_answered(teams: dict[str, str]) -> None:
+    with served(teams["echo"], teams["dear"]) as server, ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(ask, server, "dear") for _ in range(8)]
         for _ in asked:
             assert GATE.came.acquire(timeout=WAIT)
         draining = asyncio.run_coroutine_threadsafe(server.running.drain(), server.loop)
         while ask(server)[0] != 503:
             pass  # until it refuses new ones
         server.open_gate()
-        assert [future.result(WAIT)[0] for future in asked] == [200] * 50
+        assert [future.result(WAIT)[0] for future in asked] == [200] * 8
         draining.result(WAIT)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from orchestrion_logged import read
@@ -39,16 +37,9 @@ def call(server: Server, path: str, body: object = None, key: str = ANN) -> tupl
 
 def fetch(server: Server, path: str, body: object = None, key: str = ANN) -> tuple[int, bytes]:
     """Return the status, and what was answered."""
-    place = urlsplit(server.address)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=WAIT)
-    headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
-    try:
-        method = "GET" if body is None else "POST"
-        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-        response = connection.getresponse()
-        return response.status, response.read()
-    finally:
-        connection.close()
+    method, content = ("GET", None) if body is None else ("POST", json.dumps(body).encode())
+    status, answer, _ = server.answer(method, path, content, {"authorization": f"Bearer {key}"})
+    return status, answer
 
 
 def ask(

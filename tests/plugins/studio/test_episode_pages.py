@@ -20,8 +20,6 @@ from orchestrion.runs import RunStore
 from tests.coroutines import sync
 from tests.plugins.studio.episodes_support import ATTACKS, BIG, Markup, hostile_run
 
-_DRAWN = {"svg", "rect", "path", "text", "g", "circle"}
-
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:

@@ -218,7 +218,7 @@ def test_the_pages_escape_what_agents_wrote(tmp_path: Path) -> None:
 
 
 def test_pages_stay_short_whatever_was_learned_and_set(tmp_path: Path) -> None:
-    long = f"{HOSTILE}\ud800" + "word " * 2_000_000
+    long = f"{HOSTILE}\ud800" + "word " * 200_000
     pool = [{**POOL[0], "texts": {"solver": "one"}}, {**POOL[1], "texts": {"solver": long}}]
     made: dict[str, Any] = {
         "components": {
