@@ -250,6 +250,37 @@ def test_metrics_count_by_model_and_status_and_name_no_tenant(teams: dict[str, s
     assert "forged" not in text
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([("authorization", f"Bearer {ANN}")] * 2, 200),
+        ([("authorization", f"Bearer {ANN}"), ("x-api-key", ANN)], 200),
+        ([("authorization", "Basic x"), ("x-api-key", ANN)], 200),
+        ([("authorization", f"Bearer {ANN}"), ("authorization", f"Bearer {BEN}")], 400),
+        ([("authorization", f"Bearer {BEN}"), ("authorization", f"Bearer {ANN}")], 400),
+        ([("authorization", f"Bearer {ANN}"), ("x-api-key", BEN)], 400),
+        ([("x-api-key", ANN), ("idempotency-key", "1"), ("idempotency-key", "2")], 400),
+    ],
+)
+def test_headers_that_say_who_pays_do_not_contradict_each_other(
+    teams: dict[str, str], headers: list[tuple[str, str]], status: int
+) -> None:
+    body = json.dumps({"model": "echo", "messages": [{"role": "user", "content": "hi"}]}).encode()
+    with served(teams["echo"], keys=Keys({"ann": hash_of(ANN), "ben": hash_of(BEN)})) as server:
+        connection = server.connect()
+        connection.putrequest("POST", PATH)
+        for name, value in [("content-type", "application/json"), *headers]:
+            connection.putheader(name, value)
+        connection.putheader("content-length", str(len(body)))
+        connection.endheaders(body)
+        response = connection.getresponse()
+        assert (response.status, b"contradicting_headers" in response.read()) == (
+            status,
+            status == 400,
+        )
+        connection.close()
+
+
 def test_what_is_in_flight_when_the_server_stops_is_answered(teams: dict[str, str]) -> None:
     with served(teams["echo"], teams["dear"]) as server, ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(ask, server, "dear") for _ in range(8)]

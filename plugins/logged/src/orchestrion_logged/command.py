@@ -267,6 +267,7 @@ def learn(
     run has the config of RUN with the trainer `from-logs`, and the policy `values` if it has
     another one; it is evaluated as any run, and so is RUN, on the same problems.
     """
+    from orchestrion.runs import RunReader, diagnose
     from orchestrion_logged.reading import read
 
     blocked = [*options(ctx).block, *block]
@@ -286,6 +287,9 @@ def learn(
         emit({"run": str(folder), **reports})
         return 0
     note(f"run: {folder}")
+    with RunReader(folder) as reader:
+        for finding in diagnose(reader):
+            note(f"{finding.text}; {finding.advice}")
     for label, report in (("", after), (f" ({source})", before)):
         for contender in report.contenders:
             reward = "" if isnan(contender.reward.mean) else f", reward {contender.reward.mean:.3f}"

@@ -71,6 +71,9 @@ async def _never() -> Message:
     raise AssertionError
 
 
+_ONCE = frozenset({b"authorization", b"host", b"idempotency-key", b"x-api-key"})
+
+
 class Call:
     """One request, as its headers and its line in the log show it.
 
@@ -82,7 +85,10 @@ class Call:
 
     def __init__(self, log: Log, scope: Scope | None = None, receive: Receive = _never) -> None:
         # Read once: Starlette goes through all of them at each look.
-        self.heads: Mapping[bytes, bytes] = dict(scope["headers"]) if scope is not None else {}
+        heads: list[tuple[bytes, bytes]] = list(scope["headers"]) if scope is not None else []
+        self.heads: Mapping[bytes, bytes] = dict(heads)
+        self.contradicted = {name for name, value in heads if value != self.heads[name]} & _ONCE
+        """Headers that say who pays for what, and were given twice, with different values."""
         self.receive = receive
         self.id = token_hex(16)
         self.created = int(time.time())
@@ -207,8 +213,12 @@ class Admission:
         """Note whose request it is.
 
         Raises:
-            Refusal: its key is missing or wrong; or without keys, its host is not this machine.
+            Refusal: its key is missing, wrong or contradicted; or without keys, its host is not
+                this machine.
         """
+        for header in sorted(call.contradicted):
+            message = f"the header {header.decode()} was given twice, with different values"
+            raise Refusal(400, "contradicting_headers", message)
         if self._keys is None:
             # A page in a browser must not reach the server by a name that resolves to loopback.
             if not is_here(call.head(b"host")):
@@ -217,6 +227,9 @@ class Admission:
         scheme, _, key = call.head(b"authorization").partition(" ")
         if scheme.lower() != "bearer":
             key = call.head(b"x-api-key")
+        elif call.head(b"x-api-key") not in ("", key.strip()):
+            message = "the headers authorization and x-api-key have different keys"
+            raise Refusal(400, "contradicting_headers", message)
         name = self._keys.name_of(key.strip())
         if name is None:
             message = "the API key is missing or wrong"
