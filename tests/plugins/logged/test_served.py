@@ -56,7 +56,7 @@ def test_a_line_that_was_cut_off_is_skipped_and_said(tmp_path: Path) -> None:
         "left out: 1 lines that were cut off, or are being written",
         "left out: 1 requests whose last line is not there",
     ]
-    path.write_bytes(b"not JSON\n")
+    path.write_bytes(b"not JSON\n" * 3)  # more than there is to read
     with pytest.raises(UsageError, match=r"000001.jsonl:1: "):
         read(tmp_path)
 
@@ -117,7 +117,22 @@ def test_after_a_full_disk_the_same_file_goes_on(
     assert list(content.served) == ["before", "after"]
     assert len([*tmp_path.glob("0*.jsonl")]) == 2, "one a start"
     assert [step.step for step in content.steps] == ["serving", "rolled back"]
-    assert any("a step that was cut off" in note for note in content.notes)
+    assert any("1 damaged lines, the first is " in note for note in content.notes)
+
+
+def test_zeros_in_the_middle_cost_only_the_requests_that_they_hit(tmp_path: Path) -> None:
+    """As a power cut leaves them: a part of the file was never written."""
+    with ServedLog(tmp_path, SIZE) as log:
+        for name in ("first", "hit", "last"):
+            steps = [decision(name, step=step) for step in (0, 1)]
+            log.append(*steps, ServedRequest(name, decisions=2))
+    [path] = tmp_path.glob("0*.jsonl")
+    lines = path.read_bytes().split(b"\n")
+    lines[4] = lines[4][:9] + bytes(20) + lines[4][29:]
+    path.write_bytes(b"\n".join(lines))
+    content = read(tmp_path)
+    assert [episode[0].episode for episode in content.episodes] == ["first", "last"]
+    assert any(f"1 damaged lines, the first is {path}:5: " in note for note in content.notes)
 
 
 def test_the_folder_above_a_log_is_none(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def read(path: Path) -> Log:
 
     Args:
         path: a file, or the folder of a served team, which may hold no decision yet. Lines that
-            were cut off are left out; a note says so.
+            were cut off are left out, and in a folder lines that are no JSON; a note says so.
 
     Raises:
         UsageError: it cannot be read, or lines are wrong; the first few are named.
@@ -74,6 +74,7 @@ def read(path: Path) -> Log:
     notes: list[str] = []
     lines: list[tuple[str, Any]] = []
     width: int | None = None
+    damaged: list[str] = []
     torn = 0
     for where, line in _lines_of_folder(path, notes) if folder else _lines_of_file(path):
         try:
@@ -88,11 +89,11 @@ def read(path: Path) -> Log:
                     wrong = f"`features` has {count} numbers, but {width} in the first line"
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             wrong = str(error)
+            if folder and not isinstance(error, msgspec.ValidationError):
+                damaged.append(f"{where}: {wrong}")
+                continue
         if wrong and not folder and _cut_off(line):
             torn += 1
-            continue
-        if wrong and folder and where.startswith(str(path / STEPS)):
-            notes.append(f"left out: a step that was cut off: {where}")
             continue
         if wrong:
             problems.append(f"{where}: {wrong}")
@@ -100,8 +101,12 @@ def read(path: Path) -> Log:
                 break
             continue
         lines.append((where, record))
+    if len(damaged) > len(lines):
+        problems = damaged[:_REPORTED]
     if problems:
         raise UsageError("\n".join(problems))
+    if damaged:
+        notes.append(f"left out: {len(damaged)} damaged lines, the first is {damaged[0]}")
     if torn:
         notes.append(_torn(torn))
     return _served(lines, notes) if folder else Log(_episodes(path, lines, notes), notes)
@@ -178,7 +183,9 @@ def _served(lines: Sequence[tuple[str, Any]], notes: list[str]) -> Log:
             open_.setdefault(record.episode, []).append(record)
         elif isinstance(record, ServedRequest):
             served[record.served] = record
-            decided[record.served] = open_.pop(record.served, [])
+            found = open_.pop(record.served, [])
+            whole = record.decisions in (0, len(found))  # else a line of it was damaged
+            decided[record.served] = found if whole else []
         elif isinstance(record, Feedback):
             scores.append(record)
         else:
@@ -192,7 +199,7 @@ def _served(lines: Sequence[tuple[str, Any]], notes: list[str]) -> Log:
     if several := sum(not decided[name] for name in served):
         notes.append(
             f"left out: {several} requests without a decision on one agent: they started several "
-            "at once, or ended before the first"
+            "at once, ended before the first, or were damaged"
         )
     episodes = [_scored(steps_, feedback.get(name)) for name, steps_ in decided.items() if steps_]
     return Log(episodes, notes, served, feedback, scores, steps)
