@@ -131,11 +131,6 @@ def test_wired_fields_hold_components_and_entries_say_which(config: Config) -> N
         "policy": ("agents.team.policy",),
         "judges": ("models.main",),
     }
-    assert team.names == {
-        "members": ("inner", "agents.team.members[1]"),
-        "policy": ("agents.team.policy",),
-        "judges": ("main",),
-    }
     assert config.components["reward"].refs == {"judge": ("reward.judge",)}
 
 
@@ -159,7 +154,7 @@ def test_names_may_hold_dots_as_names_of_models_do(tmp_path: Path, plugins: Plug
     assert config.roster == ("agents.llama-3.1-8b", "agents.team")
     agent = config.components["agents.llama-3.1-8b"]
     assert agent.component.text == "changed"
-    assert agent.names["model"] == ("gpt-6.1",)
+    assert agent.refs["model"] == ("models.gpt-6.1",)
     assert "agents.llama-3.1-8b.text" in config.learnable()
     changed = config.with_overlay({"agents.llama-3.1-8b.text": "learned"})
     assert changed.components["agents.llama-3.1-8b"].component.text == "learned"
