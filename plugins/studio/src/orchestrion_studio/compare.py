@@ -95,9 +95,9 @@ def _plots(readers: Mapping[str, RunReader]) -> list[dict[str, Any]]:
                 episodes += iteration.episodes
                 x.append(episodes)
                 y.append(iteration.metrics.get(metric))
-            if any(value is not None for value in y):
-                series.append(series_of(name, x, y))
-        if series:
+            # Also if it has no values: a run has the same colour in all plots.
+            series.append(series_of(name, x, y))
+        if any(value is not None for line in series for value in line["y"]):
             plots.append(plot_of(title, "training episodes", unit, series, id=f"compare-{metric}"))
     return plots
 
