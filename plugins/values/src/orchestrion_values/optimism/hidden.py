@@ -214,42 +214,46 @@ def _step(model: Hidden, data: Sequences) -> tuple[Hidden, float]:
     """Return the model after one step, and the log-likelihood of the model before it."""
     n, length = data.choice.shape
     k = model.begin.shape[1]
-    going = data.choice >= 0
-    at = np.where(going, data.choice, 0)
-    # Likelihood of the symbol of each call, by the state after it; 1 where there was no call.
-    heard = model.say.transpose(0, 2, 1)[at, np.where(going, data.said, 0)]
-    heard[~going] = 1.0
-    stay = np.eye(k)
-    moves = model.move[at]
-    moves[~going] = stay
-    forward = np.empty((length + 1, n, k))
-    scale = np.empty((length + 1, n))
+    forward, scale = np.empty((length + 1, n, k)), np.ones((length + 1, n))
+    heard = np.ones((length, n, k))  # likelihood of the symbol of each call, by the state after it
+    made = [
+        [(a, np.flatnonzero(data.choice[:, t] == a)) for a in range(len(model.move))]
+        for t in range(length)
+    ]
     forward[0] = model.begin[data.category]
-    scale[0] = 1.0
     for t in range(length):
-        now = np.einsum("ni,nij->nj", forward[t], moves[:, t]) * heard[:, t]
-        scale[t + 1] = now.sum(axis=1)
-        forward[t + 1] = now / scale[t + 1, :, None]
+        forward[t + 1] = forward[t]
+        for a, rows in made[t]:
+            heard[t, rows] = model.say[a].T[data.said[rows, t]]
+            now = (forward[t, rows] @ model.move[a]) * heard[t, rows]
+            scale[t + 1, rows] = now.sum(axis=1)
+            forward[t + 1, rows] = now / scale[t + 1, rows, None]
+    weight = data.times[:, None]
     backward = model.pay[data.end, :, data.paid]
     last = (forward[length] * backward).sum(axis=1)
     backward = backward / last[:, None]
-    weight = data.times[:, None]
     pay = np.full_like(model.pay, FEW)
-    # Views with the state as the last axis, so that whole rows are added.
-    np.add.at(pay.transpose(0, 2, 1), (data.end, data.paid), forward[length] * backward * weight)
-    move = np.full_like(model.move, FEW) + STAY * stay
+    _add(pay, data.end, data.paid, forward[length] * backward * weight)
+    move = np.full_like(model.move, FEW) + STAY * np.eye(k)
     say = np.full_like(model.say, FEW)
     for t in range(length - 1, -1, -1):
-        rows = np.flatnonzero(going[:, t])
-        after = heard[:, t] * backward / scale[t + 1, :, None]
-        both = forward[t][:, :, None] * moves[:, t] * after[:, None, :] * weight[:, :, None]
-        np.add.at(move, at[rows, t], both[rows])
-        then = forward[t + 1] * backward * weight
-        np.add.at(say.transpose(0, 2, 1), (at[rows, t], data.said[rows, t]), then[rows])
-        backward = np.einsum("nij,nj->ni", moves[:, t], after)
+        _add(say, data.choice[:, t], data.said[:, t], forward[t + 1] * backward * weight)
+        for a, rows in made[t]:
+            after = heard[t, rows] * backward[rows] / scale[t + 1, rows, None]
+            move[a] += model.move[a] * ((forward[t, rows] * weight[rows]).T @ after)
+            backward[rows] = after @ model.move[a].T
     begin = np.full_like(model.begin, FEW)
     np.add.at(begin, data.category, forward[0] * backward * weight)
     likelihood = float((data.times * (np.log(scale).sum(axis=0) + np.log(last))).sum())
     return Hidden(
         *(part / part.sum(axis=-1, keepdims=True) for part in (begin, move, say, pay))
     ), likelihood
+
+
+def _add(counts: Floats, first: Ints, second: Ints, parts: Floats) -> None:
+    """Add rows of parts [n, K] to counts [a, K, b] where `first` and `second` say; not at -1."""
+    a, k, b = counts.shape
+    some = first >= 0
+    cell = first[some] * b + second[some]
+    for z in range(k):
+        counts[:, z] += np.bincount(cell, parts[some, z], a * b).reshape(a, b)
