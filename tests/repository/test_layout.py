@@ -175,9 +175,20 @@ def test_the_tests_of_a_member_stand_at_its_path_under_tests(member: Member) -> 
     assert [path for path in tests if any(path.is_relative_to(folder) for folder in folders)]
 
 
-def test_the_constraints_pin_torch() -> None:
+def test_the_constraints_pin_all_that_dev_py_asks_for() -> None:
     lines = (ROOT / "tests/constraints.txt").read_text(encoding="utf-8").splitlines()
     assert "torch==2.13.0" in lines
+    pinned = {line.partition("==")[0] for line in lines if "==" in line}
+    asked = {
+        Requirement(text).name.lower()
+        for member in members()
+        for text in (
+            *member.project.get("dependencies", []),
+            *member.project.get("optional-dependencies", {}).get("testing", []),
+        )
+    }
+    own = {member.name for member in members()}
+    assert asked - pinned - own == set(), "pin them, or a new release decides whether tests pass"
 
 
 def test_ci_run_is_a_program() -> None:

@@ -11,7 +11,7 @@ from orchestrion import JSON, Answer, Calls, Key, Model, Usage, UsageError
 from orchestrion_local.batching import Batcher
 from orchestrion_local.offloading import fits, pinned
 from orchestrion_local.runtime import LocalModel, limits_of, sampled
-from orchestrion_local.sampling import Completion, Prompt, roomy_cache, sample
+from orchestrion_local.sampling import CACHE, Completion, Prompt, roomy_cache, sample
 from orchestrion_local.settings import Limits
 
 
@@ -49,11 +49,12 @@ class _Network:
     def make_cache(self) -> _Caches:
         return _Caches([roomy_cache() for _ in self.members])
 
-    def __call__(self, ids: torch.Tensor, past_key_values: _Caches, **rest: Any) -> _Output:
+    def __call__(self, ids: torch.Tensor, **rest: Any) -> _Output:
+        caches: _Caches = rest.pop(CACHE)
         logits = []
-        for member, cache in zip(self.members, past_key_values.parts, strict=True):
+        for member, cache in zip(self.members, caches.parts, strict=True):
             with member.active():
-                out = member.module(ids, past_key_values=cache, **rest)
+                out = member.module(ids, **{CACHE: cache}, **rest)
             logits.append(out.logits)
         return _Output(torch.stack(logits, dim=2))
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from attrs import frozen
 from transformers.cache_utils import Cache, DynamicLayer
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 PREFIX = 8
 """A shared beginning of at least so many tokens is computed once."""
@@ -122,7 +123,7 @@ class _Batch:
             shared = 0
         if shared:
             head = torch.tensor([prompts[0][:shared]], device=self.device)
-            self.module(head, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            self.module(head, **{CACHE: cache}, use_cache=True, logits_to_keep=1)
             cache.batch_repeat_interleave(len(prompts))
         width = max(map(len, prompts)) - shared
         padded = np.full((len(prompts), width), pad)
@@ -139,7 +140,7 @@ class _Batch:
             ids,
             attention_mask=mask,
             position_ids=position[:, shared:],
-            past_key_values=cache,
+            **{CACHE: cache},
             use_cache=True,
             logits_to_keep=1,
         )
@@ -210,7 +211,7 @@ class _Batch:
             chosen,
             attention_mask=self.mask,
             position_ids=self.position,
-            past_key_values=self.cache,
+            **{CACHE: self.cache},
             use_cache=True,
             logits_to_keep=1,
         )
@@ -229,6 +230,10 @@ def _nucleus(shares: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
 
 
 # ------------------------------------------------------------------------------------ cache
+
+
+CACHE = "cache" if "cache" in BaseModelOutputWithPast.__annotations__ else "past_key_values"
+"""The argument that gives a network its cache: transformers 5.24 renamed it."""
 
 
 def roomy_cache() -> Cache:

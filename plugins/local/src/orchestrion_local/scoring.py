@@ -23,6 +23,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from orchestrion_local import memory
 from orchestrion_local.interfaces import EntropyOf, Generation, Scored
+from orchestrion_local.sampling import CACHE
 
 Within = Callable[[], AbstractContextManager[None]]
 
@@ -200,7 +201,7 @@ class _Rows:
             input_ids=self.prompts,
             attention_mask=self.known,
             position_ids=position,
-            past_key_values=cache,
+            **{CACHE: cache},
             use_cache=True,
         ).last_hidden_state
         # `index_select` adds up gradients in one order; indexing need not.
@@ -216,7 +217,7 @@ class _Rows:
             input_ids=self.responses[:, :-1],
             attention_mask=attention,
             position_ids=position,
-            past_key_values=cache,
+            **{CACHE: cache},
             use_cache=True,
         ).last_hidden_state
         return torch.cat((first, rest), dim=1)
