@@ -6,7 +6,7 @@
 
 TABLE and TEST are tables of scores as the task `recorded` reads them, with texts; PRICES has the
 price of a call of each model. Without TEST (or `-`), 50 questions of each group that has 150 are
-held out, others by other seeds (`task.split.seed=1`); `shift=2` leaves whole groups out, every
+held out, others by other seeds (`held=1`); `shift=2` leaves whole groups out, every
 fourth from the third, which is a test of how a router bears questions of a new kind. Then weights
 of cost, and overrides of docs/examples/routing.yaml. `online=0` leaves out learning online.
 
