@@ -76,10 +76,10 @@ def test_overrides_and_json_and_resolved(tmp_path: Path) -> None:
 
 def test_a_folder_stands_for_the_config_in_it(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "orchestrion.toml").write_text("seed = -1")
+    (tmp_path / "sub" / "orchestrion.yml").write_text("seed: -1")
     result = invoke("validate", "sub")
     assert result.exit_code == 2
-    assert "sub/orchestrion.toml:1: seed: must be at least 0" in result.stderr
+    assert "sub/orchestrion.yml:1: seed: must be at least 0" in result.stderr
 
 
 @pytest.mark.parametrize("args", [(), ("none.yaml",), ("empty",)])

@@ -200,14 +200,6 @@ def test_stages_are_paths_in_order(config: Config, tmp_path: Path, plugins: Plug
     assert one.stages == ("trainer",)
 
 
-def test_toml_and_yaml_give_equal_configs(tmp_path: Path, plugins: Plugins) -> None:
-    toml = "[task]\nuse = 'toy'\n[agents.a]\nuse = 'echo'\nrate = 0.25\n[policy]\nuse = 'order'\n"
-    (tmp_path / "c.toml").write_text(toml)
-    yaml = "task: {use: toy}\nagents: {a: {use: echo, rate: 0.25}}\npolicy: {use: order}"
-    from_toml = load(tmp_path / "c.toml", env={}, plugins=plugins)
-    assert from_toml == read(yaml, tmp_path, plugins)
-
-
 def test_paths_are_taken_from_the_folder_of_the_file_that_names_them(
     tmp_path: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
 ) -> None:

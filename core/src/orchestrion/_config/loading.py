@@ -218,7 +218,7 @@ def load(
     """Read a config file.
 
     Args:
-        path: a YAML file, or a TOML file if its name ends in .toml.
+        path: a YAML file.
         overrides: `a.b=c` texts, applied in order; values are YAML.
         env: the environment variables; those of the process by default. A `.env` file beside the
             config adds to them.
@@ -360,7 +360,7 @@ def read_section(kind: str, source: Path | Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         kind: of the components, e.g. "speaker".
-        source: a YAML or TOML file, or what would stand in it.
+        source: a YAML file, or what would stand in it.
 
     Raises:
         UsageError: there is no such file.
