@@ -39,13 +39,10 @@ def command(
     `ranks` of a model.
     """
     from orchestrion._cli.driving import carry_out
-    from orchestrion._sampling import refuse_sample
-    from orchestrion._store import RunReader, RunStore, find_run
+    from orchestrion._store import RunStore, find_run
 
     directory = find_run(run)
     config = load_config(ctx, directory / "config.yaml", overrides, block)
-    with RunReader(directory) as reader:
-        refuse_sample(reader, "resumed")
     with RunStore.open(directory) as store:
         note(*store.usable().notes())
         verbose = verbose or options(ctx).verbose
