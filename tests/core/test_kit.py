@@ -62,7 +62,7 @@ def test_its_clean_twin_passes(kind: str, cls: type) -> None:
 
 
 def test_there_are_as_many_planted_mistakes_as_it_takes() -> None:
-    assert len(PLANTED) >= 44
+    assert len(PLANTED) >= 50
 
 
 class Clocks:
