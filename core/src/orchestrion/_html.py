@@ -1,6 +1,6 @@
 """Runs, reports, episodes and graphs as HTML for notebooks, without scripts or links.
 
-Texts of agents are not to be trusted: every text is escaped. Colours follow the page's own.
+Texts of agents are not to be trusted: every text is escaped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHOWN = 10_000
 _DEEP = 8
 """Levels of nested teams that are shown."""
 _BOX = "white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:isolate;margin:0 0 .5em 1em"
-_COLOUR = "#3b78c2"
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 def escaped(text: str) -> str:
@@ -58,13 +58,12 @@ def run_html(run: Run) -> str:
             ("folder", str(run.path)),
             ("iterations", f"{len(iterations)}, in {reader.seconds:.1f} s"),
             ("training episodes", str(sum(iteration.episodes for iteration in iterations))),
+            ("training reward", _course([iteration.reward for iteration in iterations])),
             ("spent", _usage(reader.spend())),
         ]
-    rewards = [math.nan if i.reward is None else i.reward for i in iterations]
     return (
         f"<b>{escaped(run.path.name)}</b>{_table((), facts)}"
-        + _curve("reward", rewards)
-        + ("" if report is None else report_html(report))
+        f"{'' if report is None else report_html(report)}"
     )
 
 
@@ -72,40 +71,15 @@ def _usage(usage: Usage) -> str:
     return f"{usage.calls} calls, {usage.tokens:,} tokens, {usage.usd:.4g} US dollars"
 
 
-def _curve(name: str, values: Sequence[float]) -> str:
-    """Return a curve over iterations; NaN is left out."""
-    known = [value for value in values if math.isfinite(value)]
-    if len(known) < 2:
-        return ""
-    low, high, last = min(known), max(known), len(values) - 1
-    points = " ".join(
-        f"{60 + 460 * i / last:.1f},{130 - 120 * (value - low) / ((high - low) or 1):.1f}"
-        for i, value in enumerate(values)
-        if math.isfinite(value)
-    )
-    line = f"<polyline points='{points}' fill='none' stroke='{_COLOUR}' stroke-width='2'/>"
-    labels = [
-        _label(55, 14, f"{high:.3g}", "end"),
-        _label(55, 134, f"{low:.3g}", "end"),
-        _label(60, 150, "1", "middle"),
-        _label(290, 150, f"{name} by iteration", "middle"),
-        _label(520, 150, str(last + 1), "middle"),
-    ]
-    return _svg(540, 160, f"{name} by iteration", line + "".join(labels))
-
-
-def _label(x: float, y: float, text: str, anchor: str) -> str:
-    place = f"x='{x:.1f}' y='{y:.1f}' text-anchor='{anchor}'"
-    return f"<text {place} font-size='11' fill='currentColor'>{escaped(text)}</text>"
-
-
-def _svg(width: float, height: float, title: str, inner: str) -> str:
-    return (
-        "<svg role='img' xmlns='http://www.w3.org/2000/svg' "
-        f"viewBox='0 0 {width:.0f} {height:.0f}' "
-        f"style='display:block;width:100%;max-width:{width:.0f}px'>"
-        f"<title>{escaped(title)}</title>{inner}</svg>"
-    )
+def _course(values: Sequence[float | None]) -> str:
+    """Return how values went on, in at most 60 characters and their range."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known:
+        return "-"
+    low, high, step = min(known), max(known), math.ceil(len(known) / 60)
+    heights = [(value - low) / ((high - low) or 1) for value in known[::-1][::step][::-1]]
+    bars = "".join(_BARS[round(height * (len(_BARS) - 1))] for height in heights)
+    return f"{bars} from {low:.3g} to {high:.3g}"
 
 
 def report_html(report: Report) -> str:
