@@ -14,7 +14,7 @@ from orchestrion._secrets import hidden
 
 if TYPE_CHECKING:
     from orchestrion._activations import Activations
-    from orchestrion._records import Episode, Turn, Usage
+    from orchestrion._records import Episode, Turn
     from orchestrion._report import Contender, Report
     from orchestrion._statistics import Estimate
     from orchestrion._stored_run import Run
@@ -48,6 +48,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def run_html(run: Run) -> str:
     """Return what a run is, how it stands, how its reward went, and its report."""
+    from orchestrion._cli.display import usage_text
     from orchestrion._store import RunReader
     from orchestrion._stored import stored_report
 
@@ -59,16 +60,12 @@ def run_html(run: Run) -> str:
             ("iterations", f"{len(iterations)}, in {reader.seconds:.1f} s"),
             ("training episodes", str(sum(iteration.episodes for iteration in iterations))),
             ("training reward", _course([iteration.reward for iteration in iterations])),
-            ("spent", _usage(reader.spend())),
+            ("spent", usage_text(reader.spend())),
         ]
     return (
         f"<b>{escaped(run.path.name)}</b>{_table((), facts)}"
         f"{'' if report is None else report_html(report)}"
     )
-
-
-def _usage(usage: Usage) -> str:
-    return f"{usage.calls} calls, {usage.tokens:,} tokens, {usage.usd:.4g} US dollars"
 
 
 def _course(values: Sequence[float | None]) -> str:
@@ -119,6 +116,8 @@ def _interval(value: Estimate) -> str:
 
 def episode_html(episode: Episode) -> str:
     """Return an episode: problem, outcome, and what each turn said, to be unfolded."""
+    from orchestrion._cli.display import usage_text
+
     scores, reward = episode.scores, episode.reward
     facts = [
         ("problem", f"{episode.problem.id} {episode.problem.category}".strip()),
@@ -126,7 +125,7 @@ def episode_html(episode: Episode) -> str:
         ("solved", "yes" if episode.success else "no"),
         ("score", "-" if scores is None else f"{scores.value:.4g}"),
         ("reward", "missing" if reward is None else f"{reward.total:.4g}"),
-        ("usage", f"cost {episode.usage.cost:.4g}; {_usage(episode.usage)}"),
+        ("usage", f"cost {episode.usage.cost:.4g}; {usage_text(episode.usage)}"),
         *([("error", episode.error)] if episode.error else []),
     ]
     text = f"<pre dir='auto' style='{_BOX}'>{escaped(episode.problem.text)}</pre>"

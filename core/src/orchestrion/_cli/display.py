@@ -279,6 +279,13 @@ def figure(value: float, cost: bool = False) -> str:
     return f"{value:.{_places(abs(value)) if cost else 3}f}"
 
 
+def usage_text(usage: Usage) -> str:
+    """Return a usage in words; US dollars to the cent, or with three digits if less than 1."""
+    precise = f"{usage.usd:,.2f}" if usage.usd == 0 or usage.usd >= 1 else figure(usage.usd, True)
+    dollars = "not known" if math.isnan(usage.usd) else precise
+    return f"{usage.calls:,} calls, {usage.tokens:,} tokens, {dollars} US dollars"
+
+
 def cost_text(usage: Usage) -> str:
     """Return a cost with its unit."""
     from orchestrion._report import OWN_UNIT, unit_of

@@ -44,6 +44,8 @@ def describe(config: Config, as_json: bool, root: Path) -> None:
 
 def _estimate_lines(before: tuple[Path, Usage] | None, bound: Forecast) -> list[str]:
     """Return what the config took before as lines; none where nothing can be spent."""
+    from orchestrion._cli.display import usage_text
+
     if not bound.total.calls and not bound.unknown and (before is None or not before[1].usd):
         return []
     if before is None:
@@ -53,9 +55,8 @@ def _estimate_lines(before: tuple[Path, Usage] | None, bound: Forecast) -> list[
             "smaller one took",
         ]
     run, usage = before
-    dollars = "not known" if isnan(usage.usd) else f"{usage.usd:,.3g}"
-    spent = f"{usage.calls:,} calls, {usage.tokens:,} tokens, {dollars} US dollars"
-    return ["", f"estimate: {spent}, as {run} took, a completed run of this config"]
+    text = f"estimate: {usage_text(usage)}, as {run} took, a completed run of this config"
+    return ["", text]
 
 
 def _facts(config: Config, opened: Any) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from orchestrion._cli.common import (
 @override_option
 @block_option
 @verbose_option
-@click.option("--show-best", is_flag=True, help="Print the best training episode at the end.")
 @json_option
 @click.pass_context
 def command(
@@ -29,7 +28,6 @@ def command(
     overrides: tuple[str, ...],
     block: tuple[str, ...],
     verbose: int,
-    show_best: bool,
     as_json: bool,
 ) -> int:
     """Go on with RUN, a folder or its name, from its newest valid checkpoint.
@@ -46,4 +44,4 @@ def command(
     with RunStore.open(directory) as store:
         note(*store.usable().notes())
         verbose = verbose or options(ctx).verbose
-        return carry_out(config, store, config.observers(), verbose, as_json, show_best)
+        return carry_out(config, store, config.observers(), verbose, as_json)

@@ -25,7 +25,6 @@ from orchestrion._cli.common import (
 @override_option
 @block_option
 @verbose_option
-@click.option("--show-best", is_flag=True, help="Print the best training episode at the end.")
 @click.option(
     "--dry-run",
     is_flag=True,
@@ -40,7 +39,6 @@ def command(
     overrides: tuple[str, ...],
     block: tuple[str, ...],
     verbose: int,
-    show_best: bool,
     dry_run: bool,
     smoke: bool,
     as_json: bool,
@@ -72,4 +70,4 @@ def command(
     facts: dict[str, Any] = {"smoke": True} if smoke else {}
     with create_run(loaded, suffix="-smoke" if smoke else "", **facts) as store:
         verbose = verbose or options(ctx).verbose
-        return carry_out(loaded, store, observers, verbose, as_json, show_best)
+        return carry_out(loaded, store, observers, verbose, as_json)
