@@ -28,11 +28,9 @@ _QUIET_SECONDS = 5.0
 
 
 class Display(Progress):
-    """Shows progress on standard error. Use as a context manager.
+    """Shows progress on standard error, with a bar on a terminal; a context manager.
 
-    Args:
-        verbose: a line for every iteration, with everything the trainer reports.
-        terminal: whether to draw a bar; by default, if standard error is a terminal.
+    If it is verbose, every iteration has a line with everything the trainer reports.
     """
 
     def __init__(self, verbose: bool = False, terminal: bool | None = None) -> None:

@@ -47,11 +47,7 @@ def _bounded(number: int, text: str) -> int:
 
 
 def checked_text(text: str) -> str:
-    """Return text that can be encoded as UTF-8.
-
-    Raises:
-        ValueError: it has half of a surrogate pair.
-    """
+    """Return text as it is; raise ValueError if half of a surrogate pair is in it."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -175,10 +175,7 @@ def _seeded(module: Any, name: str, draws: Draws) -> Callable[[], None]:
 async def check_draws(what: str, prepare: Callable[[Key], Callable[[], Any]]) -> None:
     """Fail if a method draws from elsewhere than its key, or twice the same numbers from it.
 
-    Args:
-        what: the method, as the message names it.
-        prepare: given a key, returns a function that calls the method with this key; only what
-            this function does is watched.
+    What is watched is the call that `prepare` returns for a key.
     """
     draws = []
     for key in (Key(3), Key(4)):
@@ -277,14 +274,9 @@ def _paced(work: Coroutine[Any, Any, Any], steps: Steps) -> Generator[Any, Any, 
 
 
 async def check_pace(what: str, work: Callable[[], Any], advice: str) -> None:
-    """Run a method several times; fail if it blocks the event loop for long each time.
+    """Run a method several times; fail, with advice, if it blocks the event loop each time.
 
     A single slow run may import a library.
-
-    Args:
-        what: the method, as the message names it.
-        work: calls it; returns its result, or an awaitable.
-        advice: what to do instead.
     """
     for _ in range(ATTEMPTS):
         steps: Steps = []
