@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -26,6 +26,7 @@ from orchestrion import (
     Episode,
     Job,
     Key,
+    Meta,
     Observation,
     OpenContext,
     Output,
@@ -177,10 +178,54 @@ async def sleeps(view: View, key: Key, calls: Calls) -> Output:
 @planted_agent("never blocks the event loop", "computed for")
 async def computes(view: View, key: Key, calls: Calls) -> Output:
     """Computes on the event loop."""
-    until = time.thread_time() + 0.5
-    while time.thread_time() < until:
-        pass
+    total = 0
+    for i in range(
+        12_000_000
+    ):  # by work and not by time, since the kit goes by the machine's speed
+        total += i
     return Output("done")
+
+
+@planted("is a frozen, documented class", "Mutable is not frozen")
+@define
+class Mutable(Agent):
+    """Can be changed by whoever has it."""
+
+    def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output("done")
+
+
+@planted("describes its settings", "no description of size")
+@frozen
+class Undescribed(Writer):
+    """Has a setting of which nobody says what it is."""
+
+    size: int = 1
+
+
+@planted("settings survive a round trip", "size: must be at least 1")
+@frozen
+class BelowItsLimit(Writer):
+    """Has a default that its own annotation refuses.
+
+    Args:
+        size: at least 1, by default not.
+    """
+
+    size: Annotated[int, Meta(ge=1)] = 0
+
+
+@planted("opens twice without shared state", "open() yielded the same object twice")
+@frozen
+class Shared(Writer):
+    """Opens one runtime for all runs of the process."""
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
+        yield ONE_FOR_ALL
+
+
+ONE_FOR_ALL = Writer()
 
 
 @planted("is as pure as it says", "declared `pure`")
@@ -641,6 +686,11 @@ class _OneKey(_Bandit):
         return [self.one(situation, keys[0]) for situation in situations]
 
 
+class _LooksAround(_Bandit):
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        return super().decide(situations, keys) if len(situations) > 1 else [Decision(stop=True)]
+
+
 class _ChangesSituation(_Bandit):
     def one(self, situation: Situation, key: Key) -> Decision:
         situation.problem.data["seen"] = True
@@ -671,8 +721,17 @@ _POLICIES: tuple[tuple[type[_Bandit], str, str], ...] = (
     (_IgnoresAgents, "decides among what there is", "which the task blocks"),
     (_IgnoresKey, "draws from its keys alone", "same"),
     (_OneKey, "draws from its keys alone", "draws twice from the same key"),
+    (_LooksAround, "decides alike alone and in a batch", "depends on what else is in its batch"),
     (_ChangesSituation, "decides among what there is", "data of a record cannot be changed"),
 )
+
+
+@planted("has the methods of its kind", "has neither decide nor open()")
+@frozen
+class Idle:
+    """Is meant to be a policy, and cannot decide."""
+
+
 Bandit = clean(_bandit(_Bandit, "Learns which agent pays."))
 for _runtime, _check, _words in _POLICIES:
     _cls = planted(_check, _words)(_bandit(_runtime, "Learns which agent pays, with a mistake."))

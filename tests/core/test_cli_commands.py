@@ -76,10 +76,10 @@ def test_overrides_and_json_and_resolved(tmp_path: Path) -> None:
 
 def test_a_folder_stands_for_the_config_in_it(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "orchestrion.toml").write_text("seed = -1")
+    (tmp_path / "sub" / "orchestrion.yml").write_text("seed: -1")
     result = invoke("validate", "sub")
     assert result.exit_code == 2
-    assert "sub/orchestrion.toml:1: seed: must be at least 0" in result.stderr
+    assert "sub/orchestrion.yml:1: seed: must be at least 0" in result.stderr
 
 
 @pytest.mark.parametrize("args", [(), ("none.yaml",), ("empty",)])
@@ -223,6 +223,78 @@ def test_doctor_warns_of_switched_off_byte_code(monkeypatch: pytest.MonkeyPatch)
     assert "byte code" in findings()[1]
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
     assert "byte code" not in findings()[1]
+
+
+@pytest.mark.parametrize(
+    ("names", "supplied", "words"),
+    [
+        (
+            ("twin", "twin"),
+            ("x", "y"),
+            "clash: both orchestrion-left 1.0 and orchestrion-right 1.0",
+        ),
+        (("bad", "late"), ("x", "x"), "agent 'x' is supplied by orchestrion-left 1.0 and"),
+    ],
+    ids=["a plugin name", "a component name"],
+)
+def test_doctor_names_two_distributions_that_claim_one_name(
+    site: Site,
+    monkeypatch: pytest.MonkeyPatch,
+    names: tuple[str, str],
+    supplied: tuple[str, str],
+    words: str,
+) -> None:
+    monkeypatch.setenv("ORCHESTRION_PLUGINS", ",".join(names))
+    for name, component, side in zip(names, supplied, ("left", "right"), strict=True):
+        hook = f"@hookimpl\ndef orchestrion_agents(): yield Component('{component}', 'm:X', '')"
+        site.plugin(name, hook, distribution=f"orchestrion-{side}")
+    code, found = findings()
+    assert code == 3
+    assert any(words in text for entries in found.values() for _, text in entries)
+
+
+# ------------------------------------------------------------------ beside broken plugins
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--help",
+        "--version",
+        "plugins --json",
+        "plugins --components --json",
+        "plugins parts",
+        "runs list",
+        "schema",
+        "completion bash",
+        "train --help",
+        "validate",
+        "validate --json",
+        "new agent my-critic",
+    ],
+)
+def test_a_command_works_beside_plugins_that_do_not(
+    site: Site, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "orchestrion.yaml").write_text(GOOD)
+    site.plugin("bad", "print('noise')\nraise SystemExit(7)")
+    site.plugin("late", "import no_such_library")
+    result = invoke(*command.split())
+    assert result.exit_code == 0
+    assert "noise" not in result.stdout
+    if "json" in command:
+        assert json.loads(result.stdout)["schema"]
+
+
+def test_a_config_that_needs_a_broken_plugin_gets_the_line_and_the_reason(
+    site: Site, tmp_path: Path
+) -> None:
+    site.plugin("bad", "raise RuntimeError('it fell over')")
+    (tmp_path / "orchestrion.yaml").write_text(GOOD.replace("echo", "orchestrion-bad:echo"))
+    result = invoke("validate")
+    assert result.exit_code == 2
+    assert "orchestrion.yaml:3: agents.a.use: plugin 'bad' (orchestrion-bad 1.0)" in result.stderr
+    assert "RuntimeError: it fell over" in result.stderr
 
 
 # ------------------------------------------------------------------ check

@@ -1,4 +1,4 @@
-"""YAML 1.2, TOML, includes, overrides and the environment: from text to a tree with places."""
+"""YAML 1.2, includes, overrides and the environment: from text to a tree with places."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrion._config.documents import MAX_BYTES, read_toml
+from orchestrion._config.documents import MAX_BYTES
 from orchestrion._config.environment import escape, expand, read_dotenv
 from orchestrion._config.nodes import BROKEN, Node, Problems, Source, parse_path, walk
 from orchestrion._config.sources import override, read_tree
@@ -182,29 +182,6 @@ def test_no_text_makes_the_reader_raise(text: str) -> None:
     yaml(text)
 
 
-# ------------------------------------------------------------------ TOML
-
-
-def test_toml_values_know_their_lines() -> None:
-    text = "seed = 1\n\n[limits]\nturns = 3\n\n[[trainer]]\nuse = 'a'\n[[trainer]]\nlr.x = 2\n"
-    problems = Problems()
-    node = read_toml(text, HERE, problems)
-    assert node is not None
-    assert node.plain()["trainer"] == [{"use": "a"}, {"lr": {"x": 2}}]
-    lines = {path: child.line for path, child in walk(node)}
-    assert lines["seed"] == 1
-    assert lines["limits.turns"] == 4
-    assert lines["trainer[1]"] == 8
-    assert lines["trainer[1].lr.x"] == 9
-
-
-@pytest.mark.parametrize("text", ["a = ", "a = 1\na = 2", "a = 99999999999999999999"])
-def test_broken_toml_is_a_problem(text: str) -> None:
-    problems = Problems()
-    assert read_toml(text, HERE, problems) is None
-    assert "not valid TOML" in str(problems.found[0])
-
-
 # ------------------------------------------------------------------ files
 
 
@@ -218,8 +195,8 @@ def test_an_including_file_wins_over_what_it_includes(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "main.yaml").write_text("include: [a.yaml, sub/b.yaml]\nseed: 3\nx: {n: 1}")
     (tmp_path / "a.yaml").write_text("seed: 1\nlist: [1, 2]\nx: {m: 1, n: 2}")
-    (tmp_path / "sub" / "b.yaml").write_text("include: [c.toml]\nlist: [3]\nx: {m: 5}")
-    (tmp_path / "sub" / "c.toml").write_text("deep = 1\n")
+    (tmp_path / "sub" / "b.yaml").write_text("include: [c.yml]\nlist: [3]\nx: {m: 5}")
+    (tmp_path / "sub" / "c.yml").write_text("deep: 1\n")
     value, problems = tree(tmp_path / "main.yaml")
     assert problems == []
     assert value == {"seed": 3, "list": [3], "x": {"m": 5, "n": 1}, "deep": 1}
@@ -246,6 +223,7 @@ def test_files_that_include_each_other_are_reported_with_the_chain(tmp_path: Pat
         ("include: a.yaml", "expected a list of files"),
         ("include: [3]", "expected the name of a file"),
         ("include: ['.']", "cannot be read"),
+        ("include: [a.toml]", "a config is YAML, and this is TOML"),
         ("include: ['${env:KEY}.yaml']", "${env:KEY}.yaml"),
         ("[1]", "must be a mapping of sections"),
         ("", "is empty"),

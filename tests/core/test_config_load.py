@@ -200,14 +200,6 @@ def test_stages_are_paths_in_order(config: Config, tmp_path: Path, plugins: Plug
     assert one.stages == ("trainer",)
 
 
-def test_toml_and_yaml_give_equal_configs(tmp_path: Path, plugins: Plugins) -> None:
-    toml = "[task]\nuse = 'toy'\n[agents.a]\nuse = 'echo'\nrate = 0.25\n[policy]\nuse = 'order'\n"
-    (tmp_path / "c.toml").write_text(toml)
-    yaml = "task: {use: toy}\nagents: {a: {use: echo, rate: 0.25}}\npolicy: {use: order}"
-    from_toml = load(tmp_path / "c.toml", env={}, plugins=plugins)
-    assert from_toml == read(yaml, tmp_path, plugins)
-
-
 def test_paths_are_taken_from_the_folder_of_the_file_that_names_them(
     tmp_path: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,60 +223,60 @@ def test_numbers_structure_strictly_and_integers_are_numbers(plugins: Plugins) -
 # ------------------------------------------------------------------ wrong values
 
 
-@pytest.mark.parametrize(
-    ("setting", "problem"),
-    [
-        ({"loud": "false"}, "loud: expected true or false, got 'false' (text); leave out the qu"),
-        ({"loud": 1}, "loud: expected true or false, got 1 (an integer)"),
-        ({"loud": "yes"}, "loud: expected true or false, got 'yes' (text); in YAML 1.2 that is a"),
-        ({"times": 7.9}, "times: expected an integer, got 7.9 (a number)"),
-        ({"times": 7.0}, "times: expected an integer, got 7.0 (a number)"),
-        ({"times": "7"}, "times: expected an integer, got '7' (text); leave out the quotes"),
-        ({"times": True}, "times: expected an integer, got true (a boolean)"),
-        ({"times": None}, "times: expected an integer, got null"),
-        ({"times": 0}, "times: must be at least 1, got 0"),
-        ({"times": 10}, "times: must be at most 9, got 10"),
-        ({"rate": 1}, "rate: must be less than 1, got 1"),
-        ({"rate": "1e-3"}, "rate: expected a number, got '1e-3' (text); leave out the quotes"),
-        ({"rate": math.nan}, "rate: expected a number, got nan (a number); it must be finite"),
-        ({"rate": math.inf}, "rate: expected a number, got inf"),
-        ({"text": 5}, "text: expected text, got 5 (an integer); put it in quotes"),
-        ({"text": [1]}, "text: expected text, got a list of 1"),
-        ({"mode": "c"}, "mode: expected one of 'a', 'b', 3, got 'c'"),
-        ({"mode": "3"}, "mode: expected one of 'a', 'b', 3, got '3'"),
-        ({"mode": True}, "mode: expected one of"),
-        ({"colour": "rde"}, "colour: expected one of 'red', 'blue', got 'rde' (text); did you mea"),
-        ({"limit": 3}, "limit: must be a multiple of 2, got 3"),
-        ({"limit": "x"}, "limit: expected an integer or null, got 'x'"),
-        ({"code": "a"}, "code: must have at least 2 characters"),
-        ({"code": "abcde"}, "code: must have at most 4 characters"),
-        ({"code": "A1"}, "code: must match ^[a-z]+$"),
-        ({"words": "x"}, "words: expected a list, got 'x' (text); for one element, write [x]"),
-        ({"words": ["a", 1]}, "words[1]: expected text, got 1"),
-        ({"words": ["a"] * 4}, "words: must have at most 3 elements"),
-        ({"pair": [1]}, "pair: expected a list of 2, got a list of 1"),
-        ({"pair": [1.5, 2]}, "pair[0]: expected an integer, got 1.5"),
-        ({"weights": {"x": "1"}}, "weights.x: expected a number, got '1'"),
-        ({"weights": [1]}, "weights: expected a mapping, got a list of 1"),
-        ({"part": {}}, "part: 'size' is missing: expected an integer"),
-        ({"part": {"size": -1}}, "part.size: must be at least 0, got -1"),
-        ({"part": {"size": 1, "tag": []}}, "part.tag: unknown key; did you mean 'tags'?"),
-        ({"part": 3}, "part: expected a mapping, got 3"),
-        ({"parts": {"x": {"size": 1, "tags": [2]}}}, "parts.x.tags[0]: expected text, got 2"),
-        ({"either": 1.5}, "either: expected an integer or text or a list, got 1.5"),
-        ({"either": ["x"]}, "either[0]: expected an integer, got 'x'"),
-        (
-            {"anything": [math.inf]},
-            "anything[0]: expected plain data, got inf (a number); it must be finite",
-        ),
-        ({"even": 3}, "even: 'even' must be in [2, 4, 6]"),
-        ({"file": ""}, "file: expected a path, got ''"),
-        ({"tetx": "x"}, "tetx: unknown key; did you mean 'text'?"),
-        ({"hidden": 1}, "hidden: unknown key"),
-        ({"derived": 1}, "derived: unknown key"),
-        ({"model": 3}, "model: expected the name of a model, or {use: ...} or null, got 3"),
-    ],
-)
+WRONG_SETTINGS: list[tuple[dict[str, Any], str]] = [
+    ({"loud": "false"}, "loud: expected true or false, got 'false' (text); leave out the qu"),
+    ({"loud": 1}, "loud: expected true or false, got 1 (an integer)"),
+    ({"loud": "yes"}, "loud: expected true or false, got 'yes' (text); in YAML 1.2 that is a"),
+    ({"times": 7.9}, "times: expected an integer, got 7.9 (a number)"),
+    ({"times": 7.0}, "times: expected an integer, got 7.0 (a number)"),
+    ({"times": "7"}, "times: expected an integer, got '7' (text); leave out the quotes"),
+    ({"times": True}, "times: expected an integer, got true (a boolean)"),
+    ({"times": None}, "times: expected an integer, got null"),
+    ({"times": 0}, "times: must be at least 1, got 0"),
+    ({"times": 10}, "times: must be at most 9, got 10"),
+    ({"rate": 1}, "rate: must be less than 1, got 1"),
+    ({"rate": "1e-3"}, "rate: expected a number, got '1e-3' (text); leave out the quotes"),
+    ({"rate": math.nan}, "rate: expected a number, got nan (a number); it must be finite"),
+    ({"rate": math.inf}, "rate: expected a number, got inf"),
+    ({"text": 5}, "text: expected text, got 5 (an integer); put it in quotes"),
+    ({"text": [1]}, "text: expected text, got a list of 1"),
+    ({"mode": "c"}, "mode: expected one of 'a', 'b', 3, got 'c'"),
+    ({"mode": "3"}, "mode: expected one of 'a', 'b', 3, got '3'"),
+    ({"mode": True}, "mode: expected one of"),
+    ({"colour": "rde"}, "colour: expected one of 'red', 'blue', got 'rde' (text); did you mea"),
+    ({"limit": 3}, "limit: must be a multiple of 2, got 3"),
+    ({"limit": "x"}, "limit: expected an integer or null, got 'x'"),
+    ({"code": "a"}, "code: must have at least 2 characters"),
+    ({"code": "abcde"}, "code: must have at most 4 characters"),
+    ({"code": "A1"}, "code: must match ^[a-z]+$"),
+    ({"words": "x"}, "words: expected a list, got 'x' (text); for one element, write [x]"),
+    ({"words": ["a", 1]}, "words[1]: expected text, got 1"),
+    ({"words": ["a"] * 4}, "words: must have at most 3 elements"),
+    ({"pair": [1]}, "pair: expected a list of 2, got a list of 1"),
+    ({"pair": [1.5, 2]}, "pair[0]: expected an integer, got 1.5"),
+    ({"weights": {"x": "1"}}, "weights.x: expected a number, got '1'"),
+    ({"weights": [1]}, "weights: expected a mapping, got a list of 1"),
+    ({"part": {}}, "part: 'size' is missing: expected an integer"),
+    ({"part": {"size": -1}}, "part.size: must be at least 0, got -1"),
+    ({"part": {"size": 1, "tag": []}}, "part.tag: unknown key; did you mean 'tags'?"),
+    ({"part": 3}, "part: expected a mapping, got 3"),
+    ({"parts": {"x": {"size": 1, "tags": [2]}}}, "parts.x.tags[0]: expected text, got 2"),
+    ({"either": 1.5}, "either: expected an integer or text or a list, got 1.5"),
+    ({"either": ["x"]}, "either[0]: expected an integer, got 'x'"),
+    (
+        {"anything": [math.inf]},
+        "anything[0]: expected plain data, got inf (a number); it must be finite",
+    ),
+    ({"even": 3}, "even: 'even' must be in [2, 4, 6]"),
+    ({"file": ""}, "file: expected a path, got ''"),
+    ({"tetx": "x"}, "tetx: unknown key; did you mean 'text'?"),
+    ({"hidden": 1}, "hidden: unknown key"),
+    ({"derived": 1}, "derived: unknown key"),
+    ({"model": 3}, "model: expected the name of a model, or {use: ...} or null, got 3"),
+]
+
+
+@pytest.mark.parametrize(("setting", "problem"), WRONG_SETTINGS)
 def test_a_wrong_value_is_one_problem_that_says_what_was_expected(
     plugins: Plugins, setting: dict[str, Any], problem: str
 ) -> None:
@@ -331,55 +323,55 @@ run: {concurrency: true, retention: al, observers: [nobody]}
     assert f"{tmp_path}/c.yaml:2: task.size: expected an integer, got 7.9" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("data", "problem"),
-    [
-        ({"task": "toy"}, "task: expected a mapping, got 'toy' (text); write {use: toy}"),
-        ({"task": {}}, "task: 'use' is missing: it says which task this is"),
-        (
-            {"task": {"ues": "toy"}},
-            "task: 'use' is missing: it says which task this is; is 'ues' m",
-        ),
-        ({"task": {"use": 3}}, "task.use: expected the name of a task, got 3"),
-        ({"task": {"use": "echo"}}, "task.use: no installed plugin supplies a task 'echo'"),
-        ({"agents": []}, "agents: expected a mapping of names, got an empty list"),
-        ({"agents": {}}, "agents: the team is empty: no agent is defined"),
-        ({"agents": {"a:b": {"use": "echo"}}}, "agents.a:b: 'a:b' cannot be a name"),
-        (
-            {"agents": {"a": {"use": "echo"}, "a.b": {"use": "echo"}}},
-            "agents.a.b: 'a.b' reads like a setting of 'a'; rename one of them",
-        ),
-        ({"agents": {"a": None}}, "agents.a: expected a mapping, got null"),
-        ({"trainer": []}, "trainer: a list of stages needs at least one"),
-        ({"seed": -1}, "seed: must be at least 0"),
-        ({"seed": True}, "seed: expected an integer"),
-        ({"limits": []}, "limits: expected a mapping, got an empty list"),
-        ({"polcy": {}}, "polcy: unknown section; did you mean 'policy'?"),
-        ({"models": {"m": {"use": "api"}}}, "models.m: defined, but nothing uses it"),
-        ({"policy": {"use": "order", "agents": ["b"]}}, "policy.agents[0]: no agent is called 'b'"),
-        (
-            {"policy": {"use": "order", "agents": ["a", "a"]}},
-            "policy.agents[1]: agent 'a' is named",
-        ),
-        ({"policy": {"use": "order", "agents": "a"}}, "policy.agents: expected a list of names"),
-        (
-            {"evaluation": {"baselines": {"x": {}}}},
-            "evaluation.baselines.x: a baseline is a mapping",
-        ),
-        (
-            {"evaluation": {"baselines": ["ordr"]}},
-            "evaluation.baselines.ordr: no policy, and no trainer with a policy, is called 'ordr'; "
-            "did you mean 'order'?",
-        ),
-        ({"evaluation": {"splt": "test"}}, "evaluation.splt: unknown key; did you mean 'split'?"),
-        ({"evaluation": {"baselines": []}}, "evaluation.baselines: expected a mapping of names"),
-        (
-            {"run": {"observers": ["part"]}},
-            "run.observers[0]: no plugin called 'part' is installed",
-        ),
-        ({"run": {"name": "../x"}}, "run.name: must match"),
-    ],
-)
+WRONG_SECTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"task": "toy"}, "task: expected a mapping, got 'toy' (text); write {use: toy}"),
+    ({"task": {}}, "task: 'use' is missing: it says which task this is"),
+    (
+        {"task": {"ues": "toy"}},
+        "task: 'use' is missing: it says which task this is; is 'ues' m",
+    ),
+    ({"task": {"use": 3}}, "task.use: expected the name of a task, got 3"),
+    ({"task": {"use": "echo"}}, "task.use: no installed plugin supplies a task 'echo'"),
+    ({"agents": []}, "agents: expected a mapping of names, got an empty list"),
+    ({"agents": {}}, "agents: the team is empty: no agent is defined"),
+    ({"agents": {"a:b": {"use": "echo"}}}, "agents.a:b: 'a:b' cannot be a name"),
+    (
+        {"agents": {"a": {"use": "echo"}, "a.b": {"use": "echo"}}},
+        "agents.a.b: 'a.b' reads like a setting of 'a'; rename one of them",
+    ),
+    ({"agents": {"a": None}}, "agents.a: expected a mapping, got null"),
+    ({"trainer": []}, "trainer: a list of stages needs at least one"),
+    ({"seed": -1}, "seed: must be at least 0"),
+    ({"seed": True}, "seed: expected an integer"),
+    ({"limits": []}, "limits: expected a mapping, got an empty list"),
+    ({"polcy": {}}, "polcy: unknown section; did you mean 'policy'?"),
+    ({"models": {"m": {"use": "api"}}}, "models.m: defined, but nothing uses it"),
+    ({"policy": {"use": "order", "agents": ["b"]}}, "policy.agents[0]: no agent is called 'b'"),
+    (
+        {"policy": {"use": "order", "agents": ["a", "a"]}},
+        "policy.agents[1]: agent 'a' is named",
+    ),
+    ({"policy": {"use": "order", "agents": "a"}}, "policy.agents: expected a list of names"),
+    (
+        {"evaluation": {"baselines": {"x": {}}}},
+        "evaluation.baselines.x: a baseline is a mapping",
+    ),
+    (
+        {"evaluation": {"baselines": ["ordr"]}},
+        "evaluation.baselines.ordr: no policy, and no trainer with a policy, is called 'ordr'; "
+        "did you mean 'order'?",
+    ),
+    ({"evaluation": {"splt": "test"}}, "evaluation.splt: unknown key; did you mean 'split'?"),
+    ({"evaluation": {"baselines": []}}, "evaluation.baselines: expected a mapping of names"),
+    (
+        {"run": {"observers": ["part"]}},
+        "run.observers[0]: no plugin called 'part' is installed",
+    ),
+    ({"run": {"name": "../x"}}, "run.name: must match"),
+]
+
+
+@pytest.mark.parametrize(("data", "problem"), WRONG_SECTIONS)
 def test_wrong_sections_are_problems(plugins: Plugins, data: dict[str, Any], problem: str) -> None:
     found = problems(data, plugins)
     assert len(found) == 1

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import pytest
 
 from orchestrion import Kind
 from orchestrion._components import KINDS
 from orchestrion._plugins import Plugins
+from orchestrion.testing import _watch
 from orchestrion.testing._kit import checks
 from orchestrion.testing._stage import config_for
 from tests.core.planted import CLEAN, PLANTED, Planted
@@ -58,4 +62,39 @@ def test_its_clean_twin_passes(kind: str, cls: type) -> None:
 
 
 def test_there_are_as_many_planted_mistakes_as_it_takes() -> None:
-    assert len(PLANTED) >= 44
+    assert len(PLANTED) >= 50
+
+
+class Clocks:
+    """The clocks of a thread that sleeps, and that loses the processor as it reads them."""
+
+    def __init__(self, lost: float) -> None:
+        self.now = self.queued = 0.0
+        self.lost = lost
+        self.readings = 0
+
+    def wait_in_queue(self) -> float:
+        self.readings += 1
+        if self.readings % 2 == 0:
+            self.now += self.lost
+            self.queued += self.lost
+        return self.queued
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("seconds", "refused"), [(0.3, True), (0.0, False)])
+def test_the_pace_of_a_component_is_the_same_on_a_busy_machine(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, refused: bool
+) -> None:
+    clocks = Clocks(lost=0.25)
+    monkeypatch.setattr(time, "perf_counter", lambda: clocks.now)
+    monkeypatch.setattr(time, "thread_time", float)
+    monkeypatch.setattr(_watch, "_queued", clocks.wait_in_queue)
+    work = _watch.check_pace("act()", lambda: clocks.sleep(seconds), "await")
+    if not refused:
+        asyncio.run(work)
+        return
+    with pytest.raises(AssertionError, match=r"slept or waited for 0\.30 s in one step"):
+        asyncio.run(work)

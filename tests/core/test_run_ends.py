@@ -15,7 +15,7 @@ from orchestrion import Saved, UsageError
 from orchestrion._cli.common import failure_lines
 from orchestrion._cli.driving import EVERY_ITERATION
 from orchestrion._session import summarize
-from orchestrion.runs import RunReader, RunStore, newest_states
+from orchestrion.runs import RunReader, newest_states
 from tests.core.plugin_support import Site, invoke, site_with_config, status, train
 
 HOOKS = """
@@ -577,20 +577,6 @@ def test_what_cannot_be_compared_is_named(site: Site, other: str, said: str) -> 
     result = invoke("runs", "compare", "c-1", other)
     assert result.exit_code in (1, 2)
     assert said in result.stderr
-
-
-def test_a_run_whose_problems_an_earlier_version_did_not_digest_is_replayed_and_compared(
-    site: Site,
-) -> None:
-    assert train().exit_code == 0
-    with RunStore.open(Path("runs/c-1")) as store:
-        results = store.load_evaluations()["learned"]
-        assert results.pop("digests").keys() == {"test-0", "test-1"}
-        episodes = [stored.episode for stored in store.episodes(source="learned")]
-        store.save_evaluation("learned", results, episodes)
-    assert invoke("replay", "c-1").stdout.startswith("identical")
-    assert train().exit_code == 0
-    assert "2 problems in both" in invoke("runs", "compare", "c-1", "c-2").stdout
 
 
 def test_a_resume_with_other_versions_says_so_and_notes_from_where_on(

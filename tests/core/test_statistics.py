@@ -24,7 +24,7 @@ from orchestrion import (
 )
 from orchestrion._cli.display import Display, comparison_lines, report_lines
 from orchestrion._comparison import Judged, compare_outcomes
-from orchestrion._report import compare, outcomes
+from orchestrion._report import Outcomes, compare, outcomes
 from orchestrion.runs import Report, convergence, difference, estimate
 
 numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
@@ -192,10 +192,15 @@ def test_progress_keeps_its_count_on_a_narrow_terminal(
     assert len(line) <= width
 
 
+def of(name: str, rows: Outcomes) -> Judged:
+    """A result on problems whose content is their id."""
+    return Judged(name, rows, digests={id: id for id in rows})
+
+
 def test_two_results_are_compared_problem_by_problem() -> None:
     first = outcomes([episode("p", 1.0), episode("q", 0.0), episode("r", 1.0), episode("s", 1.0)])
     second = outcomes([episode("p", 1.0), episode("q", 1.0), episode("r", 0.0), episode("t", 1.0)])
-    found = compare_outcomes(Judged("x", first), Judged("y", second), Key(1))
+    found = compare_outcomes(of("x", first), of("y", second), Key(1))
     assert found.problems == 3
     assert found.better == (("r",), ("q",))
     assert found.alone == (1, 1)
@@ -205,14 +210,14 @@ def test_two_results_are_compared_problem_by_problem() -> None:
     assert "only A solves (1): r" in lines
     assert "only B solves (1): q" in lines
     with pytest.raises(UsageError, match="no problem with the same id"):
-        compare_outcomes(Judged("x", first), Judged("y", {}), Key(1))
+        compare_outcomes(of("x", first), of("y", {}), Key(1))
 
 
 def test_a_comparison_names_twenty_problems_and_counts_the_rest() -> None:
     right, wrong = (
         outcomes([episode(f"p{i:02}", reward) for i in range(25)]) for reward in (1.0, 0.0)
     )
-    lines = comparison_lines(compare_outcomes(Judged("x", right), Judged("y", wrong), Key(1)))
+    lines = comparison_lines(compare_outcomes(of("x", right), of("y", wrong), Key(1)))
     text = " ".join(" ".join(lines).split())
     assert "only A solves (25): p00, " in text
     assert "p19, and 5 more (--json has all)" in text
@@ -237,14 +242,8 @@ def test_only_the_same_problems_are_compared() -> None:
         UsageError, match=r"2 have the same id, and none .* \(.*seed is 1 in A and 2 in B\)"
     ):
         compare_outcomes(judged("12", seed=1), judged("34", seed=2), Key(1))
-    # Results that an earlier version stored are compared if their tasks are the same.
-    older = compare_outcomes(judged("", seed=1), judged("", seed=1), Key(1))
-    assert older.problems == 2
-    assert older.notes == (
-        "problems are paired by id: an earlier version did not store their content",
-    )
     with pytest.raises(UsageError, match="evaluate both again"):
-        compare_outcomes(judged("", seed=1), judged("12", seed=2), Key(1))
+        compare_outcomes(judged(""), judged("12"), Key(1))
 
 
 def test_convergence_is_where_nine_tenths_of_the_rise_are_reached() -> None:

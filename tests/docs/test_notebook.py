@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_it_trains_plots_evaluates_and_opens_an_episode(
     train, run, report, metrics, episode, graph = pages
     assert "<progress value='25' max='25'>" in train
     assert "completed" in train
-    assert "<polyline" in run
+    assert re.search("<bdi>training reward</bdi></td><td><bdi>[▁▂▃▄▅▆▇█]{2,} from", run)
     assert "learned minus this one" in run
     assert "held-out split" in report
     assert "<details open>" in episode

@@ -6,6 +6,7 @@ import asyncio
 import json
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.end_to_end.support import EXAMPLES, here
 
 THEIRS = ("math", "search", "drmas-math-7b", "drmas-search-3b")
 """Examples to put files of one's own into."""
+USAGE = ("calls", "input_tokens", "output_tokens", "usd")
 OURS = [
     path
     for path in sorted(EXAMPLES.glob("*.yaml"))
@@ -72,15 +74,17 @@ def test_a_run_takes_no_more_than_its_bound(name: str, tmp_path: Path) -> None:
     assert turns <= sum(part.count for part in bound.parts if part.who == "agents")
 
 
-def test_a_sample_is_estimated_from_below_the_bound_and_marked_in_the_list(tmp_path: Path) -> None:
-    words = ("train", str(EXAMPLES / "judge.yaml"), "--dry-run", "--json")
-    assert json.loads(here(*words, cwd=tmp_path).stdout)["estimate"] is None
-    seen = json.loads(here(*words, "--sample", "3", cwd=tmp_path).stdout)
-    estimate, total = seen["estimate"], seen["bound"]["total"]
-    assert estimate["episodes"] == 3
-    assert 0 < estimate["calls"]["low"] <= estimate["calls"]["total"] <= total["calls"]
-    assert estimate["tokens"]["high"] <= total["input_tokens"] + total["output_tokens"]
-    [listed] = json.loads(here("runs", "list", "--json", cwd=tmp_path).stdout)["runs"]
-    assert listed["sample"]
-    assert "(a sample for a dry run)" in here("runs", "list", cwd=tmp_path).stdout
-    here("resume", listed["directory"], cwd=tmp_path, code=2)
+def test_a_completed_run_of_the_same_config_is_the_estimate(tmp_path: Path) -> None:
+    example = str(EXAMPLES / "judge.yaml")
+    smaller = ("-o", "run.iterations=1", "-o", "run.problems=2", "--json")
+
+    def estimate(*changes: str) -> Any:
+        done = here("train", example, "--dry-run", *smaller, *changes, cwd=tmp_path)
+        return json.loads(done.stdout)["estimate"]
+
+    assert estimate() is None
+    run = json.loads(here("train", example, *smaller, cwd=tmp_path).stdout)["run"]
+    total = json.loads(here("cost", run, "--json", cwd=tmp_path).stdout)["total"]
+    assert estimate() == {"run": f"runs/{Path(run).name}", **{name: total[name] for name in USAGE}}
+    assert total["calls"] > 0
+    assert estimate("-o", "seed=8") is None

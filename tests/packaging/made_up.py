@@ -1,21 +1,10 @@
-"""Made-up plugins: many that work, and one of each kind that does not."""
+"""Made-up plugins."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 from tests.packaging.environments import write_plugin
-
-__all__ = [
-    "BROKEN",
-    "DUMMIES",
-    "agents",
-    "broken_plugins",
-    "config",
-    "dummy_plugins",
-    "write_parrot",
-]
 
 DUMMIES = 50
 
@@ -25,7 +14,7 @@ from orchestrion import Component, hookimpl
 
 @hookimpl
 def orchestrion_agents():
-    yield from [{components}]
+    yield {component}
 '''
 
 AGENT = '''"""An agent."""
@@ -81,14 +70,6 @@ def orchestrion_policies():
 '''
 
 
-def agents(package: str, *names: str, heading: str = "") -> str:
-    """The text of a plugin module that supplies the agent of `AGENT` under these names."""
-    components = ", ".join(
-        f'Component("{name}", "{package}.speaker:Speaker", "says one line")' for name in names
-    )
-    return _PLUGIN.format(heading=heading, components=components)
-
-
 def write_parrot(folder: Path) -> None:
     """Lays out a plugin with a task `parrot` and a policy `once`: all that `config` needs but
     the agent."""
@@ -113,86 +94,12 @@ def dummy_plugins(folder: Path, heading: str = "") -> Path:
     """A folder with many plugins, laid out as pip installs them."""
     for number in range(DUMMIES):
         name = f"dummy-{number:02}"
+        path = f"orchestrion_dummy_{number:02}.speaker:Speaker"
         write_plugin(
             folder,
             f"orchestrion-{name}",
-            agents(f"orchestrion_dummy_{number:02}", name, heading=heading),
+            _PLUGIN.format(heading=heading, component=f"Component({name!r}, {path!r}, 'one line')"),
             name=name,
             modules={"speaker": AGENT},
-        )
-    return folder
-
-
-class Fault(NamedTuple):
-    """A plugin that cannot be used.
-
-    Args:
-        name: of its entry point; the distribution is "orchestrion-" and the name.
-        version: of the distribution, which no other one here has.
-        heading: the text at the top of its module.
-        says: what a report on it must contain.
-    """
-
-    name: str
-    version: str
-    heading: str
-    says: str
-
-    @property
-    def distribution(self) -> str:
-        return f"orchestrion-{self.name}"
-
-    @property
-    def package(self) -> str:
-        return self.distribution.replace("-", "_")
-
-
-BROKEN = (
-    Fault("raises", "1.1", 'raise RuntimeError("it fell over")', "RuntimeError: it fell over"),
-    Fault("lacks", "1.2", "import a_library_nobody_has", "a_library_nobody_has"),
-    Fault("exits", "1.3", "import sys\nsys.exit(7)", "SystemExit: 7"),
-    Fault("unreadable", "1.4", "def f(:", "SyntaxError"),
-    Fault(
-        "misspelt",
-        "1.5",
-        "from orchestrion import hookimpl\n@hookimpl\ndef orchestrion_agent():\n    return []\n",
-        "orchestrion_agents",
-    ),
-    Fault("future", "1.6", "ORCHESTRION_API = 99", "99"),
-)
-
-
-def broken_plugins(folder: Path) -> Path:
-    """A folder with every plugin of `BROKEN`, the one of `write_parrot`, and some that get in each
-    other's way.
-
-    - `slow` (1.7) takes a second to import and then works;
-    - `twin` is claimed by orchestrion-first (1.8) and orchestrion-second (1.9);
-    - the agent `critic` is supplied by `left` (2.0) and `right` (2.1), which also supply agents
-      `only-left` and `only-right`;
-    - `noisy` (2.2) prints while it is imported;
-    - `hollow` (2.3) names a component whose module does not exist.
-    """
-    write_parrot(folder)
-    for fault in BROKEN:
-        source = agents(fault.package, fault.name, heading=fault.heading)
-        write_plugin(folder, fault.distribution, source, name=fault.name, version=fault.version)
-    others = (
-        ("slow", "1.7", "slow", ("from-slow",), "import time\ntime.sleep(1)"),
-        ("first", "1.8", "twin", ("from-first",), ""),
-        ("second", "1.9", "twin", ("from-second",), ""),
-        ("left", "2.0", "left", ("critic", "only-left"), ""),
-        ("right", "2.1", "right", ("critic", "only-right"), ""),
-        ("noisy", "2.2", "noisy", ("from-noisy",), "print('noise')"),
-        ("hollow", "2.3", "hollow", ("from-hollow",), ""),
-    )
-    for name, version, point, supplied, heading in others:
-        write_plugin(
-            folder,
-            f"orchestrion-{name}",
-            agents(f"orchestrion_{name}", *supplied, heading=heading),
-            name=point,
-            version=version,
-            modules={} if name == "hollow" else {"speaker": AGENT},
         )
     return folder

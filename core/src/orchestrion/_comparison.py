@@ -69,8 +69,7 @@ class Comparison:
 def compare_outcomes(first: Judged, second: Judged, key: Key) -> Comparison:
     """Compare two results problem by problem; `key` is of the bootstrap.
 
-    Problems are paired if they have the same id and the same content. Where a content is not known,
-    the tasks must have the same settings.
+    Problems are paired if they have the same id and the same content.
 
     Raises:
         UsageError: the results have no problem in common; says why.
@@ -109,30 +108,24 @@ def _shared(first: Judged, second: Judged) -> tuple[list[str], list[str]]:
     ids = [id for id in first.outcomes if id in second.outcomes]
     if not ids:
         raise UsageError(f"{names} were judged on no problem with the same id")
-    differing = _differing_settings(first.task or {}, second.task or {})
-    settings = ", ".join(differing)
-    notes = []
-    if first.digests and second.digests:
-        shared = [id for id in ids if first.digests.get(id) == second.digests.get(id)]
-        because = f" (the settings of their tasks differ: {settings})" if differing else ""
-        if not shared:
-            raise UsageError(
-                f"{names} were judged on other problems: {len(ids)} have the same id, and none of "
-                f"them the same content{because}"
-            )
-        if len(shared) < len(ids):
-            others = len(ids) - len(shared)
-            notes.append(f"not paired: {others} problems with the same id and other content")
-    elif differing or (first.task is None) != (second.task is None):
+    if not (first.digests and second.digests):
         raise UsageError(
-            f"{names} cannot be compared: they are from tasks with other settings"
-            f"{f' ({settings})' if differing else ''}, and an earlier version of orchestrion did "
-            "not store what their problems are; evaluate both again with `orchestrion eval`"
+            f"{names} cannot be compared: an earlier version of orchestrion did not store what "
+            "their problems are; evaluate both again with `orchestrion eval`"
         )
-    else:
-        shared = ids
-        notes.append("problems are paired by id: an earlier version did not store their content")
-    if differing:
+    shared = [id for id in ids if first.digests.get(id) == second.digests.get(id)]
+    settings = ", ".join(_differing_settings(first.task or {}, second.task or {}))
+    notes = []
+    if not shared:
+        because = f" (the settings of their tasks differ: {settings})" if settings else ""
+        raise UsageError(
+            f"{names} were judged on other problems: {len(ids)} have the same id, and none of "
+            f"them the same content{because}"
+        )
+    if len(shared) < len(ids):
+        others = len(ids) - len(shared)
+        notes.append(f"not paired: {others} problems with the same id and other content")
+    if settings:
         notes.append(
             f"problems are paired by their content; the settings of their tasks differ: {settings}"
         )

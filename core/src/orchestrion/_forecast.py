@@ -8,8 +8,10 @@ included.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from math import ceil, isnan
+from pathlib import Path
 from typing import Any, get_args
 
 from attrs import frozen
@@ -17,13 +19,15 @@ from attrs import frozen
 from orchestrion._bounds import ceiling_of, times, turn_ceilings, turns_of
 from orchestrion._engine.checks import iterations_of, problems_of
 from orchestrion._engine.opening import Opened
-from orchestrion._errors import RunError
+from orchestrion._errors import OrchestrionError, RunError
 from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Plan
 from orchestrion._offline import no_network
 from orchestrion._readiness import ready, sizes_of
 from orchestrion._records import NO_USAGE, Problem, Split, Usage
 from orchestrion._report import own_name
+from orchestrion._store import RunReader
+from orchestrion._store.names import run_directories
 from orchestrion._store.serial import encode
 from orchestrion.config import Config
 
@@ -101,6 +105,16 @@ async def forecast_of(config: Config) -> Forecast:
     with no_network(RunError, "a dry run asks nobody"):
         async with ready(config) as (opened, _):
             return forecast(opened)
+
+
+def spent_before(config: Config, root: Path) -> tuple[Path, Usage] | None:
+    """Return the newest completed run of the same config under `root`, and all that it took."""
+    completed = []
+    for directory in run_directories(root):
+        with suppress(OrchestrionError), RunReader(directory) as run:
+            if run.status == "completed" and (run.manifest or {}).get("digest") == config.digest:
+                completed.append((run.created, directory, run.spend()))
+    return max(completed)[1:] if completed else None
 
 
 @frozen

@@ -1,6 +1,6 @@
 """Runs, reports, episodes and graphs as HTML for notebooks, without scripts or links.
 
-Texts of agents are not to be trusted: every text is escaped. Colours follow the page's own.
+Texts of agents are not to be trusted: every text is escaped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from orchestrion._secrets import hidden
 
 if TYPE_CHECKING:
     from orchestrion._activations import Activations
-    from orchestrion._records import Episode, Turn, Usage
+    from orchestrion._records import Episode, Turn
     from orchestrion._report import Contender, Report
     from orchestrion._statistics import Estimate
     from orchestrion._stored_run import Run
@@ -25,7 +25,7 @@ _SHOWN = 10_000
 _DEEP = 8
 """Levels of nested teams that are shown."""
 _BOX = "white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:isolate;margin:0 0 .5em 1em"
-_COLOUR = "#3b78c2"
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 def escaped(text: str) -> str:
@@ -48,6 +48,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def run_html(run: Run) -> str:
     """Return what a run is, how it stands, how its reward went, and its report."""
+    from orchestrion._cli.display import usage_text
     from orchestrion._store import RunReader
     from orchestrion._stored import stored_report
 
@@ -58,54 +59,24 @@ def run_html(run: Run) -> str:
             ("folder", str(run.path)),
             ("iterations", f"{len(iterations)}, in {reader.seconds:.1f} s"),
             ("training episodes", str(sum(iteration.episodes for iteration in iterations))),
-            ("spent", _usage(reader.spend())),
+            ("training reward", _course([iteration.reward for iteration in iterations])),
+            ("spent", usage_text(reader.spend())),
         ]
-    rewards = [math.nan if i.reward is None else i.reward for i in iterations]
     return (
         f"<b>{escaped(run.path.name)}</b>{_table((), facts)}"
-        + _curve("reward", rewards)
-        + ("" if report is None else report_html(report))
+        f"{'' if report is None else report_html(report)}"
     )
 
 
-def _usage(usage: Usage) -> str:
-    return f"{usage.calls} calls, {usage.tokens:,} tokens, {usage.usd:.4g} US dollars"
-
-
-def _curve(name: str, values: Sequence[float]) -> str:
-    """Return a curve over iterations; NaN is left out."""
-    known = [value for value in values if math.isfinite(value)]
-    if len(known) < 2:
-        return ""
-    low, high, last = min(known), max(known), len(values) - 1
-    points = " ".join(
-        f"{60 + 460 * i / last:.1f},{130 - 120 * (value - low) / ((high - low) or 1):.1f}"
-        for i, value in enumerate(values)
-        if math.isfinite(value)
-    )
-    line = f"<polyline points='{points}' fill='none' stroke='{_COLOUR}' stroke-width='2'/>"
-    labels = [
-        _label(55, 14, f"{high:.3g}", "end"),
-        _label(55, 134, f"{low:.3g}", "end"),
-        _label(60, 150, "1", "middle"),
-        _label(290, 150, f"{name} by iteration", "middle"),
-        _label(520, 150, str(last + 1), "middle"),
-    ]
-    return _svg(540, 160, f"{name} by iteration", line + "".join(labels))
-
-
-def _label(x: float, y: float, text: str, anchor: str) -> str:
-    place = f"x='{x:.1f}' y='{y:.1f}' text-anchor='{anchor}'"
-    return f"<text {place} font-size='11' fill='currentColor'>{escaped(text)}</text>"
-
-
-def _svg(width: float, height: float, title: str, inner: str) -> str:
-    return (
-        "<svg role='img' xmlns='http://www.w3.org/2000/svg' "
-        f"viewBox='0 0 {width:.0f} {height:.0f}' "
-        f"style='display:block;width:100%;max-width:{width:.0f}px'>"
-        f"<title>{escaped(title)}</title>{inner}</svg>"
-    )
+def _course(values: Sequence[float | None]) -> str:
+    """Return how values went on, in at most 60 characters and their range."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known:
+        return "-"
+    low, high, step = min(known), max(known), math.ceil(len(known) / 60)
+    heights = [(value - low) / ((high - low) or 1) for value in known[::-1][::step][::-1]]
+    bars = "".join(_BARS[round(height * (len(_BARS) - 1))] for height in heights)
+    return f"{bars} from {low:.3g} to {high:.3g}"
 
 
 def report_html(report: Report) -> str:
@@ -145,6 +116,8 @@ def _interval(value: Estimate) -> str:
 
 def episode_html(episode: Episode) -> str:
     """Return an episode: problem, outcome, and what each turn said, to be unfolded."""
+    from orchestrion._cli.display import usage_text
+
     scores, reward = episode.scores, episode.reward
     facts = [
         ("problem", f"{episode.problem.id} {episode.problem.category}".strip()),
@@ -152,7 +125,7 @@ def episode_html(episode: Episode) -> str:
         ("solved", "yes" if episode.success else "no"),
         ("score", "-" if scores is None else f"{scores.value:.4g}"),
         ("reward", "missing" if reward is None else f"{reward.total:.4g}"),
-        ("usage", f"cost {episode.usage.cost:.4g}; {_usage(episode.usage)}"),
+        ("usage", f"cost {episode.usage.cost:.4g}; {usage_text(episode.usage)}"),
         *([("error", episode.error)] if episode.error else []),
     ]
     text = f"<pre dir='auto' style='{_BOX}'>{escaped(episode.problem.text)}</pre>"

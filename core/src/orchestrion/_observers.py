@@ -46,11 +46,7 @@ class _Call(NamedTuple):
 
 
 def _listener_calls(plugin: Plugin, place: str, listener: object) -> Iterator[_Call]:
-    """Yield the hooks that a listener has as methods.
-
-    Raises:
-        RunError: a method is called like a hook, but there is no such hook.
-    """
+    """Yield the hooks that a listener has as methods; refuse a method of a misspelt name."""
     for name in dir(listener):
         if name.startswith("orchestrion_"):
             if name not in LIFECYCLE:

@@ -174,11 +174,7 @@ class Plugins:
         return manager
 
     def register(self, namespace: Any, name: str) -> Loaded:
-        """Add any object with hooks as a plugin, e.g. in a test.
-
-        Raises:
-            PluginError: its hooks are wrong, or the name is taken.
-        """
+        """Add any object with hooks as a plugin, e.g. in a test."""
         plugin = Plugin(name, name, "", "")
         if self._named(name):
             raise PluginError(f"plugin name {name!r} is taken by {self._named(name)[0]}")
@@ -190,11 +186,7 @@ class Plugins:
             raise
 
     def load(self, plugin: Plugin) -> Loaded:
-        """Import and register a plugin, at most once.
-
-        Raises:
-            PluginError: it is blocked, broken or incompatible.
-        """
+        """Import and register a plugin, at most once; refuse one that cannot be used."""
         failure = self.failure(plugin)
         # Two plugins of the same name are told apart by their distributions.
         if failure is None or failure.state == "clash":
@@ -306,12 +298,9 @@ class Plugins:
         )
 
     def find(self, kind: str, use: str) -> Found:
-        """Return the component that `use` names.
+        """Return the component that "name", "distribution:name" or "plugin:name" names.
 
-        Args:
-            kind: of the component.
-            use: "name", "distribution:name" or "plugin:name"; or "package.module:Class" for a
-                class of the user's own, which needs no plugin.
+        "package.module:Class" is a class of the user's own, which needs no plugin.
         """
         the_kind = self.kind(kind)
         owner, colon, name = use.rpartition(":")

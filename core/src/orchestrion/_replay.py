@@ -250,8 +250,6 @@ def _differing_evaluation(recorded: RunReader, store: RunReader) -> str:
     before = recorded.load_evaluations()
     for name, now in store.load_evaluations().items():
         stored = before.get(name)
-        if stored is not None and "digests" not in stored:  # recorded by an earlier version
-            now.pop("digests", None)
         for place, then, value in _differences(stored, now, ""):
             return f"evaluation of {name}: {place.lstrip('.')} was {_short(then)}, and is " + (
                 f"{_short(value)} now"

@@ -20,8 +20,7 @@ from orchestrion._records import JSON, Split
 from orchestrion._report import Report
 from orchestrion._run import Conduct, status_after
 from orchestrion._runlog import run_log
-from orchestrion._sampling import refuse_sample
-from orchestrion._store import RunReader, RunStore, find_run
+from orchestrion._store import RunStore, find_run
 from orchestrion._store.names import run_folder
 from orchestrion._store.reader import RunStatus
 from orchestrion._stored_run import Run
@@ -100,8 +99,6 @@ async def aresume(
     _check_progress(progress)
     directory = find_run(run)
     config = load(directory / "config.yaml", overrides, block=block)
-    with RunReader(directory) as reader:
-        refuse_sample(reader, "resumed")
     observers = config.observers()
     return await _carry_out(config, RunStore.open(directory), observers, progress)
 

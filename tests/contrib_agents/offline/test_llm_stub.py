@@ -136,7 +136,7 @@ def test_errors_of_a_speakers_file_are_reported(tmp_path: Path, text: str, messa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--speakers", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
+        (["--speakers", "nowhere.yaml"], "there is no file nowhere.yaml"),
         (["--trouble", "fire=0.1"], "the names are rate_limited"),
         (["--trouble", "dropped=often"], "expected NAME=SHARE"),
         (["--trouble", "dropped=0.8", "--trouble", "overloaded=0.8"], "got 1.6"),

@@ -65,7 +65,7 @@ def read_speakers(path: Path | None) -> Mapping[str, Speaker]:
     """Return speakers by name.
 
     Args:
-        path: a YAML or TOML file with the section `speakers`; None is each of `SHIPPED`.
+        path: a YAML file with the section `speakers`; None is each of `SHIPPED`.
 
     Raises:
         ConfigError: with everything that is wrong in the file.

@@ -26,7 +26,7 @@ SCHEMA = 1
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_NAMES = ("orchestrion.yaml", "orchestrion.yml", "orchestrion.toml")
+_NAMES = ("orchestrion.yaml", "orchestrion.yml")
 
 
 def config_argument(function: F) -> F:

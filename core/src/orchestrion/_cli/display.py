@@ -28,11 +28,9 @@ _QUIET_SECONDS = 5.0
 
 
 class Display(Progress):
-    """Shows progress on standard error. Use as a context manager.
+    """Shows progress on standard error, with a bar on a terminal; a context manager.
 
-    Args:
-        verbose: a line for every iteration, with everything the trainer reports.
-        terminal: whether to draw a bar; by default, if standard error is a terminal.
+    If it is verbose, every iteration has a line with everything the trainer reports.
     """
 
     def __init__(self, verbose: bool = False, terminal: bool | None = None) -> None:
@@ -277,6 +275,13 @@ def figure(value: float, cost: bool = False) -> str:
     if math.isnan(value):
         return "-"
     return f"{value:.{_places(abs(value)) if cost else 3}f}"
+
+
+def usage_text(usage: Usage) -> str:
+    """Return a usage in words; US dollars to the cent, or with three digits if less than 1."""
+    precise = f"{usage.usd:,.2f}" if usage.usd == 0 or usage.usd >= 1 else figure(usage.usd, True)
+    dollars = "not known" if math.isnan(usage.usd) else precise
+    return f"{usage.calls:,} calls, {usage.tokens:,} tokens, {dollars} US dollars"
 
 
 def cost_text(usage: Usage) -> str:

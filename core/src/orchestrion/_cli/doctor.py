@@ -231,18 +231,6 @@ def _disk(plugins: Plugins) -> Iterator[Finding]:
         yield Finding("disk", "note", f"{Path.cwd()} cannot be written: set run.directory")
 
 
-def _torch(plugins: Plugins) -> Iterator[Finding]:
-    """Check by metadata and environment variables: importing torch takes seconds."""
-    torch = _version("torch")
-    if torch is None:
-        return
-    threads = os.environ.get("OMP_NUM_THREADS")
-    yield Finding("torch", "ok", f"{torch}, threads: {threads or 'chosen by torch'}")
-    if _version("numpy") is None:
-        text = "numpy is missing: torch warns about it whenever it is imported"
-        yield Finding("torch", "note", text)
-
-
 _CHECKS: tuple[Callable[[Plugins], Iterator[Finding]], ...] = (
     _python,
     _plugins,
@@ -251,6 +239,5 @@ _CHECKS: tuple[Callable[[Plugins], Iterator[Finding]], ...] = (
     _extras,
     _keys,
     _disk,
-    _torch,
     _plugins_own,
 )

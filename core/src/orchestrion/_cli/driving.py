@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import click
 
-from orchestrion._cli.common import answer, aside, emit, failure_lines, note
-from orchestrion._cli.display import Display, cost_text, report_lines
+from orchestrion._cli.common import aside, emit, failure_lines, note
+from orchestrion._cli.display import Display, report_lines
 from orchestrion._cli.looping import in_loop
 from orchestrion._errors import RunError, StoreError, UsageError
 
@@ -35,7 +34,6 @@ def carry_out(
     observers: Observers,
     verbose: int,
     as_json: bool,
-    show_best: bool,
 ) -> int:
     """Train to the end, print the report, and return the exit code."""
     from orchestrion._run import Conduct
@@ -69,7 +67,7 @@ def carry_out(
                 }
             )
         else:
-            _print(store, report, show_best)
+            _print(store, report)
     finally:  # also if standard output is closed
         note(*failure_lines(run.failures))
         _export(store)
@@ -142,12 +140,9 @@ def _note_end(run: Conduct, status: RunStatus, detail: str) -> None:
         run.store.set_status(status, detail, **run.unbooked())
 
 
-def _print(store: RunStore, report: Report, show_best: bool) -> None:
-    click.echo("\n".join([*report_lines(report), *training_lines(store)]))
-    if show_best:
-        click.echo()
-        answer(*best_lines(store))
-    click.echo("\n".join(["", f"run: {store.directory}", *next_lines(store.directory)]))
+def _print(store: RunStore, report: Report) -> None:
+    lines = [*report_lines(report), *training_lines(store), ""]
+    click.echo("\n".join([*lines, f"run: {store.directory}", *next_lines(store.directory)]))
 
 
 def next_lines(directory: Path) -> list[str]:
@@ -201,25 +196,3 @@ def wrap(text: str, width: int = 78) -> list[str]:
 
     lines = textwrap.wrap(text, width, break_on_hyphens=False)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
-
-
-def best_lines(store: RunStore) -> list[str]:
-    """Return lines that show the training episode with the highest reward, turn by turn."""
-    rewarded = [
-        (stored.episode.reward.total, stored.episode)
-        for stored in store.episodes(source="train")
-        if stored.episode.reward is not None
-    ]
-    if not rewarded:
-        return ["no training episode is stored"]
-    reward, episode = max(rewarded, key=itemgetter(0))
-    lines = [
-        f"best training episode: {episode.id}, problem {episode.problem.id}, "
-        f"reward {reward:.4f}, {episode.status}"
-    ]
-    for turn in episode.turns:
-        option = f":{turn.option}" if turn.option is not None else ""
-        text = turn.error or turn.output.content
-        first = text.strip().splitlines()[0][:100] if text.strip() else ""
-        lines.append(f"  {turn.index + 1:3} {turn.agent}{option}  {cost_text(turn.usage)}  {first}")
-    return lines

@@ -8,28 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrion._cli.common import emit, note, table_lines, usage_data
+from orchestrion._cli.common import emit, table_lines, usage_data
 from orchestrion._cli.looping import in_loop
 
 if TYPE_CHECKING:
     from orchestrion._forecast import Forecast
     from orchestrion._records import Usage
-    from orchestrion._sampling import Seen
     from orchestrion.config import Config
 
 
-def describe(config: Config, as_json: bool, root: Path, name: str, sample: int = 0) -> None:
-    """Open the components without network access, and print what a run would do and cost.
-
-    Args:
-        config: structured and checked.
-        as_json: whether to print JSON.
-        root: the folder of all runs; the estimate uses the newest of the same config.
-        name: of the config, for the folder of a sample.
-        sample: how many episodes to run first; 0 for none.
-    """
+def describe(config: Config, as_json: bool, root: Path) -> None:
+    """Open the components without network access, and print what a run would do and cost."""
     from orchestrion._errors import RunError
-    from orchestrion._forecast import forecast
+    from orchestrion._forecast import forecast, spent_before
     from orchestrion._offline import no_network
     from orchestrion._readiness import ready
 
@@ -39,66 +30,33 @@ def describe(config: Config, as_json: bool, root: Path, name: str, sample: int =
 
     with no_network(RunError, "a dry run asks nobody"):
         facts, bound = in_loop(inspect())
-    seen = _seen(config, root, name, sample)
+    before = spent_before(config, root)
     if as_json:
-        emit({"dry_run": True, **facts, "bound": _data(config, bound), **_estimated(seen, bound)})
+        estimate = before and {"run": str(before[0]), **usage_data(before[1])}
+        data = _data(config, bound)
+        emit({"dry_run": True, **facts, "bound": data, "estimate": estimate})
         return
-    ran = f"{sample} episodes were run as a sample" if sample else "nothing was run"
-    click.echo(f"{config.source}: ok, {ran}")
+    click.echo(f"{config.source}: ok, nothing was run")
     for name, value in facts.items():
         click.echo(f"  {name.replace('_', ' ')}: {_text(value)}")
-    click.echo("\n".join(["", *_lines(config, bound), *_estimate_lines(seen, bound)]))
+    click.echo("\n".join(["", *_lines(config, bound), *_estimate_lines(before, bound)]))
 
 
-def _seen(config: Config, root: Path, name: str, sample: int) -> Seen | None:
-    """Run a sample if there is to be one; return the newest episodes of this config."""
-    from orchestrion._sampling import run_sample, seen_before
+def _estimate_lines(before: tuple[Path, Usage] | None, bound: Forecast) -> list[str]:
+    """Return what the config took before as lines; none where nothing can be spent."""
+    from orchestrion._cli.display import usage_text
 
-    if sample:
-        from orchestrion._manifest import manifest
-        from orchestrion._store import RunStore
-
-        text, facts = config.to_yaml(), manifest(config) | {"sample": sample}
-        with RunStore.create_next(root, f"{name}-sample", text, facts) as store:
-            note(f"run: {store.directory}")
-            in_loop(run_sample(config, store, sample))
-    return seen_before(config, root)
-
-
-def _estimated(seen: Seen | None, bound: Forecast) -> dict[str, Any]:
-    from orchestrion._sampling import guesses
-
-    if seen is None:
-        return {"estimate": None}
-    sums = {
-        name: {"total": guess.total, "low": guess.low, "high": guess.high}
-        for name, guess in guesses(seen, bound).items()
-    }
-    return {"estimate": {"run": str(seen.origin), "episodes": seen.episodes, **sums}}
-
-
-def _estimate_lines(seen: Seen | None, bound: Forecast) -> list[str]:
-    """Return the estimate as lines; none where nothing can be spent."""
-    from orchestrion._sampling import guesses
-
-    if not bound.total.calls and not bound.unknown and (seen is None or not seen.paid.usd):
+    if not bound.total.calls and not bound.unknown and (before is None or not before[1].usd):
         return []
-    if seen is None:
-        return ["", "no estimate: there is no completed run of this config; `--sample 5` runs some"]
-    what = ", ".join(
-        f"{guess.total:,.3g} {'US dollars' if name == 'usd' else name} "
-        f"[{guess.low:,.3g}, {guess.high:,.3g}]"
-        for name, guess in guesses(seen, bound).items()
-    )
-    if seen.whole:
-        return ["", f"estimate: {what}", f"as {seen.origin} took, a completed run of this config"]
-    return [
-        "",
-        f"estimate: {what}",
-        f"from {seen.episodes:,} episodes of {seen.origin}, with 95 % intervals by how much these "
-        "differ;",
-        "what comes after training, and baselines, are taken to cost as much an episode as these",
-    ]
+    if before is None:
+        return [
+            "",
+            "no estimate: there is no completed run of this config; `orchestrion cost` says what a "
+            "smaller one took",
+        ]
+    run, usage = before
+    text = f"estimate: {usage_text(usage)}, as {run} took, a completed run of this config"
+    return ["", text]
 
 
 def _facts(config: Config, opened: Any) -> dict[str, Any]:

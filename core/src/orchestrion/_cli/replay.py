@@ -27,12 +27,9 @@ def command(ctx: click.Context, run: str, block: tuple[str, ...], as_json: bool)
     """
     from orchestrion._cli.display import Display
     from orchestrion._replay import replay
-    from orchestrion._sampling import refuse_sample
-    from orchestrion._store import RunReader, find_run
+    from orchestrion._store import find_run
 
     directory = find_run(run)
-    with RunReader(directory) as reader:
-        refuse_sample(reader, "replayed")
     with Display(terminal=False if as_json else None) as display:
         result = in_loop(replay(directory, display, [*options(ctx).block, *block]))
     note(*result.notes)

@@ -20,7 +20,6 @@ from orchestrion._cli.common import (
 @override_option
 @block_option
 @verbose_option
-@click.option("--show-best", is_flag=True, help="Print the best training episode at the end.")
 @json_option
 @click.pass_context
 def command(
@@ -29,7 +28,6 @@ def command(
     overrides: tuple[str, ...],
     block: tuple[str, ...],
     verbose: int,
-    show_best: bool,
     as_json: bool,
 ) -> int:
     """Go on with RUN, a folder or its name, from its newest valid checkpoint.
@@ -39,14 +37,11 @@ def command(
     `ranks` of a model.
     """
     from orchestrion._cli.driving import carry_out
-    from orchestrion._sampling import refuse_sample
-    from orchestrion._store import RunReader, RunStore, find_run
+    from orchestrion._store import RunStore, find_run
 
     directory = find_run(run)
     config = load_config(ctx, directory / "config.yaml", overrides, block)
-    with RunReader(directory) as reader:
-        refuse_sample(reader, "resumed")
     with RunStore.open(directory) as store:
         note(*store.usable().notes())
         verbose = verbose or options(ctx).verbose
-        return carry_out(config, store, config.observers(), verbose, as_json, show_best)
+        return carry_out(config, store, config.observers(), verbose, as_json)

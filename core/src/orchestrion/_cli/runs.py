@@ -69,7 +69,6 @@ def _numbers(store: RunReader) -> dict[str, Any]:
     return {
         "status": store.status,
         "detail": store.detail,
-        "sample": bool((store.manifest or {}).get("sample")),
         "iterations": len(iterations),
         "episodes": sum(iteration.episodes for iteration in iterations),
         "reward": iterations[-1].reward if iterations else None,
@@ -83,8 +82,7 @@ def _row(run: dict[str, Any]) -> list[str]:
         return [run["name"], run["status"], "", "", "", run["problem"]]
     reward = "" if run["reward"] is None else f"{run['reward']:.3f}"
     counts = [str(run["iterations"]), str(run["episodes"])]
-    status = f"{run['status']} (a sample for a dry run)" if run["sample"] else run["status"]
-    return [run["name"], status, *counts, reward, run["created"]]
+    return [run["name"], run["status"], *counts, reward, run["created"]]
 
 
 @command.command("export")

@@ -103,7 +103,7 @@ def _detail(store: RunReader) -> dict[str, Any]:
 
 
 def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> None:
-    from orchestrion._cli.display import problem_lines, report_lines
+    from orchestrion._cli.display import problem_lines, report_lines, usage_text
     from orchestrion._cli.driving import training_lines
     from orchestrion._stored import stored_report
 
@@ -114,7 +114,7 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
         ("created", f"{time_text(execution['created'])}, worked {execution['seconds']:.0f} s"),
         ("iterations", str(detail["iterations"])),
         ("episodes", f"{episodes['count']}, {episodes['successes']} solved"),
-        ("spent", _spent(execution["spend"])),
+        ("spent", usage_text(store.spend())),
         ("checkpoint", (detail["checkpoint"] or {}).get("file", "none")),
         *(
             (path, f"{name} {text}")
@@ -140,15 +140,6 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
         if isinstance(data, dict):
             data = ", ".join(f"{name} {value}" for name, value in data.items())
         note(f"{event['at']} {event['kind']}: {data}" if data else f"{event['at']} {event['kind']}")
-
-
-def _spent(usage: dict[str, Any]) -> str:
-    """Return a usage in words; US dollars to the cent, or with three digits if less than 1."""
-    from orchestrion._cli.display import figure
-
-    tokens, usd = usage["input_tokens"] + usage["output_tokens"], usage["usd"]
-    dollars = f"{usd:.2f}" if usd == 0 or usd >= 1 else figure(usd, cost=True)
-    return f"{usage['calls']} calls, {tokens} tokens, {dollars} US dollars"
 
 
 def _metrics_table(metrics: Sequence[dict[str, Any]]) -> str:

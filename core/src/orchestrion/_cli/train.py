@@ -18,7 +18,6 @@ from orchestrion._cli.common import (
     override_option,
     verbose_option,
 )
-from orchestrion._errors import UsageError
 
 
 @click.command("train")
@@ -26,17 +25,10 @@ from orchestrion._errors import UsageError
 @override_option
 @block_option
 @verbose_option
-@click.option("--show-best", is_flag=True, help="Print the best training episode at the end.")
 @click.option(
     "--dry-run",
     is_flag=True,
     help="Say what would be done and what it costs at most; do none of it.",
-)
-@click.option(
-    "--sample",
-    type=click.IntRange(min=2),
-    metavar="N",
-    help="With --dry-run: run N episodes for real, and estimate from them what all will cost.",
 )
 @click.option("--smoke", is_flag=True, help="Try it out first: five problems, a few iterations.")
 @json_option
@@ -47,9 +39,7 @@ def command(
     overrides: tuple[str, ...],
     block: tuple[str, ...],
     verbose: int,
-    show_best: bool,
     dry_run: bool,
-    sample: int | None,
     smoke: bool,
     as_json: bool,
 ) -> int:
@@ -58,8 +48,6 @@ def command(
     Every run has a folder of its own under runs/. What was learned is evaluated on held-out
     problems beside the baselines of the config, all by the same evaluator.
     """
-    if sample and not dry_run:
-        raise UsageError("--sample needs --dry-run: add it, or leave --sample out")
     path = find_config(config)
     loaded = load_config(ctx, path, overrides, block)
     if smoke:
@@ -72,8 +60,7 @@ def command(
         from orchestrion._cli.dry_run import describe
         from orchestrion._store.names import run_folder
 
-        name = loaded.run.name or path.stem
-        describe(loaded, as_json, run_folder(loaded.run.directory), name, sample or 0)
+        describe(loaded, as_json, run_folder(loaded.run.directory))
         return 0
 
     from orchestrion._cli.driving import carry_out
@@ -83,4 +70,4 @@ def command(
     facts: dict[str, Any] = {"smoke": True} if smoke else {}
     with create_run(loaded, suffix="-smoke" if smoke else "", **facts) as store:
         verbose = verbose or options(ctx).verbose
-        return carry_out(loaded, store, observers, verbose, as_json, show_best)
+        return carry_out(loaded, store, observers, verbose, as_json)

@@ -9,18 +9,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import field, frozen, has
 
 from orchestrion._components import KINDS, Kind
 from orchestrion._config.nodes import BROKEN, FAILED, Node, Problems
-from orchestrion._config.shapes import (
-    Ref,
-    Shape,
-    Shaper,
-    UnsupportedError,
-    Variants,
-    refers,
-)
+from orchestrion._config.shapes import Shaper, UnsupportedError, refers
 from orchestrion._config.structure import Structurer, got, named
 from orchestrion._errors import PluginError
 from orchestrion._importing import resolve
@@ -56,7 +49,6 @@ class Entry:
     component: Any
     refs: Mapping[str, tuple[str, ...]]
     given: Mapping[str, Any] = field(repr=False, eq=False)
-    shapes: Mapping[str, Shape] = field(repr=False, eq=False)
     agents: tuple[str, ...] | None = None
 
     @property
@@ -83,26 +75,19 @@ class Entry:
             return self.component
         component = copy.copy(self.component)
         for name, paths in self.refs.items():
-            value = _replaced(
-                self.shapes[name],
-                getattr(self.component, name),
-                iter([runtimes[path] for path in paths]),
-            )
+            value = getattr(self.component, name)
+            value = _replaced(value, iter([runtimes[path] for path in paths]))
             object.__setattr__(component, name, value)
         return component
 
 
-def _replaced(shape: Shape, value: Any, runtimes: Iterator[Any]) -> Any:
+def _replaced(value: Any, runtimes: Iterator[Any]) -> Any:
     """Return a wired field's value with the next runtime for every component in it."""
-    while isinstance(shape, Variants) and value is not None:
-        shape = next(member for member in shape.members if refers(member))
-    if isinstance(shape, Ref):
-        return None if value is None else next(runtimes)
     if isinstance(value, Mapping):
-        return {key: _replaced(shape.part(key), item, runtimes) for key, item in value.items()}
+        return {key: _replaced(item, runtimes) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_replaced(shape.part(i), v, runtimes) for i, v in enumerate(value))
-    return value
+        return type(value)(_replaced(item, runtimes) for item in value)
+    return next(runtimes) if has(type(value)) else value
 
 
 def reached(entries: Mapping[str, Entry], paths: Iterable[str]) -> set[str]:
@@ -241,7 +226,6 @@ class Builder:
             component=component,
             refs={wired[key].name: tuple(paths) for key, paths in refs.items()},
             given={key: value for key, value in given.items() if key not in wired},
-            shapes={wired[key].name: wired[key].shape for key in refs},
             agents=agents,
         )
 

@@ -1,12 +1,11 @@
-"""Converts plain data, TOML and unquoted YAML scalars to nodes and values."""
+"""Converts plain data and unquoted YAML scalars to nodes and values."""
 
 from __future__ import annotations
 
-import datetime
 import re
 from typing import Any, Final
 
-from orchestrion._config.nodes import MAX_DEPTH, Node, Problems, Source, at_index, at_key
+from orchestrion._config.nodes import MAX_DEPTH, Node, Source, at_index, at_key
 from orchestrion._suggest import article
 
 MAX_BYTES: Final = 1 << 20
@@ -48,11 +47,7 @@ def _bounded(number: int, text: str) -> int:
 
 
 def checked_text(text: str) -> str:
-    """Return text that can be encoded as UTF-8.
-
-    Raises:
-        ValueError: it has half of a surrogate pair.
-    """
+    """Return text as it is; raise ValueError if half of a surrogate pair is in it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -85,8 +80,6 @@ def _nodes(value: Any, place: Node, path: str, depth: int) -> Any:
         return [node(item, at_index(path, index)) for index, item in enumerate(value)]
     if isinstance(value, str):
         return checked_text(value)
-    if isinstance(value, (datetime.date, datetime.time)):
-        return value.isoformat()
     if value is None or isinstance(value, (bool, float)):
         return value
     if isinstance(value, int):
@@ -104,59 +97,3 @@ def _nodes(value: Any, place: Node, path: str, depth: int) -> Any:
             "define it at the top of a module"
         )
     return f"{value.__module__}:{name}"
-
-
-# ------------------------------------------------------------------------------ TOML
-
-
-def read_toml(text: str, source: Source, problems: Problems) -> Node | None:
-    """Return the document as nodes, or None if a problem keeps it from being read."""
-    import tomllib
-
-    try:
-        node = from_plain(tomllib.loads(text), source, 1)
-    except (ValueError, RecursionError) as exc:
-        at = re.search(r"at line (\d+)", str(exc))
-        place = Node(None, source, int(at[1]) if at else None)
-        problems.add(place, "", f"not valid TOML: {str(exc).splitlines()[0]}")
-        return None
-    _set_lines(node, _toml_lines(text), "")
-    return node
-
-
-# Texts, so that only reading TOML compiles them.
-_TABLE = r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]"
-_KEY = r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*="""
-
-
-def _toml_lines(text: str) -> dict[str, int]:
-    """Return the lines of the tables and keys that begin a line; tomllib tells none."""
-    lines: dict[str, int] = {}
-    arrays: dict[str, int] = {}
-    table = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if match := re.match(_TABLE, line):
-            table = _dotted("", match[2], arrays)
-            if match[1] == "[[":
-                arrays[table] = arrays.get(table, -1) + 1
-                lines.setdefault(table, number)
-                table = at_index(table, arrays[table])
-            lines.setdefault(table, number)
-        elif match := re.match(_KEY, line):
-            lines.setdefault(_dotted(table, match[1], arrays), number)
-    return lines
-
-
-def _dotted(path: str, keys: str, arrays: dict[str, int]) -> str:
-    parts = re.findall(r""""[^"]*"|'[^']*'|[\w-]+""", keys)
-    for index, key in enumerate(parts):
-        path = at_key(path, key.strip("\"'"))
-        if path in arrays and index < len(parts) - 1:
-            path = at_index(path, arrays[path])
-    return path
-
-
-def _set_lines(node: Node, lines: dict[str, int], path: str) -> None:
-    for inner_path, child in node.children(path):
-        child.line = lines.get(inner_path, node.line)
-        _set_lines(child, lines, inner_path)

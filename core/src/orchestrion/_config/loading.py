@@ -6,8 +6,7 @@ Files beside a config are read as strictly: a class, a section, or plain data.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -158,23 +157,47 @@ def _overlap(first: str, second: str) -> bool:
     return b == a or b.startswith((f"{a}.", f"{a}["))
 
 
+def _tree(
+    source: Path | str | Mapping[str, Any],
+    place: Source,
+    environment: Mapping[str, str],
+    problems: Problems,
+) -> Node | None:
+    """Return the nodes of a file, of YAML text or of plain data; None if a problem prevents it."""
+    if isinstance(source, Path):
+        return read_tree(source, environment, problems)
+    if isinstance(source, str):
+        root = read_yaml(source, place, problems)
+        if root is not None and not isinstance(root.value, dict):
+            problems.add(root, "", "a config must be a mapping of sections")
+            return None
+    else:
+        try:
+            root = from_plain(dict(source), place)
+        except ValueError as exc:
+            problems.add(None, "", str(exc))
+            return None
+    if root is not None:
+        expand(root, environment, problems)
+    return root
+
+
 def _drafted(
-    read: Callable[[Mapping[str, str], Problems], Node | None],
-    name: str,
-    folder: Path,
+    source: Path | str | Mapping[str, Any],
+    place: Source,
     overrides: Sequence[str],
     env: Mapping[str, str] | None,
     block: Iterable[str],
     plugins: Plugins | None = None,
 ) -> Draft:
-    """Return what `read` gives for the environment and a `.env` file, after the overrides."""
+    """Read a config in the environment and a `.env` file, with overrides."""
     problems = Problems()
-    own = read_dotenv(folder / ".env", problems)
+    own = read_dotenv(place.directory / ".env", problems)
     register_named(own)
     environment = {**own, **(os.environ if env is None else env)}
-    root = read(environment, problems)
+    root = _tree(source, place, environment, problems)
     if root is None:
-        raise ConfigError(problems.in_order(), name)
+        raise ConfigError(problems.in_order(), place.name)
     root = override(root, overrides, environment, problems)
     # Also for settings that are not marked secret, for example a field of a request's body.
     register_named({name: environment.get(name, "") for name in variables(root)}, strictly=True)
@@ -185,7 +208,7 @@ def _drafted(
         names = run.child("block") if run is not None else None
         blocked = [node.value for _, node in walk(names)] if names is not None else []
         plugins = Plugins([*block, *(name for name in blocked if isinstance(name, str))], env)
-    return Draft(root, name, plugins, environment, problems.found)
+    return Draft(root, place.name, plugins, environment, problems.found)
 
 
 def draft(
@@ -201,11 +224,7 @@ def draft(
         ConfigError: it cannot be read.
     """
     path = Path(path)
-
-    def read(environment: Mapping[str, str], problems: Problems) -> Node | None:
-        return read_tree(path, environment, problems)
-
-    return _drafted(read, str(path), path.parent, overrides, env, block, plugins)
+    return _drafted(path, Source(str(path), path.parent), overrides, env, block, plugins)
 
 
 def load(
@@ -218,7 +237,7 @@ def load(
     """Read a config file.
 
     Args:
-        path: a YAML file, or a TOML file if its name ends in .toml.
+        path: a YAML file.
         overrides: `a.b=c` texts, applied in order; values are YAML.
         env: the environment variables; those of the process by default. A `.env` file beside the
             config adds to them.
@@ -252,17 +271,7 @@ def from_data(
             f"from_data: expected a mapping, got {data!r:.60} ({article(type(data).__name__)}); "
             "orchestrion.config.load reads a file"
         )
-    folder = Path(directory)
-
-    def read(environment: Mapping[str, str], problems: Problems) -> Node:
-        try:
-            root = from_plain(dict(data), Source(name, folder))
-        except ValueError as exc:
-            raise ConfigError([str(exc)], name) from None
-        expand(root, environment, problems)
-        return root
-
-    return _drafted(read, name, folder, overrides, env, block, plugins).config()
+    return _drafted(data, Source(name, Path(directory)), overrides, env, block, plugins).config()
 
 
 def as_config(
@@ -279,9 +288,7 @@ def as_config(
     if isinstance(config, Mapping):
         return from_data(config, overrides, block=block)
     if is_text(config):
-        return _drafted(
-            partial(_read_text, str(config)), "config", Path(), overrides, None, block
-        ).config()
+        return _drafted(str(config), Source("config", Path()), overrides, None, block).config()
     if isinstance(config, str | PathLike):
         return load(Path(config), overrides, block=block)
     raise UsageError(
@@ -293,16 +300,6 @@ def as_config(
 def is_text(config: object) -> bool:
     """Return whether this is a config as YAML text, and not the name of a file."""
     return isinstance(config, str) and "\n" in config
-
-
-def _read_text(text: str, environment: Mapping[str, str], problems: Problems) -> Node:
-    root = read_yaml(text, Source("config", Path()), problems)
-    if root is None or not isinstance(root.value, dict):
-        raise ConfigError(
-            problems.in_order() or ["a config must be a mapping of sections"], "config"
-        )
-    expand(root, environment, problems)
-    return root
 
 
 # ------------------------------------------------------------------ files beside a config
@@ -360,22 +357,16 @@ def read_section(kind: str, source: Path | Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         kind: of the components, e.g. "speaker".
-        source: a YAML or TOML file, or what would stand in it.
+        source: a YAML file, or what would stand in it.
 
     Raises:
-        UsageError: there is no such file.
         ConfigError: it is not of this form; has everything that is wrong, with its line.
     """
     problems = Problems()
     plugins = Plugins()
     key = plugins.kind(kind).section
-    if isinstance(source, Path):
-        if not source.is_file():
-            raise UsageError(f"{source}: there is no such file")
-        root: Node | None = read_tree(source, dict(os.environ), problems)
-    else:
-        root = from_plain(dict(source), Source(key, Path()))
     name = str(source) if isinstance(source, Path) else key
+    root = _tree(source, Source(key, Path()), os.environ, problems)
     if root is None or root.child(key) is None:
         raise ConfigError(problems.in_order() or [f"section '{key}' is missing"], name)
     for other in root.value:

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrion._config.documents import MAX_BYTES, read_toml
+from orchestrion._config.documents import MAX_BYTES
 from orchestrion._config.environment import expand
 from orchestrion._config.nodes import Node, Problems, Source, parse_path, replaced, walk
 from orchestrion._config.yaml import read_yaml
@@ -34,8 +34,7 @@ class _Reader:
             place = Node(None, source) if by is None else by
             self.problems.add(place, "" if by is None else "include", problem)
             return None
-        reader = read_toml if path.suffix.lower() == ".toml" else read_yaml
-        root = reader(text, source, self.problems)
+        root = read_yaml(text, source, self.problems)
         if root is None:
             return None
         if not isinstance(root.value, dict):
@@ -75,6 +74,8 @@ class _Reader:
 
 def _text(path: Path, included: bool) -> tuple[str, str]:
     """Return the text of a file and "", or "" and why it cannot be read."""
+    if path.suffix.lower() == ".toml":
+        return "", f"{path} cannot be read: a config is YAML, and this is TOML"
     try:
         if included or str(path) not in _OPEN_ALREADY:
             mode = os.stat(path).st_mode

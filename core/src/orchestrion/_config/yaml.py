@@ -95,11 +95,7 @@ class _Converter:
         self.count = 0
 
     def node(self, given: Any) -> Node:
-        """Return a node and all below it.
-
-        Raises:
-            _Stop: it contains itself, or is too deep or too large.
-        """
+        """Return a node and all below it; raise `_Stop` if it is circular, too deep or large."""
         line = _line(given)
         self.count += 1
         if self.count > MAX_NODES:

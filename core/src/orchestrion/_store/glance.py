@@ -33,7 +33,6 @@ class Glance:
         created: Unix time.
         finished: when it ended last.
         seconds: how long it worked, in all its parts together.
-        sample: whether it is a sample for a dry run.
         iterations: committed ones.
         planned: how many the stages begun so far have; None if that is not known.
         episodes: of training.
@@ -49,7 +48,6 @@ class Glance:
     created: float = 0.0
     finished: float | None = None
     seconds: float = 0.0
-    sample: bool = False
     iterations: int = 0
     planned: int | None = None
     episodes: int = 0
@@ -147,7 +145,6 @@ def _read(directory: Path) -> Glance:
         state.get("created", 0.0),
         state.get("finished"),
         state.get("seconds", 0.0),
-        bool((state.get("manifest") or {}).get("sample")),
         len(rows),
         sum(planned.values()) if planned else None,
         sum(row[0] for row in rows),

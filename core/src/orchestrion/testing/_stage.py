@@ -303,13 +303,7 @@ class Subject:
 
 
 class Bench:
-    """A component under test, open on the kit's stage.
-
-    Args:
-        subject: the component.
-        parts: all components of the config around it.
-        engine: for the team.
-    """
+    """A component under test, open on the kit's stage among all parts of its config."""
 
     def __init__(self, subject: Subject, parts: Opened, engine: Engine) -> None:
         self.subject, self.parts, self.engine = subject, parts, engine

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import attrs
@@ -176,10 +175,7 @@ def _seeded(module: Any, name: str, draws: Draws) -> Callable[[], None]:
 async def check_draws(what: str, prepare: Callable[[Key], Callable[[], Any]]) -> None:
     """Fail if a method draws from elsewhere than its key, or twice the same numbers from it.
 
-    Args:
-        what: the method, as the message names it.
-        prepare: given a key, returns a function that calls the method with this key; only what
-            this function does is watched.
+    What is watched is the call that `prepare` returns for a key.
     """
     draws = []
     for key in (Key(3), Key(4)):
@@ -198,43 +194,32 @@ async def check_draws(what: str, prepare: Callable[[Key], Callable[[], Any]]) ->
 # ---------------------------------------------------------------------------- time
 
 
-BLOCKED = 0.1
+ASLEEP = 0.1
 """Seconds asleep, or waiting for a file, lock or process, in one step of the event loop."""
 COMPUTING = 0.1
 """Seconds of processor time in one step, on a machine on which `_spin` takes `_NOMINAL`."""
 _NOMINAL = 0.004
 """Seconds of processor time that `_spin` takes on a machine of today."""
+_TOGETHER = 0.005
+"""Seconds within which clocks are read that belong together."""
 ATTEMPTS = 4
 
-
-@attrs.define
-class Pace:
-    """The longest step of a piece of work: seconds `blocked`, and seconds `computing`."""
-
-    blocked: float = 0.0
-    computing: float = 0.0
-
-    def add(self, blocked: float, computing: float) -> None:
-        """Record another step."""
-        self.blocked = max(self.blocked, blocked)
-        self.computing = max(self.computing, computing)
-
-    @property
-    def slow(self) -> bool:
-        """Return whether a step blocked the event loop for long."""
-        return self.blocked >= BLOCKED or self.computing >= COMPUTING * _slowness()
+Steps = list[tuple[float, float]]
+"""For each step of a piece of work: the seconds asleep, and those of computing."""
 
 
-@contextmanager
-def _step(pace: Pace) -> Iterator[None]:
-    """Time a step of this thread, without the time it waited for a processor."""
-    queued, started, worked = _queued(), time.perf_counter(), time.thread_time()
-    try:
-        yield
-    finally:
-        computing = time.thread_time() - worked
-        wall = time.perf_counter() - started
-        pace.add(wall - computing - (_queued() - queued), computing)
+def _clocks() -> tuple[float, float]:
+    """Return for how many seconds this thread has been asleep, and for how many it has computed.
+
+    The time it waited for a processor is neither: a busy machine changes nothing. Where the thread
+    loses the processor between two clocks, they do not belong together, and are read again.
+    """
+    for _ in range(100):
+        now = time.perf_counter()
+        computed, queued = time.thread_time(), _queued()
+        if time.perf_counter() - now < _TOGETHER:
+            break
+    return now - computed - queued, computed
 
 
 def _queued() -> float:
@@ -246,10 +231,22 @@ def _queued() -> float:
         return 0.0
 
 
-@cache
-def _slowness() -> float:
-    """Return how much slower than usual this machine is; at least 1."""
-    return max(1.0, min(_spin() for _ in range(3)) / _NOMINAL)
+@contextmanager
+def _step(steps: Steps) -> Iterator[None]:
+    """Time a step of this thread."""
+    before = _clocks()
+    try:
+        yield
+    finally:
+        asleep, computed = _clocks()
+        steps.append((asleep - before[0], computed - before[1]))
+
+
+def _is_long(computing: float) -> bool:
+    """Return whether a step computes for long, as fast as this machine is just now."""
+    return computing >= COMPUTING and computing / min(_spin() for _ in range(3)) >= (
+        COMPUTING / _NOMINAL
+    )
 
 
 def _spin() -> float:
@@ -260,13 +257,13 @@ def _spin() -> float:
 
 
 @types.coroutine
-def _paced(work: Coroutine[Any, Any, Any], pace: Pace) -> Generator[Any, Any, Any]:
+def _paced(work: Coroutine[Any, Any, Any], steps: Steps) -> Generator[Any, Any, Any]:
     """Await a coroutine and time its steps."""
     value: Any = None
     error: BaseException | None = None
     while True:
         try:
-            with _step(pace):
+            with _step(steps):
                 waits_for = work.send(value) if error is None else work.throw(error)
         except StopIteration as stop:
             return stop.value
@@ -277,28 +274,23 @@ def _paced(work: Coroutine[Any, Any, Any], pace: Pace) -> Generator[Any, Any, An
 
 
 async def check_pace(what: str, work: Callable[[], Any], advice: str) -> None:
-    """Run a method several times; fail if it blocks the event loop for long each time.
+    """Run a method several times; fail, with advice, if it blocks the event loop each time.
 
-    A single slow run may import a library, or the machine may be busy.
-
-    Args:
-        what: the method, as the message names it.
-        work: calls it; returns its result, or an awaitable.
-        advice: what to do instead.
+    A single slow run may import a library.
     """
-    pace = Pace()
     for _ in range(ATTEMPTS):
-        pace = Pace()
-        with _step(pace):
+        steps: Steps = []
+        with _step(steps):
             result = work()
         if isinstance(result, Coroutine):
-            await _paced(result, pace)
-        if not pace.slow:
+            await _paced(result, steps)
+        asleep, computing = map(max, zip(*steps, strict=True))
+        if asleep < ASLEEP and not _is_long(computing):
             return
-    if pace.blocked >= BLOCKED:
-        held = f"slept or waited for {pace.blocked:.2f} s"
+    if asleep >= ASLEEP:
+        held = f"slept or waited for {asleep:.2f} s"
     else:
-        held = f"computed for {pace.computing:.2f} s"
+        held = f"computed for {computing:.2f} s"
     raise AssertionError(
         f"{what} blocks the event loop: it {held} in one step, in each of {ATTEMPTS} attempts, "
         f"and every other episode stands still meanwhile; {advice}"

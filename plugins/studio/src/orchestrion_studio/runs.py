@@ -76,7 +76,6 @@ def _row(name: str, run: Glance) -> Data:
         "name": name,
         "status": run.status,
         "detail": run.detail,
-        "sample": run.sample,
         "created": run.created,
         "seconds": run.seconds,
         **progress_of(run.status, run.iterations, run.planned, run.pace),

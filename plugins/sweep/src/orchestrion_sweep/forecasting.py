@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrion import Usage
-from orchestrion.runs import forecast_of, guesses, seen_before
+from orchestrion.runs import forecast_of, spent_before
 from orchestrion_sweep.plan import Plan
 
 
@@ -49,11 +49,12 @@ async def forecast_lines(plan: Plan, root: Path) -> tuple[list[str], dict[str, A
         lines.append("  as if each trial took as much as the config as it is")
     lines += [f"  not known: {text}" for text in unknown]
     own = plan.base
-    if (seen := seen_before(own, root)) is not None:
-        sums = guesses(seen, await forecast_of(own))
-        data["estimate"] = {name: guess.total * runs for name, guess in sums.items()}
+    if (before := spent_before(own, root)) is not None:
+        origin, spent = before
+        names = ("calls", "tokens", "usd")
+        data["estimate"] = {name: getattr(spent, name) * runs for name in names}
         text = ", ".join(f"{value:,.4g} {name}" for name, value in data["estimate"].items())
-        lines.append(f"estimate: {text}, as if each run took what {seen.origin} took")
+        lines.append(f"estimate: {text}, as if each run took what {origin} took")
     elif total.calls or unknown:
         lines.append("no estimate: there is no completed run of this config")
     for name in ("calls", "tokens", "usd"):
