@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from orchestrion._engine.allowance import Allowance
+from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged, check_turns, iterations_of, merged_metrics
 from orchestrion._engine.episode import Engine
@@ -63,7 +63,7 @@ class Conduct:
         progress: Progress | None = None,
         observers: Observers | None = None,
         replay: RunReader | None = None,
-        allowance: Allowance | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.config, self.store = config, store
         self.progress = progress or Progress()
@@ -72,17 +72,12 @@ class Conduct:
         self.replays = replay is not None
         self._shared: SharedAnswers | None = None
         if replay is None:
-            if allowance is None:
-                allowance = Allowance(config.budget, store.spend(), store.seconds)
+            if budget is None:
+                budget = Budget(config.budget, store.spend(), store.seconds)
             if config.run.cache is not None:
                 self._shared = SharedAnswers(config.run.cache)
             self.calls = CallPath(
-                allowance.budget,
-                store.journal,
-                store.cache,
-                shared=self._shared,
-                limiters=allowance.limiters,
-                booked=store.booked,
+                budget, store.journal, store.cache, shared=self._shared, booked=store.booked
             )
         else:
             self.calls = ReplayPath(replay.journal)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orchestrion._blocking import blocking
 from orchestrion._config.loading import ConfigLike, as_config
-from orchestrion._engine.allowance import Allowance
+from orchestrion._engine.budget import Allowance
 from orchestrion._errors import UsageError
 from orchestrion._manifest import manifest
 from orchestrion._notebook import notebook_progress
@@ -183,7 +183,7 @@ async def _carry_out(
     directory = store.directory
     with store, run_log(directory):
         progress = progress or notebook_progress(directory)
-        conduct = Conduct(config, store, progress, observers, allowance=allowance)
+        conduct = Conduct(config, store, progress, observers, budget=allowance)
         try:
             await conduct.train()
             status = "completed"

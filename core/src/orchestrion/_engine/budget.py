@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
+from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._errors import BudgetError
 from orchestrion._records import NO_USAGE, Usage
 
@@ -69,8 +71,10 @@ class Budget:
         self._used_up = ""
         """Why no more calls are made; empty while they are."""
         self._waiting: deque[tuple[Usage, asyncio.Future[None]]] = deque()
-        self._sharing = [self]
+        self._sharing = WeakSet([self])
         """The budgets that book in the same sums, and wait for each other's calls."""
+        self.limiters: dict[str, ServiceLimiter] = {}
+        """By service; runs that share a budget share them."""
 
     @property
     def spent(self) -> Usage:
@@ -92,12 +96,10 @@ class Budget:
 
         Calls of both may be in flight together: each keeps all of them below its own caps.
         """
-        if caps == self.caps:
-            return self
         budget = Budget(caps)
         budget._started, budget._spent = self._started, self._spent
         budget._reserved, budget._sharing = self._reserved, self._sharing
-        self._sharing.append(budget)
+        self._sharing.add(budget)
         return budget
 
     def check(self) -> None:
@@ -197,7 +199,7 @@ class Budget:
             self._reserved.usd = self._reserved.cost = 0.0  # differences of floats drift from zero
         self._spent.add(actual)
         _tell(actual)
-        for budget in self._sharing:
+        for budget in list(self._sharing):
             budget._wake()
 
     def _grant(self, worst: Usage) -> None:
@@ -247,6 +249,13 @@ class Budget:
             if cap is not None and used + reserved + more > cap:
                 return _lacks(name, cap, used, reserved, more)
         return ""
+
+
+Allowance = Budget
+"""What several runs of one process may spend together, as `orchestrion.runs` names it.
+
+Usage that turns state and that costs nothing may be booked with another of these runs.
+"""
 
 
 def _tell(usage: Usage) -> None:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
+from orchestrion._engine.attempts import Call
 from orchestrion._engine.attempts import RetrySettings as RetrySettings
 from orchestrion._engine.callpath import CallPath as CallPath
 from orchestrion._engine.deadline import Deadlines, resume
@@ -179,11 +180,11 @@ class ActivationCalls:
     ) -> Answer:
         # Taken before the first await: calls are numbered in the order they are made.
         index, self._next = self._next, self._next + 1
-        scope = self.scope or self._key.hex()
+        place = f"{self.scope or self._key.hex()}/{index}"
         engine = self._engine
-        answer = await engine.calls.run(
-            f"{scope}/{index}", request, do, reserve, self.who, engine.stage, self.made
-        )
+        call = Call.at(place, request, do, reserve, self.who, engine.stage)
+        self.made.append(call.name)
+        answer = await engine.calls.run(call)
         self.used = self.used + answer.usage
         return answer
 

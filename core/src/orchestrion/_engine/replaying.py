@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-from orchestrion._engine.callpath import CallPath, named
+from orchestrion._engine.attempts import Call
+from orchestrion._engine.callpath import CallPath
 from orchestrion._engine.completion import CompletionOrder, Ended, Running, order_place
 from orchestrion._engine.recording import Failure, Journal, answer_of, place_of
 from orchestrion._errors import CallError, ReplayError
-from orchestrion._interfaces import Answer, Request
+from orchestrion._interfaces import Answer
 from orchestrion._keys import Key
 from orchestrion._records import Usage
 
@@ -20,33 +19,20 @@ class ReplayPath(CallPath):
         super().__init__()
         self._recorded = recorded
 
-    async def run(
-        self,
-        scope: str,
-        request: Request,
-        do: Callable[[], Awaitable[Answer]],
-        reserve: Usage,
-        who: str = "",
-        stage: str = "",
-        made: list[str] | None = None,
-    ) -> Answer:
-        """Return the recorded answer of a call; see `CallPath.run`.
+    async def run(self, call: Call) -> Answer:
+        """Return the recorded answer of a call, or raise the error that it got then.
 
         Raises:
-            CallError: the call failed in the recorded run.
             ReplayError: the call is not on record.
         """
-        _, name = named(scope, request)
-        if made is not None:
-            made.append(name)
-        recorded = self._recorded.get(name)
+        recorded = self._recorded.get(call.name)
         if recorded is not None:
             return answer_of(recorded)
-        failed = self._recorded.get(f"{name}/failed")
+        failed = self._recorded.get(f"{call.name}/failed")
         if failed is not None:
             raise CallError(*failed.answer)
         raise ReplayError(
-            f"no recorded call to {request.service} at {name}: it was not made in the "
+            f"no recorded call to {call.request.service} at {call.name}: it was not made in the "
             "recorded run, or asks something else now; the config, a plugin or its version "
             "has changed since"
         )

@@ -13,6 +13,7 @@ from contextvars import Context, copy_context
 from time import monotonic
 from typing import Any, NamedTuple
 
+from orchestrion._engine.attempts import Call
 from orchestrion._engine.budget import inside
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.peers import Peer
@@ -20,8 +21,8 @@ from orchestrion._engine.worker import Fields, Packed
 from orchestrion._errors import RunError
 from orchestrion._events import LOGGER
 from orchestrion._executors import Executor, Link, LinkLost
-from orchestrion._interfaces import Answer, Request
-from orchestrion._records import Saved, Usage
+from orchestrion._interfaces import Answer
+from orchestrion._records import Saved
 from orchestrion._secrets import register
 
 TEAMS = 4
@@ -220,16 +221,7 @@ class Seat:
         }
         return methods[name](*arguments), context.copy()
 
-    async def _call(
-        self,
-        number: int,
-        scope: str,
-        request: Request,
-        reserve: Usage,
-        who: str,
-        stage: str,
-        nested: bool,
-    ) -> Answer:
+    async def _call(self, number: int, call: Call, nested: bool) -> Answer:
         """Make a call for a worker, which makes each attempt itself."""
         peer = self._peer
         assert peer is not None
@@ -239,7 +231,8 @@ class Seat:
             return answer
 
         inside.set(nested)
-        return await self._calls.run(scope, request, attempt, reserve, who, stage)
+        call.do = attempt
+        return await self._calls.run(call)
 
     def _told(self, kind: str, *message: Any) -> None:
         if kind == "secret":
