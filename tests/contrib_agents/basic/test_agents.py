@@ -27,7 +27,7 @@ def act(agent: Any, text: str = "the problem", *before: str) -> Output:
     async def main() -> Output:
         engine = engine_for({"me": agent}, Fixed())
         try:
-            seat = engine.team.seats["me"]
+            seat = engine.seats["me"]
             return await seat.act(view, Key(1), ActivationCalls(engine, Key(1)))
         finally:
             engine.close()

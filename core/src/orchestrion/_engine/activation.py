@@ -189,7 +189,7 @@ async def _reused(
 ) -> Output:
     """Return the output of a pure agent, computed once for equal content."""
     content = seat.memo(view) if seat.memo is not None else content_of(view)
-    name = digest("act", seat.identity, view.option, content)
+    name = digest("act", engine.identity(seat), view.option, content)
     key = Key(name.encode()[:32])
 
     async def compute() -> Output:

@@ -14,7 +14,6 @@ from attrs import frozen
 from orchestrion._engine.activation import act
 from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.episode import Engine
-from orchestrion._engine.loop import Loop
 
 
 @frozen(eq=False)
@@ -43,16 +42,10 @@ def _agent(names: dict[str, Any]) -> tuple[str, float | None]:
     return names["engine"].name_of(names["seat"]), names["seconds"]
 
 
-def _task(engine: Engine) -> tuple[str, float | None]:
-    return engine.place(engine.team.task, "task"), None
-
-
 _CALLERS: dict[CodeType, Callable[[dict[str, Any]], tuple[str, float | None]]] = {
     act.__code__: _agent,
     DecisionBatcher.ask.__code__: lambda names: (names["self"].place, None),
     Engine._result.__code__: lambda names: (names["who"], names["self"].timeout),
-    Engine.first_step.__code__: lambda names: _task(names["self"]),
-    Loop._step.__code__: lambda names: _task(names["self"].engine),
 }
 """The functions that call components, and how to read component and limit from their variables."""
 

@@ -78,6 +78,7 @@ class Host(ABC):
         """The agents that an episode had started when it was cancelled, by its name; likewise."""
         self._threads = Threads()
         self._deadlines = Deadlines()
+        self.seats = self.seats_of(team.agents)
 
     def close(self) -> None:
         """Release the worker threads."""
@@ -99,9 +100,14 @@ class Host(ABC):
             return await resume(work, waits_for)
         return await self._deadlines[seconds].within(work, waits_for, who)
 
-    def seats(self, agents: Mapping[str, Agent], identities: Mapping[str, str]) -> dict[str, Seat]:
+    def identity(self, seat: Seat) -> str:
+        """Return a text for an agent and its settings, for the keys of reused results."""
+        # An agent made by an agent has none: it goes by its name.
+        return self.identities.get(id(seat.agent), seat.name)
+
+    def seats_of(self, agents: Mapping[str, Agent]) -> dict[str, Seat]:
         """Return seats whose plain `act` functions run in this engine's worker threads."""
-        return seats_of(agents, self._threads, identities)
+        return seats_of(agents, self._threads)
 
     def count_failure(self, who: str, message: str) -> None:
         """Count a failure of an agent, verifier or reward function."""

@@ -11,11 +11,10 @@ from attrs import define, field, frozen
 from orchestrion._engine.activation import Setting, take_turn
 from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.calls import ActivationCalls, Host
-from orchestrion._engine.checks import check_decision, check_step, why_empty
+from orchestrion._engine.checks import check_decision, has_steps, next_step, why_empty
 from orchestrion._engine.completion import Running
 from orchestrion._errors import CallError, RunError
-from orchestrion._guards import raise_named
-from orchestrion._interfaces import Situation, Task
+from orchestrion._interfaces import Situation
 from orchestrion._records import (
     Activation,
     Decision,
@@ -76,8 +75,7 @@ class Loop:
         setting, limits, self._first = self.setting, self.limits, self.started
         engine = setting.engine
         self._counts = limits.calls is not None or limits.tokens is not None
-        step = getattr(type(engine.team.task), "step", Task.step)
-        self._steps = not self.nested and step is not Task.step
+        self._steps = not self.nested and has_steps(engine.team.task)
         self._turn_finished = None if self.nested else engine.observers.turn_finished
 
     @property
@@ -263,16 +261,8 @@ class Loop:
         if output.final:
             self._final = True
         if self._steps:
-            self._step(turn)
+            task, key = self.engine.team.task, self.setting.key
+            place = self.engine.place(task, "task")
+            self.step = next_step(task, self.step.state, turn, key, place)
         if self._turn_finished is not None:
             self._turn_finished(self.name, turn)
-
-    def _step(self, turn: Turn) -> None:
-        """Let the environment follow a turn."""
-        task = self.engine.team.task
-        try:
-            step = task.step(self.step.state, turn, self.setting.key.child("step", turn.index))
-        except BaseException as error:
-            raise_named(self.engine.place(task, "task"), "step()", error)
-        check_step(step, self.engine.place(task, "task"), "step")
-        self.step = step

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from orchestrion._config.components import reached
 from orchestrion._engine.calls import CallPath, Observers
@@ -61,7 +61,7 @@ class Opened:
         paths = list(agents or config.roster)
         limits = config.limits
         team = Team(
-            {},
+            {_name(config, path): self.runtimes[path] for path in paths},
             self.roster(paths),
             self.runtimes[policy],
             self.runtimes["task"],
@@ -74,11 +74,6 @@ class Opened:
             config.run.timeout,
             observers,
         )
-        seats = engine.seats(
-            {_name(config, path): self.runtimes[path] for path in paths},
-            {_name(config, path): _identity(config, path) for path in paths},
-        )
-        engine.team = evolve(team, seats=seats)
         engine.places = {
             id(runtime): place_of(config, path) for path, runtime in self.runtimes.items()
         }

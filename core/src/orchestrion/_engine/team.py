@@ -35,7 +35,6 @@ class Seat:
         options: which of them a policy must choose.
         pure: whether equal views give equal outputs.
         memo: returns what of a view its output depends on; None means all of it.
-        identity: a text for the component and its settings, in the keys of reused results.
     """
 
     name: str
@@ -44,23 +43,20 @@ class Seat:
     options: frozenset[str]
     pure: bool
     memo: Callable[[View], Any] | None
-    identity: str
 
 
 @frozen
 class Team:
     """The components that episodes run with."""
 
-    seats: Mapping[str, Seat]
+    agents: Mapping[str, Agent]
     roster: tuple[Member, ...]
     policy: Policy
     task: Task
     reward: RewardFunction | None
 
 
-def seats_of(
-    agents: Mapping[str, Agent], threads: Threads, identities: Mapping[str, str]
-) -> dict[str, Seat]:
+def seats_of(agents: Mapping[str, Agent], threads: Threads) -> dict[str, Seat]:
     """Return seats for agents by name; plain `act` functions run in these threads."""
     return {
         name: Seat(
@@ -70,7 +66,6 @@ def seats_of(
             options=frozenset(options_of(agent)),
             pure=bool(getattr(agent, "pure", False)),
             memo=getattr(agent, "memo", None),
-            identity=identities.get(name, name),
         )
         for name, agent in agents.items()
     }

@@ -87,7 +87,7 @@ class _Acting:
 
     def __init__(self, bench: Bench) -> None:
         self.bench, self.agent = bench, bench.tested
-        self.seat = bench.engine.seats({"tested": self.agent}, {})["tested"]
+        self.seat = bench.engine.seats_of({"tested": self.agent})["tested"]
 
     def views(self, text: str = "something was said") -> list[View]:
         """Return the first view of two problems, and one with another agent's turn before it."""

@@ -152,11 +152,8 @@ def _engine(
     turns: int | None = None,
 ) -> Engine:
     roster = tuple(member_of(name, agent) for name, agent in agents.items())
-    team = Team({}, roster, policy, task or ListTask(), reward)
-    limits = limits or EpisodeLimits(turns=turns)
-    engine = Engine(team, calls, limits, timeout)
-    engine.team = Team(engine.seats(agents, {}), roster, policy, team.task, reward)
-    return engine
+    team = Team(agents, roster, policy, task or ListTask(), reward)
+    return Engine(team, calls, limits or EpisodeLimits(turns=turns), timeout)
 
 
 @asynccontextmanager
