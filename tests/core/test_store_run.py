@@ -74,7 +74,7 @@ def test_a_folder_with_files_is_never_taken_over(tmp_path: Path) -> None:
 def test_numbers_go_up_and_are_never_used_twice(tmp_path: Path) -> None:
     for wanted in ("repair-1", "repair-2", "other-1", "repair-3"):
         name = wanted.partition("-")[0]
-        with RunStore.create_next(tmp_path / "runs", name, "") as store:
+        with RunStore.create(tmp_path / "runs", "", numbered=name) as store:
             assert store.directory.name == wanted
 
 
@@ -84,7 +84,10 @@ def test_two_that_take_the_same_number_get_two_runs(
     directory = tmp_path / "x-1"
     names = iter([directory, tmp_path / "x-2"])
     monkeypatch.setattr("orchestrion._store.run_store.next_directory", lambda *_: next(names))
-    with RunStore.create(directory, "first"), RunStore.create_next(tmp_path, "x", "second") as two:
+    with (
+        RunStore.create(directory, "first"),
+        RunStore.create(tmp_path, "second", numbered="x") as two,
+    ):
         assert two.directory.name == "x-2"
         assert RunReader(directory).config_text == "first"
 

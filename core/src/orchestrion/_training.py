@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -155,19 +154,20 @@ def create_run(
         suffix: of the file's name; with it, `run.name` is numbered too.
         facts: for the manifest.
     """
-    settings = config.run
-    name = settings.name or Path(config.source).stem
-    if directory is not None:
-        create = partial(RunStore.create, directory)
-    elif settings.name is not None and not suffix:
-        create = partial(RunStore.create, run_folder(settings.directory) / name)
-    else:
-        create = partial(RunStore.create_next, run_folder(settings.directory), name + suffix)
-    return create(
+    settings, numbered = config.run, None
+    if directory is None:
+        directory = run_folder(settings.directory)
+        if settings.name is not None and not suffix:
+            directory /= settings.name
+        else:
+            numbered = (settings.name or Path(config.source).stem) + suffix
+    return RunStore.create(
+        directory,
         config.to_yaml(),
         manifest(config) | facts,
         retention=settings.retention,
         keep=settings.keep,
+        numbered=numbered,
     )
 
 

@@ -59,7 +59,7 @@ def _seen(config: Config, root: Path, name: str, sample: int) -> Seen | None:
         from orchestrion._store import RunStore
 
         text, facts = config.to_yaml(), manifest(config) | {"sample": sample}
-        with RunStore.create_next(root, f"{name}-sample", text, facts) as store:
+        with RunStore.create(root, text, facts, numbered=f"{name}-sample") as store:
             note(f"run: {store.directory}")
             in_loop(run_sample(config, store, sample))
     return seen_before(config, root)
