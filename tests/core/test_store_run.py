@@ -236,7 +236,7 @@ def test_a_damaged_checkpoint_is_refused_and_its_iteration_dropped(
     restored = store.restore()
     assert restored.checkpoint == checkpoint(1, b"w")
     assert restored.dropped == 1
-    assert [refusal.path for refusal in restored.refused] == [newest]
+    assert [reason.split(": ")[0] for reason in restored.refused] == [str(newest)]
     assert store.last_iteration() == (0, 1)
     assert len(list(store.episodes())) == 4
     assert store.load_evaluations() == {}

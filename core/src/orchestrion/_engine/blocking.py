@@ -18,21 +18,13 @@ from orchestrion._engine.episode import Engine
 
 @frozen(eq=False)
 class Work:
-    """A component that runs now.
+    """A component that runs now."""
 
-    Args:
-        who: how messages name it; empty if it is not known.
-        limit: its time limit in seconds; None means no limit.
-        line: the file and line that it runs.
-        imports: whether it imports a module, which is slow at first.
-        frame: of the call, to tell it from the next call.
-    """
-
-    who: str
-    limit: float | None = None
-    line: str = ""
-    frame: FrameType | None = None
-    imports: bool = False
+    who: str  # how messages name it; empty if it is not known
+    limit: float | None = None  # in seconds
+    line: str = ""  # the file and line that it runs
+    frame: FrameType | None = None  # of the call, to tell it from the next call
+    imports: bool = False  # whether it imports a module, which is slow at first
 
     def __str__(self) -> str:
         return f"{self.who or 'something'} (in {self.line})" if self.line else self.who

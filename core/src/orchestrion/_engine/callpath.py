@@ -37,13 +37,9 @@ from orchestrion._records import NO_USAGE, Usage
 class CallPath:
     """Makes and records the calls of a run: journal, caches, budget, limits, retries.
 
-    Args:
-        budget: the run's; by default nothing is capped.
-        journal: by default nothing is recorded.
-        cache: keeps answers for requests with a true `Request.cache`; by default in memory only.
-        retry: see `RetrySettings`.
-        shared: answers of earlier runs, for requests whose `Request.cache` is not False.
-        booked: the pure results that earlier parts of the run booked.
+    By default nothing is capped, recorded or shared. `cache` keeps answers for requests with a true
+    `Request.cache` beyond this process, `shared` has answers of earlier runs for requests whose
+    `Request.cache` is not False, `booked` the pure results that earlier parts of the run booked.
     """
 
     def __init__(
@@ -184,13 +180,10 @@ class CallPath:
         self.budget.check()
 
     def book(self, usage: Usage, result: str = "") -> bool:
-        """Book usage as `Budget.charge`.
+        """Book usage that a turn reports beside its calls, as `Budget.charge`.
 
-        Args:
-            usage: that a turn reports beside its calls.
-            result: names the pure result it was spent on, if it was. It is booked once in a run,
-                though several workers may compute it, unless it costs money or counts against a
-                cap.
+        `result` names the pure result it was spent on, if it was one. That is booked once in a run,
+        though several workers may compute it, unless it costs money or counts against a cap.
         """
         if result and not self.budget.counts(usage) and not self._booked.add(result):
             return False

@@ -190,11 +190,7 @@ def judged(
 ) -> Episode:
     """Check a judgement; return the episode with it.
 
-    Args:
-        episode: not judged yet, or with these scores only.
-        scores: what the verifier returned.
-        reward: what the reward function returned; None before it was called.
-        team: names of agents, which `Reward.agents` may have.
+    Scores are checked before there is a reward; `team` has the names that `Reward.agents` may have.
     """
     if reward is None:
         _check_scores(scores)

@@ -59,12 +59,7 @@ Elsewhere = Callable[[], AbstractAsyncContextManager[RunEpisode]]
 class Engine(Host):
     """Run episodes of one team; the module `orchestrion._interfaces` has the loop in words.
 
-    Args:
-        team: opened components.
-        calls: the run's call path.
-        limits: of each episode.
-        timeout: time limit of one activation in seconds; None means no limit.
-        observers: called after each turn and episode.
+    `timeout` limits one activation, in seconds; None means no limit.
     """
 
     def __init__(

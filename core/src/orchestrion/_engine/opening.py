@@ -97,22 +97,17 @@ async def open_components(
     live: bool = True,
     trial: bool = False,
 ) -> Opened:
-    """Open every component of a config once, dependencies first.
+    """Open every component of a config once, dependencies first; `stack` closes them, in reverse.
 
     Args:
-        config: structured and checked.
-        stack: closes them, in reverse.
         key: of the randomness; each component gets a key below it.
-        directory: the run's folder.
         previous: the same config, opened with other learnable settings: runtimes of unchanged
             components are kept; changed components get the learned state of their predecessors.
         note: called with a component's path, a name and a text, see `OpenContext.note`.
-        live: whether the components may make external calls, see `OpenContext.live`.
-        trial: whether nothing will be run, see `OpenContext.trial`.
+        live, trial: see `OpenContext`.
 
     Raises:
-        OrchestrionError: as raised by a component's `open`.
-        RunError: `open` raised another error; the message names the component.
+        RunError: `open` raised an error that is not ours; the message names the component.
     """
     opener = _Opener(config, stack, key, directory, previous, note, live, trial)
     # Agents first: policies choose from them.

@@ -48,13 +48,9 @@ SLACK = 2
 async def open_pool(
     config: Config | None, calls: CallPath, directory: Path | None, note: Any = None
 ) -> AsyncIterator[Pool | None]:
-    """Open the executor of a config; None if it has none. Its workers start.
+    """Open the executor of a config, whose workers start; None if there is none.
 
-    Args:
-        config: of the run; None for a run without an executor.
-        calls: the run's call path.
-        directory: the run's folder.
-        note: called with a path, a name and a text, for what people should know.
+    `note` is called with a path, a name and a text, for what people should know.
     """
     executor: Any = None if config is None else config.run.executor
     if config is None or executor is None:
@@ -73,15 +69,7 @@ async def open_pool(
 
 
 class Pool:
-    """Runs episodes in the workers of an executor.
-
-    Args:
-        executor: opened.
-        calls: the run's call path.
-        directory: the run's folder.
-        place: how messages name the executor.
-        note: see `open_pool`.
-    """
+    """Runs episodes in the workers of an opened executor; `place` is how messages name it."""
 
     def __init__(
         self,
@@ -114,11 +102,8 @@ class Pool:
     ) -> None:
         """Run the episodes of an engine in the workers from now on.
 
-        Args:
-            engine: of the team.
-            opened: its components.
-            team: what is trained or evaluated.
-            trainer: path of the trainer that runs them, if one does.
+        `team` is what is trained or evaluated; `trainer` the path of the trainer that runs them, if
+        one does.
         """
         engine.spread = self._spread
         name, reason = _why_here(opened, team, trainer)
@@ -240,10 +225,8 @@ class Pool:
     ) -> T:
         """Return what a worker gives, whichever it is; try again if it is lost.
 
-        Args:
-            what: it is, for messages.
-            near: names what workers keep of such work, so that it goes where some was done.
-            work: asks a worker, alone if need be.
+        `what` names the work in messages; `near` names what workers keep of such work, so that it
+        goes where some was done; `work` asks a worker, alone if need be.
         """
         lost = 0
         while True:

@@ -47,13 +47,7 @@ class SeatTeam(NamedTuple):
 
 
 class Seat:
-    """The place of one worker, whoever has it at the moment.
-
-    Args:
-        executor: starts workers.
-        calls: the run's call path.
-        place: how messages name the executor.
-    """
+    """The place of one worker, whoever has it; `place` is how messages name the executor."""
 
     def __init__(self, executor: Executor, calls: CallPath, place: str) -> None:
         self._executor, self._calls, self._place = executor, calls, place
@@ -92,11 +86,7 @@ class Seat:
     ) -> Any:
         """Return what this seat's worker answers, with a number for this work before the arguments.
 
-        Args:
-            name: of what it does.
-            arguments: that it gets.
-            team: that is open then, with these states.
-            alone: do it beside nothing else.
+        `team` is open then, with these states. `alone` says to do it beside nothing else.
 
         Raises:
             LinkLost: the worker is gone; nothing came back.

@@ -26,23 +26,14 @@ Act = Callable[[View, Key, Calls], Coroutine[Any, Any, Output]]
 
 @frozen
 class Seat:
-    """An agent of a team, with all that the engine needs to know about it.
+    """An agent of a team, with all that the engine needs to know about it."""
 
-    Args:
-        name: in the team.
-        agent: opened.
-        act: its `act`, as a coroutine function.
-        options: which of them a policy must choose.
-        pure: whether equal views give equal outputs.
-        memo: returns what of a view its output depends on; None means all of it.
-    """
-
-    name: str
-    agent: Agent
-    act: Act
-    options: frozenset[str]
-    pure: bool
-    memo: Callable[[View], Any] | None
+    name: str  # in the team
+    agent: Agent  # opened
+    act: Act  # its `act`, as a coroutine function
+    options: frozenset[str]  # of which a policy must choose one
+    pure: bool  # whether equal views give equal outputs
+    memo: Callable[[View], Any] | None  # returns what its output depends on; None means the view
 
 
 @frozen

@@ -108,11 +108,7 @@ def digest_of(saved: Saved) -> bytes:
 
 
 class Worker:
-    """Answers what the leading process asks, until that is gone.
-
-    Args:
-        link: to it.
-    """
+    """Answers what the leading process asks over a link, until that process is gone."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

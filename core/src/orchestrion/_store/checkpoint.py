@@ -54,14 +54,6 @@ class Checkpoint:
     threads: int = 1
 
 
-@frozen
-class Refusal:
-    """A checkpoint that was not taken, and why."""
-
-    path: Path
-    reason: str
-
-
 def encode_checkpoint(checkpoint: Checkpoint) -> list[bytes]:
     """Return the bytes of a checkpoint's file, in parts."""
     arrays = {
@@ -174,14 +166,14 @@ def read_checkpoint(path: Path, digest: str | None = None) -> Checkpoint:
 
 def newest_checkpoint(
     candidates: Iterable[tuple[Path, str | None]],
-) -> tuple[Path | None, Checkpoint | None, list[Refusal]]:
-    """Return the first valid one of (path, SHA-256) pairs given newest first, and all refused."""
-    refused: list[Refusal] = []
+) -> tuple[Path | None, Checkpoint | None, list[str]]:
+    """Return the first valid one of (path, SHA-256) pairs, and why those before it are not."""
+    refused: list[str] = []
     for path, digest in candidates:
         try:
             return path, read_checkpoint(path, digest), refused
         except CheckpointError as error:
-            refused.append(Refusal(path, str(error)))
+            refused.append(str(error))
     return None, None, refused
 
 

@@ -13,7 +13,7 @@ from orchestrion._errors import CheckpointError, StoreError, UsageError
 from orchestrion._interfaces import Metrics
 from orchestrion._readonly import ReadOnlyDict, read_only
 from orchestrion._records import JSON, NO_USAGE, TRAINING, Usage
-from orchestrion._store.checkpoint import Checkpoint, Refusal, newest_checkpoint
+from orchestrion._store.checkpoint import Checkpoint, newest_checkpoint
 from orchestrion._store.conversations import StoredCall, read_all_calls, read_calls
 from orchestrion._store.database import NAME, Database
 from orchestrion._store.episodes import (
@@ -72,21 +72,21 @@ class Restored:
     Args:
         checkpoint: the newest valid one; None if the run starts at its beginning.
         path: its file.
-        refused: newer ones that were damaged, with the reason.
+        refused: why newer ones are not used.
         dropped: committed iterations after it, which are to be run again.
         after: how many iterations were committed up to it.
     """
 
     checkpoint: Checkpoint | None
     path: Path | None
-    refused: tuple[Refusal, ...]
+    refused: tuple[str, ...]
     dropped: int
     after: int = 0
 
     def notes(self) -> list[str]:
         """Return what a person should know: checkpoints that were not used."""
         used = self.path.name if self.path is not None else "none"
-        return [f"{refusal.reason}; {used} is used instead" for refusal in self.refused]
+        return [f"{reason}; {used} is used instead" for reason in self.refused]
 
 
 class Where(TypedDict, total=False):
@@ -295,7 +295,7 @@ class RunReader:
 
     def _required(self, restored: Restored) -> Restored:
         if restored.checkpoint is None and restored.refused:
-            reasons = "\n".join(f"  {refusal.reason}" for refusal in restored.refused)
+            reasons = "\n".join(f"  {reason}" for reason in restored.refused)
             raise CheckpointError(
                 f"{self.directory}: no checkpoint is valid, so the run cannot be resumed or used; "
                 f"copy one back, or start a new run\n{reasons}"

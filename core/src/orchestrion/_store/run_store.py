@@ -300,8 +300,8 @@ class RunStore(RunReader):
                 names = self._forget_old_checkpoints(connection, self._keep)
             self._next = seq
             prune_checkpoints(self.checkpoints, names)
-        for refusal in restored.refused:
-            self.record_event("checkpoint refused", refusal.reason)
+        for reason in restored.refused:
+            self.record_event("checkpoint refused", reason)
         return restored
 
     # ------------------------------------------------------------------ episodes, evaluations
