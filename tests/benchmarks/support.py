@@ -11,10 +11,9 @@ from statistics import mean, stdev
 
 from orchestrion import Agent, Calls, Key, Output, Problem, View
 from orchestrion._engine.episode import Engine
-from orchestrion._manifest import manifest
 from orchestrion._run import Conduct
 from orchestrion.config import Config
-from orchestrion.runs import RunStore
+from orchestrion.runs import RunStore, manifest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"

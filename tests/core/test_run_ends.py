@@ -600,7 +600,7 @@ def test_a_resume_with_other_versions_says_so_and_notes_from_where_on(
 
     assert train("trainer.mood=late").exit_code == 1
     moody_parts.MENDED.append(True)
-    monkeypatch.setattr("orchestrion._manifest.platform.python_version", lambda: "3.99.1")
+    monkeypatch.setattr("platform.python_version", lambda: "3.99.1")
     resumed = invoke("resume", "c-1")
     assert resumed.exit_code == 0
     assert "run: goes on with other versions than before: python 3." in resumed.stderr

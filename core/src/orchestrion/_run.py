@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from orchestrion import __version__
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged, check_turns, iterations_of, merged_metrics
@@ -30,7 +32,6 @@ from orchestrion._learned import (
     evaluate_contender,
     saved_to_json,
 )
-from orchestrion._manifest import manifest
 from orchestrion._observers import Observers
 from orchestrion._progress import Progress
 from orchestrion._readiness import check_ready
@@ -405,3 +406,17 @@ def status_after(error: BaseException) -> RunStatus:
     if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError)):
         return "cancelled"
     return "budget" if isinstance(error, BudgetError) else "failed"
+
+
+def manifest(config: Config) -> dict[str, Any]:
+    """Return what a run's result depends on besides its config."""
+    return {
+        "seed": config.seed,
+        "digest": config.digest,
+        "versions": {
+            "python": platform.python_version(),
+            "orchestrion": __version__,
+            **{plugin.distribution: plugin.version for plugin in config.plugins_used},
+        },
+        "machine": platform.machine(),
+    }

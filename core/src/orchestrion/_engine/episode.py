@@ -8,13 +8,13 @@ from typing import Any
 
 from attrs import evolve
 
+from orchestrion._config.sections import Limits
 from orchestrion._engine.activation import Setting, act
 from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.calls import ActivationCalls, CallPath, Host, Observers
 from orchestrion._engine.checks import first_step, judged
 from orchestrion._engine.deadline import exited
-from orchestrion._engine.loop import EpisodeLimits as EpisodeLimits
-from orchestrion._engine.loop import Loop
+from orchestrion._engine.loop import NO_LIMITS, Loop
 from orchestrion._engine.recording import Facts, Failure
 from orchestrion._engine.team import Team, member_of
 from orchestrion._errors import RunError
@@ -66,12 +66,12 @@ class Engine(Host):
         self,
         team: Team,
         calls: CallPath | None = None,
-        limits: EpisodeLimits | None = None,
+        limits: Limits = NO_LIMITS,
         timeout: float | None = None,
         observers: Observers | None = None,
     ) -> None:
         super().__init__(team, calls, timeout, observers)
-        self.limits = limits or EpisodeLimits()
+        self.limits = limits
         self._batchers: dict[int, DecisionBatcher] = {}
         self.elsewhere: Elsewhere | None = None
         """Opens a function like `run` that runs episodes in other processes; None for nowhere."""

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 
+from orchestrion._config.sections import Limits
 from orchestrion._engine.activation import Setting, take_turn
 from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.calls import ActivationCalls, Host
@@ -25,14 +26,7 @@ from orchestrion._records import (
     Turn,
 )
 
-
-@frozen
-class EpisodeLimits:
-    """Limits of an episode, None for no limit: counts, no times, so that its end is repeatable."""
-
-    turns: int | None = None
-    calls: int | None = None
-    tokens: int | None = None
+NO_LIMITS = Limits(turns=None)
 
 
 @define(eq=False)
@@ -43,7 +37,7 @@ class Loop:
     name: str  # of the episode; of a nested team, the agent that runs it
     step: Step  # the environment, at first as the task started it
     training: bool  # whether a trainer learns from the decisions
-    limits: EpisodeLimits = EpisodeLimits()
+    limits: Limits = NO_LIMITS
     nested: bool = False  # inside a turn: neither task nor observers take part
     # A new one for each loop: policies may tell episodes apart by its identity.
     trajectory: Trajectory = field(factory=Trajectory)

@@ -13,7 +13,7 @@ from attrs import define, field
 
 from orchestrion._config.components import reached
 from orchestrion._engine.calls import CallPath, Observers
-from orchestrion._engine.episode import Engine, EpisodeLimits
+from orchestrion._engine.episode import Engine
 from orchestrion._engine.team import Team, member_of
 from orchestrion._errors import OrchestrionError, RunError
 from orchestrion._guards import calling, in_one_line, place_of
@@ -59,7 +59,6 @@ class Opened:
         """Return an engine for a team (by default the config's) with this policy."""
         config = self.config
         paths = list(agents or config.roster)
-        limits = config.limits
         team = Team(
             {_name(config, path): self.runtimes[path] for path in paths},
             self.roster(paths),
@@ -67,13 +66,7 @@ class Opened:
             self.runtimes["task"],
             self.runtimes.get("reward"),
         )
-        engine = cls(
-            team,
-            calls,
-            EpisodeLimits(limits.turns, limits.calls, limits.tokens),
-            config.run.timeout,
-            observers,
-        )
+        engine = cls(team, calls, config.limits, config.run.timeout, observers)
         engine.places = {
             id(runtime): place_of(config, path) for path, runtime in self.runtimes.items()
         }
