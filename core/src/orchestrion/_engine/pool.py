@@ -23,7 +23,7 @@ from orchestrion._engine.calls import CallPath
 from orchestrion._engine.episode import Engine, RunEpisode
 from orchestrion._engine.opening import Opened, load_states, reached_from, save_states, team_paths
 from orchestrion._engine.peers import UnsendableError, pack, unpack
-from orchestrion._engine.seat import NotReadyError, Seat, SeatTeam
+from orchestrion._engine.seat import NotReadyError, WorkerSeat, WorkerTeam
 from orchestrion._engine.worker import Outcome, Packed, TeamSpec, digest_of, fields_of
 from orchestrion._errors import RunError
 from orchestrion._events import within
@@ -82,7 +82,7 @@ class Pool:
         self.calls, self.place = calls, place
         self._directory, self._note = directory, note
         self._told: set[str] = set()
-        self._seats = [Seat(executor, calls, place) for _ in range(executor.workers)]
+        self._seats = [WorkerSeat(executor, calls, place) for _ in range(executor.workers)]
         self._numbers: dict[bytes, int] = {}
         """Of teams, by digests of their specs."""
         self._specs: WeakKeyDictionary[Opened, dict[Any, bytes]] = WeakKeyDictionary()
@@ -137,7 +137,7 @@ class Pool:
                     return await engine.run(name, problem, key, way, training)
             arguments = name, problem, key.digest, training, engine.stage
 
-            def episode_in(seat: Seat, alone: bool) -> Awaitable[Outcome]:
+            def episode_in(seat: WorkerSeat, alone: bool) -> Awaitable[Outcome]:
                 return seat.ask("run", team.number, packed, *arguments, team=team, alone=alone)
 
             with within(episode=name):
@@ -159,7 +159,7 @@ class Pool:
                 self.calls.book(usage, result)
         await self._take_over(team, opened)
 
-    def _team(self, opened: Opened, policy: str, agents: tuple[str, ...] | None) -> SeatTeam:
+    def _team(self, opened: Opened, policy: str, agents: tuple[str, ...] | None) -> WorkerTeam:
         specs = self._specs.setdefault(opened, {})
         if (policy, agents) not in specs:
             caps = self.calls.budget.caps
@@ -172,7 +172,7 @@ class Pool:
         total = blake2b(repr(fields).encode(), digest_size=16)
         for path, saved in states.items():
             total.update(path.encode() + digest_of(saved))
-        return SeatTeam(number, spec, states, fields, total.digest())
+        return WorkerTeam(number, spec, states, fields, total.digest())
 
     def _portable(self, way: Policy) -> Packed | None:
         """Return a policy that a job brings along, pickled; None if it is to run here."""
@@ -199,7 +199,7 @@ class Pool:
         """See `Session.spread`."""
         what = f"an item of {getattr(function, '__qualname__', function)}"
 
-        async def item_in(item: tuple[Any, ...], seat: Seat, alone: bool) -> T:
+        async def item_in(item: tuple[Any, ...], seat: WorkerSeat, alone: bool) -> T:
             # Packed apart: what cannot be read again is this item's fault, not the worker's.
             try:
                 packed = pack((function, item))
@@ -221,7 +221,7 @@ class Pool:
         return [task.result() for task in tasks]
 
     async def _somewhere(
-        self, what: str, near: str, work: Callable[[Seat, bool], Awaitable[T]]
+        self, what: str, near: str, work: Callable[[WorkerSeat, bool], Awaitable[T]]
     ) -> T:
         """Return what a worker gives, whichever it is; try again if it is lost.
 
@@ -250,7 +250,7 @@ class Pool:
                         f"else ({error})"
                     ) from None
 
-    async def _seat(self, near: str) -> Seat:
+    async def _seat(self, near: str) -> WorkerSeat:
         """Return the place for some work; wait until there is a worker or one may be started."""
         if (pause := min(seat.waits for seat in self._seats)) > 0:
             await asyncio.sleep(pause)
@@ -259,7 +259,7 @@ class Pool:
         least = min(seats, key=lambda seat: seat.load)
         return known if known in seats and known.load <= least.load + SLACK else least
 
-    async def _take_over(self, team: SeatTeam, opened: Opened) -> None:
+    async def _take_over(self, team: WorkerTeam, opened: Opened) -> None:
         """Give components the state they got while episodes ran, such as a network's first weights.
 
         Raises:

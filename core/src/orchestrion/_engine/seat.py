@@ -36,7 +36,7 @@ class NotReadyError(Exception):
     """No worker is ready here, and there is a pause before the next is started."""
 
 
-class SeatTeam(NamedTuple):
+class WorkerTeam(NamedTuple):
     """A team with its states as they are when a rollout begins."""
 
     number: int
@@ -46,7 +46,7 @@ class SeatTeam(NamedTuple):
     digest: bytes  # of states and fields
 
 
-class Seat:
+class WorkerSeat:
     """The place of one worker, whoever has it; `place` is how messages name the executor."""
 
     def __init__(self, executor: Executor, calls: CallPath, place: str) -> None:
@@ -82,7 +82,7 @@ class Seat:
                 await self._started()
 
     async def ask(
-        self, name: str, *arguments: Any, team: SeatTeam | None = None, alone: bool = False
+        self, name: str, *arguments: Any, team: WorkerTeam | None = None, alone: bool = False
     ) -> Any:
         """Return what this seat's worker answers, with a number for this work before the arguments.
 
@@ -124,7 +124,7 @@ class Seat:
         self._policies.add(argument.digest)
         return argument._replace(data=b"") if known else argument
 
-    async def changed(self, team: SeatTeam) -> dict[str, Saved]:
+    async def changed(self, team: WorkerTeam) -> dict[str, Saved]:
         """Return the states that changed in this worker while episodes ran, by path."""
         if self._peer is None or self._teams.get(team.number) != team.digest:
             return {}
@@ -146,7 +146,7 @@ class Seat:
             with suppress(asyncio.CancelledError):
                 await self._serving
 
-    async def _ready(self, team: SeatTeam | None) -> Peer:
+    async def _ready(self, team: WorkerTeam | None) -> Peer:
         """Return the worker, with the team open and its states loaded."""
         if self.waits > 0:
             raise NotReadyError(self._lost_by)
@@ -179,7 +179,7 @@ class Seat:
         self._serving = asyncio.create_task(_serve(peer, link))
         return peer
 
-    async def _open(self, peer: Peer, team: SeatTeam) -> None:
+    async def _open(self, peer: Peer, team: WorkerTeam) -> None:
         """Give the team its states, and open it first where it is not open yet."""
         if team.number not in self._teams:
             if len(self._teams) > TEAMS:

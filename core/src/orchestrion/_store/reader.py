@@ -363,15 +363,7 @@ class RunReader:
             UsageError: `after` or `before` is no place in a list of episodes.
         """
         return read_page(
-            self._reader,
-            wanted,
-            order=order,
-            descending=descending,
-            after=after,
-            before=before,
-            limit=limit,
-            look=look,
-            seconds=seconds,
+            self._reader, wanted, order, descending, after, before, limit, look, seconds
         )
 
     def evaluation_names(self) -> list[str]:
