@@ -8,7 +8,7 @@ content gives equal bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -162,19 +162,6 @@ def read_checkpoint(path: Path, digest: str | None = None) -> Checkpoint:
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
     return checkpoint
-
-
-def newest_checkpoint(
-    candidates: Iterable[tuple[Path, str | None]],
-) -> tuple[Path | None, Checkpoint | None, list[str]]:
-    """Return the first valid one of (path, SHA-256) pairs, and why those before it are not."""
-    refused: list[str] = []
-    for path, digest in candidates:
-        try:
-            return path, read_checkpoint(path, digest), refused
-        except CheckpointError as error:
-            refused.append(str(error))
-    return None, None, refused
 
 
 def prune_checkpoints(folder: Path, keep: Sequence[str]) -> list[Path]:

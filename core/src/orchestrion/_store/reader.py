@@ -13,7 +13,7 @@ from orchestrion._errors import CheckpointError, StoreError, UsageError
 from orchestrion._interfaces import Metrics
 from orchestrion._readonly import ReadOnlyDict, read_only
 from orchestrion._records import JSON, NO_USAGE, TRAINING, Usage
-from orchestrion._store.checkpoint import Checkpoint, newest_checkpoint
+from orchestrion._store.checkpoint import Checkpoint, read_checkpoint
 from orchestrion._store.conversations import StoredCall, read_all_calls, read_calls
 from orchestrion._store.database import NAME, Database
 from orchestrion._store.episodes import (
@@ -313,11 +313,17 @@ class RunReader:
         )
 
     def _first_valid(self, named: list[tuple[int, str, str | None]]) -> Restored:
-        path, checkpoint, refused = newest_checkpoint(
-            (self.checkpoints / name, digest) for _, name, digest in named
-        )
-        seq = named[len(refused)][0] if checkpoint is not None else 0
-        return Restored(checkpoint, path, tuple(refused), self._last_seq() - seq, seq)
+        refused: list[str] = []
+        last = self._last_seq()
+        for seq, name, digest in named:
+            path = self.checkpoints / name
+            try:
+                checkpoint = read_checkpoint(path, digest)
+            except CheckpointError as error:
+                refused.append(str(error))
+            else:
+                return Restored(checkpoint, path, tuple(refused), last - seq, seq)
+        return Restored(None, None, tuple(refused), last)
 
     def episodes(self, **where: Unpack[Where]) -> Iterator[StoredEpisode]:
         """Yield stored episodes, in the order they were written; see `Where`."""
