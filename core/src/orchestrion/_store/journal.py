@@ -47,6 +47,20 @@ def usage_of(row: Sequence[float | None]) -> Usage:
     )
 
 
+class CallRow(NamedTuple):
+    """What the journal says of a call, or of an attempt without an answer; not what it answered."""
+
+    service: str
+    who: str
+    stage: str
+    kind: str  # see `engine.recording.Kind`
+    usage: Usage
+    seconds: float | None
+    attempts: int
+    estimated: bool
+    billed: Mapping[str, float]  # beside tokens, see `Model`
+
+
 class CallSum(NamedTuple):
     """Sums over calls, or over attempts without an answer, of one kind in one iteration.
 
@@ -176,6 +190,30 @@ class CallJournal:
         )
         return usage_of(row)
 
+    def rows(self) -> list[CallRow]:
+        """Return all calls and attempts, in the order of their first record."""
+        rows = self._reader.all(
+            "SELECT service, who, stage, kind, seconds, attempts, estimated,"
+            " CASE WHEN kind = 'answer' AND instr(answer, '\"billed\"')"
+            " THEN json_extract(answer, '$.billed') END,"
+            " calls, input_tokens, output_tokens, usd, cost"
+            " FROM calls WHERE kind NOT IN ('arrival', 'late', 'stated') ORDER BY rowid"
+        )
+        return [
+            CallRow(
+                service,
+                who,
+                stage,
+                kind,
+                usage_of(usage),
+                seconds,
+                attempts,
+                bool(estimated),
+                _numbers(billed),
+            )
+            for service, who, stage, kind, seconds, attempts, estimated, billed, *usage in rows
+        ]
+
     def sums(self) -> list[CallSum]:
         """Return what was done in each iteration, in order; its usage adds up to `spend`."""
         rows = self._reader.all(
@@ -193,6 +231,14 @@ class CallJournal:
     def __len__(self) -> int:
         (count,) = self._reader.one("SELECT count(*) FROM calls")
         return int(count)
+
+
+def _numbers(text: str | None) -> Mapping[str, float]:
+    """The numbers by name in a JSON object; other values are left out."""
+    data = loads(text) if text else None
+    if not isinstance(data, dict):
+        return {}
+    return {name: amount for name, amount in data.items() if type(amount) in (int, float)}
 
 
 def _writable(writer: Database | None) -> Database:

@@ -201,20 +201,6 @@ class RunReader:
         """
         return self.journal.spend() + self._stated_unrecorded()
 
-    def call_rows(self) -> list[tuple[Any, ...]]:
-        """Return what the journal says of each call and attempt, without its answer.
-
-        Service, who, stage, kind, seconds, attempts, estimated, what was billed beside tokens, as
-        JSON; then the columns of the usage.
-        """
-        return self._reader.all(
-            "SELECT service, who, stage, kind, seconds, attempts, estimated,"
-            " CASE WHEN kind = 'answer' AND instr(answer, '\"billed\"')"
-            " THEN json_extract(answer, '$.billed') END,"
-            " calls, input_tokens, output_tokens, usd, cost"
-            " FROM calls WHERE kind NOT IN ('arrival', 'late', 'stated') ORDER BY rowid"
-        )
-
     def stated(self) -> Usage:
         """Return what turns reported beside their calls, as far as the budget counted it."""
         return self.journal.spend("stated") + self._stated_unrecorded()
