@@ -98,7 +98,7 @@ class Router:
         # Components may hold what belongs to the loop, so it lives as long as they.
         self._finalizer = weakref.finalize(self, _close, self._loop, stack)
         try:
-            opened = _run(self._loop, open_routing(config, stack, Key(config.seed)))
+            opened = _run(self._loop, open_routing(config, stack))
             if checkpoint is not None:
                 load_states(opened, checkpoint.components)
             self._policy, self._task = opened.runtimes["policy"], opened.runtimes["task"]

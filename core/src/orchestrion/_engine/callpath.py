@@ -15,7 +15,7 @@ import msgspec
 
 from orchestrion._engine.attempts import Attempts, Call, RetrySettings
 from orchestrion._engine.budget import Budget
-from orchestrion._engine.completion import CompletionOrder, LiveOrder
+from orchestrion._engine.completion import CompletionOrder
 from orchestrion._engine.recording import (
     AnswerCache,
     Booked,
@@ -168,7 +168,7 @@ class CallPath:
 
     def completion_order(self, episode: str, key: Key) -> CompletionOrder:
         """Return what decides the completion order of a loop."""
-        return LiveOrder(self.journal, episode, key)
+        return CompletionOrder(self.journal, episode, key)
 
     async def state(self, usage: Usage, who: str, stage: str, result: str = "") -> None:
         """Book the usage that a turn reports beside its calls; durable when this returns."""

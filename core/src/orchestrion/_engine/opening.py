@@ -132,15 +132,8 @@ async def open_team(
     previous: Opened | None = None,
 ) -> Opened:
     """Open what episodes of one team need, see `team_paths`; as `open_components` does."""
-    key = Key(config.seed)
-    opener = _Opener(config, stack, key, directory, previous, None, live=True, trial=False)
-    for path in (*config.roster, *(agents or ())):
-        await opener.ensure(path, ())
-    await opener.ensure(policy, opener.opened.roster(agents))
-    for path in ("task", "reward"):
-        if path in config.components:
-            await opener.ensure(path, opener.opened.roster())
-    return opener.opened
+    opener = _Opener(config, stack, Key(config.seed), directory, previous)
+    return await opener.team(policy, agents, ("task", "reward"))
 
 
 def team_paths(config: Config, policy: str, agents: Sequence[str] | None) -> set[str]:
@@ -153,21 +146,13 @@ def reached_from(config: Config, paths: Iterable[str]) -> set[str]:
     return reached(config.components, paths)
 
 
-async def open_routing(config: Config, stack: AsyncExitStack, key: Key) -> Opened:
-    """Open what decisions alone need: the policy and the task.
+async def open_routing(config: Config, stack: AsyncExitStack) -> Opened:
+    """Open what decisions alone need: the policy and the task; as `open_components` does.
 
-    Agents and models only say what they are: no call, no key, no module of theirs. Arguments and
-    errors are those of `open_components`.
+    Agents and models only say what they are: no call, no key, no module of theirs.
     """
-    opener = _Opener(
-        config, stack, key, None, None, None, live=False, trial=False, idle=("agent", "model")
-    )
-    for path in config.roster:
-        await opener.ensure(path, ())
-    roster = opener.opened.roster()
-    for path in ("policy", "task"):
-        await opener.ensure(path, roster)
-    return opener.opened
+    opener = _Opener(config, stack, Key(config.seed), live=False, idle=("agent", "model"))
+    return await opener.team("policy", None, ("task",))
 
 
 @define(eq=False)
@@ -175,11 +160,11 @@ class _Opener:
     config: Config
     stack: AsyncExitStack
     key: Key
-    directory: Path | None
-    previous: Opened | None
-    note: Callable[[str, str, str], None] | None
-    live: bool
-    trial: bool
+    directory: Path | None = None
+    previous: Opened | None = None
+    note: Callable[[str, str, str], None] | None = None
+    live: bool = True
+    trial: bool = False
     idle: tuple[str, ...] = ()  # kinds that are opened as in a trial
     runtimes: dict[str, Any] = field(factory=dict, init=False)
     changed: set[str] = field(factory=set, init=False)
@@ -188,6 +173,18 @@ class _Opener:
     def opened(self) -> Opened:
         """Return what is open so far."""
         return Opened(self.config, self.runtimes)
+
+    async def team(
+        self, policy: str, agents: Sequence[str] | None, others: Sequence[str]
+    ) -> Opened:
+        """Open a team's agents, its policy, and what there is at the other paths."""
+        for path in (*self.config.roster, *(agents or ())):
+            await self.ensure(path, ())
+        await self.ensure(policy, self.opened.roster(agents))
+        for path in others:
+            if path in self.config.components:
+                await self.ensure(path, self.opened.roster())
+        return self.opened
 
     async def ensure(self, path: str, roster: tuple[Member, ...]) -> Any:
         """Return the runtime at a path; open it, and first what it refers to, if it is not open."""
