@@ -363,8 +363,7 @@ class Conduct:
     ) -> tuple[Opened, dict[str, JSON], int]:
         """Train a baseline from nothing.
 
-        Returns:
-            Its components, the settings that were learned, and the number of training episodes.
+        Returns its components, the settings that were learned, and the number of training episodes.
         """
         path, trained_on = team.trainer or "", 0
         overlay: dict[str, JSON] = {}

@@ -43,15 +43,9 @@ Build = Callable[[Mapping[str, JSON]], AbstractAsyncContextManager[Engine]]
 class EngineSession:
     """The `Session` of one iteration, or of an evaluation.
 
-    Args:
-        engine: runs the episodes.
-        name: prefix of episode ids, unique in the run, e.g. "0/12".
-        key: of this stage and iteration.
-        evaluation_key: of all evaluations in the run, so that they can be compared.
-        concurrency: episodes at once.
-        test: whether the test split may be seen.
-        build: opens an engine with an overlay.
-        collect: whether to keep training episodes; they are counted in any case.
+    `name` is the prefix of episode ids, unique in the run, e.g. "0/12"; `evaluation_key` is that of
+    all evaluations in the run, so that they can be compared; `test` says whether the test split may
+    be seen, and `collect` whether training episodes are kept, which are counted in any case.
     """
 
     def __init__(

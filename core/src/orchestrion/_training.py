@@ -146,12 +146,9 @@ def create_run(
 ) -> RunStore:
     """Return the store of a new run, open for writing.
 
-    Args:
-        config: of the run.
-        directory: its folder; None for one below `run.directory`: `run.name`, or the first free
-            number of the name of the config's file.
-        suffix: of the file's name; with it, `run.name` is numbered too.
-        facts: for the manifest.
+    Without a `directory` its folder is one below `run.directory`: `run.name`, or the first free
+    number of the name of the config's file. With a `suffix` of that name, `run.name` is numbered
+    too. `facts` go into the manifest.
     """
     settings, numbered = config.run, None
     if directory is None:

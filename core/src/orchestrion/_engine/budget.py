@@ -52,10 +52,7 @@ class Budget:
     reservation until it is done. If the first that waits does not fit although nothing is in
     flight, it and all later calls get a `BudgetError`; calls in flight finish.
 
-    Args:
-        caps: as in a config; None means no cap at all.
-        spent: what earlier parts of this run spent.
-        elapsed: seconds that earlier parts of this run took.
+    `spent` and `elapsed` (in seconds) are what earlier parts of the run took.
     """
 
     def __init__(
@@ -132,13 +129,10 @@ class Budget:
         return BudgetError(f"budget.minutes: {(self._seconds or 0) / 60:g} minutes are used up")
 
     def charge(self, usage: Usage) -> bool:
-        """Book usage that a turn reports beside its calls.
+        """Book usage that a turn reports beside its calls; return whether to record it at once.
 
-        It is known only now, so that turns under way can exceed a cap; then `check` raises.
-
-        Returns:
-            Whether it must be recorded at once, because it costs money or counts against a cap.
-            Other usage is summed up for `take_stated`.
+        It is known only now, so that turns under way can exceed a cap; then `check` raises. Usage
+        that neither costs money nor counts against a cap is summed up for `take_stated`.
         """
         _tell(usage)
         if self.caps is None:

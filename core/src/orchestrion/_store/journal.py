@@ -62,24 +62,14 @@ class CallRow(NamedTuple):
 
 
 class CallSum(NamedTuple):
-    """Sums over calls, or over attempts without an answer, of one kind in one iteration.
+    """Sums over calls, or over attempts without an answer, of one kind in one iteration."""
 
-    Args:
-        seq: of the iteration in progress, over all stages and from 1; after training, of the one
-            that would come next.
-        kind: see `engine.recording.Kind`.
-        fault: of calls that failed; "" where it was dropped with their answers.
-        number: how many.
-        retried: attempts that came on top of the first.
-        usage: what they took; an unknown price counts as 0.
-    """
-
-    seq: int
-    kind: str
-    fault: str
-    number: int
-    retried: int
-    usage: Usage
+    seq: int  # of the iteration in progress, over all stages and from 1, or of the next one
+    kind: str  # see `engine.recording.Kind`
+    fault: str  # of calls that failed; "" where it was dropped with their answers
+    number: int  # how many
+    retried: int  # attempts that came on top of the first
+    usage: Usage  # what they took; an unknown price counts as 0
 
 
 def recorded(row: Mapping[str, Any]) -> Recorded:

@@ -67,21 +67,13 @@ class Iteration:
 
 @frozen
 class Restored:
-    """Where a run goes on.
+    """Where a run goes on."""
 
-    Args:
-        checkpoint: the newest valid one; None if the run starts at its beginning.
-        path: its file.
-        refused: why newer ones are not used.
-        dropped: committed iterations after it, which are to be run again.
-        after: how many iterations were committed up to it.
-    """
-
-    checkpoint: Checkpoint | None
-    path: Path | None
-    refused: tuple[str, ...]
-    dropped: int
-    after: int = 0
+    checkpoint: Checkpoint | None  # the newest valid one; None for the run's beginning
+    path: Path | None  # its file
+    refused: tuple[str, ...]  # why newer ones are not used
+    dropped: int  # committed iterations after it, which are to be run again
+    after: int = 0  # how many iterations were committed up to it
 
     def notes(self) -> list[str]:
         """Return what a person should know: checkpoints that were not used."""
