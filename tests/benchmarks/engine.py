@@ -81,7 +81,6 @@ def turns() -> None:
         )
         engine.observers = Counter()
         await engine.run("e", PROBLEM, Key(1))
-        engine.close()
 
     floor, task, turn = (cpu_microseconds(work, count) for work in (awaited, tasks, episode))
     print(f"turns   awaited function {floor:6.2f} us   awaited task {task:6.2f} us")

@@ -87,4 +87,3 @@ def print_wall(engine: Engine, name: str, ideal: float) -> None:
     seconds = min(asyncio.run(once()) for _ in range(REPEATS))
     ratio = seconds / ideal
     print(f"{name:7} {seconds * 1e3:7.1f} ms   = {ratio:.3f} x the ideal {ideal * 1e3:g} ms")
-    engine.close()

@@ -591,10 +591,7 @@ def test_a_trainer_has_calls_of_its_own_that_a_resume_does_not_repeat() -> None:
         session = EngineSession(engine, "0/0", Key(1), Key(2))
         do = answering(*answers)
         keys = [session.key.child("reflect", n) for n in range(2)]
-        try:
-            return [(await session.calls(key).run(ASK, do, ONE)).data for key in keys]
-        finally:
-            engine.close()
+        return [(await session.calls(key).run(ASK, do, ONE)).data for key in keys]
 
     assert asyncio.run(main(Answer("a", ONE), Answer("b", ONE))) == ["a", "b"]
     assert asyncio.run(main()) == ["a", "b"]
@@ -631,10 +628,7 @@ def test_what_was_too_late_is_too_late_in_a_replay_however_fast_that_is(who: str
             calls=ReplayPath(journal) if replay else CallPath(journal=journal),
             timeout=600,
         )
-        try:
-            return await engine.run("e", Problem("p"), Key(1))
-        finally:
-            engine.close()
+        return await engine.run("e", Problem("p"), Key(1))
 
     recorded = clock.run(run(False))
     said = recorded.error if who == "verifier" else recorded.turns[0].error

@@ -6,7 +6,7 @@ Nothing is run and nothing is called: a run asks before it begins, and `validate
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, get_args
 
 from orchestrion._engine.calls import CallPath
@@ -116,8 +116,6 @@ def check_trainer(
     if check is None:
         return
     key = Key(opened.config.seed)
-    with (
-        closing(opened.engine(CallPath(), policy, agents)) as engine,
-        calling(place_of(opened.config, path), "check"),
-    ):
+    engine = opened.engine(CallPath(), policy, agents)
+    with calling(place_of(opened.config, path), "check"):
         check(EngineSession(engine, "check", key, key))

@@ -275,7 +275,6 @@ class Conduct:
         try:
             yield engine
         finally:
-            engine.close()
             self.failures.update(engine.failed_turns)
 
     @asynccontextmanager

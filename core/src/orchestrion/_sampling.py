@@ -165,7 +165,6 @@ async def run_sample(config: Config, store: RunStore, count: int) -> None:
                     episodes = await session.rollout(jobs)
                 await calls.settle()
             finally:
-                engine.close()
                 await calls.drain()
     except BaseException as error:
         status = "budget" if isinstance(error, BudgetError) else "failed"

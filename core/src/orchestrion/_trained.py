@@ -147,7 +147,6 @@ class Trained:
                         team, stack, self.overlays.get(name)
                     )
                     engine = opened.engine(self.calls, team.policy, team.agents)
-                    stack.callback(engine.close)
                     if pool is not None:
                         pool.take(engine, opened, team)
                     try:
@@ -250,11 +249,8 @@ async def open_run(
         shared = None if name is None else stack.enter_context(SharedAnswers(name))
         budget = None if before is None else before.calls.budget.continued(config.budget)
         trained = Trained(found, components, shared, budget)
-        try:
-            async with trained.calls.budget.deadline():
-                yield trained
-        finally:
-            trained.engine.close()
+        async with trained.calls.budget.deadline():
+            yield trained
 
 
 def _trained_on(reader: RunReader, checkpoint: Checkpoint | None, own: str) -> dict[str, int]:

@@ -61,10 +61,7 @@ def directed(model: Lines, **settings: object) -> Episode:
         context = OpenContext("policy", Key(1), tuple(map(member_of, agents, agents.values())))
         async with Follow("router").open(context) as policy:
             engine = engine_for(agents, policy, Blocking(), limits=Limits(8))
-            try:
-                return await engine.run("e", PROBLEM, Key(1))
-            finally:
-                engine.close()
+            return await engine.run("e", PROBLEM, Key(1))
 
     return asyncio.run(main())
 

@@ -76,7 +76,6 @@ def session_of(
     engine = engine_for(agents, runtime, task, OutcomeMinusCost(0.05), Limits(turns=turns))
     session = EngineSession(engine, "0/0", Key(1), Key(2))
     asyncio.run(trainer.iterate(0, session))
-    engine.close()
     return runtime, session
 
 

@@ -19,7 +19,6 @@ from orchestrion._events import WARNING, event
 from orchestrion._interfaces import Agent, Answer, Policy, Request, View
 from orchestrion._keys import Key
 from orchestrion._records import JSON, NO_USAGE, Episode, Trajectory, Turn, Usage
-from orchestrion._threads import Threads
 
 REPORTS = 10_000
 """How many different failures, and how many episodes that were cut off, an engine reports."""
@@ -76,13 +75,8 @@ class Host(ABC):
         """How often each agent failed with which error, by "agent: error"; of the latest ones."""
         self.cut_off: dict[str, str] = {}
         """The agents that an episode had started when it was cancelled, by its name; likewise."""
-        self._threads = Threads()
         self._deadlines = Deadlines()
-        self.seats = self.seats_of(team.agents)
-
-    def close(self) -> None:
-        """Release the worker threads."""
-        self._threads.close()
+        self.seats = seats_of(team.agents)
 
     def place(self, component: object, kind: str) -> str:
         """Return how messages name a component: its place in the config if it has one."""
@@ -104,10 +98,6 @@ class Host(ABC):
         """Return a text for an agent and its settings, for the keys of reused results."""
         # An agent made by an agent has none: it goes by its name.
         return self.identities.get(id(seat.agent), seat.name)
-
-    def seats_of(self, agents: Mapping[str, Agent]) -> dict[str, Seat]:
-        """Return seats whose plain `act` functions run in this engine's worker threads."""
-        return seats_of(agents, self._threads)
 
     def count_failure(self, who: str, message: str) -> None:
         """Count a failure of an agent, verifier or reward function."""
@@ -131,8 +121,8 @@ class Host(ABC):
     ) -> tuple[Trajectory, str]:
         """Run a nested team; return its trajectory, and why its policy failed, else "".
 
-        It shares the call path, the worker threads, and the time limit of the turn it runs in,
-        which `caller` is the handle of.
+        It shares the call path, and the time limit of the turn it runs in, which `caller` is the
+        handle of.
         """
 
 

@@ -16,7 +16,7 @@ from orchestrion._engine.checks import first_step, judged
 from orchestrion._engine.deadline import exited
 from orchestrion._engine.loop import NO_LIMITS, Loop
 from orchestrion._engine.recording import Facts, Failure
-from orchestrion._engine.team import Team, member_of
+from orchestrion._engine.team import Team, member_of, seats_of
 from orchestrion._errors import RunError
 from orchestrion._events import WHERE
 from orchestrion._guards import FATAL, describe, raise_named
@@ -268,7 +268,7 @@ class Engine(Host):
             self,
             view.problem.public(),
             key,
-            self.seats_of(members),
+            seats_of(members),
             tuple(member_of(name, agent) for name, agent in members.items()),
             caller.episode,
             given=view.turns,

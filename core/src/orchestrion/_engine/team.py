@@ -19,7 +19,7 @@ from orchestrion._interfaces import (
 )
 from orchestrion._keys import Key
 from orchestrion._records import Output
-from orchestrion._threads import Threads
+from orchestrion._threads import in_thread
 
 Act = Callable[[View, Key, Calls], Coroutine[Any, Any, Output]]
 
@@ -47,13 +47,13 @@ class Team:
     reward: RewardFunction | None
 
 
-def seats_of(agents: Mapping[str, Agent], threads: Threads) -> dict[str, Seat]:
-    """Return seats for agents by name; plain `act` functions run in these threads."""
+def seats_of(agents: Mapping[str, Agent]) -> dict[str, Seat]:
+    """Return seats for agents by name; plain `act` functions run in threads."""
     return {
         name: Seat(
             name=name,
             agent=agent,
-            act=_async_act(agent, threads),
+            act=_async_act(agent),
             options=frozenset(options_of(agent)),
             pure=bool(getattr(agent, "pure", False)),
             memo=getattr(agent, "memo", None),
@@ -77,14 +77,14 @@ def member_of(name: str, agent: Agent) -> Member:
     return Member(name, options_of(agent), role if isinstance(role, str) else "", ends)
 
 
-def _async_act(agent: Agent, threads: Threads) -> Act:
+def _async_act(agent: Agent) -> Act:
     act: Any = agent.act
     if inspect.iscoroutinefunction(act):
         return act  # type: ignore[no-any-return]
 
-    async def in_thread(view: View, key: Key, calls: Calls) -> Output:
-        result = await threads.call(act, view, key, calls)
+    async def act_in_thread(view: View, key: Key, calls: Calls) -> Output:
+        result: Any = await in_thread(act, view, key, calls)
         # A plain function may still hand back an awaitable.
         return await result if inspect.isawaitable(result) else result  # type: ignore[no-any-return]
 
-    return in_thread
+    return act_in_thread

@@ -150,7 +150,6 @@ class Worker:
                 spec.config, stack, spec.policy, spec.agents, spec.directory, _stateless(base)
             )
             engine = opened.engine(self._calls, spec.policy, spec.agents, cls=_WorkerEngine)
-            stack.callback(engine.close)
             self._teams[number] = _OpenTeam(opened, engine, stack.pop_all())
 
     async def _load(self, number: int, states: Mapping[str, Saved], fields: Fields) -> list[str]:

@@ -193,5 +193,4 @@ async def opened_engine(
             await runtime(reward, "reward", roster),
             **settings,
         )
-        stack.callback(engine.close)
         yield engine
