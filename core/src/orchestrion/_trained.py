@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
@@ -92,7 +91,7 @@ class Trained:
             notes.append(f"left out: baselines that are trained only at the end of a run: {which}")
         self.notes = tuple(notes)
         """What a person should know, e.g. that a damaged checkpoint was skipped."""
-        self.failures: Counter[str] = Counter()
+        self.failures: dict[str, int] = {}
         """How often which turn or verification failed in `evaluate`, as "who: message"."""
         self.calls = CallPath(budget or Budget(self.config.budget), shared=shared)
         self.engine = self.opened.engine(self.calls)
@@ -149,12 +148,10 @@ class Trained:
                     engine = opened.engine(self.calls, team.policy, team.agents)
                     if pool is not None:
                         pool.take(engine, opened, team)
-                    try:
-                        session = await evaluate_contender(
-                            engine, name, self.config, split, seeds, limit
-                        )
-                    finally:
-                        self.failures.update(engine.failed_turns)
+                    engine.failed_turns = self.failures
+                    session = await evaluate_contender(
+                        engine, name, self.config, split, seeds, limit
+                    )
                 results[name] = outcomes(session.evaluations)
         digests = problem_digests(session.judged)
         key = Key(self.config.seed).child("report")
