@@ -12,7 +12,6 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from orchestrion import __version__
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged, check_turns, iterations_of, merged_metrics
@@ -400,6 +399,8 @@ def status_after(error: BaseException) -> RunStatus:
 
 def manifest(config: Config) -> dict[str, Any]:
     """Return what a run's result depends on besides its config."""
+    from orchestrion import __version__
+
     return {
         "seed": config.seed,
         "digest": config.digest,

@@ -9,16 +9,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from orchestrion._config.sections import Budget as BudgetCaps
 from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._errors import BudgetError
 from orchestrion._records import NO_USAGE, Usage
-
-if TYPE_CHECKING:
-    from orchestrion.config import Budget as BudgetCaps
-
 
 inside: ContextVar[bool] = ContextVar("inside", default=False)
 """Whether the current code runs inside a call, which holds a reservation."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from orchestrion._engine.recording import Facts, Recorded
 from orchestrion._errors import StoreError
 from orchestrion._records import NO_USAGE, Usage
 from orchestrion._store.conversations import Texts
 from orchestrion._store.database import Database
 from orchestrion._store.serial import dumps, loads
-
-if TYPE_CHECKING:
-    from orchestrion._engine.recording import Recorded
 
 USAGE = ("calls", "input_tokens", "output_tokens", "usd", "cost")
 """The columns of a usage, in the order of `usage_columns`."""
@@ -74,8 +72,6 @@ class CallSum(NamedTuple):
 
 def recorded(row: Mapping[str, Any]) -> Recorded:
     """Return the call in a row of the journal; its answer is None if it was dropped."""
-    from orchestrion._engine.recording import Facts, Recorded
-
     usage = usage_of([row[name] for name in USAGE])
     facts = Facts(estimated=bool(row.get("estimated")))
     answer = None if row["answer"] is None else loads(row["answer"])
