@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import platform
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
@@ -30,6 +29,7 @@ from orchestrion._learned import (
     evaluate_contender,
     saved_to_json,
 )
+from orchestrion._manifest import manifest
 from orchestrion._observers import Observers
 from orchestrion._progress import Progress
 from orchestrion._readiness import check_ready
@@ -395,19 +395,3 @@ def status_after(error: BaseException) -> RunStatus:
     if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError)):
         return "cancelled"
     return "budget" if isinstance(error, BudgetError) else "failed"
-
-
-def manifest(config: Config) -> dict[str, Any]:
-    """Return what a run's result depends on besides its config."""
-    from orchestrion import __version__
-
-    return {
-        "seed": config.seed,
-        "digest": config.digest,
-        "versions": {
-            "python": platform.python_version(),
-            "orchestrion": __version__,
-            **{plugin.distribution: plugin.version for plugin in config.plugins_used},
-        },
-        "machine": platform.machine(),
-    }

@@ -11,12 +11,13 @@ from orchestrion._blocking import blocking
 from orchestrion._config.loading import ConfigLike, as_config
 from orchestrion._engine.budget import Allowance
 from orchestrion._errors import UsageError
+from orchestrion._manifest import manifest
 from orchestrion._notebook import notebook_progress
 from orchestrion._observers import Observers
 from orchestrion._progress import Progress
 from orchestrion._records import JSON, Split
 from orchestrion._report import Report
-from orchestrion._run import Conduct, manifest, status_after
+from orchestrion._run import Conduct, status_after
 from orchestrion._runlog import run_log
 from orchestrion._sampling import refuse_sample
 from orchestrion._store import RunReader, RunStore, find_run

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from orchestrion._engine.budget import paying as paying
     from orchestrion._forecast import Forecast as Forecast
     from orchestrion._forecast import forecast_of as forecast_of
+    from orchestrion._manifest import manifest as manifest
     from orchestrion._progress import Progress as Progress
     from orchestrion._report import Report as Report
     from orchestrion._report import of_evaluations as of_evaluations
     from orchestrion._routing import Route as Route
     from orchestrion._routing import Router as Router
     from orchestrion._routing import router as router
-    from orchestrion._run import manifest as manifest
     from orchestrion._sampling import guesses as guesses
     from orchestrion._sampling import seen_before as seen_before
     from orchestrion._session import fewer_collections as fewer_collections

@@ -55,7 +55,7 @@ def _seen(config: Config, root: Path, name: str, sample: int) -> Seen | None:
     from orchestrion._sampling import run_sample, seen_before
 
     if sample:
-        from orchestrion._run import manifest
+        from orchestrion._manifest import manifest
         from orchestrion._store import RunStore
 
         text, facts = config.to_yaml(), manifest(config) | {"sample": sample}
