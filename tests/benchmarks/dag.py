@@ -93,7 +93,6 @@ async def episode(graph: Graph, agent: Agent) -> float:
     done = await engine.run("e", PROBLEM, Key(1))
     spent = time.process_time() - start
     assert len(done.turns) == len(graph.nodes)
-    engine.close()
     return spent
 
 

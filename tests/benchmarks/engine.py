@@ -29,9 +29,9 @@ from orchestrion import (
     Turn,
 )
 from orchestrion import Situation as Situation
+from orchestrion._config.sections import Limits
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
-from orchestrion._engine.episode import EpisodeLimits
 from orchestrion._session import EngineSession
 from orchestrion._store.serial import encode
 from orchestrion.config import Budget as Caps
@@ -75,13 +75,12 @@ def turns() -> None:
         engine = engine_for(
             {"a": Noop()},
             Always(),
-            limits=EpisodeLimits(count, 10**9, 10**9),
+            limits=Limits(count, 10**9, 10**9),
             calls=CallPath(Budget(Caps(10**9, 10**9, 1e9, 1e9))),
             timeout=600.0,
         )
         engine.observers = Counter()
         await engine.run("e", PROBLEM, Key(1))
-        engine.close()
 
     floor, task, turn = (cpu_microseconds(work, count) for work in (awaited, tasks, episode))
     print(f"turns   awaited function {floor:6.2f} us   awaited task {task:6.2f} us")
@@ -143,7 +142,7 @@ def many() -> None:
     for count in (1000, 10_000):
 
         async def rollout(count: int = count) -> tuple[float, float]:
-            engine = engine_for({"a": Waiting(0.05)}, Always(), limits=EpisodeLimits(10))
+            engine = engine_for({"a": Waiting(0.05)}, Always(), limits=Limits(10))
             session = EngineSession(engine, "s", Key(1), Key(2), concurrency=count)
             from orchestrion import Job
 

@@ -122,7 +122,6 @@ async def opened(config: Config, executor: bool = False) -> AsyncIterator[Rollou
         await components.restore(None)
         calls = CallPath()
         engine = components.opened.engine(calls)
-        stack.callback(engine.close)
         if executor:
             pool = await stack.enter_async_context(open_pool(config, calls, None))
             assert pool is not None

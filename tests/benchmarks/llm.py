@@ -191,7 +191,6 @@ async def model(vendor: str, url: str, episodes: int, calls: int, post: Any = No
                     return await opened.complete({"messages": MESSAGES}, key, handles[i])
 
                 took = await measured(episodes, calls, call)
-            engine.close()
         return took
 
 

@@ -11,10 +11,9 @@ from statistics import mean, stdev
 
 from orchestrion import Agent, Calls, Key, Output, Problem, View
 from orchestrion._engine.episode import Engine
-from orchestrion._manifest import manifest
 from orchestrion._run import Conduct
 from orchestrion.config import Config
-from orchestrion.runs import RunStore
+from orchestrion.runs import RunStore, manifest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -88,4 +87,3 @@ def print_wall(engine: Engine, name: str, ideal: float) -> None:
     seconds = min(asyncio.run(once()) for _ in range(REPEATS))
     ratio = seconds / ideal
     print(f"{name:7} {seconds * 1e3:7.1f} ms   = {ratio:.3f} x the ideal {ideal * 1e3:g} ms")
-    engine.close()

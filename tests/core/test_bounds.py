@@ -72,7 +72,6 @@ def test_no_episode_takes_more_than_its_bound(
     steps = [str(i % len(sizes)) for i in order]
     engine = engine_for(agents, Fixed(steps))
     took = asyncio.run(engine.run("e", Problem("p", "word"), Key(1))).usage
-    engine.close()
     bounds = turn_ceilings(agents, len(steps), 1)
     assert bounds is not None
     assert all(map(le, astuple(took), astuple(sum(bounds[0], Usage()))))

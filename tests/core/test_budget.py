@@ -26,12 +26,11 @@ from orchestrion import (
     Usage,
     View,
 )
-from orchestrion._engine.allowance import Allowance
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath, Recorded
 from orchestrion.config import Budget as Caps
 from orchestrion.testing import Fixed, engine_for
-from tests.core.test_calls import ASK, ONE, QUICK, Keeping, Memory, answering
+from tests.core.test_calls import ASK, ONE, QUICK, Keeping, Memory, answering, make
 
 
 def dollars(usd: float) -> Usage:
@@ -64,20 +63,20 @@ def test_versions_with_other_caps_count_each_others_calls_in_flight() -> None:
 
 
 def test_runs_that_share_an_allowance_share_its_budget_its_limiters_and_its_time() -> None:
-    allowance = Allowance(Caps(calls=4), Usage(calls=1), elapsed=60.0)
-    paths = [CallPath(allowance.budget, retry=QUICK, limiters=allowance.limiters) for _ in "ab"]
+    allowance = Budget(Caps(calls=4), Usage(calls=1), elapsed=60.0)
+    paths = [CallPath(allowance, retry=QUICK) for _ in "ab"]
 
     async def do() -> Answer:
         return Answer("yes", Usage(calls=1))
 
     async def main() -> None:
         for number, path in enumerate([*paths, paths[0]]):
-            await path.run(str(number), Request("s", number), do, Usage(calls=1))
+            await make(path, str(number), Request("s", number), do, Usage(calls=1))
         with pytest.raises(BudgetError):
-            await paths[1].run("more", Request("s", "more"), do, Usage(calls=1))
+            await make(paths[1], "more", Request("s", "more"), do, Usage(calls=1))
 
     asyncio.run(main())
-    assert allowance.budget.spent.calls == 4
+    assert allowance.spent.calls == 4
     assert list(allowance.limiters) == ["s"]
     assert allowance.elapsed >= 60
 
@@ -95,7 +94,7 @@ def test_a_reservation_that_does_not_fit_waits_for_those_in_flight() -> None:
             await asyncio.sleep(0)
             return Answer(i, dollars(0.0004))
 
-        return (await path.run(str(i), Request("s", i), do, dollars(0.0426))).data
+        return (await make(path, str(i), Request("s", i), do, dollars(0.0426))).data
 
     async def main() -> list[object]:
         return list(await asyncio.gather(*map(ask, range(60))))
@@ -115,7 +114,7 @@ def test_reservations_that_state_no_calls_are_held_all_the_same() -> None:
             await asyncio.sleep(0)
             return Answer(i, Usage(usd=0.01))
 
-        await path.run(str(i), Request("s", i), do, Usage(usd=0.01))
+        await make(path, str(i), Request("s", i), do, Usage(usd=0.01))
 
     async def main() -> list[BaseException | None]:
         return await asyncio.gather(*map(ask, range(60)), return_exceptions=True)
@@ -136,7 +135,7 @@ def test_usage_of_a_call_that_is_none_is_refused_and_booked_in_full(how: str, us
         return Answer("x", Usage(1, usd=usd))
 
     with pytest.raises(ValueError, match=r"Usage\.usd is"):
-        asyncio.run(path.run("a", Request("s", "a"), do, dollars(0.25)))
+        asyncio.run(make(path, "a", Request("s", "a"), do, dollars(0.25)))
     assert budget.spent.usd == 0.25
 
 
@@ -150,7 +149,7 @@ def test_the_first_that_waits_is_served_first_however_much_it_needs() -> None:
             await asyncio.sleep(0)
             return Answer(name, Usage())
 
-        await path.run(name, Request("s", name), do, Usage(input_tokens=worst))
+        await make(path, name, Request("s", name), do, Usage(input_tokens=worst))
 
     async def main() -> None:
         sizes = {"a": 6, "large": 10, "b": 4, "c": 6}
@@ -180,12 +179,12 @@ def test_a_budget_stop_cuts_nothing_off_and_loses_no_answer() -> None:
 
     async def too_large() -> None:
         ready.set()
-        await path.run("large", Request("s", "large"), answering(), dollars(0.8))
+        await make(path, "large", Request("s", "large"), answering(), dollars(0.8))
 
     async def run() -> None:
         async with asyncio.TaskGroup() as group:
             for i in range(2):
-                group.create_task(path.run(f"{i}", Request("s", i), do, dollars(0.4)))
+                group.create_task(make(path, f"{i}", Request("s", i), do, dollars(0.4)))
             while path.budget.reserved.calls < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             group.create_task(too_large())
@@ -208,12 +207,12 @@ def test_a_call_inside_another_goes_before_those_that_are_not() -> None:
     path = CallPath(Budget(Caps(tokens=10)), retry=QUICK)
 
     async def inner() -> Answer:
-        return await path.run("in", Request("s", "in"), answering(Answer(1)), tokens(4))
+        return await make(path, "in", Request("s", "in"), answering(Answer(1)), tokens(4))
 
     async def main() -> list[object]:
-        outer = asyncio.create_task(path.run("out", Request("s", "out"), inner, tokens(6)))
+        outer = asyncio.create_task(make(path, "out", Request("s", "out"), inner, tokens(6)))
         # Waits for the outer one, and must not keep the inner one waiting behind it.
-        other = path.run("other", Request("s", "other"), answering(Answer(2)), tokens(10))
+        other = make(path, "other", Request("s", "other"), answering(Answer(2)), tokens(10))
         return [answer.data for answer in await asyncio.gather(outer, other)]
 
     assert asyncio.run(main()) == [1, 2]
@@ -223,10 +222,10 @@ def test_a_call_inside_another_is_refused_rather_than_left_to_wait_for_it() -> N
     path = CallPath(Budget(Caps(tokens=10)), retry=QUICK)
 
     async def inner() -> Answer:
-        return await path.run("in", Request("s", "in"), answering(Answer(1)), tokens(5))
+        return await make(path, "in", Request("s", "in"), answering(Answer(1)), tokens(5))
 
     with pytest.raises(BudgetError, match=r"0 of 10 spent and 6 reserved"):
-        asyncio.run(path.run("out", Request("s", "out"), inner, tokens(6)))
+        asyncio.run(make(path, "out", Request("s", "out"), inner, tokens(6)))
 
 
 def test_money_that_waits_for_a_place_is_not_waited_for_by_whoever_has_the_place() -> None:
@@ -235,7 +234,7 @@ def test_money_that_waits_for_a_place_is_not_waited_for_by_whoever_has_the_place
     busy = CallLimits(concurrency=1)
 
     def to(name: str, worst: int, do: Callable[[], Awaitable[Answer]]) -> Awaitable[Answer]:
-        return path.run(name, Request("busy", name, limits=busy), do, tokens(worst))
+        return make(path, name, Request("busy", name, limits=busy), do, tokens(worst))
 
     async def inner() -> Answer:
         for _ in range(5):
@@ -243,7 +242,7 @@ def test_money_that_waits_for_a_place_is_not_waited_for_by_whoever_has_the_place
         return await to("in", 4, answering(Answer(1)))
 
     async def main() -> list[object]:
-        outer = path.run("out", Request("free", "out"), inner, tokens(6))
+        outer = make(path, "out", Request("free", "out"), inner, tokens(6))
         others = [to(f"other {i}", 8, answering(Answer(2))) for i in range(3)]
         return [answer.data for answer in await asyncio.gather(outer, *others)]
 
@@ -266,7 +265,9 @@ def test_a_call_that_was_cut_off_before_it_was_sent_costs_nothing() -> None:
 
     async def main() -> None:
         tasks = [
-            asyncio.create_task(path.run(f"{i}", Request("s", i, limits=limits), answering(), ONE))
+            asyncio.create_task(
+                make(path, f"{i}", Request("s", i, limits=limits), answering(), ONE)
+            )
             for i in range(4)
         ]
         while budget.reserved.calls < 2:  # noqa: ASYNC110
@@ -312,7 +313,7 @@ def test_calls_inside_calls_end_whatever_is_cancelled(
 
         # One service for each depth: a place in it is not kept while another is waited for.
         service = Request(f"{name.count('.')}", name, limits=CallLimits(concurrency=2))
-        return await path.run(name, service, do, tokens(worst))
+        return await make(path, name, service, do, tokens(worst))
 
     async def main() -> None:
         tasks = [asyncio.create_task(call(f"{i}", tree)) for i, tree in enumerate(forest)]
@@ -364,7 +365,7 @@ def test_a_service_that_takes_more_than_was_set_aside_is_booked_and_named_once(
 
     async def main() -> None:
         for i in range(3):
-            await path.run(f"{i}", ASK, answering(Answer(i, more)), ONE)
+            await make(path, f"{i}", ASK, answering(Answer(i, more)), ONE)
 
     with caplog.at_level(logging.WARNING, "orchestrion"):
         asyncio.run(main())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -29,6 +29,7 @@ from orchestrion import (
     Usage,
     View,
 )
+from orchestrion._engine.attempts import Call
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath, Recorded, RetrySettings
 from orchestrion._engine.limiter import ServiceLimiter
@@ -41,6 +42,17 @@ from tests import clock
 QUICK = RetrySettings(base=0.0, overload_base=0.0, cap=0.0)
 ASK = Request("service", {"q": 1})
 ONE = Usage(calls=1, input_tokens=10, output_tokens=5, usd=0.25)
+
+
+def make(
+    path: CallPath,
+    place: str,
+    request: Request,
+    do: Callable[[], Awaitable[Answer]],
+    reserve: Usage,
+) -> Coroutine[Any, Any, Answer]:
+    """Make a call at a place in a run."""
+    return path.run(Call.at(place, request, do, reserve))
 
 
 class Memory:
@@ -73,7 +85,7 @@ def answering(*answers: Answer | Exception) -> Callable[[], Awaitable[Answer]]:
 def test_a_fault_that_may_pass_is_tried_again_and_spent_once() -> None:
     path = CallPath(Budget(Caps(calls=3)), retry=QUICK)
     do = answering(CallError("busy", "overload"), CallError("reset"), Answer("yes", ONE))
-    assert asyncio.run(path.run("s", ASK, do, ONE)).data == "yes"
+    assert asyncio.run(make(path, "s", ASK, do, ONE)).data == "yes"
     assert path.budget.spent == ONE
     assert path.budget.reserved == Usage()
     assert path.retried == 2
@@ -103,7 +115,7 @@ def test_what_will_not_pass_is_not_tried_again(
 ) -> None:
     path = CallPath(retry=QUICK)
     with pytest.raises(error, match=said):
-        asyncio.run(path.run("s", ASK, answering(*faults, Answer("never")), ONE))
+        asyncio.run(make(path, "s", ASK, answering(*faults, Answer("never")), ONE))
     assert path.retried == retried
 
 
@@ -118,7 +130,7 @@ def test_a_call_waits_a_little_longer_than_the_service_asks(
     monkeypatch.setattr("orchestrion._engine.attempts.asyncio.sleep", sleep)
     for i in range(20):
         do = answering(CallError("busy", "overload", retry_after=2.0), Answer("yes"))
-        asyncio.run(CallPath(retry=QUICK).run(f"call {i}", ASK, do, ONE))
+        asyncio.run(make(CallPath(retry=QUICK), f"call {i}", ASK, do, ONE))
     assert all(2.0 <= pause <= 2.2 for pause in pauses)
     assert max(pauses) - min(pauses) > 0.05, "or all of them return at the same moment"
 
@@ -127,7 +139,7 @@ def test_a_failed_attempt_that_was_paid_for_is_booked() -> None:
     journal = Memory()
     path = CallPath(journal=journal, retry=QUICK)
     do = answering(CallError("broken off", "malformed", spent=ONE), Answer("yes", ONE))
-    asyncio.run(path.run("s", ASK, do, ONE))
+    asyncio.run(make(path, "s", ASK, do, ONE))
     assert path.budget.spent == ONE + ONE
     assert [(row.answer, row.usage) for row in journal.rows.values()] == [(None, ONE), ("yes", ONE)]
 
@@ -146,7 +158,7 @@ def test_waiting_for_a_place_does_not_use_up_the_deadline_of_a_call() -> None:
         second = answering(CallError("reset"), Answer("second"))
         return list(
             await asyncio.gather(
-                path.run("a", request, slow, ONE), path.run("b", request, second, ONE)
+                make(path, "a", request, slow, ONE), make(path, "b", request, second, ONE)
             )
         )
 
@@ -160,7 +172,7 @@ def test_a_call_that_never_answers_books_its_reservation() -> None:
 
     path = CallPath(retry=RetrySettings(attempts=1))
     with pytest.raises(CallError, match=r"no answer within 0\.01 s"):
-        asyncio.run(path.run("s", Request("service", 1, timeout=0.01), never, ONE))
+        asyncio.run(make(path, "s", Request("service", 1, timeout=0.01), never, ONE))
     assert path.budget.spent == ONE
 
 
@@ -183,7 +195,7 @@ def test_calls_with_one_time_limit_are_cut_off_each_at_its_own_time() -> None:
         async def ask(i: int) -> object:
             do: Callable[[], Awaitable[Answer]] = never if i % 50 == 0 else (quick, later)[i % 2]
             try:
-                return (await path.run(f"s{i}", Request("s", i, timeout=600), do, ONE)).data
+                return (await make(path, f"s{i}", Request("s", i, timeout=600), do, ONE)).data
             except CallError as error:
                 return error.fault
 
@@ -206,9 +218,9 @@ def test_what_is_done_is_let_go_while_something_before_it_still_runs() -> None:
             await asyncio.sleep(0)
             return Answer("quick", ONE)
 
-        first = asyncio.create_task(path.run("held", Request("s", "held"), held, ONE))
+        first = asyncio.create_task(make(path, "held", Request("s", "held"), held, ONE))
         for i in range(500):
-            await path.run(f"s{i}", Request("s", i), quick, ONE)
+            await make(path, f"s{i}", Request("s", i), quick, ONE)
         [deadline] = path._attempts.deadlines.values()
         waiting = len(deadline._waiting)
         end.set()
@@ -221,7 +233,7 @@ def test_what_is_done_is_let_go_while_something_before_it_still_runs() -> None:
 def test_a_budget_in_dollars_refuses_a_call_of_unknown_price() -> None:
     path = CallPath(Budget(Caps(usd=1.0)))
     with pytest.raises(BudgetError, match=f"price of {ASK.service} is not known"):
-        asyncio.run(path.run("s", ASK, answering(Answer(1)), Usage(usd=float("nan"))))
+        asyncio.run(make(path, "s", ASK, answering(Answer(1)), Usage(usd=float("nan"))))
 
 
 def test_minutes_run_out_and_stop_nothing_before() -> None:
@@ -251,7 +263,7 @@ def test_a_cap_holds_with_any_number_of_calls_in_flight(
                 assert budget.spent.tokens + budget.reserved.tokens <= cap
             return Answer(i, Usage(1, input_tokens=took))
 
-        await path.run(str(i), Request("s", i), do, Usage(1, input_tokens=worst))
+        await make(path, str(i), Request("s", i), do, Usage(1, input_tokens=worst))
 
     async def main() -> list[object]:
         return await asyncio.gather(
@@ -269,7 +281,7 @@ def test_a_call_is_durable_before_its_answer_is_used() -> None:
 
     async def main() -> None:
         path = CallPath(journal=journal)
-        answer = await path.run("k", ASK, answering(Answer("a", ONE)), ONE)
+        answer = await make(path, "k", ASK, answering(Answer("a", ONE)), ONE)
         [row] = journal.rows.values()
         assert row.answer == answer.data
 
@@ -282,7 +294,7 @@ def test_calls_that_are_ready_together_share_commits() -> None:
     async def main() -> None:
         path = CallPath(journal=journal)
         await asyncio.gather(
-            *(path.run(f"k{i}", ASK, answering(Answer(i, ONE)), ONE) for i in range(50))
+            *(make(path, f"k{i}", ASK, answering(Answer(i, ONE)), ONE) for i in range(50))
         )
 
     asyncio.run(main())
@@ -292,9 +304,9 @@ def test_calls_that_are_ready_together_share_commits() -> None:
 
 def test_a_resumed_run_takes_recorded_answers_and_spends_nothing() -> None:
     journal = Memory()
-    asyncio.run(CallPath(journal=journal).run("k", ASK, answering(Answer("a", ONE)), ONE))
+    asyncio.run(make(CallPath(journal=journal), "k", ASK, answering(Answer("a", ONE)), ONE))
     again = CallPath(journal=journal)
-    answer = asyncio.run(again.run("k", ASK, answering(), ONE))
+    answer = asyncio.run(make(again, "k", ASK, answering(), ONE))
     assert answer == Answer("a", ONE)
     assert again.budget.spent == Usage()
 
@@ -304,7 +316,7 @@ def test_calls_of_one_name_that_ask_otherwise_are_told_apart() -> None:
     journal, other = Memory(), Request("service", {"q": 2})
 
     async def ask(path: CallPath, request: Request, *answers: Answer) -> object:
-        return (await path.run("k", request, answering(*answers), ONE)).data
+        return (await make(path, "k", request, answering(*answers), ONE)).data
 
     async def main() -> list[object]:
         path, replay = CallPath(journal=journal), ReplayPath(journal)
@@ -318,7 +330,7 @@ def test_calls_of_one_name_that_ask_the_same_at_once_are_one_call() -> None:
     async def main() -> list[Answer]:
         path = CallPath(journal=Memory())
         do = answering(Answer("only", ONE))
-        answers = await asyncio.gather(*(path.run("k", ASK, do, ONE) for _ in range(5)))
+        answers = await asyncio.gather(*(make(path, "k", ASK, do, ONE) for _ in range(5)))
         assert path.budget.spent == ONE
         return answers
 
@@ -327,25 +339,25 @@ def test_calls_of_one_name_that_ask_the_same_at_once_are_one_call() -> None:
 
 def test_a_replayed_call_that_asks_otherwise_is_refused() -> None:
     journal = Memory()
-    asyncio.run(CallPath(journal=journal).run("k", ASK, answering(Answer("a", ONE)), ONE))
+    asyncio.run(make(CallPath(journal=journal), "k", ASK, answering(Answer("a", ONE)), ONE))
     replay = ReplayPath(journal)
     with pytest.raises(ReplayError, match="asks something else now"):
-        asyncio.run(replay.run("k", Request("service", {"q": 2}), answering(), ONE))
+        asyncio.run(make(replay, "k", Request("service", {"q": 2}), answering(), ONE))
 
 
 def test_a_call_that_failed_for_good_is_tried_again_by_a_resume_and_fails_in_a_replay() -> None:
     journal = Memory()
     gone = CallError("gone", "permanent", retry_after=3.0)
     with pytest.raises(CallError):
-        asyncio.run(CallPath(journal=journal).run("k", ASK, answering(gone), ONE))
+        asyncio.run(make(CallPath(journal=journal), "k", ASK, answering(gone), ONE))
     replay = ReplayPath(journal)
     with pytest.raises(CallError, match="gone") as found:
-        asyncio.run(replay.run("k", ASK, answering(), ONE))
+        asyncio.run(make(replay, "k", ASK, answering(), ONE))
     assert (found.value.fault, found.value.retry_after) == ("permanent", 3.0)
     resumed = CallPath(journal=journal)
-    assert asyncio.run(resumed.run("k", ASK, answering(Answer("now", ONE)), ONE)).data == "now"
+    assert asyncio.run(make(resumed, "k", ASK, answering(Answer("now", ONE)), ONE)).data == "now"
     again = ReplayPath(journal)
-    assert asyncio.run(again.run("k", ASK, answering(), ONE)).data == "now"
+    assert asyncio.run(make(again, "k", ASK, answering(), ONE)).data == "now"
 
 
 COMPUTED = Request("weights", {"q": 1}, computed=True)
@@ -363,20 +375,20 @@ def test_a_computed_answer_does_not_wait_for_the_disk_and_can_be_replayed() -> N
 
     async def main() -> None:
         path = CallPath(journal=journal)
-        answer = await path.run("k", COMPUTED, answering(Answer("a", ONE)), ONE)
+        answer = await make(path, "k", COMPUTED, answering(Answer("a", ONE)), ONE)
         assert (answer.data, journal.rows) == ("a", {})
         journal.used.set()
         await path.settle()
 
     asyncio.run(main())
-    replayed = ReplayPath(journal).run("k", COMPUTED, answering(), ONE)
+    replayed = make(ReplayPath(journal), "k", COMPUTED, answering(), ONE)
     assert asyncio.run(replayed).data == "a"
 
 
 def test_a_resumed_run_computes_an_answer_again() -> None:
     journal = Memory()
     for text in ("first", "second"):
-        work = CallPath(journal=journal).run("k", COMPUTED, answering(Answer(text, ONE)), ONE)
+        work = make(CallPath(journal=journal), "k", COMPUTED, answering(Answer(text, ONE)), ONE)
         assert asyncio.run(work).data == text
 
 
@@ -387,11 +399,11 @@ def test_a_computed_answer_that_cannot_be_recorded_ends_the_run() -> None:
 
     async def main() -> None:
         path = CallPath(journal=Full())
-        await path.run("k", COMPUTED, answering(Answer("a", ONE)), ONE)
+        await make(path, "k", COMPUTED, answering(Answer("a", ONE)), ONE)
         with pytest.raises(StoreError):
             await path.settle()
         with pytest.raises(StoreError):
-            await path.run("next", COMPUTED, answering(Answer("b", ONE)), ONE)
+            await make(path, "next", COMPUTED, answering(Answer("b", ONE)), ONE)
 
     asyncio.run(main())
 
@@ -416,7 +428,7 @@ def test_an_attempt_is_on_record_before_it_is_made() -> None:
         assert (row.kind, row.usage) == ("started", ONE)
         return Answer("a", ONE)
 
-    asyncio.run(CallPath(journal=journal).run("k", ASK, do, ONE))
+    asyncio.run(make(CallPath(journal=journal), "k", ASK, do, ONE))
     assert [row.kind for row in journal.rows.values()] == ["answer"]
 
 
@@ -427,7 +439,7 @@ def test_attempts_without_an_answer_are_booked_by_what_became_of_them() -> None:
     async def main() -> None:
         path = CallPath(journal=journal, retry=QUICK)
         do = answering(billed, CallError("busy", "overload"), Answer("a", ONE))
-        await path.run("k", ASK, do, ONE)
+        await make(path, "k", ASK, do, ONE)
         assert path.budget.spent.usd == 0.375
 
         begun = asyncio.Event()
@@ -437,7 +449,7 @@ def test_attempts_without_an_answer_are_booked_by_what_became_of_them() -> None:
             await asyncio.Event().wait()
             raise AssertionError
 
-        task = asyncio.create_task(path.run("cut", ASK, never, ONE))
+        task = asyncio.create_task(make(path, "cut", ASK, never, ONE))
         await begun.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -454,7 +466,7 @@ def test_attempts_without_an_answer_are_booked_by_what_became_of_them() -> None:
 
 def test_replay_forbids_what_was_not_recorded() -> None:
     with pytest.raises(ReplayError, match="no recorded call"):
-        asyncio.run(ReplayPath(Memory()).run("k", ASK, answering(Answer(1)), ONE))
+        asyncio.run(make(ReplayPath(Memory()), "k", ASK, answering(Answer(1)), ONE))
 
 
 def test_the_cache_answers_equal_requests_but_never_another_sample() -> None:
@@ -464,7 +476,7 @@ def test_the_cache_answers_equal_requests_but_never_another_sample() -> None:
 
     async def main() -> list[object]:
         return [
-            (await path.run(f"k{i}", one, answering(Answer(i, ONE)), ONE)).data
+            (await make(path, f"k{i}", one, answering(Answer(i, ONE)), ONE)).data
             for i, one in enumerate([first, first, other])
         ]
 
@@ -579,10 +591,7 @@ def test_a_trainer_has_calls_of_its_own_that_a_resume_does_not_repeat() -> None:
         session = EngineSession(engine, "0/0", Key(1), Key(2))
         do = answering(*answers)
         keys = [session.key.child("reflect", n) for n in range(2)]
-        try:
-            return [(await session.calls(key).run(ASK, do, ONE)).data for key in keys]
-        finally:
-            engine.close()
+        return [(await session.calls(key).run(ASK, do, ONE)).data for key in keys]
 
     assert asyncio.run(main(Answer("a", ONE), Answer("b", ONE))) == ["a", "b"]
     assert asyncio.run(main()) == ["a", "b"]
@@ -619,10 +628,7 @@ def test_what_was_too_late_is_too_late_in_a_replay_however_fast_that_is(who: str
             calls=ReplayPath(journal) if replay else CallPath(journal=journal),
             timeout=600,
         )
-        try:
-            return await engine.run("e", Problem("p"), Key(1))
-        finally:
-            engine.close()
+        return await engine.run("e", Problem("p"), Key(1))
 
     recorded = clock.run(run(False))
     said = recorded.error if who == "verifier" else recorded.turns[0].error

@@ -118,13 +118,10 @@ def recorded(
         path = CallPath(journal=store.journal, retry=RetrySettings(base=0.0, cap=0.0))
         engine = engine_for({"talker": agent}, Fixed(["talker"]), Asked(), calls=path)
         engine.team = evolve(engine.team, reward=Praise())
-        try:
-            return [
-                await engine.run(name, Problem(name, f"question of {name}"), Key(1).child(name))
-                for name in names
-            ]
-        finally:
-            engine.close()
+        return [
+            await engine.run(name, Problem(name, f"question of {name}"), Key(1).child(name))
+            for name in names
+        ]
 
     with RunStore.create(directory, "seed: 1\n", retention=retention) as store:
         episodes = asyncio.run(main(store))
@@ -232,10 +229,7 @@ def test_a_call_that_was_cut_off_with_its_turn_is_kept_with_what_it_asked(tmp_pa
             {"stuck": Stuck()}, Fixed(["stuck"]), calls=CallPath(journal=store.journal)
         )
         engine.timeout = 600
-        try:
-            return await engine.run("a", Problem("p"), Key(1))
-        finally:
-            engine.close()
+        return await engine.run("a", Problem("p"), Key(1))
 
     with RunStore.create(tmp_path / "run", "seed: 1\n") as store:
         store.commit_iteration(0, 0, [clock.run(main(store), leaps=False)], {})
@@ -253,12 +247,9 @@ def test_turns_of_a_branch_name_their_calls_in_every_episode_they_end_up_in(
         engine = engine_for({"talker": Talker()}, Fixed(["talker"]), Asked(), calls=path)
         session = EngineSession(engine, "0/0", Key(1), Key(2))
         act = [Activation("talker")]
-        try:
-            root = await session.extend(session.begin(Problem("p", "p"), Key(3)), act, Key(3))
-            leaves = [await session.extend(root, act, Key(4).child(n)) for n in range(2)]
-            return [await session.finish(leaf) for leaf in leaves]
-        finally:
-            engine.close()
+        root = await session.extend(session.begin(Problem("p", "p"), Key(3)), act, Key(3))
+        leaves = [await session.extend(root, act, Key(4).child(n)) for n in range(2)]
+        return [await session.finish(leaf) for leaf in leaves]
 
     with RunStore.create(tmp_path / "run", "seed: 1\n") as store:
         store.commit_iteration(0, 0, asyncio.run(main(store)), {})

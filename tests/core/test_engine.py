@@ -41,7 +41,8 @@ from orchestrion import (
     Usage,
     View,
 )
-from orchestrion._engine.episode import Engine, EpisodeLimits
+from orchestrion._config.sections import Limits
+from orchestrion._engine.episode import Engine
 from orchestrion._readonly import read_only
 from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for
@@ -95,7 +96,7 @@ def test_ending_an_episode_is_not_success() -> None:
 
 
 def test_an_episode_stopped_by_a_limit_is_never_a_success() -> None:
-    engine = engine_for({"a": ScriptedAgent()}, Fixed("aaaa"), limits=EpisodeLimits(turns=2))
+    engine = engine_for({"a": ScriptedAgent()}, Fixed("aaaa"), limits=Limits(turns=2))
     episode = run(engine)
     assert (names(episode), episode.status) == (["a", "a"], Status.LIMIT)
     assert episode.scores == Scores(1.0, True)
@@ -412,7 +413,7 @@ def test_episodes_are_equal_whatever_the_concurrency_and_the_latencies(
             ]
 
     async def main(agent: Agent, concurrency: int) -> list[Episode]:
-        engine = engine_for({"a": agent}, Coin(), limits=EpisodeLimits(turns=30))
+        engine = engine_for({"a": agent}, Coin(), limits=Limits(turns=30))
         session = EngineSession(engine, "0/0", Key(3), Key(4), concurrency)
         jobs = [Job(p, Key(5).child(p.id)) for p in ListTask(20).problems("train")]
         return await session.rollout(jobs)

@@ -62,7 +62,6 @@ def played(
         try:
             return await engine.run("e", PROBLEM, Key(1))
         finally:
-            engine.close()
             if calls is not None:
                 await calls.settle()  # a run does so before it commits
 
@@ -196,10 +195,7 @@ def test_a_nested_team_shares_the_time_limit_of_the_turn_it_is_run_in() -> None:
 
     async def main() -> tuple[Episode, dict[str, int]]:
         engine = engine_for(agents, Fixed(("n",)), timeout=0.05)
-        try:
-            return await engine.run("e", PROBLEM, Key(1)), engine.failed_turns
-        finally:
-            engine.close()
+        return await engine.run("e", PROBLEM, Key(1)), engine.failed_turns
 
     episode, failures = asyncio.run(main())
     assert [turn.error for turn in episode.turns] == ["no result within 0.05 s"]
@@ -220,10 +216,7 @@ def test_pure_members_of_one_name_in_two_teams_are_told_apart() -> None:
     async def main() -> Episode:
         engine = engine_for(agents, Fixed([(Activation(name, reads=()),) for name in "aba"]))
         engine.identities = {id(mild): "judge bar=1", id(strict): "judge bar=9"}
-        try:
-            return await engine.run("e", PROBLEM, Key(1))
-        finally:
-            engine.close()
+        return await engine.run("e", PROBLEM, Key(1))
 
     inner = [turn.output.inner for turn in asyncio.run(main()).turns]
     said = [team.turns[0].output.content for team in inner if team is not None]
@@ -355,7 +348,6 @@ def test_an_activation_sees_the_turns_of_its_decision_and_none_that_end_later() 
     async def main() -> None:
         engine = engine_for({"a": Shown(0), "b": Shown(3), "d": Shown(0)}, Slow())
         await engine.run("e", PROBLEM, Key(1))
-        engine.close()
 
     asyncio.run(main())
     assert [turn.agent for turn in views["d"].trajectory] == ["a"]

@@ -116,6 +116,5 @@ def test_a_session_gives_learnable_settings_with_what_was_adopted() -> None:
             assert session.trained_on == len(session.episodes) == len(jobs)
             session.adopt({"agents.a.text": "something"})
             assert session.learnable() == {"agents.a.text": "something"}
-            engine.close()
 
     asyncio.run(main())

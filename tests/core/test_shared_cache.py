@@ -12,6 +12,7 @@ from orchestrion import Answer, Request, Usage, UsageError
 from orchestrion._engine.calls import CallPath, Recorded
 from orchestrion._store.shared import SharedAnswers, cache_folder
 from tests.core.store_support import KILLED, ended, forked
+from tests.core.test_calls import make
 
 ONE = Usage(1, 10, 5, 0.25, 0.25)
 
@@ -28,7 +29,7 @@ def ask(folder: Path, *requests: Request) -> tuple[list[int], list[Answer], Usag
                 made.append(i)
                 return Answer({"text": f"answer {i}"}, ONE)
 
-            answers.append(await path.run(f"s/{i}", request, do, ONE))
+            answers.append(await make(path, f"s/{i}", request, do, ONE))
         return answers
 
     with SharedAnswers(str(folder)) as shared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,22 @@ def test_list_shows_how_every_run_stands(root: Path) -> None:
     ]
 
 
-def test_list_shows_a_run_that_cannot_be_read_and_all_others(root: Path) -> None:
-    (root / "relay-1" / "run.db").write_bytes(b"x" * 5000)
+@pytest.mark.parametrize("damage", ["file", "cell"])
+def test_list_shows_a_run_that_cannot_be_read_and_all_others(root: Path, damage: str) -> None:
+    path = root / "relay-1" / "run.db"
+    if damage == "file":
+        path.write_bytes(b"x" * 5000)
+    else:
+        with sqlite3.connect(path) as database:
+            database.execute("UPDATE iterations SET metrics = 'zz'")
+        database.close()
     runs = json_of(root, "list")["runs"]
     assert [run["status"] for run in runs] == ["unreadable", "completed"]
+    assert "relay-1" in runs[0]["problem"]
     assert "damaged" in runs[0]["problem"]
     assert "damaged" in invoke(root, "list").output
+    shown = invoke(root, "show", "relay-1")
+    assert (shown.exit_code, "damaged" in shown.stderr) == (1, True)
 
 
 def test_list_of_nothing_is_no_error(tmp_path: Path) -> None:

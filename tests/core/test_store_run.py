@@ -74,7 +74,7 @@ def test_a_folder_with_files_is_never_taken_over(tmp_path: Path) -> None:
 def test_numbers_go_up_and_are_never_used_twice(tmp_path: Path) -> None:
     for wanted in ("repair-1", "repair-2", "other-1", "repair-3"):
         name = wanted.partition("-")[0]
-        with RunStore.create_next(tmp_path / "runs", name, "") as store:
+        with RunStore.create(tmp_path / "runs", "", numbered=name) as store:
             assert store.directory.name == wanted
 
 
@@ -84,7 +84,10 @@ def test_two_that_take_the_same_number_get_two_runs(
     directory = tmp_path / "x-1"
     names = iter([directory, tmp_path / "x-2"])
     monkeypatch.setattr("orchestrion._store.run_store.next_directory", lambda *_: next(names))
-    with RunStore.create(directory, "first"), RunStore.create_next(tmp_path, "x", "second") as two:
+    with (
+        RunStore.create(directory, "first"),
+        RunStore.create(tmp_path, "second", numbered="x") as two,
+    ):
         assert two.directory.name == "x-2"
         assert RunReader(directory).config_text == "first"
 
@@ -213,9 +216,17 @@ def test_only_the_newest_checkpoints_are_kept(store: RunStore) -> None:
 # --------------------------------------------------------------------------------- going on
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "missing", "other"])
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ("truncated", "its checksum does not match: it is truncated or damaged"),
+        ("flipped", "its checksum does not match: it is truncated or damaged"),
+        ("missing", "cannot be read: no such file or directory"),
+        ("other", "it is not the file that this run wrote"),
+    ],
+)
 def test_a_damaged_checkpoint_is_refused_and_its_iteration_dropped(
-    store: RunStore, damage: str
+    store: RunStore, damage: str, reason: str
 ) -> None:
     for i in range(3):
         commit(store, i)
@@ -233,7 +244,7 @@ def test_a_damaged_checkpoint_is_refused_and_its_iteration_dropped(
     restored = store.restore()
     assert restored.checkpoint == checkpoint(1, b"w")
     assert restored.dropped == 1
-    assert [refusal.path for refusal in restored.refused] == [newest]
+    assert restored.refused == (f"{newest}: {reason}",)
     assert store.last_iteration() == (0, 1)
     assert len(list(store.episodes())) == 4
     assert store.load_evaluations() == {}

@@ -11,10 +11,9 @@ import pytest
 
 from orchestrion import JSON, CheckpointError, Key, UsageError
 from orchestrion._cli.display import Display
-from orchestrion._manifest import manifest
 from orchestrion._run import Conduct
 from orchestrion.config import from_data
-from orchestrion.runs import RunReader, RunStore, open_run
+from orchestrion.runs import RunReader, RunStore, manifest, open_run
 
 NAMES = ["planner", "coder_l", "tester", "critic"]
 AGENTS: Mapping[str, JSON] = {name: {"use": "bench-agent"} for name in [*NAMES, "stop"]}

@@ -127,22 +127,6 @@ def test_an_interrupt_ends_orderly_and_can_be_resumed(
     assert result(directory) == whole
 
 
-def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used(
-    tmp_path: Path, whole: dict[str, Any]
-) -> None:
-    process, directory = begin(tmp_path, 5)
-    process.kill()
-    process.wait()
-    newest = sorted((directory / "checkpoints").glob("*.safetensors"))[-1]
-    data = bytearray(newest.read_bytes())
-    data[len(data) // 2] ^= 1
-    newest.write_bytes(data)
-    here("resume", "quick-1", cwd=tmp_path)
-    assert result(directory) == whole
-    with RunReader(directory) as run:
-        assert any(event.kind == "checkpoint refused" for event in run.events())
-
-
 def test_concurrency_does_not_change_a_bit_and_a_finished_run_prints_its_report_again(
     tmp_path: Path, whole: dict[str, Any]
 ) -> None:

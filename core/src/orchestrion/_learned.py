@@ -51,8 +51,7 @@ class LearnedComponents:
     async def reload(self, checkpoint: Checkpoint) -> list[str]:
         """Close the components, and open new ones with what a checkpoint holds.
 
-        Returns:
-            The paths of components that now save something else than the checkpoint holds.
+        Returns the paths of components that now save something else than the checkpoint holds.
         """
         # Close first: model weights may not fit into memory twice.
         await self.stack.aclose()
@@ -87,12 +86,9 @@ class LearnedComponents:
     ) -> Opened:
         """Return the components that a contender of a report is evaluated with.
 
-        Args:
-            contender: of the report.
-            stack: closes what is opened for it: for an untrained team everything, without any
-                learned state; for a baseline `as_configured` what depends on a learned setting.
-            overlay: settings that its own trainer learned.
-            previous: the components that it had before it learned them.
+        `stack` closes what is opened for it: for an untrained team everything, without any learned
+        state; for a baseline `as_configured` what depends on a learned setting. `overlay` has
+        settings that its own trainer learned, and `previous` the components that it had before.
         """
         if contender.untrained:
             return await self._open(self.initial, stack)

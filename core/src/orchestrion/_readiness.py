@@ -6,11 +6,11 @@ Nothing is run and nothing is called: a run asks before it begins, and `validate
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, get_args
 
 from orchestrion._engine.calls import CallPath
-from orchestrion._engine.checks import check_problems, iterations_of, problems_of
+from orchestrion._engine.checks import check_problems, first_step, iterations_of, problems_of
 from orchestrion._engine.opening import Opened, open_components
 from orchestrion._errors import UsageError
 from orchestrion._guards import calling, place_of
@@ -70,8 +70,7 @@ def _check_agents(opened: Opened, split: Split) -> None:
         return
     task, place = opened.runtimes["task"], place_of(opened.config, "task")
     problem = problems_of(task, split, place)[0]
-    with calling(place, "start"):
-        observation = task.start(problem, Key(opened.config.seed)).observation
+    observation = first_step(task, problem, Key(opened.config.seed), place).observation
     for path in paths:
         try:
             with calling(place_of(opened.config, path), "check_task"):
@@ -117,8 +116,6 @@ def check_trainer(
     if check is None:
         return
     key = Key(opened.config.seed)
-    with (
-        closing(opened.engine(CallPath(), policy, agents)) as engine,
-        calling(place_of(opened.config, path), "check"),
-    ):
+    engine = opened.engine(CallPath(), policy, agents)
+    with calling(place_of(opened.config, path), "check"):
         check(EngineSession(engine, "check", key, key))

@@ -18,13 +18,19 @@ from attrs import field, frozen
 from orchestrion._activations import END
 from orchestrion._choices import choice_name
 from orchestrion._conversation import problem_and_turns
-from orchestrion._engine.checks import check_decision, check_step, text_problem
+from orchestrion._engine.checks import (
+    check_decision,
+    first_step,
+    has_steps,
+    next_step,
+    text_problem,
+)
 from orchestrion._engine.opening import load_states, open_routing
 from orchestrion._errors import UsageError
 from orchestrion._guards import calling, place_of
-from orchestrion._interfaces import Situation, Task
+from orchestrion._interfaces import Situation
 from orchestrion._keys import Key
-from orchestrion._records import Decision, Observation, Problem, Step, Trajectory, Turn, replace
+from orchestrion._records import Decision, Observation, Problem, Trajectory, Turn, replace
 from orchestrion._trained import find
 
 
@@ -92,7 +98,7 @@ class Router:
         # Components may hold what belongs to the loop, so it lives as long as they.
         self._finalizer = weakref.finalize(self, _close, self._loop, stack)
         try:
-            opened = _run(self._loop, open_routing(config, stack, Key(config.seed)))
+            opened = _run(self._loop, open_routing(config, stack))
             if checkpoint is not None:
                 load_states(opened, checkpoint.components)
             self._policy, self._task = opened.runtimes["policy"], opened.runtimes["task"]
@@ -163,16 +169,9 @@ class Router:
         """Return what the task shows after the turns, and whether it is over."""
         task, place = self._task, place_of(self._config, "task")
         key = self._key.child("problem", problem.text)
-        step = Step()
-        if (start := getattr(task, "start", None)) is not None:
-            with calling(place, "start()"):
-                step = start(problem, key.child("start"))
-            check_step(step, place, "start")
-        if getattr(type(task), "step", Task.step) is not Task.step:
-            for turn in turns:
-                with calling(place, "step()"):
-                    step = task.step(step.state, turn, key.child("step", turn.index))
-                check_step(step, place, "step")
+        step = first_step(task, problem, key, place)
+        for turn in turns if has_steps(task) else ():
+            step = next_step(task, step.state, turn, key, place)
         return step.observation, step.done
 
     def _route(self, decision: Decision, situation: Situation, forced: bool = False) -> Route:

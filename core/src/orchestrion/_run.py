@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any
 
 from msgspec.structs import asdict
 
-from orchestrion._engine.allowance import Allowance
+from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged, check_turns, iterations_of, merged_metrics
 from orchestrion._engine.episode import Engine
@@ -63,7 +62,7 @@ class Conduct:
         progress: Progress | None = None,
         observers: Observers | None = None,
         replay: RunReader | None = None,
-        allowance: Allowance | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.config, self.store = config, store
         self.progress = progress or Progress()
@@ -72,21 +71,16 @@ class Conduct:
         self.replays = replay is not None
         self._shared: SharedAnswers | None = None
         if replay is None:
-            if allowance is None:
-                allowance = Allowance(config.budget, store.spend(), store.seconds)
+            if budget is None:
+                budget = Budget(config.budget, store.spend(), store.seconds)
             if config.run.cache is not None:
                 self._shared = SharedAnswers(config.run.cache)
             self.calls = CallPath(
-                allowance.budget,
-                store.journal,
-                store.cache,
-                shared=self._shared,
-                limiters=allowance.limiters,
-                booked=store.booked,
+                budget, store.journal, store.cache, shared=self._shared, booked=store.booked
             )
         else:
             self.calls = ReplayPath(replay.journal)
-        self.failures: Counter[str] = Counter()
+        self.failures: dict[str, int] = {}
         """How often which turn or verification failed, as "who: message"."""
         self.begun = False
         """Whether the components were opened: from then on the run has a status of its own."""
@@ -231,18 +225,17 @@ class Conduct:
         """Run and commit one iteration of a stage."""
         place = place_of(self.config, path)
         self._booked_at = time.monotonic()
-        with self._engine(self.components.opened) as engine:
-            session = EngineSession(
-                engine,
-                f"{stage}/{i}",
-                self.key.child("train", stage, i),
-                self.key.child("evaluate"),
-                self.config.run.concurrency,
-                build=self._build,
-            )
-            with calling(place, f"iterate({i})"), fewer_collections():
-                reported = await self.components.opened.runtimes[path].iterate(i, session)
-            await self.calls.settle()
+        session = EngineSession(
+            self._engine(self.components.opened),
+            f"{stage}/{i}",
+            self.key.child("train", stage, i),
+            self.key.child("evaluate"),
+            self.config.run.concurrency,
+            build=self._build,
+        )
+        with calling(place, f"iterate({i})"), fewer_collections():
+            reported = await self.components.opened.runtimes[path].iterate(i, session)
+        await self.calls.settle()
         where = f"iteration {i + 1}"
         check_turns(session.episodes, where, HOPELESS)
         check_judged(session.episodes, where)
@@ -268,26 +261,20 @@ class Conduct:
             self.observers.checkpoint_written(written, i)
         self.progress.iteration(i, metrics, seconds)
 
-    @contextmanager
-    def _engine(self, opened: Opened, team: Baseline = OWN_TEAM) -> Iterator[Engine]:
-        """Open an engine, and take over its failures when it is closed."""
+    def _engine(self, opened: Opened, team: Baseline = OWN_TEAM) -> Engine:
+        """Return an engine for what the run does now."""
         observers = self.observers.of_episodes()
         engine = opened.engine(self.calls, team.policy, team.agents, observers)
-        engine.stage = self._part
+        engine.stage, engine.failed_turns = self._part, self.failures
         if self._pool is not None:
             self._pool.take(engine, opened, team, self._trainer)
-        try:
-            yield engine
-        finally:
-            engine.close()
-            self.failures.update(engine.failed_turns)
+        return engine
 
     @asynccontextmanager
     async def _build(self, overlay: Mapping[str, JSON]) -> AsyncIterator[Engine]:
         """Open an engine under other values of learnable settings, for `Session.build`."""
         async with self.components.with_overlay(overlay) as opened:
-            with self._engine(opened) as engine:
-                yield engine
+            yield self._engine(opened)
 
     def _checkpoint(self, stage: int, i: int) -> Checkpoint:
         opened = self.components.opened
@@ -337,16 +324,15 @@ class Conduct:
             overlay: dict[str, JSON] = {}
             if team.trainer is not None:
                 opened, overlay, trained_on = await self._train_baseline(name, team, opened, stack)
-            with self._engine(opened, team) as engine:
-                session = await evaluate_contender(
-                    engine,
-                    name,
-                    self.config,
-                    evaluation.split,
-                    evaluation.seeds,
-                    evaluation.episodes,
-                )
-                await self.calls.settle()
+            session = await evaluate_contender(
+                self._engine(opened, team),
+                name,
+                self.config,
+                evaluation.split,
+                evaluation.seeds,
+                evaluation.episodes,
+            )
+            await self.calls.settle()
             results = {
                 "outcomes": outcomes(session.evaluations),
                 "kinds": kinds(session.evaluations),
@@ -367,24 +353,23 @@ class Conduct:
     ) -> tuple[Opened, dict[str, JSON], int]:
         """Train a baseline from nothing.
 
-        Returns:
-            Its components, the settings that were learned, and the number of training episodes.
+        Returns its components, the settings that were learned, and the number of training episodes.
         """
         path, trained_on = team.trainer or "", 0
         overlay: dict[str, JSON] = {}
         for i in range(self._iterations(path)):
-            with self._engine(opened, team) as engine:
-                engine.stage = f"training of {name}"
-                session = EngineSession(
-                    engine,
-                    f"baseline/{name}/{i}",
-                    self.key.child("baseline", name, i),
-                    self.key.child("evaluate"),
-                    self.config.run.concurrency,
-                    collect=False,
-                )
-                with calling(place_of(self.config, path), f"iterate({i})"):
-                    await opened.runtimes[path].iterate(i, session)
+            engine = self._engine(opened, team)
+            engine.stage = f"training of {name}"
+            session = EngineSession(
+                engine,
+                f"baseline/{name}/{i}",
+                self.key.child("baseline", name, i),
+                self.key.child("evaluate"),
+                self.config.run.concurrency,
+                collect=False,
+            )
+            with calling(place_of(self.config, path), f"iterate({i})"):
+                await opened.runtimes[path].iterate(i, session)
             trained_on += session.trained_on
             if session.adopted:
                 overlay |= session.adopted

@@ -7,6 +7,7 @@ import gc
 from bisect import insort
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from copy import copy
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -42,15 +43,9 @@ Build = Callable[[Mapping[str, JSON]], AbstractAsyncContextManager[Engine]]
 class EngineSession:
     """The `Session` of one iteration, or of an evaluation.
 
-    Args:
-        engine: runs the episodes.
-        name: prefix of episode ids, unique in the run, e.g. "0/12".
-        key: of this stage and iteration.
-        evaluation_key: of all evaluations in the run, so that they can be compared.
-        concurrency: episodes at once.
-        test: whether the test split may be seen.
-        build: opens an engine with an overlay.
-        collect: whether to keep training episodes; they are counted in any case.
+    `name` is the prefix of episode ids, unique in the run, e.g. "0/12"; `evaluation_key` is that of
+    all evaluations in the run, so that they can be compared; `test` says whether the test split may
+    be seen, and `collect` whether training episodes are kept, which are counted in any case.
     """
 
     def __init__(
@@ -205,25 +200,16 @@ class EngineSession:
         if self._build is None:
             raise UsageError("this session cannot be rebuilt with other settings")
         async with self._build({**self.adopted, **read_only(overlay)}) as engine:
-            inner = EngineSession(
-                engine,
-                self.name,
-                self.key,
-                self._evaluation_key,
-                self._concurrency,
-                self._test,
-                self._build,
-                self._collect,
-            )
             # Ids stay unique, and episodes under the overlay belong to this iteration.
-            inner._count = self._count
+            inner = copy(self)
+            inner.engine = engine
+            inner.policy, inner.roster = engine.team.policy, engine.team.roster
+            inner.adopted, inner.trained_on = {}, 0
             try:
                 yield inner
             finally:
                 self._count = inner._count
-                self.episodes.extend(inner.episodes)
                 self.trained_on += inner.trained_on
-                self.evaluations.extend(inner.evaluations)
 
     def adopt(self, overlay: Mapping[str, JSON]) -> None:
         self.adopted.update(read_only(overlay))

@@ -71,11 +71,6 @@ class Threads:
             finally:
                 self._lost += outcome.cancelled()
 
-    def close(self) -> None:
-        """End the threads that have nothing to do."""
-        while self._idle:
-            self._idle.pop().calls.put(None)
-
 
 _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Threads] = WeakKeyDictionary()
 _Work = tuple[Callable[[], Any], Callable[[Any, BaseException | None], object]]
@@ -85,7 +80,7 @@ class _Thread(threading.Thread):
     def __init__(self, idle: list[_Thread]) -> None:
         super().__init__(name="orchestrion-function", daemon=True)
         self.idle = idle
-        self.calls: SimpleQueue[_Work | None] = SimpleQueue()
+        self.calls: SimpleQueue[_Work] = SimpleQueue()
         self.start()
 
     def run(self) -> None:
@@ -98,8 +93,6 @@ class _Thread(threading.Thread):
                     self.idle.remove(self)
                 except ValueError:  # a call is just being handed over
                     continue
-                return
-            if call is None:
                 return
             _make(*call)
             del call

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
@@ -41,39 +40,58 @@ from orchestrion._store.shared import SharedAnswers
 from orchestrion.config import Config, load
 
 
+@frozen
+class FoundRun:
+    """A run's config and what it learned; `directory` is None for a config that was not trained."""
+
+    config: Config
+    directory: Path | None = None
+    checkpoint: Checkpoint | None = None
+    states: Mapping[str, Saved] = Factory(dict)
+    """Of the baselines, by the paths of their policies."""
+    overlays: Mapping[str, Mapping[str, JSON]] = Factory(dict)
+    """Settings that trainers of baselines learned, by baseline."""
+    trained_on: Mapping[str, int] = Factory(dict)
+    """By contender of a report, with how many episodes it was trained."""
+    notes: Sequence[str] = ()
+    version: str = ""
+    iterations: int | None = None
+
+
 class Trained:
     """A config or a run that is open for use; using it changes nothing of it.
 
     Args:
+        found: what it holds.
         components: open, with what was learned.
-        directory: the run's folder; None for a config that was not trained.
-        notes: what a person should know, e.g. that a damaged checkpoint was skipped.
-        trained_on: by contender of a report, how many episodes it was trained with.
         shared: answers of earlier runs.
-        version: tells apart what was opened: a digest of the config and its checkpoint.
-        iterations: how many the run had at the checkpoint; None for a config.
         budget: what may be spent; None for a new one, as the config says.
-        overlays: by baseline, the settings that its own trainer learned.
     """
 
     def __init__(
         self,
+        found: FoundRun,
         components: LearnedComponents,
-        directory: Path | None,
-        notes: Sequence[str] = (),
-        trained_on: Mapping[str, int] | None = None,
         shared: SharedAnswers | None = None,
-        version: str = "",
-        iterations: int | None = None,
         budget: Budget | None = None,
-        overlays: Mapping[str, Mapping[str, JSON]] | None = None,
     ) -> None:
-        self.components, self.directory, self.version = components, directory, version
-        self.iterations, self.overlays = iterations, overlays or {}
+        self.components, self.overlays = components, found.overlays
         self.config, self.opened = components.config, components.opened
-        self.trained_on = trained_on or {}
+        self.directory = found.directory
+        """The run's folder; None for a config that was not trained."""
+        self.version = found.version
+        """Tells apart what was opened: a digest of the config and its checkpoint."""
+        self.iterations = found.iterations
+        """How many the run had at the checkpoint; None for a config."""
+        self.trained_on = found.trained_on
+        """By contender of a report, how many episodes it was trained with."""
+        notes = list(found.notes)
+        if left_out := _waiting_for_training(found.config, self.trained_on):
+            which = ", ".join(left_out)
+            notes.append(f"left out: baselines that are trained only at the end of a run: {which}")
         self.notes = tuple(notes)
-        self.failures: Counter[str] = Counter()
+        """What a person should know, e.g. that a damaged checkpoint was skipped."""
+        self.failures: dict[str, int] = {}
         """How often which turn or verification failed in `evaluate`, as "who: message"."""
         self.calls = CallPath(budget or Budget(self.config.budget), shared=shared)
         self.engine = self.opened.engine(self.calls)
@@ -128,15 +146,12 @@ class Trained:
                         team, stack, self.overlays.get(name)
                     )
                     engine = opened.engine(self.calls, team.policy, team.agents)
-                    stack.callback(engine.close)
                     if pool is not None:
                         pool.take(engine, opened, team)
-                    try:
-                        session = await evaluate_contender(
-                            engine, name, self.config, split, seeds, limit
-                        )
-                    finally:
-                        self.failures.update(engine.failed_turns)
+                    engine.failed_turns = self.failures
+                    session = await evaluate_contender(
+                        engine, name, self.config, split, seeds, limit
+                    )
                 results[name] = outcomes(session.evaluations)
         digests = problem_digests(session.judged)
         key = Key(self.config.seed).child("report")
@@ -150,26 +165,6 @@ def _waiting_for_training(config: Config, trained: Collection[str]) -> list[str]
         for name, baseline in config.evaluation.baselines.items()
         if baseline.trainer is not None and name not in trained
     ]
-
-
-@frozen
-class FoundRun:
-    """A run's config and what it learned; `directory` is None for a config that was not trained."""
-
-    config: Config
-    directory: Path | None = None
-    checkpoint: Checkpoint | None = None
-    states: Mapping[str, Saved] = Factory(dict)
-    """Of the baselines, by the paths of their policies."""
-    overlays: Mapping[str, Mapping[str, JSON]] = Factory(dict)
-    """Settings that trainers of baselines learned, by baseline."""
-    trained_on: Mapping[str, int] = Factory(dict)
-    """By contender of a report, with how many episodes it was trained."""
-    notes: Sequence[str] = ()
-    version: str = ""
-    """A digest of the config and the checkpoint."""
-    iterations: int | None = None
-    """Before the checkpoint, over all stages; None for a config."""
 
 
 def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> FoundRun:
@@ -242,32 +237,17 @@ async def open_run(
         RunError: what was learned does not fit the (overridden) config.
     """
     found = find(target, overrides, block)
-    config, notes, trained_on = found.config, [*found.notes], found.trained_on
-    if left_out := _waiting_for_training(config, trained_on):
-        which = ", ".join(left_out)
-        notes.append(f"left out: baselines that are trained only at the end of a run: {which}")
+    config = found.config
     async with AsyncExitStack() as stack:
         components = LearnedComponents(config, stack)
         await components.restore(found.checkpoint)
         load_states(components.opened, found.states)
         name = config.run.cache
         shared = None if name is None else stack.enter_context(SharedAnswers(name))
-        trained = Trained(
-            components,
-            found.directory,
-            notes,
-            trained_on,
-            shared,
-            found.version,
-            found.iterations,
-            None if before is None else before.calls.budget.continued(config.budget),
-            found.overlays,
-        )
-        try:
-            async with trained.calls.budget.deadline():
-                yield trained
-        finally:
-            trained.engine.close()
+        budget = None if before is None else before.calls.budget.continued(config.budget)
+        trained = Trained(found, components, shared, budget)
+        async with trained.calls.budget.deadline():
+            yield trained
 
 
 def _trained_on(reader: RunReader, checkpoint: Checkpoint | None, own: str) -> dict[str, int]:

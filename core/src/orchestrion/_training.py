@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from os import PathLike
 from pathlib import Path
 
 from orchestrion._blocking import blocking
 from orchestrion._config.loading import ConfigLike, as_config
-from orchestrion._engine.allowance import Allowance
+from orchestrion._engine.budget import Allowance
 from orchestrion._errors import UsageError
 from orchestrion._manifest import manifest
 from orchestrion._notebook import notebook_progress
@@ -145,26 +144,24 @@ def create_run(
 ) -> RunStore:
     """Return the store of a new run, open for writing.
 
-    Args:
-        config: of the run.
-        directory: its folder; None for one below `run.directory`: `run.name`, or the first free
-            number of the name of the config's file.
-        suffix: of the file's name; with it, `run.name` is numbered too.
-        facts: for the manifest.
+    Without a `directory` its folder is one below `run.directory`: `run.name`, or the first free
+    number of the name of the config's file. With a `suffix` of that name, `run.name` is numbered
+    too. `facts` go into the manifest.
     """
-    settings = config.run
-    name = settings.name or Path(config.source).stem
-    if directory is not None:
-        create = partial(RunStore.create, directory)
-    elif settings.name is not None and not suffix:
-        create = partial(RunStore.create, run_folder(settings.directory) / name)
-    else:
-        create = partial(RunStore.create_next, run_folder(settings.directory), name + suffix)
-    return create(
+    settings, numbered = config.run, None
+    if directory is None:
+        directory = run_folder(settings.directory)
+        if settings.name is not None and not suffix:
+            directory /= settings.name
+        else:
+            numbered = (settings.name or Path(config.source).stem) + suffix
+    return RunStore.create(
+        directory,
         config.to_yaml(),
         manifest(config) | facts,
         retention=settings.retention,
         keep=settings.keep,
+        numbered=numbered,
     )
 
 
@@ -180,7 +177,7 @@ async def _carry_out(
     directory = store.directory
     with store, run_log(directory):
         progress = progress or notebook_progress(directory)
-        conduct = Conduct(config, store, progress, observers, allowance=allowance)
+        conduct = Conduct(config, store, progress, observers, budget=allowance)
         try:
             await conduct.train()
             status = "completed"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrion._comparison import Judged as Judged
     from orchestrion._comparison import compare_outcomes as compare_outcomes
     from orchestrion._conversation import problem_and_turns as problem_and_turns
-    from orchestrion._engine.allowance import Allowance as Allowance
+    from orchestrion._engine.budget import Allowance as Allowance
     from orchestrion._engine.budget import paying as paying
     from orchestrion._forecast import Forecast as Forecast
     from orchestrion._forecast import forecast_of as forecast_of

@@ -26,11 +26,8 @@ def act(agent: Any, text: str = "the problem", *before: str) -> Output:
 
     async def main() -> Output:
         engine = engine_for({"me": agent}, Fixed())
-        try:
-            seat = engine.team.seats["me"]
-            return await seat.act(view, Key(1), ActivationCalls(engine, Key(1)))
-        finally:
-            engine.close()
+        seat = engine.seats["me"]
+        return await seat.act(view, Key(1), ActivationCalls(engine, Key(1)))
 
     return asyncio.run(main())
 

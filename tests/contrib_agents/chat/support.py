@@ -76,10 +76,7 @@ def played(
 
     async def main() -> Episode:
         engine = engine_for(agents, Fixed(steps), task or ListTask(), calls=calls)
-        try:
-            return await engine.run("e", problem, Key(1))
-        finally:
-            engine.close()
+        return await engine.run("e", problem, Key(1))
 
     return asyncio.run(main())
 

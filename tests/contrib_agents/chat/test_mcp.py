@@ -48,10 +48,7 @@ def episode(
                 for n, model in enumerate(models)
             }
             engine = engine_for(agents, Fixed(list(agents) * steps), ListTask(), calls=calls)
-            try:
-                return await engine.run("e", PROBLEM, Key(1))
-            finally:
-                engine.close()
+            return await engine.run("e", PROBLEM, Key(1))
 
     return asyncio.run(main())
 

@@ -24,7 +24,7 @@ from orchestrion import (
     Step,
     Turn,
 )
-from orchestrion._engine.episode import EpisodeLimits
+from orchestrion._config.sections import Limits
 from orchestrion._engine.team import member_of
 from orchestrion.testing import ListTask, ScriptedAgent, engine_for
 from tests.contrib_agents.chat.support import PROBLEM, Lines
@@ -60,11 +60,8 @@ def directed(model: Lines, **settings: object) -> Episode:
     async def main() -> Episode:
         context = OpenContext("policy", Key(1), tuple(map(member_of, agents, agents.values())))
         async with Follow("router").open(context) as policy:
-            engine = engine_for(agents, policy, Blocking(), limits=EpisodeLimits(8))
-            try:
-                return await engine.run("e", PROBLEM, Key(1))
-            finally:
-                engine.close()
+            engine = engine_for(agents, policy, Blocking(), limits=Limits(8))
+            return await engine.run("e", PROBLEM, Key(1))
 
     return asyncio.run(main())
 

@@ -46,10 +46,7 @@ def told(settings: Any, speaker: Any, problem: Problem, shown: Any = None, **age
                 solver = Chat(model=opened, **agent).ready()
                 engine = engine_for({"solver": solver}, Fixed(["solver"]), ListTask())
                 engine.viewer = shown
-                try:
-                    return (await engine.run("e", problem, Key(1))).turns[0]
-                finally:
-                    engine.close()
+                return (await engine.run("e", problem, Key(1))).turns[0]
 
     return asyncio.run(main())
 
@@ -255,10 +252,7 @@ def answered(
             own = {"web_search": 2, "code_execution": 1}
             solver = Chat(model=model, vendor_tools=own, **agent).ready()
             engine = engine_for({"solver": solver}, Fixed(["solver"]), ListTask(), calls=calls)
-            try:
-                return (await engine.run("e", Problem("p", "When is high tide?"), Key(1))).turns[0]
-            finally:
-                engine.close()
+            return (await engine.run("e", Problem("p", "When is high tide?"), Key(1))).turns[0]
 
     turn = asyncio.run(main(CallPath(journal=journal)))
     return turn, asyncio.run(main(ReplayPath(journal))) if journal is not None else None

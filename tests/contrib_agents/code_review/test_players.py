@@ -41,14 +41,11 @@ def acts(
 
     async def run() -> list[Output]:
         engine = engine_for({}, Fixed([]), ListTask())
-        try:
-            found = []
-            for n in range(draws):
-                calls = ActivationCalls(engine, Key(n))
-                found.append(await agent.act(view, Key(n).child("act"), calls))  # type: ignore[misc]
-            return found
-        finally:
-            engine.close()
+        found = []
+        for n in range(draws):
+            calls = ActivationCalls(engine, Key(n))
+            found.append(await agent.act(view, Key(n).child("act"), calls))  # type: ignore[misc]
+        return found
 
     return asyncio.run(run())
 

@@ -94,10 +94,7 @@ def with_session(data: Mapping[str, Any], work: Callable[[EngineSession], Any]) 
             team = await open_components(config, stack, Key(config.seed))
             engine = team.engine(CallPath())
             session = EngineSession(engine, "t", Key(1), Key(2), test=True)
-            try:
-                return await work(session)
-            finally:
-                engine.close()
+            return await work(session)
 
     return asyncio.run(go())
 

@@ -92,10 +92,7 @@ def test_no_server_is_started_in_a_dry_run() -> None:
             team = await open_components(config, stack, Key(1), live=False)
             engine = team.engine(CallPath())
             session = EngineSession(engine, "t", Key(1), Key(2), test=True)
-            try:
-                [episode] = await session.evaluate("test", limit=1)
-            finally:
-                engine.close()
+            [episode] = await session.evaluate("test", limit=1)
             assert "opened without a connection" in episode.turns[0].error
             assert team.runtimes["models.m"].ceiling(100).input_tokens > 100
 

@@ -117,12 +117,9 @@ async def scored(
 ) -> Scores:
     """The verifier's scores of a trajectory."""
     engine = engine_for({}, Fixed([]), task)
-    try:
-        calls = ActivationCalls(engine, Key(2))
-        problem = problem_of(challenge)
-        return await task.verify(problem, trajectory, None, final=final, calls=calls)
-    finally:
-        engine.close()
+    calls = ActivationCalls(engine, Key(2))
+    problem = problem_of(challenge)
+    return await task.verify(problem, trajectory, None, final=final, calls=calls)
 
 
 def scores_of(

@@ -66,11 +66,8 @@ def credited(*steps: str, turns: int = 8) -> list[Credit]:
     async def run() -> list[Credit]:
         async with opened() as task:
             engine = engine_for(AGENTS, Fixed(list(steps)), task)
-            try:
-                session = EngineSession(engine, "train-0", Key(3), Key(4))
-                return await credits_of(session, problem_of(DOUBLE), Key(5), turns)
-            finally:
-                engine.close()
+            session = EngineSession(engine, "train-0", Key(3), Key(4))
+            return await credits_of(session, problem_of(DOUBLE), Key(5), turns)
 
     return in_loop(run())
 
@@ -116,11 +113,8 @@ def test_the_trainer_measures_episodes_of_training_problems() -> None:
     async def run() -> dict[str, float]:
         async with opened(max_problems=3) as task:
             engine = engine_for(AGENTS, Fixed(["writer", "critic"]), task)
-            try:
-                session = EngineSession(engine, "train-0", Key(3), Key(4))
-                return dict(await TurnCredit(episodes=2).iterate(0, session))
-            finally:
-                engine.close()
+            session = EngineSession(engine, "train-0", Key(3), Key(4))
+            return dict(await TurnCredit(episodes=2).iterate(0, session))
 
     found = in_loop(run())
     assert found["measured_turns"] == 4

@@ -192,10 +192,7 @@ def test_a_sandbox_that_breaks_is_nobodys_failure() -> None:
         box: Any = Broken()
         broken = evolve(task, box=box)
         engine = engine_for({"one": ScriptedAgent([says(RIGHT)])}, Fixed(["one"]), broken)
-        try:
-            return await engine.run("e", problem_of(DOUBLE), Key(1))
-        finally:
-            engine.close()
+        return await engine.run("e", problem_of(DOUBLE), Key(1))
 
     episode = running(run)
     assert (episode.status, episode.scores, episode.reward) == (Status.FAILED, None, None)
@@ -256,10 +253,7 @@ def test_agents_never_see_hidden_tests_or_solutions() -> None:
             shown = []
             for challenge in (*builtin()[:12], DOUBLE):
                 engine = engine_for({"seer": seer}, Fixed(["seer"] * 3), task)
-                try:
-                    episode = await engine.run("e", problem_of(challenge), Key(1))
-                finally:
-                    engine.close()
+                episode = await engine.run("e", problem_of(challenge), Key(1))
                 public = replace(episode, trajectory=turns())
                 shown.append(repr([public, [view.observation for view in seer.views]]))
                 shown.append(repr([view.problem for view in seer.views]))
@@ -311,10 +305,7 @@ def test_words_alone_are_a_problem_that_nobody_can_judge() -> None:
     async def run(task: RunningReview) -> tuple[Problem, float]:
         problem = task.problem_from("Write a function that halves numbers.")
         engine = engine_for({"one": ScriptedAgent([says(RIGHT)])}, Fixed(["one"]), task)
-        try:
-            episode = await engine.run("e", problem, Key(1))
-        finally:
-            engine.close()
+        episode = await engine.run("e", problem, Key(1))
         assert episode.scores is not None
         return episode.problem, episode.scores.value
 

@@ -79,10 +79,7 @@ def test_agents_of_repair_run_the_visible_examples_of_a_version() -> None:
         )
         view = View("tests", None, PROBLEM.public(), Trajectory(), step.observation)
         engine = engine_for({}, Fixed([]), task)
-        try:
-            output = await RunTests().act(view, Key(2), ActivationCalls(engine, Key(2)))
-        finally:
-            engine.close()
+        output = await RunTests().act(view, Key(2), ActivationCalls(engine, Key(2)))
         step = task.step(step.state, Turn(1, "tests", output=output), Key(1))
         assert step.observation is not None
         return step.observation

@@ -186,13 +186,10 @@ def play(task: Math, agents: Mapping[str, Callable[[View], Output]]) -> list[Epi
             LOOP.open(OpenContext("policy", Key(0), roster)) as policy,
         ):
             engine = engine_for(dict(team), policy, running)
-            try:
-                return [
-                    await engine.run(one.id, one, Key(0).child(one.id))
-                    for one in running.problems("test")
-                ]
-            finally:
-                engine.close()
+            return [
+                await engine.run(one.id, one, Key(0).child(one.id))
+                for one in running.problems("test")
+            ]
 
     return asyncio.run(go())
 

@@ -69,10 +69,7 @@ def judged(task: Recording, name: str, step: Step) -> Scores:
         engine = engine_for({}, Fixed(()), task)
         calls = ActivationCalls(engine, Key(1))
         problem = task.problem_from(name)
-        try:
-            return await task.verify(problem, Trajectory(), step.state, final=True, calls=calls)
-        finally:
-            engine.close()
+        return await task.verify(problem, Trajectory(), step.state, final=True, calls=calls)
 
     return asyncio.run(verify())
 
@@ -136,10 +133,7 @@ def with_run(of: Config, work: Callable[[dict[str, Any], Any], Awaitable[Any]]) 
             def session(test: bool = True) -> EngineSession:
                 return EngineSession(engine, "0/0", Key(1), Key(2), test=test)
 
-            try:
-                return await work(run.runtimes, session)
-            finally:
-                engine.close()
+            return await work(run.runtimes, session)
 
     return asyncio.run(go())
 

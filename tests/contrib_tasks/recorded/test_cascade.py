@@ -102,7 +102,6 @@ def said(agree: int, *answers: str) -> list[str]:
         CascadeRunner([Member(n) for n in agents], Steps(tuple(first), agree, Activation("last"))),
     )
     episode = asyncio.run(engine.run("e", engine.team.task.problems("train")[0], Key(1)))
-    engine.close()
     return [turn.agent for turn in episode.turns]
 
 

@@ -61,10 +61,7 @@ def episode(
     engine = engine_for(
         agents or {"ask": RecordedAgent(models=list(MODELS))}, task=task, policy=Fixed(steps)
     )
-    try:
-        return asyncio.run(engine.run("e", task.problem_from(name), Key(1)))
-    finally:
-        engine.close()
+    return asyncio.run(engine.run("e", task.problem_from(name), Key(1)))
 
 
 def asks(*models: str) -> list[list[Activation]]:
@@ -118,7 +115,6 @@ def test_a_model_is_asked_once_and_never_without_a_record() -> None:
 def test_agents_named_like_models_are_blocked_by_their_name() -> None:
     agents: dict[str, Agent] = {"cheap": RecordedAgent(), "any": RecordedAgent(model="cheap")}
     engine = engine_for(agents, Fixed(()))
-    engine.close()
     task = Recording(RecordedTask(split=ALL_TRAIN), QUESTIONS, engine.team.roster)
     found = episode(task, "easy", "cheap", agents=agents)
     assert found.turns[0].usage.cost == 0.125
@@ -301,7 +297,6 @@ def test_unknown_questions_models_and_tasks_are_named() -> None:
     assert "no answer of 'who' is recorded" in wrong.turns[0].error
     alone = engine_for({"who": RecordedAgent()}, policy=Fixed(["who"]))
     nowhere = asyncio.run(alone.run("e", alone.team.task.problems("train")[0], Key(1)))
-    alone.close()
     assert "only be asked in the task `recorded`" in nowhere.turns[0].error
 
 

@@ -43,12 +43,9 @@ async def played(task: Task, verifier: Say, searcher: Say, answerer: Say) -> lis
     ctx = OpenContext("policy", Key(0), TEAM)
     async with Follow("verifier").open(ctx) as policy:
         engine = engine_for(agents, policy, task)
-        try:
-            return [
-                await engine.run(one.id, one, Key(0).child(one.id)) for one in task.problems("test")
-            ]
-        finally:
-            engine.close()
+        return [
+            await engine.run(one.id, one, Key(0).child(one.id)) for one in task.problems("test")
+        ]
 
 
 def share(episodes: list[Episode]) -> float:

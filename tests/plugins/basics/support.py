@@ -22,7 +22,7 @@ from orchestrion import (
     UsageError,
     View,
 )
-from orchestrion._engine.episode import EpisodeLimits
+from orchestrion._config.sections import Limits
 from orchestrion._session import EngineSession
 from orchestrion.testing import ListTask, ScriptedAgent, engine_for
 
@@ -73,10 +73,9 @@ def session_of(
     """The policy's runtime after training with three such agents, and the session."""
     runtime = opened(policy)
     agents = {member.name: agent for member in TEAM}
-    engine = engine_for(agents, runtime, task, OutcomeMinusCost(0.05), EpisodeLimits(turns=turns))
+    engine = engine_for(agents, runtime, task, OutcomeMinusCost(0.05), Limits(turns=turns))
     session = EngineSession(engine, "0/0", Key(1), Key(2))
     asyncio.run(trainer.iterate(0, session))
-    engine.close()
     return runtime, session
 
 

@@ -78,10 +78,7 @@ def run(
 
     async def episode() -> Episode:
         engine = engine_for(team, policy_of(graph, [Member(name) for name in team]))
-        try:
-            return await engine.run("e", problem, Key(1))
-        finally:
-            engine.close()
+        return await engine.run("e", problem, Key(1))
 
     return asyncio.run(episode())
 
@@ -176,7 +173,6 @@ class Case:
             try:
                 return await engine.run("e", PROBLEM, Key(1))
             finally:
-                engine.close()
                 if calls is not None:
                     await calls.settle()  # a run does so before it commits
 

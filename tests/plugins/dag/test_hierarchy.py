@@ -340,10 +340,7 @@ def test_graphs_teams_and_maps_are_put_together_by_a_config() -> None:
         async with AsyncExitStack() as stack:
             opened = await open_components(config, stack, Key(1))
             engine = opened.engine(CallPath())
-            try:
-                return await engine.run("e", opened.runtimes["task"].problems("train")[0], Key(1))
-            finally:
-                engine.close()
+            return await engine.run("e", opened.runtimes["task"].problems("train")[0], Key(1))
 
     episode = asyncio.run(main())
     assert episode.turns[1].output.data == ["checked solved one", "checked solved two"]

@@ -48,10 +48,7 @@ def play(graph: Graph, agents: dict[str, Agent]) -> tuple[Episode, float]:
     async def main() -> Episode:
         policy = policy_of(graph, [Member(name) for name in agents])
         engine = engine_for(agents, policy)
-        try:
-            return await engine.run("e", PROBLEM, Key(1))
-        finally:
-            engine.close()
+        return await engine.run("e", PROBLEM, Key(1))
 
     return simulated(main())
 
@@ -246,10 +243,7 @@ def test_a_blocked_node_is_skipped_also_by_a_rebuilt_machine() -> None:
         agents = {name: Saying() for name in "abc"}
         policy = policy_of(graph, [Member(name) for name in agents])
         engine = engine_for(agents, policy, Blocking())
-        try:
-            episode = await engine.run("e", PROBLEM, Key(1))
-        finally:
-            engine.close()
+        episode = await engine.run("e", PROBLEM, Key(1))
         fresh = policy_of(graph, [Member(name) for name in agents])
         [decision] = fresh.decide([Situation(PROBLEM, episode.trajectory)], [Key(1)])
         assert decision.stop
@@ -265,12 +259,9 @@ def test_episodes_of_one_policy_do_not_touch_each_other() -> None:
 
     async def main() -> list[Episode]:
         engine = engine_for(agents, policy_of(graph, [Member(name) for name in agents]))
-        try:
-            return await asyncio.gather(
-                *(engine.run(str(i), Problem(str(i % 2)), Key(i)) for i in range(20))
-            )
-        finally:
-            engine.close()
+        return await asyncio.gather(
+            *(engine.run(str(i), Problem(str(i % 2)), Key(i)) for i in range(20))
+        )
 
     for i, episode in enumerate(asyncio.run(main())):
         assert episode.turns[1].agent == ("b" if i % 2 else "c")

@@ -92,7 +92,4 @@ def episode(
     team = Ensemble(members=[members[name] for name in asked], aggregator=aggregator, **settings)
     agent = OpenEnsemble(team, asked)
     engine = engine_for({"vote": agent}, Fixed(["vote"]), calls=calls)
-    try:
-        return asyncio.run(engine.run("e", PROBLEM, Key(1)))
-    finally:
-        engine.close()
+    return asyncio.run(engine.run("e", PROBLEM, Key(1)))

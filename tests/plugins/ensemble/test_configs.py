@@ -71,10 +71,7 @@ def run(config: Config, policy: str = "policy", limit: int = 1) -> list[Episode]
         async with opened(config) as team:
             engine = team.engine(CallPath(), policy)
             session = EngineSession(engine, "t", Key(1), Key(2), test=True)
-            try:
-                return await session.evaluate("test", limit=limit)
-            finally:
-                engine.close()
+            return await session.evaluate("test", limit=limit)
 
     return asyncio.run(work())
 

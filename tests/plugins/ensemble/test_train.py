@@ -53,10 +53,7 @@ async def learn(one: Config) -> tuple[dict[str, Any], dict[str, float]]:
     async with opened(one) as team:
         engine = team.engine(CallPath())
         session = EngineSession(engine, "0/0", Key(1), Key(2), build=building(one))
-        try:
-            metrics = await team.runtimes["trainer"].iterate(0, session)
-        finally:
-            engine.close()
+        metrics = await team.runtimes["trainer"].iterate(0, session)
         return dict(session.adopted), dict(metrics)
 
 
@@ -65,10 +62,7 @@ async def judge(one: Config) -> list[Episode]:
     async with opened(one) as team:
         engine = team.engine(CallPath())
         session = EngineSession(engine, "t", Key(1), Key(2), test=True)
-        try:
-            return await session.evaluate("test")
-        finally:
-            engine.close()
+        return await session.evaluate("test")
 
 
 def solved(one: Config) -> float:

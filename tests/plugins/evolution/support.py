@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrion import Metrics
-from orchestrion._manifest import manifest
 from orchestrion._run import Conduct
 from orchestrion.config import Config, from_data
-from orchestrion.runs import Progress, RunReader, RunStore
+from orchestrion.runs import Progress, RunReader, RunStore, manifest
 
 
 class Silent(Progress):

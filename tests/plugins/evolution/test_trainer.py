@@ -519,7 +519,6 @@ def test_a_graph_without_any_reward_has_failed_and_does_not_count_as_0() -> None
         assert evaluator.episodes == 10
         assert await evaluator.values(session, wanted) == measured
         assert evaluator.episodes == 10
-        engine.close()
         return measured
 
     assert asyncio.run(values()) == [Value(1.0, 1.0, 4), FAILED, Value(1.0, 1.0, 6)]
@@ -549,7 +548,6 @@ def test_all_graphs_meet_the_same_problems_with_the_same_keys() -> None:
         session = EngineSession(engine, "0/0", Key(1), Key(2))
         evaluator = Evaluator(space, Key(3), "turns", "continue")
         await evaluator.values(session, [(graph, 9) for graph in graphs])
-        engine.close()
 
     asyncio.run(run_both())
     first, second = ([v.problem.id for v in agents[name].views] for name in space.choices)

@@ -31,5 +31,5 @@ def test_habits_of_chat_agents_are_tried_over_http(tmp_path: Path) -> None:
     with RunReader(run) as reader:
         # One call an episode, one for the coach, and the evaluation's: learned and untrained.
         assert reader.spend().calls == metrics["episodes"] + 1 + 2 * 4
-        [asked] = [row for row in reader.call_rows() if row[1] == "trainer"]
-        assert asked[0].startswith("offline:coach")
+        [asked] = [row for row in reader.journal.rows() if row.who == "trainer"]
+        assert asked.service.startswith("offline:coach")

@@ -258,14 +258,9 @@ def ask(
         engine = engine_for({"a": ScriptedAgent()}, Fixed(), calls=path or CallPath(retry=QUICK))
         if shown is not None:
             engine.viewer = lambda who, text: shown.append(text)
-        try:
-            async with settings.open(context()) as model:  # type: ignore[attr-defined]
-                answer: Answer = await model.complete(
-                    request, Key(2), ActivationCalls(engine, Key(3))
-                )
-                return answer
-        finally:
-            engine.close()
+        async with settings.open(context()) as model:  # type: ignore[attr-defined]
+            answer: Answer = await model.complete(request, Key(2), ActivationCalls(engine, Key(3)))
+            return answer
 
     return asyncio.run(asking())
 

@@ -355,7 +355,6 @@ def test_a_cancelled_call_is_closed_and_its_place_freed(api: Api) -> None:
                 await first
             second = await model.complete(ASK, Key(4), ActivationCalls(engine, Key(5)))
             assert second.data["text"] == "hello"
-        engine.close()
         return path.budget
 
     with ModelService(hang(), reply(200, api.good())) as server:
@@ -373,7 +372,6 @@ def test_a_fallback_model_answers_after_the_last_attempt(api: Api, fault: str) -
             settings = api.settings(first, fallback=other)
             async with settings.open(context()) as model:  # type: ignore[attr-defined]
                 answer = await model.complete(ASK, Key(2), ActivationCalls(engine, Key(3)))
-        engine.close()
         return answer.data, path
 
     with ModelService(RETRIED[fault][0](api)) as bad, ModelService(reply(200, api.good())) as good:

@@ -287,9 +287,7 @@ def test_with_100_calls_in_flight_a_budget_is_never_passed(api: Api, capped: str
                 finally:
                     held.append(within())
 
-            found = await asyncio.gather(*map(one, range(100)), return_exceptions=True)
-        engine.close()
-        return found
+            return await asyncio.gather(*map(one, range(100)), return_exceptions=True)
 
     with ModelService(reply(200, api.good())) as server:
         found = asyncio.run(flood(server.url))

@@ -228,7 +228,6 @@ async def test_transient_errors_are_retried() -> None:
         retry = RetrySettings(base=0.0, overload_base=0.0, cap=0.0, attempts=5)
         engine = engine_for({"a": ScriptedAgent()}, Fixed(), calls=CallPath(retry=retry))
         answer = await model.complete(asked("S2="), Key(0), ActivationCalls(engine, Key(3)))
-        engine.close()
         assert len(there.seen) == 1 + 5
         generation = Generation.from_json(answer.data["generation"])
         assert generation.logprobs == pytest.approx(here(model, generation), abs=1e-5)

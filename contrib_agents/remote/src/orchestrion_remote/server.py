@@ -90,10 +90,6 @@ class Agents:
         self._idle.set()
         self.stopping = False
 
-    def close(self) -> None:
-        """Release the worker threads."""
-        self._watched.close()
-
     async def act(self, agent: str, view: View, key: Key) -> Reply:
         """Return the reply of an agent; cancelling this cancels its work.
 
@@ -232,7 +228,6 @@ async def serving(
         )
     agents = Agents(trained, names, settings)
     async with AsyncExitStack() as stack:
-        stack.callback(agents.close)
         if grpc_port is not None:
             from orchestrion_remote.rpc_server import serving_grpc
 

@@ -28,11 +28,11 @@ def command(run: str, root: Path, as_json: bool) -> None:
     Calls that were dropped with an unfinished iteration were paid as well, and are counted.
     """
     from orchestrion._store import RunReader, find_run
-    from orchestrion._store.spending import Spent, rows_of, spent_by
+    from orchestrion._store.spending import Spent, spent_by
 
     directory = find_run(run, root)
     with RunReader(directory) as store:
-        rows, stated = rows_of(store), store.stated()
+        rows, stated = store.journal.rows(), store.stated()
         evaluations = [f"evaluation of {name}" for name in store.load_evaluations()]
     total = spent_by(rows, lambda row: "all").get("all")
     groups = {group: spent_by(rows, attrgetter(group)) for group in GROUPS}

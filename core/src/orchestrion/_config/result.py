@@ -24,7 +24,6 @@ from orchestrion._config.sections import (
     RunSettings,
 )
 from orchestrion._config.shapes import Setting, Shaper
-from orchestrion._config.yaml import to_yaml
 from orchestrion._errors import ConfigError
 from orchestrion._records import JSON
 from orchestrion._suggest import did_you_mean
@@ -129,6 +128,8 @@ class Config:
 
     def to_yaml(self) -> str:
         """Return the resolved config as YAML text."""
+        from orchestrion._config.yaml import to_yaml  # slow to import, and workers read none
+
         return to_yaml(self.resolved())
 
     @cached_property

@@ -56,17 +56,8 @@ async def take_turn(
 ) -> Turn:
     """Return the turn of an activation; whatever its agent raises makes it a failed turn.
 
-    Args:
-        setting: the episode's engine, problem and seats.
-        activation: whom to run.
-        trajectory, observation: what the policy saw when it decided.
-        index: of the turn.
-        nth: how often the agent was started before in this episode.
-        decision: index of the decision.
-
-    Raises:
-        RunError: the policy started what is not in the team.
-        BudgetError, ReplayError, StoreError: the run cannot go on.
+    `trajectory` and `observation` are what the policy saw when it decided, `nth` is how often the
+    agent was started before in this episode, `decision` the index of the decision.
     """
     engine, agent, option = setting.engine, activation.agent, activation.option
     seat = setting.seats.get(agent)
@@ -189,7 +180,7 @@ async def _reused(
 ) -> Output:
     """Return the output of a pure agent, computed once for equal content."""
     content = seat.memo(view) if seat.memo is not None else content_of(view)
-    name = digest("act", seat.identity, view.option, content)
+    name = digest("act", engine.identity(seat), view.option, content)
     key = Key(name.encode()[:32])
 
     async def compute() -> Output:

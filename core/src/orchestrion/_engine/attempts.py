@@ -24,6 +24,7 @@ from orchestrion._engine.checks import check_paid
 from orchestrion._engine.deadline import Deadlines
 from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._engine.recording import Facts, JournalWriter, Kind, Recorded, ended
+from orchestrion._engine.reuse import digest
 from orchestrion._errors import BudgetError, CallError
 from orchestrion._events import INFO, event
 from orchestrion._interfaces import Answer, Request
@@ -64,19 +65,31 @@ class Call:
     failures: int = 0  # attempts that failed so far
     spent: Usage = NO_USAGE  # what the present attempt has spent so far, or may have
 
+    @classmethod
+    def at(
+        cls,
+        place: str,
+        request: Request,
+        do: Callable[[], Awaitable[Answer]],
+        reserve: Usage = NO_USAGE,
+        who: str = "",
+        stage: str = "",
+    ) -> Call:
+        """Return the call of a place in the run, which is the same in every repetition.
+
+        Calls may share their place (episodes that are compared have common keys): equal requests
+        are then one call, and different ones are told apart by what they ask.
+        """
+        asked = digest(request.service, request.version, request.content, request.sample)
+        facts = Facts(request.service, who, stage)
+        return cls(f"{place}:{asked}", asked, request, do, reserve, facts)
+
 
 class Attempts:
     """Makes calls: at most as fast, as much and as often as limits, budget and retries allow."""
 
-    def __init__(
-        self,
-        budget: Budget,
-        journal: JournalWriter,
-        retry: RetrySettings,
-        limiters: dict[str, ServiceLimiter],
-    ) -> None:
+    def __init__(self, budget: Budget, journal: JournalWriter, retry: RetrySettings) -> None:
         self.budget, self.journal, self.retry = budget, journal, retry
-        self.limiters = limiters
         self.deadlines = Deadlines()
         self.retried = 0
         """Attempts that came after a failed one."""
@@ -91,9 +104,10 @@ class Attempts:
             BudgetError: the budget does not cover it, or the service asks to stop for long.
         """
         request, reserve = call.request, call.reserve
-        limiter = self.limiters.get(request.service)
+        limiters = self.budget.limiters
+        limiter = limiters.get(request.service)
         if limiter is None:
-            limiter = self.limiters[request.service] = ServiceLimiter(request.limits)
+            limiter = limiters[request.service] = ServiceLimiter(request.limits)
         pieces = self.journal.pieces(request)
         jitter = Key(call.name.encode()[:16])
         give_up = math.inf

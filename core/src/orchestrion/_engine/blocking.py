@@ -14,26 +14,17 @@ from attrs import frozen
 from orchestrion._engine.activation import act
 from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.episode import Engine
-from orchestrion._engine.loop import Loop
 
 
 @frozen(eq=False)
 class Work:
-    """A component that runs now.
+    """A component that runs now."""
 
-    Args:
-        who: how messages name it; empty if it is not known.
-        limit: its time limit in seconds; None means no limit.
-        line: the file and line that it runs.
-        imports: whether it imports a module, which is slow at first.
-        frame: of the call, to tell it from the next call.
-    """
-
-    who: str
-    limit: float | None = None
-    line: str = ""
-    frame: FrameType | None = None
-    imports: bool = False
+    who: str  # how messages name it; empty if it is not known
+    limit: float | None = None  # in seconds
+    line: str = ""  # the file and line that it runs
+    frame: FrameType | None = None  # of the call, to tell it from the next call
+    imports: bool = False  # whether it imports a module, which is slow at first
 
     def __str__(self) -> str:
         return f"{self.who or 'something'} (in {self.line})" if self.line else self.who
@@ -43,16 +34,10 @@ def _agent(names: dict[str, Any]) -> tuple[str, float | None]:
     return names["engine"].name_of(names["seat"]), names["seconds"]
 
 
-def _task(engine: Engine) -> tuple[str, float | None]:
-    return engine.place(engine.team.task, "task"), None
-
-
 _CALLERS: dict[CodeType, Callable[[dict[str, Any]], tuple[str, float | None]]] = {
     act.__code__: _agent,
     DecisionBatcher.ask.__code__: lambda names: (names["self"].place, None),
     Engine._result.__code__: lambda names: (names["who"], names["self"].timeout),
-    Engine.first_step.__code__: lambda names: _task(names["self"]),
-    Loop._step.__code__: lambda names: _task(names["self"].engine),
 }
 """The functions that call components, and how to read component and limit from their variables."""
 

@@ -9,14 +9,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from weakref import WeakSet
 
+from orchestrion._config.sections import Budget as BudgetCaps
+from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._errors import BudgetError
 from orchestrion._records import NO_USAGE, Usage
-
-if TYPE_CHECKING:
-    from orchestrion.config import Budget as BudgetCaps
-
 
 inside: ContextVar[bool] = ContextVar("inside", default=False)
 """Whether the current code runs inside a call, which holds a reservation."""
@@ -50,10 +48,7 @@ class Budget:
     reservation until it is done. If the first that waits does not fit although nothing is in
     flight, it and all later calls get a `BudgetError`; calls in flight finish.
 
-    Args:
-        caps: as in a config; None means no cap at all.
-        spent: what earlier parts of this run spent.
-        elapsed: seconds that earlier parts of this run took.
+    `spent` and `elapsed` (in seconds) are what earlier parts of the run took.
     """
 
     def __init__(
@@ -69,8 +64,10 @@ class Budget:
         self._used_up = ""
         """Why no more calls are made; empty while they are."""
         self._waiting: deque[tuple[Usage, asyncio.Future[None]]] = deque()
-        self._sharing = [self]
+        self._sharing = WeakSet([self])
         """The budgets that book in the same sums, and wait for each other's calls."""
+        self.limiters: dict[str, ServiceLimiter] = {}
+        """By service; runs that share a budget share them."""
 
     @property
     def spent(self) -> Usage:
@@ -92,12 +89,10 @@ class Budget:
 
         Calls of both may be in flight together: each keeps all of them below its own caps.
         """
-        if caps == self.caps:
-            return self
         budget = Budget(caps)
         budget._started, budget._spent = self._started, self._spent
         budget._reserved, budget._sharing = self._reserved, self._sharing
-        self._sharing.append(budget)
+        self._sharing.add(budget)
         return budget
 
     def check(self) -> None:
@@ -130,13 +125,10 @@ class Budget:
         return BudgetError(f"budget.minutes: {(self._seconds or 0) / 60:g} minutes are used up")
 
     def charge(self, usage: Usage) -> bool:
-        """Book usage that a turn reports beside its calls.
+        """Book usage that a turn reports beside its calls; return whether to record it at once.
 
-        It is known only now, so that turns under way can exceed a cap; then `check` raises.
-
-        Returns:
-            Whether it must be recorded at once, because it costs money or counts against a cap.
-            Other usage is summed up for `take_stated`.
+        It is known only now, so that turns under way can exceed a cap; then `check` raises. Usage
+        that neither costs money nor counts against a cap is summed up for `take_stated`.
         """
         _tell(usage)
         if self.caps is None:
@@ -197,7 +189,7 @@ class Budget:
             self._reserved.usd = self._reserved.cost = 0.0  # differences of floats drift from zero
         self._spent.add(actual)
         _tell(actual)
-        for budget in self._sharing:
+        for budget in list(self._sharing):
             budget._wake()
 
     def _grant(self, worst: Usage) -> None:
@@ -247,6 +239,13 @@ class Budget:
             if cap is not None and used + reserved + more > cap:
                 return _lacks(name, cap, used, reserved, more)
         return ""
+
+
+Allowance = Budget
+"""What several runs of one process may spend together, as `orchestrion.runs` names it.
+
+Usage that turns state and that costs nothing may be booked with another of these runs.
+"""
 
 
 def _tell(usage: Usage) -> None:

@@ -9,15 +9,13 @@ takes from the record: answers, which turns were late, and the completion order.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
 
 from orchestrion._engine.attempts import Attempts, Call, RetrySettings
 from orchestrion._engine.budget import Budget
-from orchestrion._engine.completion import CompletionOrder, LiveOrder
-from orchestrion._engine.limiter import ServiceLimiter
+from orchestrion._engine.completion import CompletionOrder
 from orchestrion._engine.recording import (
     AnswerCache,
     Booked,
@@ -29,30 +27,19 @@ from orchestrion._engine.recording import (
     answer_of,
     place_of,
 )
-from orchestrion._engine.reuse import Reuse, digest
+from orchestrion._engine.reuse import Reuse
 from orchestrion._errors import CallError
-from orchestrion._interfaces import Answer, Request
+from orchestrion._interfaces import Answer
 from orchestrion._keys import Key
 from orchestrion._records import NO_USAGE, Usage
-
-
-def named(scope: str, request: Request) -> tuple[str, str]:
-    """Return a request's digest, and the name in the journal of a call that makes it."""
-    request_digest = digest(request.service, request.version, request.content, request.sample)
-    return request_digest, f"{scope}:{request_digest}"
 
 
 class CallPath:
     """Makes and records the calls of a run: journal, caches, budget, limits, retries.
 
-    Args:
-        budget: the run's; by default nothing is capped.
-        journal: by default nothing is recorded.
-        cache: keeps answers for requests with a true `Request.cache`; by default in memory only.
-        retry: see `RetrySettings`.
-        shared: answers of earlier runs, for requests whose `Request.cache` is not False.
-        limiters: by service, where other runs share them.
-        booked: the pure results that earlier parts of the run booked.
+    By default nothing is capped, recorded or shared. `cache` keeps answers for requests with a true
+    `Request.cache` beyond this process, `shared` has answers of earlier runs for requests whose
+    `Request.cache` is not False, `booked` the pure results that earlier parts of the run booked.
     """
 
     def __init__(
@@ -62,18 +49,12 @@ class CallPath:
         cache: AnswerCache | None = None,
         retry: RetrySettings | None = None,
         shared: Journal | None = None,
-        limiters: dict[str, ServiceLimiter] | None = None,
         booked: Booked | None = None,
     ) -> None:
         self.budget = budget or Budget()
         self.reuse, self._booked = Reuse(), booked or Booked()
         self.journal = JournalWriter(journal)
-        self._attempts = Attempts(
-            self.budget,
-            self.journal,
-            retry or RetrySettings(),
-            {} if limiters is None else limiters,
-        )
+        self._attempts = Attempts(self.budget, self.journal, retry or RetrySettings())
         self._cache, self._shared = cache, JournalWriter(shared)
         self._answers = Reuse()
         self._in_flight = Reuse(0)  # keeps no results: the journal does
@@ -85,7 +66,7 @@ class CallPath:
 
     def waits(self) -> dict[str, float]:
         """Return the seconds that calls waited for the limits of each service."""
-        limiters = sorted(self._attempts.limiters.items())
+        limiters = sorted(self.budget.limiters.items())
         return {name: limiter.waited for name, limiter in limiters}
 
     async def drain(self) -> None:
@@ -98,39 +79,17 @@ class CallPath:
         await self.journal.settle()
         await self._shared.settle()
 
-    async def run(
-        self,
-        scope: str,
-        request: Request,
-        do: Callable[[], Awaitable[Answer]],
-        reserve: Usage,
-        who: str = "",
-        stage: str = "",
-        made: list[str] | None = None,
-    ) -> Answer:
+    async def run(self, call: Call) -> Answer:
         """Return the answer of a call, recorded or new.
-
-        Args:
-            scope: names the call's place in the run, the same in every repetition. Two calls may
-                share it (episodes that are compared have common keys): equal requests are then one
-                call, and different ones are told apart by what they ask.
-            request, do, reserve: see `Calls.run`.
-            who, stage: the caller and the part of the run, for reports.
-            made: the name of the call is appended to it.
 
         Raises:
             CallError: the call failed for good.
             BudgetError: the budget does not cover it.
         """
-        request_digest, name = named(scope, request)
-        if made is not None:
-            made.append(name)
-        recorded = None if request.computed else self.journal.get(name)
+        recorded = None if call.request.computed else self.journal.get(call.name)
         if recorded is not None:
             return answer_of(recorded)
-        facts = Facts(request.service, who, stage)
-        call = Call(name, request_digest, request, do, reserve, facts)
-        answer: Answer = await self._in_flight.get(name, partial(self._answer, call))
+        answer: Answer = await self._in_flight.get(call.name, partial(self._answer, call))
         return answer
 
     async def _answer(self, call: Call) -> Answer:
@@ -209,7 +168,7 @@ class CallPath:
 
     def completion_order(self, episode: str, key: Key) -> CompletionOrder:
         """Return what decides the completion order of a loop."""
-        return LiveOrder(self.journal, episode, key)
+        return CompletionOrder(self.journal, episode, key)
 
     async def state(self, usage: Usage, who: str, stage: str, result: str = "") -> None:
         """Book the usage that a turn reports beside its calls; durable when this returns."""
@@ -221,13 +180,10 @@ class CallPath:
         self.budget.check()
 
     def book(self, usage: Usage, result: str = "") -> bool:
-        """Book usage as `Budget.charge`.
+        """Book usage that a turn reports beside its calls, as `Budget.charge`.
 
-        Args:
-            usage: that a turn reports beside its calls.
-            result: names the pure result it was spent on, if it was. It is booked once in a run,
-                though several workers may compute it, unless it costs money or counts against a
-                cap.
+        `result` names the pure result it was spent on, if it was one. That is booked once in a run,
+        though several workers may compute it, unless it costs money or counts against a cap.
         """
         if result and not self.budget.counts(usage) and not self._booked.add(result):
             return False

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
+from orchestrion._engine.attempts import Call
 from orchestrion._engine.attempts import RetrySettings as RetrySettings
 from orchestrion._engine.callpath import CallPath as CallPath
 from orchestrion._engine.deadline import Deadlines, resume
@@ -18,7 +19,6 @@ from orchestrion._events import WARNING, event
 from orchestrion._interfaces import Agent, Answer, Policy, Request, View
 from orchestrion._keys import Key
 from orchestrion._records import JSON, NO_USAGE, Episode, Trajectory, Turn, Usage
-from orchestrion._threads import Threads
 
 REPORTS = 10_000
 """How many different failures, and how many episodes that were cut off, an engine reports."""
@@ -75,12 +75,8 @@ class Host(ABC):
         """How often each agent failed with which error, by "agent: error"; of the latest ones."""
         self.cut_off: dict[str, str] = {}
         """The agents that an episode had started when it was cancelled, by its name; likewise."""
-        self._threads = Threads()
         self._deadlines = Deadlines()
-
-    def close(self) -> None:
-        """Release the worker threads."""
-        self._threads.close()
+        self.seats = seats_of(team.agents)
 
     def place(self, component: object, kind: str) -> str:
         """Return how messages name a component: its place in the config if it has one."""
@@ -98,9 +94,10 @@ class Host(ABC):
             return await resume(work, waits_for)
         return await self._deadlines[seconds].within(work, waits_for, who)
 
-    def seats(self, agents: Mapping[str, Agent], identities: Mapping[str, str]) -> dict[str, Seat]:
-        """Return seats whose plain `act` functions run in this engine's worker threads."""
-        return seats_of(agents, self._threads, identities)
+    def identity(self, seat: Seat) -> str:
+        """Return a text for an agent and its settings, for the keys of reused results."""
+        # An agent made by an agent has none: it goes by its name.
+        return self.identities.get(id(seat.agent), seat.name)
 
     def count_failure(self, who: str, message: str) -> None:
         """Count a failure of an agent, verifier or reward function."""
@@ -124,8 +121,8 @@ class Host(ABC):
     ) -> tuple[Trajectory, str]:
         """Run a nested team; return its trajectory, and why its policy failed, else "".
 
-        It shares the call path, the worker threads, and the time limit of the turn it runs in,
-        which `caller` is the handle of.
+        It shares the call path, and the time limit of the turn it runs in, which `caller` is the
+        handle of.
         """
 
 
@@ -179,11 +176,11 @@ class ActivationCalls:
     ) -> Answer:
         # Taken before the first await: calls are numbered in the order they are made.
         index, self._next = self._next, self._next + 1
-        scope = self.scope or self._key.hex()
+        place = f"{self.scope or self._key.hex()}/{index}"
         engine = self._engine
-        answer = await engine.calls.run(
-            f"{scope}/{index}", request, do, reserve, self.who, engine.stage, self.made
-        )
+        call = Call.at(place, request, do, reserve, self.who, engine.stage)
+        self.made.append(call.name)
+        answer = await engine.calls.run(call)
         self.used = self.used + answer.usage
         return answer
 

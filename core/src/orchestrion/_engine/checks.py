@@ -16,8 +16,9 @@ from typing import Any, get_args
 import msgspec
 
 from orchestrion._errors import RunError, UsageError
-from orchestrion._guards import calling
-from orchestrion._interfaces import Metrics
+from orchestrion._guards import calling, raise_named
+from orchestrion._interfaces import Metrics, Task
+from orchestrion._keys import Key
 from orchestrion._records import (
     NO_USAGE,
     Activation,
@@ -32,6 +33,7 @@ from orchestrion._records import (
     Status,
     Step,
     Trajectory,
+    Turn,
     Usage,
     replace,
 )
@@ -85,8 +87,34 @@ def _is_timeout(timeout: Any) -> bool:
     return timeout is None or (type(timeout) in _NUMBERS and 0 < timeout < math.inf)
 
 
-def check_step(step: Any, place: str, method: str) -> None:
-    """Raise `RunError` unless what a task's `start` or `step` returned is a valid step."""
+def first_step(task: Any, problem: Problem, key: Key, place: str) -> Step:
+    """Return the environment at the beginning of an episode; `key` is the episode's."""
+    if not hasattr(task, "start"):
+        return Step()
+    try:
+        step: Step = task.start(problem, key.child("start"))
+    except BaseException as error:
+        raise_named(place, "start()", error)
+    _check_step(step, place, "start")
+    return step
+
+
+def next_step(task: Any, state: Any, turn: Turn, key: Key, place: str) -> Step:
+    """Return the environment after a turn; `key` is the episode's."""
+    try:
+        step: Step = task.step(state, turn, key.child("step", turn.index))
+    except BaseException as error:
+        raise_named(place, "step()", error)
+    _check_step(step, place, "step")
+    return step
+
+
+def has_steps(task: Any) -> bool:
+    """Return whether a task has an environment that follows the turns."""
+    return getattr(type(task), "step", Task.step) is not Task.step
+
+
+def _check_step(step: Any, place: str, method: str) -> None:
     kind: Any = type(step)
     if (
         kind is not Step
@@ -162,11 +190,7 @@ def judged(
 ) -> Episode:
     """Check a judgement; return the episode with it.
 
-    Args:
-        episode: not judged yet, or with these scores only.
-        scores: what the verifier returned.
-        reward: what the reward function returned; None before it was called.
-        team: names of agents, which `Reward.agents` may have.
+    Scores are checked before there is a reward; `team` has the names that `Reward.agents` may have.
     """
     if reward is None:
         _check_scores(scores)

@@ -7,7 +7,7 @@ Which of several ends first depends on the clock. So the order is journaled, in 
 - Without it, only the number of decisions depends on the order. All of an episode's order is
   written in one row when the episode ends, and only a replay repeats it.
 
-`LiveOrder` is what a run uses. A replay has an order of its own, see `replaying`.
+A replay has an order of its own, see `replaying`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Coroutine
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from orchestrion._engine.recording import JournalWriter, Recorded, place_of
 from orchestrion._errors import ReplayError
@@ -29,22 +29,6 @@ class Ended(NamedTuple):
     number: int  # of the activation in its loop: turns join the trajectory in this order
     turn_index: int
     task: asyncio.Task[Turn]
-
-
-class CompletionOrder(Protocol):
-    """Decides which of the activations that run side by side the policy sees as ended next."""
-
-    async def next(self, running: Running, decision: int, arrival: bool) -> list[Ended]:
-        """Wait for the first to end after a decision; `arrival` as in `Decision.arrival`.
-
-        Raises:
-            ReplayError: the recorded order does not fit the activations that run.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Journal what is still to be journaled, at the end of an episode."""
-        ...
 
 
 class Running:
@@ -143,8 +127,11 @@ class Running:
             self._wake = None
 
 
-class LiveOrder:
-    """Takes whichever ends first, and journals it."""
+class CompletionOrder:
+    """Decides which of the activations that run side by side the policy sees as ended next.
+
+    It takes whichever ends first, and journals it.
+    """
 
     __slots__ = ("_by_decision", "_episode", "_journal", "_key")
 
@@ -154,6 +141,11 @@ class LiveOrder:
         """Indices of the turns that ended first, by decision. None until two run side by side."""
 
     async def next(self, running: Running, decision: int, arrival: bool) -> list[Ended]:
+        """Wait for the first to end after a decision; `arrival` as in `Decision.arrival`.
+
+        Raises:
+            ReplayError: the recorded order does not fit the activations that run.
+        """
         if arrival:
             return await self._journaled(running, decision)
         if self._by_decision is None:
@@ -174,6 +166,7 @@ class LiveOrder:
         return ended
 
     async def close(self) -> None:
+        """Journal what is still to be journaled, at the end of an episode."""
         if self._by_decision is None:
             return
         place = order_place(self._episode, self._key)

@@ -8,15 +8,15 @@ from typing import Any
 
 from attrs import evolve
 
+from orchestrion._config.sections import Limits
 from orchestrion._engine.activation import Setting, act
 from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.calls import ActivationCalls, CallPath, Host, Observers
-from orchestrion._engine.checks import check_step, judged
+from orchestrion._engine.checks import first_step, judged
 from orchestrion._engine.deadline import exited
-from orchestrion._engine.loop import EpisodeLimits as EpisodeLimits
-from orchestrion._engine.loop import Loop
+from orchestrion._engine.loop import NO_LIMITS, Loop
 from orchestrion._engine.recording import Facts, Failure
-from orchestrion._engine.team import Team, member_of
+from orchestrion._engine.team import Team, member_of, seats_of
 from orchestrion._errors import RunError
 from orchestrion._events import WHERE
 from orchestrion._guards import FATAL, describe, raise_named
@@ -59,24 +59,19 @@ Elsewhere = Callable[[], AbstractAsyncContextManager[RunEpisode]]
 class Engine(Host):
     """Run episodes of one team; the module `orchestrion._interfaces` has the loop in words.
 
-    Args:
-        team: opened components.
-        calls: the run's call path.
-        limits: of each episode.
-        timeout: time limit of one activation in seconds; None means no limit.
-        observers: called after each turn and episode.
+    `timeout` limits one activation, in seconds; None means no limit.
     """
 
     def __init__(
         self,
         team: Team,
         calls: CallPath | None = None,
-        limits: EpisodeLimits | None = None,
+        limits: Limits = NO_LIMITS,
         timeout: float | None = None,
         observers: Observers | None = None,
     ) -> None:
         super().__init__(team, calls, timeout, observers)
-        self.limits = limits or EpisodeLimits()
+        self.limits = limits
         self._batchers: dict[int, DecisionBatcher] = {}
         self.elsewhere: Elsewhere | None = None
         """Opens a function like `run` that runs episodes in other processes; None for nowhere."""
@@ -141,7 +136,7 @@ class Engine(Host):
         """
         handle = ActivationCalls(self, key, "", agent, label)
         try:
-            output = await act(self, self.team.seats[agent], view, key, handle, self.timeout)
+            output = await act(self, self.seats[agent], view, key, handle, self.timeout)
         except FATAL:
             raise
         except BaseException as error:
@@ -153,20 +148,12 @@ class Engine(Host):
 
     def _setting(self, episode: str, problem: Problem, key: Key) -> Setting:
         """Return what the activations of an episode share."""
-        return Setting(self, problem.public(), key, self.team.seats, self.team.roster, episode)
+        return Setting(self, problem.public(), key, self.seats, self.team.roster, episode)
 
     def first_step(self, problem: Problem, key: Key) -> Step:
         """Return the environment at the beginning of an episode."""
         task = self.team.task
-        start = getattr(task, "start", None)
-        if start is None:
-            return Step()
-        try:
-            step: Step = start(problem, key.child("start"))
-        except BaseException as error:
-            raise_named(self.place(task, "task"), "start()", error)
-        check_step(step, self.place(task, "task"), "start")
-        return step
+        return first_step(task, problem, key, self.place(task, "task"))
 
     async def verify(self, branch: Branch, *, final: bool) -> Scores:
         """Return the verifier's scores of a branch, which may be unfinished."""
@@ -221,7 +208,7 @@ class Engine(Host):
         if failure is None:
             try:
                 reward = await self._result(function.score(episode, handle), who)
-                return judged(episode, scores, reward, self.team.seats)
+                return judged(episode, scores, reward, self.seats)
             except BaseException as error:
                 failure = await self._failed(error, episode.id, child, "reward")
         self.count_failure(who, failure.message)
@@ -277,13 +264,11 @@ class Engine(Host):
         turns: int | None,
     ) -> tuple[Trajectory, str]:
         """See `Host.nested`."""
-        # Components of the config have an identity; agents made by an agent go by their names.
-        identities = {name: self.identities.get(id(agent), name) for name, agent in members.items()}
         setting = Setting(
             self,
             view.problem.public(),
             key,
-            self.seats(members, identities),
+            seats_of(members),
             tuple(member_of(name, agent) for name, agent in members.items()),
             caller.episode,
             given=view.turns,

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 
+from orchestrion._config.sections import Limits
 from orchestrion._engine.activation import Setting, take_turn
 from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.calls import ActivationCalls, Host
-from orchestrion._engine.checks import check_decision, check_step, why_empty
+from orchestrion._engine.checks import check_decision, has_steps, next_step, why_empty
 from orchestrion._engine.completion import Running
 from orchestrion._errors import CallError, RunError
-from orchestrion._guards import raise_named
-from orchestrion._interfaces import Situation, Task
+from orchestrion._interfaces import Situation
 from orchestrion._records import (
     Activation,
     Decision,
@@ -26,14 +26,7 @@ from orchestrion._records import (
     Turn,
 )
 
-
-@frozen
-class EpisodeLimits:
-    """Limits of an episode, None for no limit: counts, no times, so that its end is repeatable."""
-
-    turns: int | None = None
-    calls: int | None = None
-    tokens: int | None = None
+NO_LIMITS = Limits(turns=None)
 
 
 @define(eq=False)
@@ -44,7 +37,7 @@ class Loop:
     name: str  # of the episode; of a nested team, the agent that runs it
     step: Step  # the environment, at first as the task started it
     training: bool  # whether a trainer learns from the decisions
-    limits: EpisodeLimits = EpisodeLimits()
+    limits: Limits = NO_LIMITS
     nested: bool = False  # inside a turn: neither task nor observers take part
     # A new one for each loop: policies may tell episodes apart by its identity.
     trajectory: Trajectory = field(factory=Trajectory)
@@ -76,8 +69,7 @@ class Loop:
         setting, limits, self._first = self.setting, self.limits, self.started
         engine = setting.engine
         self._counts = limits.calls is not None or limits.tokens is not None
-        step = getattr(type(engine.team.task), "step", Task.step)
-        self._steps = not self.nested and step is not Task.step
+        self._steps = not self.nested and has_steps(engine.team.task)
         self._turn_finished = None if self.nested else engine.observers.turn_finished
 
     @property
@@ -263,16 +255,8 @@ class Loop:
         if output.final:
             self._final = True
         if self._steps:
-            self._step(turn)
+            task, key = self.engine.team.task, self.setting.key
+            place = self.engine.place(task, "task")
+            self.step = next_step(task, self.step.state, turn, key, place)
         if self._turn_finished is not None:
             self._turn_finished(self.name, turn)
-
-    def _step(self, turn: Turn) -> None:
-        """Let the environment follow a turn."""
-        task = self.engine.team.task
-        try:
-            step = task.step(self.step.state, turn, self.setting.key.child("step", turn.index))
-        except BaseException as error:
-            raise_named(self.engine.place(task, "task"), "step()", error)
-        check_step(step, self.engine.place(task, "task"), "step")
-        self.step = step

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from orchestrion._config.components import reached
 from orchestrion._engine.calls import CallPath, Observers
-from orchestrion._engine.episode import Engine, EpisodeLimits
+from orchestrion._engine.episode import Engine
 from orchestrion._engine.team import Team, member_of
 from orchestrion._errors import OrchestrionError, RunError
 from orchestrion._guards import calling, in_one_line, place_of
@@ -59,26 +59,14 @@ class Opened:
         """Return an engine for a team (by default the config's) with this policy."""
         config = self.config
         paths = list(agents or config.roster)
-        limits = config.limits
         team = Team(
-            {},
+            {_name(config, path): self.runtimes[path] for path in paths},
             self.roster(paths),
             self.runtimes[policy],
             self.runtimes["task"],
             self.runtimes.get("reward"),
         )
-        engine = cls(
-            team,
-            calls,
-            EpisodeLimits(limits.turns, limits.calls, limits.tokens),
-            config.run.timeout,
-            observers,
-        )
-        seats = engine.seats(
-            {_name(config, path): self.runtimes[path] for path in paths},
-            {_name(config, path): _identity(config, path) for path in paths},
-        )
-        engine.team = evolve(team, seats=seats)
+        engine = cls(team, calls, config.limits, config.run.timeout, observers)
         engine.places = {
             id(runtime): place_of(config, path) for path, runtime in self.runtimes.items()
         }
@@ -102,22 +90,17 @@ async def open_components(
     live: bool = True,
     trial: bool = False,
 ) -> Opened:
-    """Open every component of a config once, dependencies first.
+    """Open every component of a config once, dependencies first; `stack` closes them, in reverse.
 
     Args:
-        config: structured and checked.
-        stack: closes them, in reverse.
         key: of the randomness; each component gets a key below it.
-        directory: the run's folder.
         previous: the same config, opened with other learnable settings: runtimes of unchanged
             components are kept; changed components get the learned state of their predecessors.
         note: called with a component's path, a name and a text, see `OpenContext.note`.
-        live: whether the components may make external calls, see `OpenContext.live`.
-        trial: whether nothing will be run, see `OpenContext.trial`.
+        live, trial: see `OpenContext`.
 
     Raises:
-        OrchestrionError: as raised by a component's `open`.
-        RunError: `open` raised another error; the message names the component.
+        RunError: `open` raised an error that is not ours; the message names the component.
     """
     opener = _Opener(config, stack, key, directory, previous, note, live, trial)
     # Agents first: policies choose from them.
@@ -149,15 +132,8 @@ async def open_team(
     previous: Opened | None = None,
 ) -> Opened:
     """Open what episodes of one team need, see `team_paths`; as `open_components` does."""
-    key = Key(config.seed)
-    opener = _Opener(config, stack, key, directory, previous, None, live=True, trial=False)
-    for path in (*config.roster, *(agents or ())):
-        await opener.ensure(path, ())
-    await opener.ensure(policy, opener.opened.roster(agents))
-    for path in ("task", "reward"):
-        if path in config.components:
-            await opener.ensure(path, opener.opened.roster())
-    return opener.opened
+    opener = _Opener(config, stack, Key(config.seed), directory, previous)
+    return await opener.team(policy, agents, ("task", "reward"))
 
 
 def team_paths(config: Config, policy: str, agents: Sequence[str] | None) -> set[str]:
@@ -170,21 +146,13 @@ def reached_from(config: Config, paths: Iterable[str]) -> set[str]:
     return reached(config.components, paths)
 
 
-async def open_routing(config: Config, stack: AsyncExitStack, key: Key) -> Opened:
-    """Open what decisions alone need: the policy and the task.
+async def open_routing(config: Config, stack: AsyncExitStack) -> Opened:
+    """Open what decisions alone need: the policy and the task; as `open_components` does.
 
-    Agents and models only say what they are: no call, no key, no module of theirs. Arguments and
-    errors are those of `open_components`.
+    Agents and models only say what they are: no call, no key, no module of theirs.
     """
-    opener = _Opener(
-        config, stack, key, None, None, None, live=False, trial=False, idle=("agent", "model")
-    )
-    for path in config.roster:
-        await opener.ensure(path, ())
-    roster = opener.opened.roster()
-    for path in ("policy", "task"):
-        await opener.ensure(path, roster)
-    return opener.opened
+    opener = _Opener(config, stack, Key(config.seed), live=False, idle=("agent", "model"))
+    return await opener.team("policy", None, ("task",))
 
 
 @define(eq=False)
@@ -192,11 +160,11 @@ class _Opener:
     config: Config
     stack: AsyncExitStack
     key: Key
-    directory: Path | None
-    previous: Opened | None
-    note: Callable[[str, str, str], None] | None
-    live: bool
-    trial: bool
+    directory: Path | None = None
+    previous: Opened | None = None
+    note: Callable[[str, str, str], None] | None = None
+    live: bool = True
+    trial: bool = False
     idle: tuple[str, ...] = ()  # kinds that are opened as in a trial
     runtimes: dict[str, Any] = field(factory=dict, init=False)
     changed: set[str] = field(factory=set, init=False)
@@ -205,6 +173,18 @@ class _Opener:
     def opened(self) -> Opened:
         """Return what is open so far."""
         return Opened(self.config, self.runtimes)
+
+    async def team(
+        self, policy: str, agents: Sequence[str] | None, others: Sequence[str]
+    ) -> Opened:
+        """Open a team's agents, its policy, and what there is at the other paths."""
+        for path in (*self.config.roster, *(agents or ())):
+            await self.ensure(path, ())
+        await self.ensure(policy, self.opened.roster(agents))
+        for path in others:
+            if path in self.config.components:
+                await self.ensure(path, self.opened.roster())
+        return self.opened
 
     async def ensure(self, path: str, roster: tuple[Member, ...]) -> Any:
         """Return the runtime at a path; open it, and first what it refers to, if it is not open."""

@@ -32,13 +32,9 @@ class Peer:
     """This process's end of a conversation: each side asks the other, and answers.
 
     What is sent at one moment goes as one message. A question that is cancelled is cancelled on the
-    other side as well.
-
-    Args:
-        link: the connection.
-        do: returns the coroutine that answers a question, and the context to run it in; called with
-            its name and its arguments. It raises what `ask` is to raise.
-        told: called with what needs no answer.
+    other side as well. `do` is called with the name and the arguments of a question, and returns
+    the coroutine that answers it, and the context to run that in; `told` is called with what needs
+    no answer.
     """
 
     def __init__(

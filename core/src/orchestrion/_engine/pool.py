@@ -23,7 +23,7 @@ from orchestrion._engine.calls import CallPath
 from orchestrion._engine.episode import Engine, RunEpisode
 from orchestrion._engine.opening import Opened, load_states, reached_from, save_states, team_paths
 from orchestrion._engine.peers import UnsendableError, pack, unpack
-from orchestrion._engine.seat import NotReadyError, Seat, SeatTeam
+from orchestrion._engine.seat import NotReadyError, WorkerSeat, WorkerTeam
 from orchestrion._engine.worker import Outcome, Packed, TeamSpec, digest_of, fields_of
 from orchestrion._errors import RunError
 from orchestrion._events import within
@@ -48,13 +48,9 @@ SLACK = 2
 async def open_pool(
     config: Config | None, calls: CallPath, directory: Path | None, note: Any = None
 ) -> AsyncIterator[Pool | None]:
-    """Open the executor of a config; None if it has none. Its workers start.
+    """Open the executor of a config, whose workers start; None if there is none.
 
-    Args:
-        config: of the run; None for a run without an executor.
-        calls: the run's call path.
-        directory: the run's folder.
-        note: called with a path, a name and a text, for what people should know.
+    `note` is called with a path, a name and a text, for what people should know.
     """
     executor: Any = None if config is None else config.run.executor
     if config is None or executor is None:
@@ -73,15 +69,7 @@ async def open_pool(
 
 
 class Pool:
-    """Runs episodes in the workers of an executor.
-
-    Args:
-        executor: opened.
-        calls: the run's call path.
-        directory: the run's folder.
-        place: how messages name the executor.
-        note: see `open_pool`.
-    """
+    """Runs episodes in the workers of an opened executor; `place` is how messages name it."""
 
     def __init__(
         self,
@@ -94,7 +82,7 @@ class Pool:
         self.calls, self.place = calls, place
         self._directory, self._note = directory, note
         self._told: set[str] = set()
-        self._seats = [Seat(executor, calls, place) for _ in range(executor.workers)]
+        self._seats = [WorkerSeat(executor, calls, place) for _ in range(executor.workers)]
         self._numbers: dict[bytes, int] = {}
         """Of teams, by digests of their specs."""
         self._specs: WeakKeyDictionary[Opened, dict[Any, bytes]] = WeakKeyDictionary()
@@ -114,11 +102,8 @@ class Pool:
     ) -> None:
         """Run the episodes of an engine in the workers from now on.
 
-        Args:
-            engine: of the team.
-            opened: its components.
-            team: what is trained or evaluated.
-            trainer: path of the trainer that runs them, if one does.
+        `team` is what is trained or evaluated; `trainer` the path of the trainer that runs them, if
+        one does.
         """
         engine.spread = self._spread
         name, reason = _why_here(opened, team, trainer)
@@ -152,7 +137,7 @@ class Pool:
                     return await engine.run(name, problem, key, way, training)
             arguments = name, problem, key.digest, training, engine.stage
 
-            def episode_in(seat: Seat, alone: bool) -> Awaitable[Outcome]:
+            def episode_in(seat: WorkerSeat, alone: bool) -> Awaitable[Outcome]:
                 return seat.ask("run", team.number, packed, *arguments, team=team, alone=alone)
 
             with within(episode=name):
@@ -174,7 +159,7 @@ class Pool:
                 self.calls.book(usage, result)
         await self._take_over(team, opened)
 
-    def _team(self, opened: Opened, policy: str, agents: tuple[str, ...] | None) -> SeatTeam:
+    def _team(self, opened: Opened, policy: str, agents: tuple[str, ...] | None) -> WorkerTeam:
         specs = self._specs.setdefault(opened, {})
         if (policy, agents) not in specs:
             caps = self.calls.budget.caps
@@ -187,7 +172,7 @@ class Pool:
         total = blake2b(repr(fields).encode(), digest_size=16)
         for path, saved in states.items():
             total.update(path.encode() + digest_of(saved))
-        return SeatTeam(number, spec, states, fields, total.digest())
+        return WorkerTeam(number, spec, states, fields, total.digest())
 
     def _portable(self, way: Policy) -> Packed | None:
         """Return a policy that a job brings along, pickled; None if it is to run here."""
@@ -214,7 +199,7 @@ class Pool:
         """See `Session.spread`."""
         what = f"an item of {getattr(function, '__qualname__', function)}"
 
-        async def item_in(item: tuple[Any, ...], seat: Seat, alone: bool) -> T:
+        async def item_in(item: tuple[Any, ...], seat: WorkerSeat, alone: bool) -> T:
             # Packed apart: what cannot be read again is this item's fault, not the worker's.
             try:
                 packed = pack((function, item))
@@ -236,14 +221,12 @@ class Pool:
         return [task.result() for task in tasks]
 
     async def _somewhere(
-        self, what: str, near: str, work: Callable[[Seat, bool], Awaitable[T]]
+        self, what: str, near: str, work: Callable[[WorkerSeat, bool], Awaitable[T]]
     ) -> T:
         """Return what a worker gives, whichever it is; try again if it is lost.
 
-        Args:
-            what: it is, for messages.
-            near: names what workers keep of such work, so that it goes where some was done.
-            work: asks a worker, alone if need be.
+        `what` names the work in messages; `near` names what workers keep of such work, so that it
+        goes where some was done; `work` asks a worker, alone if need be.
         """
         lost = 0
         while True:
@@ -267,7 +250,7 @@ class Pool:
                         f"else ({error})"
                     ) from None
 
-    async def _seat(self, near: str) -> Seat:
+    async def _seat(self, near: str) -> WorkerSeat:
         """Return the place for some work; wait until there is a worker or one may be started."""
         if (pause := min(seat.waits for seat in self._seats)) > 0:
             await asyncio.sleep(pause)
@@ -276,7 +259,7 @@ class Pool:
         least = min(seats, key=lambda seat: seat.load)
         return known if known in seats and known.load <= least.load + SLACK else least
 
-    async def _take_over(self, team: SeatTeam, opened: Opened) -> None:
+    async def _take_over(self, team: WorkerTeam, opened: Opened) -> None:
         """Give components the state they got while episodes ran, such as a network's first weights.
 
         Raises:

@@ -32,52 +32,29 @@ Kind = Literal[
 
 
 class Facts(NamedTuple):
-    """Describe a call in reports; no result depends on it.
-
-    Args:
-        service: the service that was called.
-        who: the caller: an agent ("crew/writer" in a nested team), "verifier", "reward" or
-            "trainer".
-        stage: the part of the run.
-        seconds: duration of the attempt that was answered.
-        attempts: number of attempts.
-        estimated: whether the usage is an estimate.
-        at: when the attempt that was answered began, or when the call failed (Unix time).
-    """
+    """Describe a call in reports; no result depends on it."""
 
     service: str = ""
-    who: str = ""
-    stage: str = ""
-    seconds: float | None = None
+    who: str = ""  # an agent ("crew/writer" in a nested team), "verifier", "reward" or "trainer"
+    stage: str = ""  # the part of the run
+    seconds: float | None = None  # that the attempt which was answered took
     attempts: int = 1
-    estimated: bool = False
-    at: float | None = None
+    estimated: bool = False  # whether the usage is
+    at: float | None = None  # when that attempt began, or when the call failed (Unix time)
 
 
 class Recorded(NamedTuple):
-    """One row of the journal: a call, an attempt at one, a completion order, a late turn.
+    """One row of the journal: a call, an attempt at one, a completion order, a late turn."""
 
-    Args:
-        key: its name in the run; "" for a row that only ends another.
-        request: digest of the request.
-        answer: None for an attempt without an answer.
-        usage: what it used.
-        kind: see `Kind`.
-        facts: for reports.
-        ends: key of the attempt that is no longer in flight.
-        text: the answer as JSON, if it has been encoded already.
-        pieces: the request, see `cut`; empty if the journal does not keep requests.
-    """
-
-    key: str
-    request: str
-    answer: JSON
+    key: str  # its name in the run; "" for a row that only ends another
+    request: str  # a digest
+    answer: JSON  # None for an attempt without an answer
     usage: Usage
     kind: Kind = "answer"
     facts: Facts = Facts()
-    ends: str = ""
-    text: str = ""
-    pieces: tuple[bytes, ...] = ()
+    ends: str = ""  # key of the attempt that is no longer in flight
+    text: str = ""  # the answer as JSON, if it has been encoded already
+    pieces: tuple[bytes, ...] = ()  # the request, see `cut`; empty where requests are not kept
 
 
 class Failure(NamedTuple):
@@ -89,11 +66,7 @@ class Failure(NamedTuple):
 
 
 class Booked:
-    """Names of pure results whose usage is booked, the latest ones.
-
-    Args:
-        names: of those that earlier parts of the run booked.
-    """
+    """Names of pure results whose usage is booked, also by earlier parts of the run; the latest."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names = dict.fromkeys(names)

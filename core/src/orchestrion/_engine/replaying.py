@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-from orchestrion._engine.callpath import CallPath, named
+from orchestrion._engine.attempts import Call
+from orchestrion._engine.callpath import CallPath
 from orchestrion._engine.completion import CompletionOrder, Ended, Running, order_place
-from orchestrion._engine.recording import Failure, Journal, answer_of, place_of
+from orchestrion._engine.recording import Failure, Journal, JournalWriter, answer_of, place_of
 from orchestrion._errors import CallError, ReplayError
-from orchestrion._interfaces import Answer, Request
+from orchestrion._interfaces import Answer
 from orchestrion._keys import Key
 from orchestrion._records import Usage
 
@@ -20,33 +19,20 @@ class ReplayPath(CallPath):
         super().__init__()
         self._recorded = recorded
 
-    async def run(
-        self,
-        scope: str,
-        request: Request,
-        do: Callable[[], Awaitable[Answer]],
-        reserve: Usage,
-        who: str = "",
-        stage: str = "",
-        made: list[str] | None = None,
-    ) -> Answer:
-        """Return the recorded answer of a call; see `CallPath.run`.
+    async def run(self, call: Call) -> Answer:
+        """Return the recorded answer of a call, or raise the error that it got then.
 
         Raises:
-            CallError: the call failed in the recorded run.
             ReplayError: the call is not on record.
         """
-        _, name = named(scope, request)
-        if made is not None:
-            made.append(name)
-        recorded = self._recorded.get(name)
+        recorded = self._recorded.get(call.name)
         if recorded is not None:
             return answer_of(recorded)
-        failed = self._recorded.get(f"{name}/failed")
+        failed = self._recorded.get(f"{call.name}/failed")
         if failed is not None:
             raise CallError(*failed.answer)
         raise ReplayError(
-            f"no recorded call to {request.service} at {name}: it was not made in the "
+            f"no recorded call to {call.request.service} at {call.name}: it was not made in the "
             "recorded run, or asks something else now; the config, a plugin or its version "
             "has changed since"
         )
@@ -64,22 +50,17 @@ class ReplayPath(CallPath):
 
     def completion_order(self, episode: str, key: Key) -> CompletionOrder:
         """Return the recorded completion order of a loop."""
-        return RecordedOrder(self._recorded, episode, key)
+        return RecordedOrder(JournalWriter(self._recorded), episode, key)
 
 
-class RecordedOrder:
+class RecordedOrder(CompletionOrder):
     """Waits for those activations that ended first in the recorded run."""
 
-    __slots__ = ("_by_decision", "_episode", "_key", "_recorded")
-
-    def __init__(self, recorded: Journal, episode: str, key: Key) -> None:
-        self._recorded, self._episode, self._key = recorded, episode, key
-        self._by_decision: dict[int, list[int]] | None = None
-
     async def next(self, running: Running, decision: int, arrival: bool) -> list[Ended]:
+        """See `CompletionOrder.next`."""
         if arrival:
             place = place_of(self._episode, self._key.child("arrival", decision))
-            row = self._recorded.get(place)
+            row = self._journal.get(place)
             if row is None:
                 raise ReplayError(
                     f"no recorded completion order at {place}: the recorded run took no decision "
@@ -87,7 +68,7 @@ class RecordedOrder:
                 )
             return await running.these(row.answer, self._episode)
         if self._by_decision is None:
-            row = self._recorded.get(order_place(self._episode, self._key))
+            row = self._journal.get(order_place(self._episode, self._key))
             self._by_decision = {} if row is None else dict(row.answer)
         indices = self._by_decision.get(decision)
         if indices is None:  # all ended before the policy was asked again

@@ -13,6 +13,7 @@ from contextvars import Context, copy_context
 from time import monotonic
 from typing import Any, NamedTuple
 
+from orchestrion._engine.attempts import Call
 from orchestrion._engine.budget import inside
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.peers import Peer
@@ -20,8 +21,8 @@ from orchestrion._engine.worker import Fields, Packed
 from orchestrion._errors import RunError
 from orchestrion._events import LOGGER
 from orchestrion._executors import Executor, Link, LinkLost
-from orchestrion._interfaces import Answer, Request
-from orchestrion._records import Saved, Usage
+from orchestrion._interfaces import Answer
+from orchestrion._records import Saved
 from orchestrion._secrets import register
 
 TEAMS = 4
@@ -35,7 +36,7 @@ class NotReadyError(Exception):
     """No worker is ready here, and there is a pause before the next is started."""
 
 
-class SeatTeam(NamedTuple):
+class WorkerTeam(NamedTuple):
     """A team with its states as they are when a rollout begins."""
 
     number: int
@@ -45,14 +46,8 @@ class SeatTeam(NamedTuple):
     digest: bytes  # of states and fields
 
 
-class Seat:
-    """The place of one worker, whoever has it at the moment.
-
-    Args:
-        executor: starts workers.
-        calls: the run's call path.
-        place: how messages name the executor.
-    """
+class WorkerSeat:
+    """The place of one worker, whoever has it; `place` is how messages name the executor."""
 
     def __init__(self, executor: Executor, calls: CallPath, place: str) -> None:
         self._executor, self._calls, self._place = executor, calls, place
@@ -87,15 +82,11 @@ class Seat:
                 await self._started()
 
     async def ask(
-        self, name: str, *arguments: Any, team: SeatTeam | None = None, alone: bool = False
+        self, name: str, *arguments: Any, team: WorkerTeam | None = None, alone: bool = False
     ) -> Any:
         """Return what this seat's worker answers, with a number for this work before the arguments.
 
-        Args:
-            name: of what it does.
-            arguments: that it gets.
-            team: that is open then, with these states.
-            alone: do it beside nothing else.
+        `team` is open then, with these states. `alone` says to do it beside nothing else.
 
         Raises:
             LinkLost: the worker is gone; nothing came back.
@@ -133,7 +124,7 @@ class Seat:
         self._policies.add(argument.digest)
         return argument._replace(data=b"") if known else argument
 
-    async def changed(self, team: SeatTeam) -> dict[str, Saved]:
+    async def changed(self, team: WorkerTeam) -> dict[str, Saved]:
         """Return the states that changed in this worker while episodes ran, by path."""
         if self._peer is None or self._teams.get(team.number) != team.digest:
             return {}
@@ -155,7 +146,7 @@ class Seat:
             with suppress(asyncio.CancelledError):
                 await self._serving
 
-    async def _ready(self, team: SeatTeam | None) -> Peer:
+    async def _ready(self, team: WorkerTeam | None) -> Peer:
         """Return the worker, with the team open and its states loaded."""
         if self.waits > 0:
             raise NotReadyError(self._lost_by)
@@ -188,7 +179,7 @@ class Seat:
         self._serving = asyncio.create_task(_serve(peer, link))
         return peer
 
-    async def _open(self, peer: Peer, team: SeatTeam) -> None:
+    async def _open(self, peer: Peer, team: WorkerTeam) -> None:
         """Give the team its states, and open it first where it is not open yet."""
         if team.number not in self._teams:
             if len(self._teams) > TEAMS:
@@ -220,16 +211,7 @@ class Seat:
         }
         return methods[name](*arguments), context.copy()
 
-    async def _call(
-        self,
-        number: int,
-        scope: str,
-        request: Request,
-        reserve: Usage,
-        who: str,
-        stage: str,
-        nested: bool,
-    ) -> Answer:
+    async def _call(self, number: int, call: Call, nested: bool) -> Answer:
         """Make a call for a worker, which makes each attempt itself."""
         peer = self._peer
         assert peer is not None
@@ -239,7 +221,8 @@ class Seat:
             return answer
 
         inside.set(nested)
-        return await self._calls.run(scope, request, attempt, reserve, who, stage)
+        call.do = attempt
+        return await self._calls.run(call)
 
     def _told(self, kind: str, *message: Any) -> None:
         if kind == "secret":

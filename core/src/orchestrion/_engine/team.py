@@ -19,58 +19,44 @@ from orchestrion._interfaces import (
 )
 from orchestrion._keys import Key
 from orchestrion._records import Output
-from orchestrion._threads import Threads
+from orchestrion._threads import in_thread
 
 Act = Callable[[View, Key, Calls], Coroutine[Any, Any, Output]]
 
 
 @frozen
 class Seat:
-    """An agent of a team, with all that the engine needs to know about it.
+    """An agent of a team, with all that the engine needs to know about it."""
 
-    Args:
-        name: in the team.
-        agent: opened.
-        act: its `act`, as a coroutine function.
-        options: which of them a policy must choose.
-        pure: whether equal views give equal outputs.
-        memo: returns what of a view its output depends on; None means all of it.
-        identity: a text for the component and its settings, in the keys of reused results.
-    """
-
-    name: str
-    agent: Agent
-    act: Act
-    options: frozenset[str]
-    pure: bool
-    memo: Callable[[View], Any] | None
-    identity: str
+    name: str  # in the team
+    agent: Agent  # opened
+    act: Act  # its `act`, as a coroutine function
+    options: frozenset[str]  # of which a policy must choose one
+    pure: bool  # whether equal views give equal outputs
+    memo: Callable[[View], Any] | None  # returns what its output depends on; None means the view
 
 
 @frozen
 class Team:
     """The components that episodes run with."""
 
-    seats: Mapping[str, Seat]
+    agents: Mapping[str, Agent]
     roster: tuple[Member, ...]
     policy: Policy
     task: Task
     reward: RewardFunction | None
 
 
-def seats_of(
-    agents: Mapping[str, Agent], threads: Threads, identities: Mapping[str, str]
-) -> dict[str, Seat]:
-    """Return seats for agents by name; plain `act` functions run in these threads."""
+def seats_of(agents: Mapping[str, Agent]) -> dict[str, Seat]:
+    """Return seats for agents by name; plain `act` functions run in threads."""
     return {
         name: Seat(
             name=name,
             agent=agent,
-            act=_async_act(agent, threads),
+            act=_async_act(agent),
             options=frozenset(options_of(agent)),
             pure=bool(getattr(agent, "pure", False)),
             memo=getattr(agent, "memo", None),
-            identity=identities.get(name, name),
         )
         for name, agent in agents.items()
     }
@@ -91,14 +77,14 @@ def member_of(name: str, agent: Agent) -> Member:
     return Member(name, options_of(agent), role if isinstance(role, str) else "", ends)
 
 
-def _async_act(agent: Agent, threads: Threads) -> Act:
+def _async_act(agent: Agent) -> Act:
     act: Any = agent.act
     if inspect.iscoroutinefunction(act):
         return act  # type: ignore[no-any-return]
 
-    async def in_thread(view: View, key: Key, calls: Calls) -> Output:
-        result = await threads.call(act, view, key, calls)
+    async def act_in_thread(view: View, key: Key, calls: Calls) -> Output:
+        result: Any = await in_thread(act, view, key, calls)
         # A plain function may still hand back an awaitable.
         return await result if inspect.isawaitable(result) else result  # type: ignore[no-any-return]
 
-    return in_thread
+    return act_in_thread

@@ -14,9 +14,11 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import msgspec
+from attrs import evolve
 
+from orchestrion._engine.attempts import Call
 from orchestrion._engine.budget import Budget, inside
-from orchestrion._engine.callpath import CallPath, named
+from orchestrion._engine.callpath import CallPath
 from orchestrion._engine.episode import Engine, computed
 from orchestrion._engine.opening import Opened, load_states, open_team, save_states
 from orchestrion._engine.peers import Peer, RaisedError, UnsendableError, pack, unpack
@@ -25,7 +27,7 @@ from orchestrion._errors import CallError, RunError
 from orchestrion._events import LOGGER
 from orchestrion._executors import Link, LinkLost
 from orchestrion._guards import describe, in_one_line
-from orchestrion._interfaces import Answer, Request, Stateful
+from orchestrion._interfaces import Answer, Stateful
 from orchestrion._interrupts import Interrupted, from_outside
 from orchestrion._keys import Key
 from orchestrion._records import NO_USAGE, Episode, Problem, Saved, Usage, replace
@@ -106,11 +108,7 @@ def digest_of(saved: Saved) -> bytes:
 
 
 class Worker:
-    """Answers what the leading process asks, until that is gone.
-
-    Args:
-        link: to it.
-    """
+    """Answers what the leading process asks over a link, until that process is gone."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -152,7 +150,6 @@ class Worker:
                 spec.config, stack, spec.policy, spec.agents, spec.directory, _stateless(base)
             )
             engine = opened.engine(self._calls, spec.policy, spec.agents, cls=_WorkerEngine)
-            stack.callback(engine.close)
             self._teams[number] = _OpenTeam(opened, engine, stack.pop_all())
 
     async def _load(self, number: int, states: Mapping[str, Saved], fields: Fields) -> list[str]:
@@ -291,26 +288,13 @@ class DistantPath(CallPath):
         self._open: dict[int, tuple[Callable[[], Awaitable[Answer]], Context]] = {}
         self._raised: dict[int, BaseException] = {}
 
-    async def run(
-        self,
-        scope: str,
-        request: Request,
-        do: Callable[[], Awaitable[Answer]],
-        reserve: Usage,
-        who: str = "",
-        stage: str = "",
-        made: list[str] | None = None,
-    ) -> Answer:
+    async def run(self, call: Call) -> Answer:
         """See `CallPath.run`."""
-        if made is not None:
-            made.append(named(scope, request)[1])
         self._number = number = self._number + 1
-        self._open[number] = do, copy_context()
-        item = _ITEM.get().number
+        self._open[number] = call.do, copy_context()
+        item, sent = _ITEM.get().number, evolve(call, do=_kept_here)
         try:
-            answer: Answer = await self._peer.ask(
-                "call", item, number, scope, request, reserve, who, stage, inside.get()
-            )
+            answer: Answer = await self._peer.ask("call", item, number, sent, inside.get())
             return answer
         except RaisedError as error:
             mine = self._raised.pop(number, None)
@@ -345,6 +329,11 @@ class DistantPath(CallPath):
             await self._peer.ask("state", item.number, usage, who, stage)
         else:
             item.stated[result] = item.stated.get(result, NO_USAGE) + usage
+
+
+async def _kept_here() -> Answer:
+    """Stand for what makes an attempt, in the message to the leading process."""
+    raise RunError("an attempt is made in the worker alone")
 
 
 class _DistantJournal(JournalWriter):

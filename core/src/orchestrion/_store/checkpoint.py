@@ -8,7 +8,7 @@ content gives equal bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -29,37 +29,17 @@ _NAME = re.compile(r"(\d{2,})-(\d{6,})\.safetensors")
 
 @frozen
 class Checkpoint:
-    """What a run needs to go on after an iteration.
+    """What a run needs to go on after an iteration."""
 
-    Args:
-        stage: index of the trainer.
-        iteration: index of the last finished iteration in it.
-        components: learned state by config path, e.g. "policy".
-        overlay: learnable settings that were changed, by config path.
-        seed: the run's.
-        config: digest of the resolved config.
-        roster: names of the team's agents, in order.
-        versions: of python, orchestrion and the plugins in use, by name.
-        threads: how many threads arithmetic used; part of what the result depends on.
-    """
-
-    stage: int
-    iteration: int
-    components: Mapping[str, Saved] = Factory(dict)
-    overlay: Mapping[str, JSON] = Factory(dict)
-    seed: int = 0
-    config: str = ""
-    roster: tuple[str, ...] = ()
-    versions: Mapping[str, str] = Factory(dict)
-    threads: int = 1
-
-
-@frozen
-class Refusal:
-    """A checkpoint that was not taken, and why."""
-
-    path: Path
-    reason: str
+    stage: int  # index of the trainer
+    iteration: int  # index of the last finished iteration in it
+    components: Mapping[str, Saved] = Factory(dict)  # learned state by config path, e.g. "policy"
+    overlay: Mapping[str, JSON] = Factory(dict)  # learnable settings that changed, by config path
+    seed: int = 0  # the run's
+    config: str = ""  # digest of the resolved config
+    roster: tuple[str, ...] = ()  # names of the team's agents, in order
+    versions: Mapping[str, str] = Factory(dict)  # of python, orchestrion and the plugins in use
+    threads: int = 1  # that arithmetic used; part of what the result depends on
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> list[bytes]:
@@ -170,19 +150,6 @@ def read_checkpoint(path: Path, digest: str | None = None) -> Checkpoint:
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
     return checkpoint
-
-
-def newest_checkpoint(
-    candidates: Iterable[tuple[Path, str | None]],
-) -> tuple[Path | None, Checkpoint | None, list[Refusal]]:
-    """Return the first valid one of (path, SHA-256) pairs given newest first, and all refused."""
-    refused: list[Refusal] = []
-    for path, digest in candidates:
-        try:
-            return path, read_checkpoint(path, digest), refused
-        except CheckpointError as error:
-            refused.append(Refusal(path, str(error)))
-    return None, None, refused
 
 
 def prune_checkpoints(folder: Path, keep: Sequence[str]) -> list[Path]:

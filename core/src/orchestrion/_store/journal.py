@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from orchestrion._engine.recording import Facts, Recorded
 from orchestrion._errors import StoreError
 from orchestrion._records import NO_USAGE, Usage
 from orchestrion._store.conversations import Texts
 from orchestrion._store.database import Database
 from orchestrion._store.serial import dumps, loads
-
-if TYPE_CHECKING:
-    from orchestrion._engine.recording import Recorded
 
 USAGE = ("calls", "input_tokens", "output_tokens", "usd", "cost")
 """The columns of a usage, in the order of `usage_columns`."""
@@ -47,31 +45,33 @@ def usage_of(row: Sequence[float | None]) -> Usage:
     )
 
 
-class CallSum(NamedTuple):
-    """Sums over calls, or over attempts without an answer, of one kind in one iteration.
+class CallRow(NamedTuple):
+    """What the journal says of a call, or of an attempt without an answer; not what it answered."""
 
-    Args:
-        seq: of the iteration in progress, over all stages and from 1; after training, of the one
-            that would come next.
-        kind: see `engine.recording.Kind`.
-        fault: of calls that failed; "" where it was dropped with their answers.
-        number: how many.
-        retried: attempts that came on top of the first.
-        usage: what they took; an unknown price counts as 0.
-    """
-
-    seq: int
-    kind: str
-    fault: str
-    number: int
-    retried: int
+    service: str
+    who: str
+    stage: str
+    kind: str  # see `engine.recording.Kind`
     usage: Usage
+    seconds: float | None
+    attempts: int
+    estimated: bool
+    billed: Mapping[str, float]  # beside tokens, see `Model`
+
+
+class CallSum(NamedTuple):
+    """Sums over calls, or over attempts without an answer, of one kind in one iteration."""
+
+    seq: int  # of the iteration in progress, over all stages and from 1, or of the next one
+    kind: str  # see `engine.recording.Kind`
+    fault: str  # of calls that failed; "" where it was dropped with their answers
+    number: int  # how many
+    retried: int  # attempts that came on top of the first
+    usage: Usage  # what they took; an unknown price counts as 0
 
 
 def recorded(row: Mapping[str, Any]) -> Recorded:
     """Return the call in a row of the journal; its answer is None if it was dropped."""
-    from orchestrion._engine.recording import Facts, Recorded
-
     usage = usage_of([row[name] for name in USAGE])
     facts = Facts(estimated=bool(row.get("estimated")))
     answer = None if row["answer"] is None else loads(row["answer"])
@@ -176,6 +176,30 @@ class CallJournal:
         )
         return usage_of(row)
 
+    def rows(self) -> list[CallRow]:
+        """Return all calls and attempts, in the order of their first record."""
+        rows = self._reader.all(
+            "SELECT service, who, stage, kind, seconds, attempts, estimated,"
+            " CASE WHEN kind = 'answer' AND instr(answer, '\"billed\"')"
+            " THEN json_extract(answer, '$.billed') END,"
+            " calls, input_tokens, output_tokens, usd, cost"
+            " FROM calls WHERE kind NOT IN ('arrival', 'late', 'stated') ORDER BY rowid"
+        )
+        return [
+            CallRow(
+                service,
+                who,
+                stage,
+                kind,
+                usage_of(usage),
+                seconds,
+                attempts,
+                bool(estimated),
+                _numbers(billed),
+            )
+            for service, who, stage, kind, seconds, attempts, estimated, billed, *usage in rows
+        ]
+
     def sums(self) -> list[CallSum]:
         """Return what was done in each iteration, in order; its usage adds up to `spend`."""
         rows = self._reader.all(
@@ -193,6 +217,14 @@ class CallJournal:
     def __len__(self) -> int:
         (count,) = self._reader.one("SELECT count(*) FROM calls")
         return int(count)
+
+
+def _numbers(text: str | None) -> Mapping[str, float]:
+    """The numbers by name in a JSON object; other values are left out."""
+    data = loads(text) if text else None
+    if not isinstance(data, dict):
+        return {}
+    return {name: amount for name, amount in data.items() if type(amount) in (int, float)}
 
 
 def _writable(writer: Database | None) -> Database:

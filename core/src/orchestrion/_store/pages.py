@@ -122,7 +122,6 @@ _PLAIN: Final = re.compile("[A-Za-z0-9 ]{1,200}")
 def read_page(
     database: Database,
     wanted: EpisodeFilter,
-    *,
     order: EpisodeOrder,
     descending: bool,
     after: str | None,

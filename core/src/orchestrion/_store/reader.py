@@ -13,7 +13,7 @@ from orchestrion._errors import CheckpointError, StoreError, UsageError
 from orchestrion._interfaces import Metrics
 from orchestrion._readonly import ReadOnlyDict, read_only
 from orchestrion._records import JSON, NO_USAGE, TRAINING, Usage
-from orchestrion._store.checkpoint import Checkpoint, Refusal, newest_checkpoint
+from orchestrion._store.checkpoint import Checkpoint, read_checkpoint
 from orchestrion._store.conversations import StoredCall, read_all_calls, read_calls
 from orchestrion._store.database import NAME, Database
 from orchestrion._store.episodes import (
@@ -67,26 +67,18 @@ class Iteration:
 
 @frozen
 class Restored:
-    """Where a run goes on.
+    """Where a run goes on."""
 
-    Args:
-        checkpoint: the newest valid one; None if the run starts at its beginning.
-        path: its file.
-        refused: newer ones that were damaged, with the reason.
-        dropped: committed iterations after it, which are to be run again.
-        after: how many iterations were committed up to it.
-    """
-
-    checkpoint: Checkpoint | None
-    path: Path | None
-    refused: tuple[Refusal, ...]
-    dropped: int
-    after: int = 0
+    checkpoint: Checkpoint | None  # the newest valid one; None for the run's beginning
+    path: Path | None  # its file
+    refused: tuple[str, ...]  # why newer ones are not used
+    dropped: int  # committed iterations after it, which are to be run again
+    after: int = 0  # how many iterations were committed up to it
 
     def notes(self) -> list[str]:
         """Return what a person should know: checkpoints that were not used."""
         used = self.path.name if self.path is not None else "none"
-        return [f"{refusal.reason}; {used} is used instead" for refusal in self.refused]
+        return [f"{reason}; {used} is used instead" for reason in self.refused]
 
 
 class Where(TypedDict, total=False):
@@ -201,20 +193,6 @@ class RunReader:
         """
         return self.journal.spend() + self._stated_unrecorded()
 
-    def call_rows(self) -> list[tuple[Any, ...]]:
-        """Return what the journal says of each call and attempt, without its answer.
-
-        Service, who, stage, kind, seconds, attempts, estimated, what was billed beside tokens, as
-        JSON; then the columns of the usage.
-        """
-        return self._reader.all(
-            "SELECT service, who, stage, kind, seconds, attempts, estimated,"
-            " CASE WHEN kind = 'answer' AND instr(answer, '\"billed\"')"
-            " THEN json_extract(answer, '$.billed') END,"
-            " calls, input_tokens, output_tokens, usd, cost"
-            " FROM calls WHERE kind NOT IN ('arrival', 'late', 'stated') ORDER BY rowid"
-        )
-
     def stated(self) -> Usage:
         """Return what turns reported beside their calls, as far as the budget counted it."""
         return self.journal.spend("stated") + self._stated_unrecorded()
@@ -295,7 +273,7 @@ class RunReader:
 
     def _required(self, restored: Restored) -> Restored:
         if restored.checkpoint is None and restored.refused:
-            reasons = "\n".join(f"  {refusal.reason}" for refusal in restored.refused)
+            reasons = "\n".join(f"  {reason}" for reason in restored.refused)
             raise CheckpointError(
                 f"{self.directory}: no checkpoint is valid, so the run cannot be resumed or used; "
                 f"copy one back, or start a new run\n{reasons}"
@@ -313,11 +291,17 @@ class RunReader:
         )
 
     def _first_valid(self, named: list[tuple[int, str, str | None]]) -> Restored:
-        path, checkpoint, refused = newest_checkpoint(
-            (self.checkpoints / name, digest) for _, name, digest in named
-        )
-        seq = named[len(refused)][0] if checkpoint is not None else 0
-        return Restored(checkpoint, path, tuple(refused), self._last_seq() - seq, seq)
+        refused: list[str] = []
+        last = self._last_seq()
+        for seq, name, digest in named:
+            path = self.checkpoints / name
+            try:
+                checkpoint = read_checkpoint(path, digest)
+            except CheckpointError as error:
+                refused.append(str(error))
+            else:
+                return Restored(checkpoint, path, tuple(refused), last - seq, seq)
+        return Restored(None, None, tuple(refused), last)
 
     def episodes(self, **where: Unpack[Where]) -> Iterator[StoredEpisode]:
         """Yield stored episodes, in the order they were written; see `Where`."""
@@ -363,15 +347,7 @@ class RunReader:
             UsageError: `after` or `before` is no place in a list of episodes.
         """
         return read_page(
-            self._reader,
-            wanted,
-            order=order,
-            descending=descending,
-            after=after,
-            before=before,
-            limit=limit,
-            look=look,
-            seconds=seconds,
+            self._reader, wanted, order, descending, after, before, limit, look, seconds
         )
 
     def evaluation_names(self) -> list[str]:

@@ -41,7 +41,7 @@ from orchestrion._store.serial import dumps, encode, loads
 
 
 class RunStore(RunReader):
-    """A run's store, open for writing by this process alone. Use `create`, `create_next`, `open`.
+    """A run's store, open for writing by this process alone. Use `create` or `open`.
 
     `journal`, `cache` and `booked` are what the call path needs. Methods may be called in any
     thread.
@@ -83,6 +83,7 @@ class RunStore(RunReader):
         *,
         retention: Retention = "all",
         keep: int = 3,
+        numbered: str | None = None,
     ) -> Self:
         """Create a run and open it for writing. The folder appears complete, or not at all.
 
@@ -92,6 +93,8 @@ class RunStore(RunReader):
             manifest: JSON about the run: name, seed, versions, thread count.
             retention: what is kept, see `Retention`.
             keep: how many checkpoints are kept.
+            numbered: a name: the run's folder is then `directory/NAME-NUMBER`, with the next free
+                number.
 
         Raises:
             UsageError: the folder holds files already.
@@ -106,28 +109,14 @@ class RunStore(RunReader):
             "status": "running",
             "created": time.time(),
         }
-        create_folder(directory.absolute(), config_text, state)
-        return cls(directory)
-
-    @classmethod
-    def create_next(
-        cls,
-        root: Path,
-        name: str,
-        config_text: str,
-        manifest: JSON = None,
-        *,
-        retention: Retention = "all",
-        keep: int = 3,
-    ) -> Self:
-        """Create a run in `root/NAME-NUMBER`, with the next free number."""
         while True:
-            directory = next_directory(name, root)
+            folder = directory if numbered is None else next_directory(numbered, directory)
             try:
-                return cls.create(directory, config_text, manifest, retention=retention, keep=keep)
+                create_folder(folder.absolute(), config_text, state)
+                return cls(folder)
             except (StoreError, UsageError):
-                # Another process took the number in between.
-                if not directory.exists():
+                # Another process may have taken the number in between.
+                if numbered is None or not folder.exists():
                     raise
 
     @classmethod
@@ -311,8 +300,8 @@ class RunStore(RunReader):
                 names = self._forget_old_checkpoints(connection, self._keep)
             self._next = seq
             prune_checkpoints(self.checkpoints, names)
-        for refusal in restored.refused:
-            self.record_event("checkpoint refused", refusal.reason)
+        for reason in restored.refused:
+            self.record_event("checkpoint refused", reason)
         return restored
 
     # ------------------------------------------------------------------ episodes, evaluations

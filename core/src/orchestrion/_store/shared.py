@@ -14,15 +14,13 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from orchestrion._engine.recording import Recorded
 from orchestrion._errors import UsageError
 from orchestrion._store.database import mark
 from orchestrion._store.journal import recorded, usage_columns
 from orchestrion._store.serial import dumps
-
-if TYPE_CHECKING:
-    from orchestrion._engine.recording import Recorded
 
 _NAME = "answers-1.db"
 """With the version of what it holds: another one begins anew, beside it."""

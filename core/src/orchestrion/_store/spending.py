@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from attrs import define, field
 
 from orchestrion._records import NO_USAGE, Usage
-from orchestrion._store.journal import usage_of
-from orchestrion._store.reader import RunReader
+from orchestrion._store.journal import CallRow
 
 QUANTILES = (0.5, 0.9, 0.99)
 
@@ -23,20 +21,6 @@ UNSURE = {
     "billed": "failed and were paid for",
 }
 """What was booked for attempts that gave no answer, by kind."""
-
-
-class Row(NamedTuple):
-    """A call, or an attempt that gave no answer."""
-
-    service: str
-    who: str
-    stage: str
-    kind: str
-    usage: Usage
-    seconds: float | None
-    attempts: int
-    estimated: bool
-    billed: Mapping[str, float] = {}
 
 
 @define
@@ -60,7 +44,7 @@ class Spent:
     seconds: list[float] = field(factory=list)
     billed: dict[str, float] = field(factory=dict)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: CallRow) -> None:
         """Add a row."""
         usage = row.usage
         if math.isnan(usage.usd) or math.isnan(usage.cost):
@@ -96,28 +80,7 @@ class Spent:
         }
 
 
-def rows_of(run: RunReader) -> list[Row]:
-    """Return all calls of a run, in the order of their first record."""
-    return [
-        Row(
-            *(service, who, stage, kind, usage_of(usage), seconds, attempts, bool(estimated)),
-            _numbers(billed),
-        )
-        for service, who, stage, kind, seconds, attempts, estimated, billed, *usage in (
-            run.call_rows()
-        )
-    ]
-
-
-def _numbers(billed: str | None) -> Mapping[str, float]:
-    """The numbers by name in a JSON object; other values are left out."""
-    found = json.loads(billed) if billed else None
-    if not isinstance(found, dict):
-        return {}
-    return {name: amount for name, amount in found.items() if type(amount) in (int, float)}
-
-
-def spent_by(rows: Sequence[Row], name: Callable[[Row], Any]) -> dict[Any, Spent]:
+def spent_by(rows: Sequence[CallRow], name: Callable[[CallRow], Any]) -> dict[Any, Spent]:
     """Return sums by what `name` gives for a row, in the order of the rows."""
     sums: dict[Any, Spent] = {}
     for row in rows:

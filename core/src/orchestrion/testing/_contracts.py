@@ -12,6 +12,7 @@ from typing import Any
 
 from orchestrion._engine.activation import content_of
 from orchestrion._engine.checks import booked
+from orchestrion._engine.team import seats_of
 from orchestrion._errors import CallError, OrchestrionError
 from orchestrion._interfaces import Member, View
 from orchestrion._keys import Key
@@ -87,7 +88,7 @@ class _Acting:
 
     def __init__(self, bench: Bench) -> None:
         self.bench, self.agent = bench, bench.tested
-        self.seat = bench.engine.seats({"tested": self.agent}, {})["tested"]
+        self.seat = seats_of({"tested": self.agent})["tested"]
 
     def views(self, text: str = "something was said") -> list[View]:
         """Return the first view of two problems, and one with another agent's turn before it."""

@@ -88,7 +88,6 @@ async def _episodes(config: Config, elsewhere: bool) -> tuple[list[Episode], Usa
             open_pool(config if elsewhere else None, calls, None)
         )
         engine = components.opened.engine(calls)
-        stack.callback(engine.close)
         if pool is not None:
             pool.take(engine, components.opened, OWN_TEAM)
         session = EngineSession(engine, "kit", Key(1), Key(2))

@@ -9,8 +9,9 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from orchestrion._config.sections import Limits
 from orchestrion._engine.calls import CallPath
-from orchestrion._engine.episode import Engine, EpisodeLimits
+from orchestrion._engine.episode import Engine
 from orchestrion._engine.team import Team, member_of
 from orchestrion._errors import UsageError
 from orchestrion._interfaces import (
@@ -122,7 +123,7 @@ def engine_for(
     policy: Policy,
     task: Task | None = None,
     reward: RewardFunction | None = None,
-    limits: EpisodeLimits | None = None,
+    limits: Limits | None = None,
     calls: CallPath | None = None,
     timeout: float | None = None,
     turns: int | None = None,
@@ -146,17 +147,14 @@ def _engine(
     policy: Policy,
     task: Task | None = None,
     reward: RewardFunction | None = None,
-    limits: EpisodeLimits | None = None,
+    limits: Limits | None = None,
     calls: CallPath | None = None,
     timeout: float | None = None,
     turns: int | None = None,
 ) -> Engine:
     roster = tuple(member_of(name, agent) for name, agent in agents.items())
-    team = Team({}, roster, policy, task or ListTask(), reward)
-    limits = limits or EpisodeLimits(turns=turns)
-    engine = Engine(team, calls, limits, timeout)
-    engine.team = Team(engine.seats(agents, {}), roster, policy, team.task, reward)
-    return engine
+    team = Team(agents, roster, policy, task or ListTask(), reward)
+    return Engine(team, calls, limits or Limits(turns=turns), timeout)
 
 
 @asynccontextmanager
@@ -195,5 +193,4 @@ async def opened_engine(
             await runtime(reward, "reward", roster),
             **settings,
         )
-        stack.callback(engine.close)
         yield engine

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -40,9 +40,9 @@ async def train(parts: Opened, config: Config, count: int, first: int = 0) -> li
     reported = []
     for i in range(first, min(count, trainer.iterations)):
         key = Key(1).child("iteration", i)
-        with closing(parts.engine(CallPath())) as engine:
-            session = EngineSession(engine, f"0/{i}", key, Key(2), build=building(config))
-            reported.append(metrics_of(await trainer.iterate(i, session)))
+        engine = parts.engine(CallPath())
+        session = EngineSession(engine, f"0/{i}", key, Key(2), build=building(config))
+        reported.append(metrics_of(await trainer.iterate(i, session)))
     return reported
 
 
@@ -344,12 +344,12 @@ async def _history(config: Config, seed: int = 1) -> _History:
         path = config.stages[0]
         check_trainer(parts, path)
         keys = Key(seed).child("train"), Key(seed).child("evaluate")
-        with closing(parts.engine(CallPath())) as engine:
-            session = _RecordingSession(engine, "0/0", *keys, build=building(config, seed))
-            session.jobs, session.rollouts = [], 0
-            with offline("iterate()"), drawing() as draws:
-                session.draws = draws
-                reported = await parts.runtimes[path].iterate(0, session)
+        engine = parts.engine(CallPath())
+        session = _RecordingSession(engine, "0/0", *keys, build=building(config, seed))
+        session.jobs, session.rollouts = [], 0
+        with offline("iterate()"), drawing() as draws:
+            session.draws = draws
+            reported = await parts.runtimes[path].iterate(0, session)
         metrics = metrics_of(reported)
         return _History(metrics, reloaded(save_states(parts)), session.jobs, draws)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import wraps
 from typing import Any
 
@@ -217,8 +217,7 @@ def building(config: Config, seed: int | None = None) -> Build:
     @asynccontextmanager
     async def build(overlay: Mapping[str, JSON]) -> AsyncIterator[Engine]:
         async with opened(config.with_overlay(overlay), seed) as parts:
-            with closing(parts.engine(CallPath())) as engine:
-                yield engine
+            yield parts.engine(CallPath())
 
     return build
 
@@ -318,8 +317,7 @@ class Bench:
 async def bench(subject: Subject) -> AsyncIterator[Bench]:
     """Open a component with its example settings."""
     async with opened(subject.config()) as parts:
-        with closing(parts.engine(CallPath())) as engine:
-            yield Bench(subject, parts, engine)
+        yield Bench(subject, parts, parts.engine(CallPath()))
 
 
 def on_bench(check: Callable[[Bench], Awaitable[int]]) -> Callable[[Subject], int]:
