@@ -25,7 +25,7 @@ class Versions(Mapping[str, Trained]):
         self._targets: dict[str, str] = {}
         self._current: dict[str, _Version] = {}
         self._all: list[_Version] = []
-        self._reloading = asyncio.Lock()
+        self._reloading, self._closing = asyncio.Lock(), False
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Has the error of a version that ended by itself, e.g. when its minutes are used up."""
 
@@ -84,6 +84,7 @@ class Versions(Mapping[str, Trained]):
 
     async def close(self) -> None:
         """Close all versions."""
+        self._closing = True
         for version in self._all:
             version.leave()
         await asyncio.gather(*(version.task for version in self._all), return_exceptions=True)
@@ -107,7 +108,9 @@ class Versions(Mapping[str, Trained]):
         if error is not None and not self.failed.done():
             self.failed.set_exception(error)
             self.failed.exception()  # whoever waits for it may be gone
-        if gc.get_freeze_count():  # the collector skips what was there when the server started
+        # The collector skips what was there when the server started. That takes as long as a
+        # request, so it is done for a version that was replaced, not when all end.
+        if not self._closing and gc.get_freeze_count():
             gc.unfreeze()
             gc.collect()
             gc.freeze()
