@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -69,8 +70,9 @@ class Budget:
         self._used_up = ""
         """Why no more calls are made; empty while they are."""
         self._waiting: deque[tuple[Usage, asyncio.Future[None]]] = deque()
-        self._sharing = [self]
+        self._sharing: list[weakref.ref[Budget]] = []
         """The budgets that book in the same sums, and wait for each other's calls."""
+        self._share(self._sharing)
 
     @property
     def spent(self) -> Usage:
@@ -96,9 +98,14 @@ class Budget:
             return self
         budget = Budget(caps)
         budget._started, budget._spent = self._started, self._spent
-        budget._reserved, budget._sharing = self._reserved, self._sharing
-        self._sharing.append(budget)
+        budget._reserved = self._reserved
+        budget._share(self._sharing)
         return budget
+
+    def _share(self, sharing: list[weakref.ref[Budget]]) -> None:
+        """Be one of these for as long as somebody uses it."""
+        self._sharing = sharing
+        sharing.append(weakref.ref(self, sharing.remove))
 
     def check(self) -> None:
         """Raise `BudgetError` if the minutes are used up, or a cap is exceeded."""
@@ -197,8 +204,9 @@ class Budget:
             self._reserved.usd = self._reserved.cost = 0.0  # differences of floats drift from zero
         self._spent.add(actual)
         _tell(actual)
-        for budget in self._sharing:
-            budget._wake()
+        for reference in tuple(self._sharing):
+            if (budget := reference()) is not None:
+                budget._wake()
 
     def _grant(self, worst: Usage) -> None:
         self._reserved.add(worst)
