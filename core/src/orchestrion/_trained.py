@@ -143,7 +143,6 @@ class Trained:
         key = Key(self.config.seed).child("report")
         return compare(split, seeds, results, self.trained_on, key, digests)
 
-
     def changed_data(self) -> str:
         """Return which problems are others than when the run began; "" if none, or not known.
 

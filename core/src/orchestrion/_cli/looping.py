@@ -252,7 +252,7 @@ class _Supervisor:
         work = of_stack(self._thread)
         self._importing += TICK * work.imports
         silent = self._silent - self._importing
-        if silent < PATIENCE and self._importing < IMPORTING:
+        if self._importing < IMPORTING if work.imports else silent < PATIENCE:
             return
         if self._blocking is None or self._blocking.frame is not work.frame:
             self._blocking, self._same = work, 0.0
