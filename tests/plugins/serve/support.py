@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
+import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, closing, contextmanager
@@ -35,6 +37,9 @@ from orchestrion import (
     View,
 )
 from orchestrion.runs import open_run
+from tests import warm
+from tests.end_to_end.support import environment
+from tests.workspace import ROOT
 
 if TYPE_CHECKING:
     import openai
@@ -233,6 +238,23 @@ def config(folder: Path, name: str, agents: Mapping[str, Any], **more: Any) -> s
     path = folder / f"{name}.yaml"
     path.write_text(json.dumps(data), encoding="utf-8")
     return str(path)
+
+
+@contextmanager
+def process(folder: Path, *words: str) -> Iterator[tuple[warm.Command, int]]:
+    """Start the command in a process of its own; yield it and its port."""
+    path = f"{folder}{os.pathsep}{ROOT}"
+    command = ["serve", *words, "--port", "0"]
+    pipe = subprocess.PIPE
+    started = warm.Command(command, folder, environment(PYTHONPATH=path), stdout=pipe, stderr=pipe)
+    with started:
+        assert started.stderr is not None
+        try:
+            line = next((line for line in started.stderr if line.startswith("serving ")), "")
+            assert line, started.stderr.read()
+            yield started, int(line.rstrip().removesuffix("/v1").rpartition(":")[2])
+        finally:
+            started.kill()
 
 
 @define

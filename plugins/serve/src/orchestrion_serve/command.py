@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -277,11 +278,18 @@ class _Lines:
     """Prints each record as one line of JSON."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._stream, self._told = stream, False
 
     def __call__(self, record: Mapping[str, object]) -> None:
         """Print a record; whoever reads the lines may go away without ending the server."""
         import json
 
-        with suppress(OSError, ValueError):
+        try:
             print(json.dumps(record), file=self._stream, flush=True)
+        except (OSError, ValueError) as error:
+            if not self._told:
+                self._told = True
+                note(f"requests are not logged any more: standard output: {error}")
+            if isinstance(error, BrokenPipeError):  # for good: at the end Python would fail by it
+                with open(os.devnull, "w") as nowhere:
+                    os.dup2(nowhere.fileno(), self._stream.fileno())

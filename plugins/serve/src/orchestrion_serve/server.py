@@ -67,6 +67,7 @@ async def serving(
     for name, team in teams.items():
         check_text(name, team)
     gateway = Gateway(teams, settings or Settings(), keys, log or _silent, uses)
+    await gateway.prepare()
     config = uvicorn.Config(
         gateway.app(),
         http=_Protocol,
