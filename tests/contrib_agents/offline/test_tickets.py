@@ -95,7 +95,7 @@ def test_a_clerk_refuses_tickets_from_elsewhere(tmp_path: Path) -> None:
     for text in ("", "question\nx\n"):
         other = tmp_path / f"{len(text)}.csv"
         other.write_text(text)
-        with pytest.raises(UsageError, match="clerk"):
+        with pytest.raises(ValueError, match="speaker clerk: "):
             Clerk(other).say(asked, Key(1))
 
 

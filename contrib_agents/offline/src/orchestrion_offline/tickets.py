@@ -218,19 +218,19 @@ def _questions(path: Path) -> dict[str, str]:
     """Return the answers of a file by its questions, these without the mark at their end.
 
     Raises:
-        UsageError: it cannot be read, or has no such columns.
+        ValueError: it cannot be read, or has no such columns.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
         known = {row["question"].strip().rstrip(".?!"): row["answer"].strip() for row in rows}
     except (OSError, ValueError, KeyError, AttributeError, csv.Error) as error:
-        raise UsageError(
+        raise ValueError(
             f"speaker clerk: {path} is no CSV file with the columns `question` and `answer`: "
             f"{type(error).__name__}: {error}"
         ) from None
     if not known:
-        raise UsageError(f"speaker clerk: {path} has no rows")
+        raise ValueError(f"speaker clerk: {path} has no rows")
     return known
 
 
