@@ -81,7 +81,7 @@ def test_a_clerk_that_checks_corrects_other_answers() -> None:
 
 
 def test_a_clerk_refuses_tickets_from_elsewhere(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="made-up tickets.*A speaker of your own"):
+    with pytest.raises(ValueError, match=r"made-up tickets.*A speaker of your own"):
         Clerk().say(request("My dog ate the remote control."), Key(1))
     file = tmp_path / "questions.csv"
     file.write_text("question,answer\nMy dog ate the remote control.,technical\nMoney back?,bank\n")

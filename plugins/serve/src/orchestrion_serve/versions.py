@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from orchestrion import OrchestrionError, UsageError
+from orchestrion.cli import note
 from orchestrion.runs import Trained, open_run
 
 
@@ -78,7 +79,6 @@ class Versions(Mapping[str, Trained]):
                     continue
                 told.append(f"{name}: opened anew")
                 self._current[name] = version
-                version.team.engine.observers = old.team.engine.observers
                 old.leave()
             return told
 
@@ -148,7 +148,7 @@ class _Version:
         before: Trained | None,
     ) -> None:
         try:
-            async with open_run(target, overrides, block, before=before) as team:
+            async with open_traced(target, overrides, block, before) as team:
                 self.ready.set_result(team)
                 await self._left.wait()
                 await asyncio.sleep(0)  # a request that was just let in has not begun yet
@@ -157,6 +157,24 @@ class _Version:
             if self.ready.done():
                 raise
             self.ready.set_exception(error)
+
+
+@asynccontextmanager
+async def open_traced(
+    target: str,
+    overrides: Sequence[str] = (),
+    block: Sequence[str] = (),
+    before: Trained | None = None,
+) -> AsyncIterator[Trained]:
+    """Open a version as `open_run` does; what its config says listens to it (`traces`)."""
+    async with open_run(target, overrides, block, before=before) as team:
+        observers = team.config.observers(serving=True)
+        observers.run_started(team.directory, team.config.resolved(), note)
+        team.engine.observers = observers.of_episodes()
+        try:
+            yield team
+        finally:
+            await asyncio.to_thread(observers.run_finished, team.directory, "completed")
 
 
 @asynccontextmanager
