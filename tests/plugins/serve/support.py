@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from attrs import define, field, frozen
 from orchestrion_serve import Keys, Serving, Settings, serving
 from orchestrion_serve.in_use import UseSettings, using
-from orchestrion_serve.server import open_teams
+from orchestrion_serve.versions import versions_of
 
 from orchestrion import (
     Agent,
@@ -330,7 +330,7 @@ def served(
             servers[0].logged.release()
 
         async with AsyncExitStack() as stack:
-            teams = await open_teams(stack, targets)
+            teams = await stack.enter_async_context(versions_of(targets))
             uses = {}
             if use is not None:
                 new = None

@@ -191,10 +191,11 @@ async def _serve(
 ) -> None:
     import asyncio
 
-    from orchestrion_serve.server import open_teams, serving
+    from orchestrion_serve.server import serving
+    from orchestrion_serve.versions import versions_of
 
     async with AsyncExitStack() as stack:
-        teams = await open_teams(stack, targets, overrides, block)
+        teams = await stack.enter_async_context(versions_of(targets, overrides, block))
         _notes(teams)
         uses = await open_uses(stack, teams, use, overrides, block, keys)
         stop = asyncio.Event()
@@ -219,15 +220,14 @@ async def _serve_stdio(
 ) -> None:
     import asyncio
 
-    from orchestrion_serve.server import open_teams
+    from orchestrion_serve.versions import versions_of
 
     try:
         from orchestrion_serve.mcp_tools import StdioTools
     except ImportError as error:
         raise UsageError(f"--mcp: install orchestrion-serve[mcp]: {error}") from None
 
-    async with AsyncExitStack() as stack:
-        teams = await open_teams(stack, targets, overrides, block)
+    async with versions_of(targets, overrides, block) as teams:
         _notes(teams)
         stop = asyncio.Event()
         with stopped_by_signals(stop), _reload_on_hangup(teams):
