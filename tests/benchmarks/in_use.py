@@ -1,8 +1,8 @@
 """Learning in use, measured: the whole circle, how often estimates hold, trials, CPU a decision.
 
     python -m tests.benchmarks.in_use circle [--requests 2000] [--seed 1]
-    python -m tests.benchmarks.in_use coverage [--repeats 30] [--requests 2000]
-    python -m tests.benchmarks.in_use trials [--repeats 200] [--scores 2000]
+    python -m tests.benchmarks.in_use coverage [--repeats 30] [--requests 2000] [--seed 1]
+    python -m tests.benchmarks.in_use trials [--repeats 200] [--scores 2000] [--seed 1]
     python -m tests.benchmarks.in_use cost [--requests 2000]
 
 `circle`: simulated users of recorded answers ask a served team and tell what they think of half of
@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -133,11 +133,11 @@ async def logged(desk: Desk, folder: Path, requests: int, key: Key, explore: flo
         await served.close()
 
 
-def coverage(repeats: int, requests: int) -> None:
+def coverage(seeds: Sequence[int], requests: int) -> None:
     held: Counter[str] = Counter()
     estimated: Counter[str] = Counter()
     better = 0
-    for seed in range(repeats):
+    for seed in seeds:
         with TemporaryDirectory() as name:
             desk, key = Desk(Path(name), QUESTIONS, seed), Key(seed).child("users")
             asyncio.run(logged(desk, Path(name, "logs"), requests, key))
@@ -163,10 +163,10 @@ def coverage(repeats: int, requests: int) -> None:
         better += desk.value(version) > desk.value("small")
     for name, count in estimated.items():
         print(f"{name}: the interval held the truth in {held[name]} of {count} logs")
-    print(f"the new version was better than the old one in {better} of {repeats}")
+    print(f"the new version was better than the old one in {better} of {len(seeds)}")
 
 
-def trials(repeats: int, scores: int) -> None:
+def trials(seeds: Sequence[int], scores: int) -> None:
     for old, new, share in (
         (0.5, 0.5, 0.5),
         (0.5, 0.5, 0.1),
@@ -178,7 +178,7 @@ def trials(repeats: int, scores: int) -> None:
     ):
         verdicts: Counter[str] = Counter()
         lengths = []
-        for seed in range(repeats):
+        for seed in seeds:
             draw, comparison = Random(seed), Comparison()
             verdict = "no verdict"
             for count in range(1, scores + 1):
@@ -234,14 +234,15 @@ def main() -> None:
     parser.add_argument("--scores", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     given: Any = parser.parse_args()
+    first = given.seed - 1
     with TemporaryDirectory() as folder:
         os.chdir(folder)
         if given.what == "circle":
             circle(given.requests, given.seed)
         elif given.what == "coverage":
-            coverage(given.repeats or 30, given.requests)
+            coverage(range(first, first + (given.repeats or 30)), given.requests)
         elif given.what == "trials":
-            trials(given.repeats or 200, given.scores)
+            trials(range(first, first + (given.repeats or 200)), given.scores)
         else:
             cost(given.requests)
 

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrion._cli import looping
+from orchestrion._engine import blocking
+from orchestrion._engine.blocking import Work
 from tests.core.plugin_support import Site, invoke, site_with_config, status, train
 
 PARTS = '''
@@ -252,3 +255,27 @@ def test_an_interrupt_that_a_plugin_raises_when_imported_is_its_own(site: Site) 
     result = invoke("validate", "c.yaml")
     assert result.exit_code == 2
     assert "plugin 'rude' (orchestrion-rude 1.0) cannot be imported" in result.stderr
+
+
+def test_what_a_loop_imports_is_not_taken_for_blocking(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    supervisor, work = looping._Supervisor(None), [Work("agents.a", imports=True)]
+    supervisor._probing = True  # the loop does not answer
+    monkeypatch.setattr(blocking, "of_stack", lambda thread: work[0])
+    monkeypatch.setattr(looping, "TICK", 0.25)
+    monkeypatch.setattr(looping, "PATIENCE", 5.0)
+    seconds = 4
+    for _ in range(40 * seconds):  # a busy machine
+        supervisor._look()
+    work[0] = Work("agents.a")
+    for _ in range(4 * seconds):
+        supervisor._look()
+    assert not capsys.readouterr().err
+    for _ in range(2 * seconds):
+        supervisor._look()
+    assert "agents.a has blocked the event loop for 5 s" in capsys.readouterr().err
+    work[0] = Work("policy", imports=True, frame=sys._getframe())
+    for _ in range(21 * seconds):
+        supervisor._look()
+    assert "policy has been importing modules for 60 s" in capsys.readouterr().err

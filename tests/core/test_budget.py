@@ -62,6 +62,13 @@ def test_versions_with_other_caps_count_each_others_calls_in_flight() -> None:
     asyncio.run(main())
 
 
+def test_a_budget_is_kept_no_longer_than_its_version() -> None:
+    newest = Budget(Caps(usd=1.0))
+    for number in range(2, 5):  # reloads, each with other caps
+        newest = newest.continued(Caps(usd=float(number)))
+    assert len(newest._sharing) == 1
+
+
 def test_runs_that_share_an_allowance_share_its_budget_its_limiters_and_its_time() -> None:
     allowance = Budget(Caps(calls=4), Usage(calls=1), elapsed=60.0)
     paths = [CallPath(allowance, retry=QUICK) for _ in "ab"]

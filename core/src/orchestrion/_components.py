@@ -41,7 +41,9 @@ class Kind(NamedTuple):
         many: whether the section maps names to components, or is one component.
         observes: whether its components listen to a run and change nothing in it. Each has a method
             `observe()` that returns an object with lifecycle hooks as methods, under the names of
-            the hooks. They are not part of a config's digest, and nothing is wired into them.
+            the hooks. They are not part of a config's digest, and nothing is wired into them. One
+            that has `observe_served()` as well listens to a run while it is served: to its
+            episodes, from `orchestrion_run_started` to `orchestrion_run_finished`.
     """
 
     name: str

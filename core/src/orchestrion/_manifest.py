@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from hashlib import blake2b
+from itertools import islice
+from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
+    from orchestrion._records import JSON
     from orchestrion.config import Config
 
 
@@ -23,3 +27,37 @@ def manifest(config: Config) -> dict[str, Any]:
         },
         "machine": platform.machine(),
     }
+
+
+_COMPARED = 100_000
+"""Problems of a split that are compared; a generator may make more than anybody runs."""
+
+
+def data_of(task: Any, place: str) -> dict[str, JSON]:
+    """Return by split how many problems a task has, and a digest of them with their answers.
+
+    A config names a file; what stands in it is no part of the config's digest.
+    """
+    from orchestrion._engine.checks import problems_of
+    from orchestrion._records import Split
+    from orchestrion._report import problem_digests
+
+    data: dict[str, JSON] = {}
+    for split in get_args(Split):
+        problems = problems_of(task, split, place)
+        digests = problem_digests(islice(problems, _COMPARED))
+        digest = blake2b(repr(digests).encode(), digest_size=8).hexdigest()
+        data[split] = {"problems": len(problems), "digest": digest}
+    return data
+
+
+def changed_data(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return in words which splits have other problems than before; "" if none has."""
+    changed = []
+    for split in now.keys() & before.keys():
+        was, is_ = before[split], now[split]
+        if was["problems"] != is_["problems"]:
+            changed.append(f"{split!r} had {was['problems']} problems and has {is_['problems']}")
+        elif was != is_:
+            changed.append(f"some of the {was['problems']} of {split!r} are others")
+    return ", ".join(sorted(changed))

@@ -114,7 +114,11 @@ async def replay(directory: Path, progress: Progress, block: Sequence[str] = ())
             pass
         except RunError as error:
             difference = str(error)
-        return _compared(directory, recorded, store, difference, notes)
+        replayed = _compared(directory, recorded, store, difference, notes)
+        if replayed.difference and run.changed_data:
+            reason = f"the task's data was changed since the run began ({run.changed_data})"
+            return evolve(replayed, difference=f"{reason}: {replayed.difference}")
+        return replayed
 
 
 def _copy(directory: Path, to: Path) -> Path:

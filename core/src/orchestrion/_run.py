@@ -29,7 +29,7 @@ from orchestrion._learned import (
     evaluate_contender,
     saved_to_json,
 )
-from orchestrion._manifest import manifest
+from orchestrion._manifest import changed_data, data_of, manifest
 from orchestrion._observers import Observers
 from orchestrion._progress import Progress
 from orchestrion._readiness import check_ready
@@ -84,6 +84,8 @@ class Conduct:
         """How often which turn or verification failed, as "who: message"."""
         self.begun = False
         """Whether the components were opened: from then on the run has a status of its own."""
+        self.changed_data = ""
+        """Which problems are others than when the run began."""
         self._pool: Pool | None = None
         self._stack = AsyncExitStack()
         self.components = LearnedComponents(
@@ -157,6 +159,7 @@ class Conduct:
         # After everything that may refuse the run: this drops what came after the checkpoint.
         self.store.restore()
         self._note_versions()
+        self._note_data()
         self._trained_on = sum(iteration.episodes for iteration in self.store.iterations())
 
     def _note_versions(self) -> None:
@@ -166,6 +169,20 @@ class Conduct:
         if changed:
             text = f"other versions than before: {', '.join(changed)}; noted in its manifest"
             self.progress.noted("run", "goes on with", text)
+
+    def _note_data(self) -> None:
+        """Put in the manifest what problems the run has, or note that they are others now."""
+        task = self.components.opened.runtimes["task"]
+        data = data_of(task, place_of(self.config, "task"))
+        before = (self.store.manifest or {}).get("data")
+        self.changed_data = changed_data(before or data, data)
+        if self.replays or self.store.status == "completed":
+            return
+        if before is None:
+            self.store.note_data(data)
+        elif self.changed_data:
+            self.store.record_event("data changed", {"text": self.changed_data, "data": data})
+            self.progress.noted("task", "other problems than before:", self.changed_data)
 
     async def _reload(self) -> None:
         """Open everything again with what the last checkpoint holds.

@@ -26,6 +26,7 @@ from orchestrion._learned import (
     evaluate_contender,
     saved_from_json,
 )
+from orchestrion._manifest import changed_data, data_of
 from orchestrion._records import JSON, Saved, Split
 from orchestrion._report import (
     Outcomes,
@@ -156,6 +157,20 @@ class Trained:
         digests = problem_digests(session.judged)
         key = Key(self.config.seed).child("report")
         return compare(split, seeds, results, self.trained_on, key, digests)
+
+    def changed_data(self) -> str:
+        """Return which problems are others than when the run began; "" if none, or not known.
+
+        With another config (`-o task.suite=...`) they may well be others, and nothing is said.
+        """
+        if self.directory is None:
+            return ""
+        with RunReader(self.directory) as reader:
+            manifest = reader.manifest or {}
+        if manifest.get("digest") != self.components.initial.digest or "data" not in manifest:
+            return ""
+        now = data_of(self.opened.runtimes["task"], place_of(self.config, "task"))
+        return changed_data(manifest["data"], now)
 
 
 def _waiting_for_training(config: Config, trained: Collection[str]) -> list[str]:

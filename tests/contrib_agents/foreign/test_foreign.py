@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,6 +71,7 @@ def wrapped(error: Exception) -> Exception:
         (Refused(529), "overload"),
         (Refused(500), "transient"),
         (Refused(404), "permanent"),
+        (Refused(400, code=7), "permanent"),
         (ConnectionResetError("gone"), "transient"),
         (ExceptionGroup("both", [Refused(503)]), "overload"),
     ],
@@ -77,3 +79,12 @@ def wrapped(error: Exception) -> Exception:
 )
 def test_the_fault_of_a_models_service_decides_about_retries(error: Exception, fault: str) -> None:
     assert failed(wrapped(error), "langgraph:x", None).fault == fault
+
+
+def test_a_service_says_in_its_own_ways_how_long_to_wait_and_that_an_account_is_empty() -> None:
+    waits = SimpleNamespace(headers={"retry-after-ms": "1500"})
+    error = failed(Refused(429, response=waits), "langgraph:x", None)
+    assert (error.fault, error.retry_after) == ("rate_limit", 1.5)
+    empty = Refused(429)
+    empty.args = ("You exceeded your current quota \ud800",)
+    assert failed(empty, "langgraph:x", None).fault == "quota"

@@ -64,7 +64,7 @@ def request(text: str) -> dict[str, Any]:
 
 
 def test_a_clerk_is_right_at_the_rate_of_its_skill_for_the_category() -> None:
-    clerk = Clerk({"billing": 0.9}, 0.3)
+    clerk = Clerk(skills={"billing": 0.9}, skill=0.3)
     for category, skill in (("billing", 0.9), ("delivery", 0.3)):
         [text, *_] = [p.text for p in TASK.problems("train") if p.hidden == category]
         answers = [answer_in(clerk.say(request(text), Key(n)).text) for n in range(1000)]
@@ -80,9 +80,23 @@ def test_a_clerk_that_checks_corrects_other_answers() -> None:
     assert answers.count(f"Category: {problem.hidden}") / 500 == pytest.approx(0.8, abs=0.06)
 
 
-def test_a_clerk_refuses_tickets_from_elsewhere() -> None:
-    with pytest.raises(ValueError, match="made-up tickets"):
+def test_a_clerk_refuses_tickets_from_elsewhere(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"made-up tickets.*A speaker of your own"):
         Clerk().say(request("My dog ate the remote control."), Key(1))
+    file = tmp_path / "questions.csv"
+    file.write_text("question,answer\nMy dog ate the remote control.,technical\nMoney back?,bank\n")
+    clerk = Clerk(file, skill=0.8)
+    asked = request("My dog ate the remote control, I think")
+    answers = [clerk.say(asked, Key(n)).text for n in range(500)]
+    assert answers.count("Category: technical") / 500 == pytest.approx(0.8, abs=0.06)
+    assert set(answers) == {"Category: technical", "Category: bank"}
+    with pytest.raises(ValueError, match=r"knows only .*questions\.csv"):
+        clerk.say(request("The courier left it at the wrong door"), Key(1))
+    for text in ("", "question\nx\n"):
+        other = tmp_path / f"{len(text)}.csv"
+        other.write_text(text)
+        with pytest.raises(ValueError, match="speaker clerk: "):
+            Clerk(other).say(asked, Key(1))
 
 
 def test_tickets_are_read_from_a_file(tmp_path: Path) -> None:

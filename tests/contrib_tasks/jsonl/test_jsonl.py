@@ -38,6 +38,7 @@ from orchestrion import (
 )
 from orchestrion.config import from_data
 from orchestrion.runs import open_run
+from tests.end_to_end.support import called, here
 
 ALL_TEST = {"train": 0.0, "validation": 0.0, "test": 1.0}
 
@@ -447,3 +448,42 @@ def test_equal_questions_are_in_one_split() -> None:
 def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(Exception, match=message):
         task(**settings)
+
+
+# ---------------------------------------------------------------- a file that goes or changes
+
+
+def test_a_trained_team_answers_without_the_file_and_says_that_it_was_changed(
+    tmp_path: Path,
+) -> None:
+    rows = [f"q{i},q{i}" for i in range(10)]
+    file = tmp_path / "rows.csv"
+    file.write_text("\n".join(["question,answer", *rows]))
+    config = {
+        "task": {"use": "jsonl", "file": "rows.csv"},
+        "agents": {"a": {"use": "echo"}, "b": {"use": "terminator"}},
+        "policy": {"use": "values"},
+        "reward": {"use": "exact-outcome"},
+        "trainer": {"use": "fitted-q", "episodes": 4},
+        "limits": {"turns": 2},
+    }
+    (tmp_path / "team.yaml").write_text(json.dumps(config))
+    here("train", "team.yaml", cwd=tmp_path)
+    assert "was changed" not in here("eval", "team-1", cwd=tmp_path).stderr
+    assert "identical" in here("replay", "team-1", cwd=tmp_path).stdout
+
+    file.write_text("\n".join(["question,answer", *rows]).replace(",q", ",a"))
+    changed = "the task's data was changed since the run began"
+    assert changed in here("eval", "team-1", cwd=tmp_path).stderr
+    elsewhere = here("eval", "team-1", "-o", "task.question=answer", code=2, cwd=tmp_path)
+    assert changed not in elsewhere.stderr
+    replayed = here("replay", "team-1", code=1, cwd=tmp_path)
+    assert changed in replayed.stderr + replayed.stdout
+
+    file.write_text("\n".join(["question,answer", *rows[:5]]))
+    assert "'train' had 6 problems and has 3" in here("eval", "team-1", cwd=tmp_path).stderr
+
+    file.unlink()
+    assert called(("run", "team-1", "--input", "hello"), tmp_path, {}).stdout == "hello\n"
+    failed = here("eval", "team-1", code=2, cwd=tmp_path)
+    assert "there is no such file" in failed.stderr

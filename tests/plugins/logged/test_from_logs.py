@@ -220,3 +220,31 @@ def test_a_log_that_teaches_nothing_leaves_no_run(
     assert isinstance(refused, UsageError)
     assert message in str(refused)
     assert not Path("runs").exists()
+
+
+def test_learn_says_what_is_wrong_with_what_it_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with LogWriter(Path("log.jsonl")) as writer:
+        for number in range(40):
+            choice = ("billing", "technical")[number % 2]
+            writer.append(Logged(Context(text="a"), choice, propensity=0.5, score=0.5))
+    config = {
+        "task": {
+            "use": "jsonl",
+            "rows": [{"question": f"q{i}", "answer": f"q{i}"} for i in "abcd"],
+        },
+        "agents": {
+            name: {"use": "function", "function": "os.path:basename"}
+            for name in ("billing", "technical")
+        },
+        "policy": {"use": "random"},
+        "limits": {"turns": 1},
+    }
+    Path("team.yaml").write_text(json.dumps(config))
+    words = ["learn", "log.jsonl", "--from", "team.yaml"]
+    told = CliRunner().invoke(main, words, standalone_mode=False)
+    document = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
+    [finding] = [found for found in document["diagnosis"] if found["name"] == "cut_off"]
+    assert f"{finding['text']}; {finding['advice']}" in told.stderr

@@ -140,3 +140,18 @@ def test_the_folder_above_a_log_is_none(tmp_path: Path) -> None:
         pass
     with pytest.raises(UsageError, match="is no log of a served model"):
         read(tmp_path / "logs")
+
+
+def test_an_answer_that_a_limit_ended_counts_as_in_an_evaluation(tmp_path: Path) -> None:
+    with ServedLog(tmp_path, SIZE) as log:
+        for name, status in (("whole", "completed"), ("cut", "limit"), ("silent", "limit")):
+            log.append(decision(name), ServedRequest(name, status=status))
+        log.append(Feedback("whole", 1.0), Feedback("cut", 0.75))
+    content = read(tmp_path)
+    scores = {episode[0].episode: episode[-1].score for episode in content.episodes}
+    assert scores == {"whole": 1.0, "cut": 0.0, "silent": None}
+    assert content.feedback["cut"].score == 0.75  # what its user said stays on record
+    assert content.notes == [
+        "1 answers with a score above 0 came when a limit ended the episode: they count as 0 here, "
+        "as they do in an evaluation"
+    ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
+import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, closing, contextmanager
@@ -15,7 +17,7 @@ from urllib.parse import urlsplit
 from attrs import define, field, frozen
 from orchestrion_serve import Keys, Serving, Settings, serving
 from orchestrion_serve.in_use import UseSettings, using
-from orchestrion_serve.server import open_teams
+from orchestrion_serve.versions import versions_of
 
 from orchestrion import (
     Agent,
@@ -35,6 +37,9 @@ from orchestrion import (
     View,
 )
 from orchestrion.runs import open_run
+from tests import warm
+from tests.end_to_end.support import environment
+from tests.workspace import ROOT
 
 if TYPE_CHECKING:
     import openai
@@ -235,6 +240,23 @@ def config(folder: Path, name: str, agents: Mapping[str, Any], **more: Any) -> s
     return str(path)
 
 
+@contextmanager
+def process(folder: Path, *words: str) -> Iterator[tuple[warm.Command, int]]:
+    """Start the command in a process of its own; yield it and its port."""
+    path = f"{folder}{os.pathsep}{ROOT}"
+    command = ["serve", *words, "--port", "0"]
+    pipe = subprocess.PIPE
+    started = warm.Command(command, folder, environment(PYTHONPATH=path), stdout=pipe, stderr=pipe)
+    with started:
+        assert started.stderr is not None
+        try:
+            line = next((line for line in started.stderr if line.startswith("serving ")), "")
+            assert line, started.stderr.read()
+            yield started, int(line.rstrip().removesuffix("/v1").rpartition(":")[2])
+        finally:
+            started.kill()
+
+
 @define
 class Server:
     """A server in another thread."""
@@ -308,7 +330,7 @@ def served(
             servers[0].logged.release()
 
         async with AsyncExitStack() as stack:
-            teams = await open_teams(stack, targets)
+            teams = await stack.enter_async_context(versions_of(targets))
             uses = {}
             if use is not None:
                 new = None

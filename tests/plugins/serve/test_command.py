@@ -10,8 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,8 +20,7 @@ from orchestrion_serve.requests import is_here
 
 from orchestrion import UsageError, is_local
 from tests.end_to_end.support import here
-from tests.plugins.serve.support import WAIT, config
-from tests.workspace import ROOT
+from tests.plugins.serve.support import WAIT, config, process
 
 AGENT = """
 import pathlib
@@ -41,26 +38,6 @@ class Pipe(Agent):
         with open(pathlib.Path(self.folder, "go")) as go:
             return Output(go.read())
 """
-
-
-@contextmanager
-def process(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Start the command; yield its process and port."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "orchestrion", "serve", *words, "--port", "0"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as started:
-        assert started.stderr is not None
-        try:
-            line = next((line for line in started.stderr if line.startswith("serving ")), "")
-            assert line, started.stderr.read()
-            yield started, int(line.rstrip().removesuffix("/v1").rpartition(":")[2])
-        finally:
-            started.kill()
 
 
 def status(port: int, method: str, path: str, body: str | None = None) -> tuple[int, str]:
@@ -98,7 +75,7 @@ def test_sigterm_lets_a_request_in_flight_finish_and_admits_no_other(tmp_path: P
         assert status(port, "POST", path, BODY)[0] == 503
         (tmp_path / "go").write_text("finished")
         asking.join(WAIT)
-        assert started.wait(WAIT) == 0
+        assert started.wait() == 0
         lines = [json.loads(line) for line in started.stdout]
     [(code, text)] = answers
     assert code == 200
@@ -125,7 +102,7 @@ def test_what_does_not_finish_within_drain_is_cancelled(tmp_path: Path) -> None:
         assert next(line for line in started.stderr if "at work" in line)
         started.send_signal(signal.SIGTERM)
         asking.join(WAIT)
-        assert started.wait(WAIT) == 0
+        assert started.wait() == 0
     assert answers == [503]
 
 
@@ -161,9 +138,23 @@ def test_sighup_opens_new_versions_while_old_ones_finish_their_requests(tmp_path
         (tmp_path / "go").write_text("old")
         asking.join(WAIT)
         started.send_signal(signal.SIGTERM)
-        assert started.wait(WAIT) == 0
+        assert started.wait() == 0
     contents = [json.loads(text)["choices"][0]["message"]["content"] for _, text in answers]
     assert contents == ["new", "new", "old"]
+
+
+def test_a_log_that_nobody_reads_any_more_is_told_once_and_ends_nothing(tmp_path: Path) -> None:
+    team = config(tmp_path, "team", {"only": "Says"})
+    with process(tmp_path, team) as (started, port):
+        assert started.stdout is not None
+        assert started.stderr is not None
+        started.stdout.close()
+        for _ in range(3):
+            assert status(port, "POST", "/v1/chat/completions", BODY)[0] == 200
+        started.send_signal(signal.SIGTERM)
+        told = started.stderr.read()
+        assert started.wait() == 0
+    assert told.count("requests are not logged any more: standard output: ") == 1
 
 
 def test_the_hash_of_a_key_is_printed_and_read_back(tmp_path: Path) -> None:
@@ -228,16 +219,30 @@ def test_only_addresses_of_this_machine_are_loopback() -> None:
     assert [header for header in headers if is_here(header)] == headers[:4]
 
 
-def test_help_imports_no_server_and_the_server_no_sdk() -> None:
-    for words in (["--help"], ["serve", "--help"]):
-        script = (
-            "import sys\nfrom orchestrion.cli import main\n"
-            f"try:\n    main({words!r})\nexcept SystemExit:\n    pass\n"
-            "print(sorted({'starlette', 'uvicorn', 'msgspec', 'openai'} & set(sys.modules)))\n"
-            "import orchestrion_serve.server\n"
-            "print(sorted({'mcp', 'a2a', 'pydantic'} & set(sys.modules)))"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True
-        )
-        assert done.stdout.splitlines()[-2:] == ["[]", "[]"]
+SCRIPT = """
+import asyncio, sys
+from orchestrion.cli import main
+
+def loaded(*names):
+    print(sorted(set(names) & set(sys.modules)))
+
+for words in (["--help"], ["serve", "--help"]):
+    try:
+        main(words)
+    except SystemExit:
+        loaded("starlette", "uvicorn", "msgspec", "openai")
+from orchestrion_serve import Settings
+from orchestrion_serve.gateway import Gateway
+
+loaded("mcp", "a2a", "pydantic")
+asyncio.run(Gateway({}, Settings(), None, print).prepare())
+loaded("mcp", "a2a")
+"""
+
+
+def test_help_imports_no_server_and_a_server_what_its_first_requests_need() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True
+    )
+    lists = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    assert lists == ["[]", "[]", "[]", "['a2a', 'mcp']"]

@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 from orchestrion_serve import Keys, Settings
 from orchestrion_serve.keys import hash_of
 
+from tests import warm
 from tests.plugins.serve.support import GATE, WAIT, Server, config, served
 from tests.workspace import ROOT
 
@@ -133,9 +133,10 @@ def test_each_team_is_a_tool_over_http(server: Server, era: str) -> None:
 
 def test_each_team_is_a_tool_over_standard_input_and_output(tmp_path: Path) -> None:
     config(tmp_path, "echo", {"first": "Says", "second": "Says"})
+    warm.put_on_path(tmp_path / "bin")
     command = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "orchestrion", "serve", "echo.yaml", "--mcp"],
+        command=str(tmp_path / "bin" / "orchestrion"),
+        args=["serve", "echo.yaml", "--mcp"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -165,27 +166,21 @@ def test_other_refusals_have_the_same_shape(
     assert data["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    ("path", "method", "module", "extra"),
-    [
-        ("/mcp", "POST", "mcp_tools", "mcp"),
-        ("/a2a/echo", "POST", "a2a_agents", "a2a"),
-        ("/a2a/echo/.well-known/agent-card.json", "GET", "a2a_agents", "a2a"),
-    ],
-)
 def test_a_protocol_whose_package_is_missing_is_named_and_the_others_go_on(
-    server: Server,
-    path: str,
-    method: str,
-    module: str,
-    extra: str,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, f"orchestrion_serve.{module}", None)  # it cannot be imported
-    status, data, _ = answer(server, chat(), path=path, method=method)
-    assert (status, data["error"]["data"]["code"]) == (501, "not_installed")
-    assert f"orchestrion-serve[{extra}]" in data["error"]["message"]
-    assert answer(server, chat())[0] == 200
+    for module in ("mcp_tools", "a2a_agents"):  # they cannot be imported
+        monkeypatch.setitem(sys.modules, f"orchestrion_serve.{module}", None)
+    with served(config(tmp_path, "echo", {"only": "Says"})) as server:
+        for path, method, extra in (
+            ("/mcp", "POST", "mcp"),
+            ("/a2a/echo", "POST", "a2a"),
+            ("/a2a/echo/.well-known/agent-card.json", "GET", "a2a"),
+        ):
+            status, data, _ = answer(server, chat(), path=path, method=method)
+            assert (status, data["error"]["data"]["code"]) == (501, "not_installed")
+            assert f"orchestrion-serve[{extra}]" in data["error"]["message"]
+        assert answer(server, chat())[0] == 200
 
 
 def test_no_text_of_the_client_comes_back_in_headers_or_goes_into_the_log(server: Server) -> None:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,9 +21,8 @@ from orchestrion_serve.limits import KeyLimits
 
 from orchestrion import Key
 from orchestrion.cli import main
-from tests.plugins.serve.support import WAIT, config, served
+from tests.plugins.serve.support import WAIT, config, process, served
 from tests.plugins.serve.users import Client, Desk, use
-from tests.workspace import ROOT
 
 OWN, OTHER = "a" * 32, "b" * 32
 KEYS = Keys(
@@ -197,7 +192,7 @@ def test_a_choice_whose_feedback_never_comes_is_not_favoured(desk: Desk, tmp_pat
 
 
 def test_what_was_acknowledged_is_in_the_log_after_kill_9(desk: Desk, tmp_path: Path) -> None:
-    words = ["serve", "desk.yaml", "--log", "logs", "--explore", "0.1", "--port", "0"]
+    words = ["desk.yaml", "--log", "logs", "--explore", "0.1"]
     acknowledged: dict[str, float] = {}
 
     def users(number: int, address: str) -> None:
@@ -214,13 +209,16 @@ def test_what_was_acknowledged_is_in_the_log_after_kill_9(desk: Desk, tmp_path: 
         finally:
             client.close()
 
-    with started(words) as (process, address):
-        threads = [threading.Thread(target=users, args=(40 * n, address)) for n in range(4)]
+    with process(tmp_path, *words) as (started, port):
+        threads = [
+            threading.Thread(target=users, args=(40 * n, f"http://127.0.0.1:{port}"))
+            for n in range(4)
+        ]
         for thread in threads:
             thread.start()
         while len(acknowledged) < 40 and any(thread.is_alive() for thread in threads):
             threads[0].join(0.01)
-        process.send_signal(signal.SIGKILL)
+        started.send_signal(signal.SIGKILL)
         for thread in threads:
             thread.join(WAIT)
     log = read(tmp_path / "logs" / "desk")
@@ -231,24 +229,6 @@ def test_what_was_acknowledged_is_in_the_log_after_kill_9(desk: Desk, tmp_path: 
         client = Client(server.address)
         assert client.tell(next(iter(acknowledged)), 0.5)[1]["status"] == "corrected"
         client.close()
-
-
-@contextmanager
-def started(words: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start the command in a process of its own; yield it and its address."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "orchestrion", *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        try:
-            line = next((line for line in process.stderr if line.startswith("serving ")), "")
-            yield process, line.rstrip().removesuffix("/v1").rpartition(" ")[2]
-        finally:
-            process.kill()
 
 
 @pytest.mark.parametrize(

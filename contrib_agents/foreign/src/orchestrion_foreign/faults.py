@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import msgspec
+from orchestrion_llm import Place, of_answer
 
 from orchestrion import CallError, Fault, Usage, hidden
 
 _LONGEST = 1000
 _NETWORK = {"APIConnectionError", "ModelConnectionError", "TransportError"}
 """Names of base classes of network errors: of the vendors' SDKs, Pydantic AI and httpx."""
-_TRANSIENT = (408, 409, 425)
 
 
 def failed(error: Exception, service: str, spent: Usage | None) -> CallError:
@@ -30,7 +31,8 @@ def failed(error: Exception, service: str, spent: Usage | None) -> CallError:
     for cause in _causes(error):
         status = getattr(cause, "status_code", None)
         if type(status) is int:
-            fault, wait = _of_status(status, cause), _retry_after(cause)
+            known = _of_service(status, cause, service)
+            fault, wait = known.fault, known.retry_after
             break
         names = {base.__name__ for base in type(cause).__mro__}
         if isinstance(cause, ConnectionError | TimeoutError) or names & _NETWORK:
@@ -41,23 +43,14 @@ def failed(error: Exception, service: str, spent: Usage | None) -> CallError:
     return CallError(f"{service}: {said}", fault, wait, spent)
 
 
-def _of_status(status: int, error: BaseException) -> Fault:
-    if status in (401, 402, 403) or getattr(error, "code", None) == "insufficient_quota":
-        return "quota"
-    if status == 429:
-        return "rate_limit"
-    if status in (503, 529):
-        return "overload"
-    return "transient" if status in _TRANSIENT or status >= 500 else "permanent"
-
-
-def _retry_after(error: BaseException) -> float | None:
-    headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
-    try:
-        seconds = float(headers.get("retry-after"))
-    except (TypeError, ValueError, AttributeError):
-        return None
-    return seconds if math.isfinite(seconds) and seconds > 0 else None
+def _of_service(status: int, cause: BaseException, service: str) -> CallError:
+    """Return what the answer of a model's service stands for, as the SDK's error has it."""
+    code = getattr(cause, "code", None)
+    message = _text(cause).encode(errors="replace").decode()  # half of a surrogate pair
+    body = {"error": {"code": code if isinstance(code, str) else None, "message": message}}
+    headers: Any = getattr(getattr(cause, "response", None), "headers", None)
+    known = headers if isinstance(headers, Mapping) else {}
+    return of_answer(Place("", service, "", ""), status, known, msgspec.json.encode(body))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -8,9 +8,11 @@ generated, or come from a file of your own:
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,6 +71,7 @@ COMPLAINTS: dict[str, tuple[str, ...]] = {
     ),
 }
 CATEGORIES = tuple(COMPLAINTS)
+KNOWN = {complaint: name for name, complaints in COMPLAINTS.items() for complaint in complaints}
 OPENINGS = ("Hello,", "Dear team,", "Hi there,", "To whom it may concern,", "Good morning,")
 MIDDLES = (
     "I have been a customer for years.",
@@ -161,15 +164,10 @@ def answer_in(text: str) -> str:
     return answers[-1].lower() if answers else ""
 
 
-def category_of(text: str) -> str:
-    """Return the category of the last generated ticket in a text; "" if there is none."""
-    places = {
-        text.rfind(complaint): category
-        for category, complaints in COMPLAINTS.items()
-        for complaint in complaints
-    }
-    last = max(places)
-    return places[last] if last >= 0 else ""
+def category_of(text: str, known: Mapping[str, str] = KNOWN) -> str:
+    """Return the category of the last known ticket in a text; "" if there is none."""
+    last = max(known, key=text.rfind)
+    return known[last] if last in text else ""
 
 
 def _after(answers: tuple[str, ...]) -> Step:
@@ -215,6 +213,27 @@ def _read(path: Path) -> dict[Split, list[Problem]]:
     return tickets
 
 
+@cache
+def _questions(path: Path) -> dict[str, str]:
+    """Return the answers of a file by its questions, these without the mark at their end.
+
+    Raises:
+        ValueError: it cannot be read, or has no such columns.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+        known = {row["question"].strip().rstrip(".?!"): row["answer"].strip() for row in rows}
+    except (OSError, ValueError, KeyError, AttributeError, csv.Error) as error:
+        raise ValueError(
+            f"speaker clerk: {path} is no CSV file with the columns `question` and `answer`: "
+            f"{type(error).__name__}: {error}"
+        ) from None
+    if not known:
+        raise ValueError(f"speaker clerk: {path} has no rows")
+    return known
+
+
 @frozen
 class Clerk(Speaker):
     """Names the category of a generated ticket, right at a known rate.
@@ -222,27 +241,33 @@ class Clerk(Speaker):
     Every request is drawn independently, so it may err again.
 
     Args:
+        file: a CSV file with the columns `question` and `answer`; the clerk knows its questions
+            instead of the generated tickets, and an answer is what it calls their category.
         skills: chance of the right answer, by category.
         skill: for categories that `skills` does not name.
         checks: chance that it sees whether the answer before its own is right, and then answers
             rightly; 0 is a clerk that does not read other answers.
     """
 
+    file: Path | None = None
     skills: Mapping[str, Annotated[float, Meta(ge=0, le=1)]] = field(factory=dict)
     skill: Annotated[float, Meta(ge=0, le=1)] = 0.7
     checks: Annotated[float, Meta(ge=0, le=1)] = 0.0
 
     def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         text = asked_text(request)
-        category = category_of(text)
+        known = KNOWN if self.file is None else _questions(self.file)
+        category = category_of(text, known)
         if not category:
+            names = "the made-up tickets of task `tickets`" if self.file is None else str(self.file)
             raise ValueError(
-                "the speaker clerk knows only the made-up tickets of task `tickets`; for questions "
-                "of your own use a model of a service (`models`), or agents of kind `function`"
+                f"the speaker clerk knows only {names}; give it a `file` of questions and answers, "
+                "or write a speaker (docs/offline.md, A speaker of your own)"
             )
         success, which, check = draw.uniforms(3)
         checked = bool(answer_in(text.rpartition("one of")[2])) and check < self.checks
         if not checked and success >= self.skills.get(category, self.skill):
-            others = [name for name in CATEGORIES if name != category]
+            others = [name for name in dict.fromkeys(known.values()) if name != category]
+            others = others or ["unknown"]
             category = others[int(which * len(others))]
         return Answer(f"Category: {category}")

@@ -42,14 +42,6 @@ class Http(Remote):
         headers: sent with every call; values may be "${env:NAME}" and are treated as secrets.
         health: a path at each address, such as /health, that answers a GET with a status of 2xx if
             the address is well; asked before a run, and after an address failed.
-        role: what it does, in words, for policies that read it.
-        options: that the agent takes; a policy chooses one for each turn.
-        timeout: the maximum of seconds of one attempt, whichever addresses it tries.
-        limits: of the calls in flight and a minute, at all addresses together.
-        key_env: the environment variable with the key that is sent as `Authorization: Bearer`;
-            null sends none.
-        price: what a call costs; null if that is not known, unless the agent says it with each
-            answer. A budget in US dollars needs this or `most.usd`.
         most: the most that one call takes; null if that is not known. With `chat`, null reserves
             what the body and `max_tokens` can take.
     """

@@ -55,15 +55,6 @@ class Grpc(Remote):
             flight; one that fails rests, and the others are tried.
         agent: the agent's name at the server; null stands for its name here.
         tls: how connections are encrypted; null sends plain text.
-        role: what it does, in words, for policies that read it.
-        options: that the agent takes; a policy chooses one for each turn.
-        timeout: the maximum of seconds of one attempt, whichever addresses it tries.
-        limits: of the calls in flight and a minute, at all addresses together.
-        key_env: the environment variable with the key that is sent as `Authorization: Bearer`;
-            null sends none.
-        price: what a call costs; null if that is not known, unless the agent says it with each
-            answer. A budget in US dollars needs this or `most.usd`.
-        most: the most that one call takes; null if that is not known.
     """
 
     addresses: Annotated[Sequence[str], Meta(min_length=1)] = field(validator=_addresses)

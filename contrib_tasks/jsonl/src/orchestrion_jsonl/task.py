@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -134,10 +135,10 @@ class Jsonl(Task):
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
-        """Yield the task with its rows read.
+        """Yield the task; rows are read when one is asked for, which serving a team does not.
 
         Raises:
-            UsageError: the file or a row is wrong, or `solver` is no agent of the team.
+            UsageError: `solver` is no agent of the team, or the check cannot be loaded.
         """
         team = [member.name for member in ctx.roster]
         if self.solver is not None and team and self.solver not in team:
@@ -146,7 +147,7 @@ class Jsonl(Task):
         check = None
         if self.check != JUDGE:
             check = make_check(self.check, self.ignore_case, self.tolerance)
-        yield RunningJsonl(self, divided(self), check)
+        yield RunningJsonl(self, check)
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """Return the problems of a split, for those who only count them."""
@@ -160,17 +161,22 @@ class Jsonl(Task):
 
 
 class RunningJsonl(Task):
-    """An opened `jsonl` task: the problems by split, and the check."""
+    """An opened `jsonl` task: the check, and the problems by split once they are read."""
 
-    def __init__(
-        self, settings: Jsonl, problems: Mapping[Split, Sequence[Problem]], check: Check | None
-    ) -> None:
+    def __init__(self, settings: Jsonl, check: Check | None) -> None:
         self.settings, self.check = settings, check
-        self._problems = problems
         self._extract = None if settings.extract is None else compiled(settings.extract)
 
+    @cached_property
+    def _problems(self) -> Mapping[Split, Sequence[Problem]]:
+        return divided(self.settings)
+
     def problems(self, split: Split) -> Sequence[Problem]:
-        """Return the problems of a split."""
+        """Return the problems of a split.
+
+        Raises:
+            UsageError: the file or a row is wrong.
+        """
         return self._problems[split]
 
     async def verify(

@@ -72,6 +72,8 @@ def command(
         nonlocal directory, task
         async with open_run(target, overrides, [*options(ctx).block, *block]) as trained:
             note(*trained.notes)
+            if changed := trained.changed_data():
+                note(f"the task's data was changed since the run began: {changed}")
             report = await trained.evaluate(split, seeds, episodes, not no_baselines)
             failures.update(trained.failures)
             directory, task = trained.directory, trained.config.resolved()["task"]

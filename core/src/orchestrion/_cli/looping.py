@@ -32,8 +32,9 @@ OnEnd = Callable[[str], None]
 TICK = 0.25
 PATIENCE = 5.0
 """Seconds that the loop may run no callback before a note names what blocks it."""
-IMPORTING = 30.0
-"""The same while a module is being imported."""
+IMPORTING = 60.0
+"""Seconds that imports may take, which do not count as silence: they are slow at first, and slower
+on a busy machine."""
 GRACE = 10.0
 """Seconds that an interrupted command has to end while its loop runs."""
 NUDGE = getattr(signal, "SIGURG", 0)
@@ -110,7 +111,7 @@ class _Supervisor:
         self._stop = threading.Event()
         self._handlers: dict[int, Any] = {}
         # Seconds counted by the watching thread: time in which the process was stopped is left out.
-        self._silent = self._since_interrupt = self._same = 0.0
+        self._silent = self._importing = self._since_interrupt = self._same = 0.0
         self._probing = self._ending = False
         self._blocking: Work | None = None
         self._named: set[str] = set()
@@ -236,17 +237,22 @@ class _Supervisor:
             self._since_interrupt += TICK
             if self._since_interrupt >= (PATIENCE if self._silent >= PATIENCE else GRACE):
                 self._end(self._still_at_work(), self.interrupt.exit_code)
-        elif self._silent >= PATIENCE:
+        elif self._silent > TICK:
             self._name_blocking()
 
     def _alive(self) -> None:
-        self._probing, self._silent, self._blocking = False, 0.0, None
+        self._probing, self._blocking = False, None
+        self._silent = self._importing = 0.0
 
     def _name_blocking(self) -> None:
+        if not hasattr(sys.modules.get("orchestrion._engine.episode"), "Engine"):
+            return  # no component is at work yet, and two threads must not import the engine
         from orchestrion._engine.blocking import of_stack
 
         work = of_stack(self._thread)
-        if work.imports and self._silent < IMPORTING:
+        self._importing += TICK * work.imports
+        silent = self._silent - self._importing
+        if self._importing < IMPORTING if work.imports else silent < PATIENCE:
             return
         if self._blocking is None or self._blocking.frame is not work.frame:
             self._blocking, self._same = work, 0.0
@@ -254,9 +260,12 @@ class _Supervisor:
             if work.who and not work.who.startswith("trainer") and work.who not in self._named:
                 self._named.add(work.who)
                 advice = "; a plain `def act` would be run in a thread"
+                what = f"has blocked the event loop for {silent:.0f} s"
+                if work.imports:
+                    what = f"has been importing modules for {self._importing:.0f} s"
                 note(
-                    f"{work} has blocked the event loop for {self._silent:.0f} s: nothing else of "
-                    f"the run goes on meanwhile{advice if work.who.startswith('agents.') else ''}"
+                    f"{work} {what}: nothing else of the run goes on meanwhile"
+                    f"{advice if work.who.startswith('agents.') else ''}"
                 )
         self._same += TICK
         if work.limit is not None and self._same >= work.limit + PATIENCE:

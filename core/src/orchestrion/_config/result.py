@@ -85,8 +85,10 @@ class Config:
         used = {entry.found.plugin for entry in self.components.values()}
         return tuple(sorted(used.intersection(self.plugins.installed)))
 
-    def observers(self) -> Observers:
+    def observers(self, serving: bool = False) -> Observers:
         """Return the lifecycle hooks of the plugins in use, of `run.observers` and of listeners.
+
+        While it serves, a team has those listeners alone that have `observe_served`; see `Kind`.
 
         Raises:
             OrchestrionError: a listener cannot work, e.g. its library is not installed.
@@ -98,9 +100,13 @@ class Config:
         for entry in self.definitions.values():
             if entry.found.kind.observes:
                 place = place_of(self, entry.path)
-                with calling(place, "observe()"):
-                    listeners.append((entry.found.plugin, place, entry.component.observe()))
-        return self.plugins.observers([*names, *self.run.observers], listeners)
+                method = "observe_served" if serving else "observe"
+                if serving and not hasattr(entry.component, method):
+                    continue
+                with calling(place, f"{method}()"):
+                    listener = getattr(entry.component, method)()
+                    listeners.append((entry.found.plugin, place, listener))
+        return self.plugins.observers([] if serving else [*names, *self.run.observers], listeners)
 
     # ------------------------------------------------------------------ as plain data
 

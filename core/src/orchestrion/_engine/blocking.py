@@ -61,7 +61,7 @@ def of_stack(thread: int) -> Work:
             if isinstance(place, str):
                 return Work(place, None, line, frame, imports)
         frame = frame.f_back
-    return Work("", None, line)
+    return Work("", None, line, imports=imports)
 
 
 def _is_library(file: str) -> bool:

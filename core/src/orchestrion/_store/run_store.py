@@ -178,6 +178,11 @@ class RunStore(RunReader):
             opened.setdefault(path, {})[name] = text
             self._set_state(connection, "manifest", manifest | {"opened": opened})
 
+    def note_data(self, data: JSON) -> None:
+        """Put in the manifest which problems the run began with."""
+        with self._writer.transaction("manifest") as connection:
+            self._set_state(connection, "manifest", {**(self.manifest or {}), "data": data})
+
     def note_versions(self, versions: Mapping[str, str]) -> list[str]:
         """Note with which versions the run goes on from here, if they are others than before.
 

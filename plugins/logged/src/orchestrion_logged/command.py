@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from attrs import asdict
 
 from orchestrion import UsageError
 from orchestrion.cli import (
@@ -282,14 +283,16 @@ def learn(
     folder, after, before = in_loop(
         _learned(log.resolve(), source, cost_weight, overrides, blocked)
     )
+    with RunReader(folder) as reader:
+        findings = diagnose(reader)
     if as_json:
         reports = {"report": after.as_json(), "before": before.as_json()}
-        emit({"run": str(folder), **reports})
+        diagnosis = [asdict(finding) for finding in findings]
+        emit({"run": str(folder), **reports, "diagnosis": diagnosis})
         return 0
     note(f"run: {folder}")
-    with RunReader(folder) as reader:
-        for finding in diagnose(reader):
-            note(f"{finding.text}; {finding.advice}")
+    for finding in findings:
+        note(f"{finding.text}; {finding.advice}")
     for label, report in (("", after), (f" ({source})", before)):
         for contender in report.contenders:
             reward = "" if isnan(contender.reward.mean) else f", reward {contender.reward.mean:.3f}"

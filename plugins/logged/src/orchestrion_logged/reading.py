@@ -1,7 +1,8 @@
 """Read logs: files of decisions, and folders of served teams, also while a server writes to them.
 
 Feedback is joined with the decisions of its request, or episode: the last score that a user gave
-counts; without one, the last of a verifier. It becomes the score of the last decision.
+counts; without one, the last of a verifier. It becomes the score of the last decision; that of an
+episode that a limit ended is 0, as an evaluation has it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from orchestrion_logged.served import STEPS, Feedback, ServedRequest, ServedStep
 
 _REPORTED = 5
 """The maximum of errors that are reported for one log."""
+_STOPPED = ("limit", "budget")
+"""How an episode ends that is never a success, whatever its last turn says."""
 _DECISION = msgspec.json.Decoder(Logged)
 _OTHERS: Mapping[bytes, Any] = {
     b'{"served"': msgspec.json.Decoder(ServedRequest),
@@ -183,9 +186,9 @@ def _served(lines: Sequence[tuple[str, Any]], notes: list[str]) -> Log:
             open_.setdefault(record.episode, []).append(record)
         elif isinstance(record, ServedRequest):
             served[record.served] = record
-            found = open_.pop(record.served, [])
-            whole = record.decisions in (0, len(found))  # else a line of it was damaged
-            decided[record.served] = found if whole else []
+            decisions = open_.pop(record.served, [])
+            whole = record.decisions in (0, len(decisions))  # else a line of it was damaged
+            decided[record.served] = decisions if whole else []
         elif isinstance(record, Feedback):
             scores.append(record)
         else:
@@ -201,7 +204,16 @@ def _served(lines: Sequence[tuple[str, Any]], notes: list[str]) -> Log:
             f"left out: {several} requests without a decision on one agent: they started several "
             "at once, ended before the first, or were damaged"
         )
-    episodes = [_scored(steps_, feedback.get(name)) for name, steps_ in decided.items() if steps_]
+    outcomes = dict(feedback)
+    for name in outcomes:
+        if served[name].status in _STOPPED:
+            outcomes[name] = msgspec.structs.replace(outcomes[name], score=0.0)
+    if cut_off := sum(outcomes[name] != feedback[name] for name in feedback):
+        notes.append(
+            f"{cut_off} answers with a score above 0 came when a limit ended the episode: they "
+            "count as 0 here, as they do in an evaluation"
+        )
+    episodes = [_scored(steps_, outcomes.get(name)) for name, steps_ in decided.items() if steps_]
     return Log(episodes, notes, served, feedback, scores, steps)
 
 

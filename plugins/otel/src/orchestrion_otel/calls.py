@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from orchestrion import JSON
+from orchestrion import JSON, Usage
 from orchestrion_otel import constants as c
 from orchestrion_otel.contents import as_json, model_contents
 
@@ -95,11 +95,19 @@ def _model(
     return CallFacts(f"{operation} {model}", True, attributes, failed)
 
 
-def _usage(call: StoredCall, answer: Mapping[str, Any]) -> dict[str, Value]:
-    usage: dict[str, Value] = {
-        c.INPUT_TOKENS: call.usage.input_tokens,
-        c.OUTPUT_TOKENS: call.usage.output_tokens,
+def usage_attributes(usage: Usage) -> dict[str, Value]:
+    """Return tokens and, where it is known, cost as attributes."""
+    attributes: dict[str, Value] = {
+        c.INPUT_TOKENS: usage.input_tokens,
+        c.OUTPUT_TOKENS: usage.output_tokens,
     }
+    if not math.isnan(usage.usd):
+        attributes |= {c.COST: usage.usd, c.MLFLOW_COST: as_json({"total_cost": usage.usd})}
+    return attributes
+
+
+def _usage(call: StoredCall, answer: Mapping[str, Any]) -> dict[str, Value]:
+    usage = usage_attributes(call.usage)
     billed = answer.get("billed") or {}
     for name, attribute in (
         ("cache_read_tokens", c.CACHE_READ),
@@ -107,9 +115,6 @@ def _usage(call: StoredCall, answer: Mapping[str, Any]) -> dict[str, Value]:
     ):
         if billed.get(name):
             usage[attribute] = int(billed[name])
-    usd = call.usage.usd
-    if not math.isnan(usd):
-        usage |= {c.COST: usd, c.MLFLOW_COST: as_json({"total_cost": usd})}
     return usage
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 WAITING: Final = 1_000
 """Episodes that wait for a thread to make spans of them; more are left out, and counted."""
+MOST: Final = 10_000
+"""Episodes under way whose turns are timed."""
 PATIENCE: Final = 10.0
 """Seconds that a run waits at its end for what is still to be sent."""
 
@@ -35,6 +37,7 @@ class Listener:
         headers: sent with every request.
         contents: whether what was asked and answered is sent.
         exporter: what sends, in place of OTLP.
+        served: whether the run serves; its calls are not kept then.
     """
 
     def __init__(
@@ -43,7 +46,9 @@ class Listener:
         headers: Mapping[str, str] = MappingProxyType({}),
         contents: bool = False,
         exporter: Any = None,
+        served: bool = False,
     ) -> None:
+        self._served = served
         self._endpoint, self._headers = endpoint, headers
         self._contents, self._exporter = contents, exporter
         self._directory: Path | None = None
@@ -69,9 +74,11 @@ class Listener:
         self._thread.start()
 
     def orchestrion_turn_finished(self, episode: str, turn: Turn) -> None:
-        """Note the time, for turns that make no calls."""
-        if not turn.output.calls:
+        """Note the time, for turns whose calls are not on record."""
+        if self._served or not turn.output.calls:
             self._ends.setdefault(episode, {})[turn.index] = time.time()
+            if len(self._ends) > MOST:  # episodes that were cut off
+                del self._ends[next(iter(self._ends))]
 
     def orchestrion_episode_finished(self, episode: Episode) -> None:
         """Hand the episode to the thread."""
@@ -80,6 +87,8 @@ class Listener:
             self._jobs.put((episode, time.time(), ends))
         else:
             self._left_out += 1
+        if self._served:
+            self._look()
 
     def orchestrion_iteration_finished(self) -> None:
         """Say it, once, if nothing could be sent."""
@@ -113,9 +122,10 @@ class Listener:
     def _say(self, what: str) -> None:
         """Note a sentence, if it is the first of this run."""
         if self._note is not None:
+            later = f"and `orchestrion otel {self._directory}` sends them later"
             self._note(
                 f"sending traces {what} ({self._reason or 'the server refused them'}); the run "
-                f"goes on, and `orchestrion otel {self._directory}` sends them later"
+                f"goes on, {'without these' if self._served else later}"
             )
         self._note = None
 

@@ -73,3 +73,14 @@ class OTLP:
 
         self.check()
         return Listener(self.endpoint, self.headers, self.captures)
+
+    def observe_served(self) -> Listener:
+        """Return what listens to a run while it is served.
+
+        Raises:
+            UsageError: OpenTelemetry is not installed.
+        """
+        from orchestrion_otel.listener import Listener
+
+        self.check()
+        return Listener(self.endpoint, self.headers, self.captures, served=True)

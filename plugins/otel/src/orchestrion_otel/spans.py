@@ -23,7 +23,7 @@ from attrs import define, field, frozen
 
 from orchestrion import Decision, Episode, Turn
 from orchestrion_otel import constants as c
-from orchestrion_otel.calls import Value, call_facts, call_times
+from orchestrion_otel.calls import Value, call_facts, call_times, usage_attributes
 from orchestrion_otel.contents import text_message
 
 if TYPE_CHECKING:
@@ -251,13 +251,17 @@ class _Episode:
         for turn in turns:
             path = f"{before}turn {turn.index}"
             senders = _senders(turn, turns)
+            calls = self.calls(turn.output.calls)
+            attributes = self._turn(turn, senders)
+            if turn.output.calls and not calls:  # they are not kept where a team is served
+                attributes |= usage_attributes(turn.usage)
             yield self._span(
                 path, parent, f"invoke_agent {turn.agent}", times[turn.index],
-                self._turn(turn, senders),
+                attributes,
                 links=tuple(f"{before}turn {sender.index}" for sender in senders[-MOST_LINKS:]),
                 error=(turn.error or turn.status) if turn.status != "completed" else "",
             )  # fmt: skip
-            yield from self._call_spans(self.calls(turn.output.calls), path, f"{path}/")
+            yield from self._call_spans(calls, path, f"{path}/")
             if turn.output.inner is not None:
                 inner = turn.output.inner.turns
                 placed = _placed(inner, self._times(inner), {}, times[turn.index][0])

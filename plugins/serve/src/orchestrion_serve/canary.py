@@ -13,8 +13,7 @@ All of it is computed from the log alone, so that a restart goes on where the se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 from attrs import asdict, define, field, fields_dict, frozen
 from orchestrion_logged import Log, ServedRequest, ServedStep
@@ -23,11 +22,6 @@ from orchestrion import Key
 from orchestrion_serve.confidence import Comparison
 
 Verdict = Literal["promoted", "rolled back", "kept"]
-VERDICTS: Mapping[str, Verdict] = {
-    "promoted": "promoted",
-    "rolled back": "rolled back",
-    "kept": "kept",
-}
 BEGUN = "canary"
 """The step with which a trial begins."""
 
@@ -130,7 +124,7 @@ class Canary:
                 self.scored(request, score.score)
         for step in log.steps:
             if step.version == self.new and step.data.get("old") == self.old:
-                self.verdict = VERDICTS.get(step.step, self.verdict)
+                self.verdict = next((v for v in get_args(Verdict) if v == step.step), self.verdict)
 
 
 def trials_of(log: Log) -> list[Canary]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -190,10 +191,11 @@ async def _serve(
 ) -> None:
     import asyncio
 
-    from orchestrion_serve.server import open_teams, serving
+    from orchestrion_serve.server import serving
+    from orchestrion_serve.versions import versions_of
 
     async with AsyncExitStack() as stack:
-        teams = await open_teams(stack, targets, overrides, block)
+        teams = await stack.enter_async_context(versions_of(targets, overrides, block))
         _notes(teams)
         uses = await open_uses(stack, teams, use, overrides, block, keys)
         stop = asyncio.Event()
@@ -218,15 +220,14 @@ async def _serve_stdio(
 ) -> None:
     import asyncio
 
-    from orchestrion_serve.server import open_teams
+    from orchestrion_serve.versions import versions_of
 
     try:
         from orchestrion_serve.mcp_tools import StdioTools
     except ImportError as error:
         raise UsageError(f"--mcp: install orchestrion-serve[mcp]: {error}") from None
 
-    async with AsyncExitStack() as stack:
-        teams = await open_teams(stack, targets, overrides, block)
+    async with versions_of(targets, overrides, block) as teams:
         _notes(teams)
         stop = asyncio.Event()
         with stopped_by_signals(stop), _reload_on_hangup(teams):
@@ -277,11 +278,18 @@ class _Lines:
     """Prints each record as one line of JSON."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._stream, self._told = stream, False
 
     def __call__(self, record: Mapping[str, object]) -> None:
         """Print a record; whoever reads the lines may go away without ending the server."""
         import json
 
-        with suppress(OSError, ValueError):
+        try:
             print(json.dumps(record), file=self._stream, flush=True)
+        except (OSError, ValueError) as error:
+            if not self._told:
+                self._told = True
+                note(f"requests are not logged any more: standard output: {error}")
+            if isinstance(error, BrokenPipeError):  # for good: at the end Python would fail by it
+                with open(os.devnull, "w") as nowhere:
+                    os.dup2(nowhere.fileno(), self._stream.fileno())

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
 from itertools import islice
 from math import ceil
+from typing import Any
 
 from starlette.types import Receive
 
@@ -68,9 +69,6 @@ class Episodes:
             if not places <= set(self._uses):
                 raise UsageError(f"--keys: log={log} has no effect without --log FOLDER")
         self.room = Room(settings.concurrency, keys is not None and len(keys) > 1)
-        self._observers = _Observers(self._calls)
-        for team in teams.values():
-            team.engine.observers = self._observers
 
     def running(self) -> int:
         """Return how many episodes run now."""
@@ -162,7 +160,10 @@ class Episodes:
             key = _key(team, call)
             if use is not None and not call.pinned:
                 team, share = use.version_for(team, key)
-                team.engine.observers = self._observers
+            observers = team.engine.observers
+            if getattr(observers, "calls", None) is not self._calls:
+                traces = getattr(observers, "traces", observers)
+                team.engine.observers = _Observers(self._calls, traces)
             problem = _problem(team, text, call.id)
             call.episode = key.hex()
             if use is not None:
@@ -247,16 +248,17 @@ class _Watch:
 
 
 class _Observers:
-    """Passes on each finished turn to the request that its episode belongs to."""
+    """Passes on each finished turn to the request of its episode, and to a version's traces."""
 
-    episode_finished: Callable[[Episode], None] | None = None
-
-    def __init__(self, calls: Mapping[str, Call]) -> None:
-        self._calls = calls
+    def __init__(self, calls: Mapping[str, Call], traces: Any) -> None:
+        self.calls, self.traces = calls, traces
         self.turn_finished: Callable[[str, Turn], None] | None = self._turn
+        self.episode_finished = traces.episode_finished
 
     def _turn(self, episode: str, turn: Turn) -> None:
-        call = self._calls.get(episode)
+        if self.traces.turn_finished is not None:
+            self.traces.turn_finished(episode, turn)
+        call = self.calls.get(episode)
         if call is not None and call.turns is not None:
             call.turns(turn)
 

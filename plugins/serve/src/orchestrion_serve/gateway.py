@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -58,6 +59,10 @@ class Gateway:
         self._log, self._keys = self._metrics, keys
         self._site = Site(settings.max_body, keys is not None)
         self._admission = Admission(settings, keys, self._episodes.room)
+        shared = (self._site, self._admission, self._episodes, self._log)
+        self._tools = Hosted("mcp", "orchestrion_serve.mcp_tools:http_app", *shared)
+        self._agents = Hosted("a2a", "orchestrion_serve.a2a_agents:agent_app", *shared)
+        self._cards = Hosted("a2a", "orchestrion_serve.a2a_agents:card_app", *shared)
 
     def app(self) -> ASGIApp:
         """Return the ASGI application."""
@@ -77,6 +82,12 @@ class Gateway:
 
         return app
 
+    async def prepare(self) -> None:
+        """Import what is installed of the SDKs: no client is to wait for that."""
+        for hosted in (self._tools, self._agents, self._cards):
+            with suppress(Refusal):
+                await hosted.load()
+
     async def drain(self) -> None:
         """Admit no more requests, and wait for those in flight; cancel what takes too long."""
         await self._episodes.drain()
@@ -85,17 +96,13 @@ class Gateway:
 
     def _others(self) -> list[BaseRoute]:
         """Return the routes of all that is no question in one of the DIALECTS."""
-        shared = (self._admission, self._episodes, self._log)
-        tools = Hosted("mcp", "orchestrion_serve.mcp_tools:http_app", self._site, *shared)
-        agents = Hosted("a2a", "orchestrion_serve.a2a_agents:agent_app", self._site, *shared)
-        cards = Hosted("a2a", "orchestrion_serve.a2a_agents:card_app", self._site, *shared)
         feedback = feedback_endpoint(self._admission, self._uses, self._log)
         return [
             *([Route(FEEDBACK, feedback, methods=["POST"])] if self._uses else []),
-            Route("/mcp", tools, methods=["POST"]),
-            Route("/a2a/{model}", agents, methods=["POST"]),
-            Route("/a2a/{model}/.well-known/agent-card.json", cards, methods=["GET"]),
-            Route("/.well-known/agent-card.json", cards, methods=["GET"]),
+            Route("/mcp", self._tools, methods=["POST"]),
+            Route("/a2a/{model}", self._agents, methods=["POST"]),
+            Route("/a2a/{model}/.well-known/agent-card.json", self._cards, methods=["GET"]),
+            Route("/.well-known/agent-card.json", self._cards, methods=["GET"]),
             Route("/v1/models", self._models),
             Route("/v1/models/{name:path}", self._models),
             Route("/healthz", self._healthz),

@@ -1,7 +1,7 @@
 """Protocols that are answered by their own SDK, behind the same admission as the others.
 
 A request is admitted and read here; the SDK then gets its body again, and calls back for an
-episode. The SDK is an optional dependency, imported at the first request that needs it.
+episode. The SDK is an optional dependency, imported when the server starts: it takes seconds.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ class Hosted:
 
     Args:
         extra: the SDK's package, which is also the extra that installs it.
-        factory: `module:function` that makes the SDK's application for a Site; the module is
-            imported at the first request.
+        factory: `module:function` that makes the SDK's application for a Site.
         site: what it is made for.
         admission: which requests come in.
         episodes: what runs them.
@@ -83,7 +82,7 @@ class Hosted:
             else:
                 self._admission.authenticate(call)
                 body = b""
-            app = await self._loaded()
+            app = await self.load()
         except Refusal as refusal:
             return await refused(call, refusal, rpc_error)(scope, receive, send)
         leaving = asyncio.create_task(disconnected(receive))
@@ -112,8 +111,8 @@ class Hosted:
         finally:
             leaving.cancel()
 
-    async def _loaded(self) -> ASGIApp:
-        """Return the SDK's application; the SDK is imported beside the event loop.
+    async def load(self) -> ASGIApp:
+        """Return the SDK's application; the SDK is imported beside the event loop, once.
 
         Raises:
             Refusal: it is not installed.

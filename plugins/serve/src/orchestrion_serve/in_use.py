@@ -106,7 +106,9 @@ class InUse:
         self._times: Counter[str] = Counter()
         """How many scores and comments came, by id."""
         self.exploration = Exploration(settings.explore, settings.explore_budget)
-        self._syncing, self._waiting = asyncio.Lock(), _Waiting()
+        self._syncing = asyncio.Lock()
+        self._next_sync: asyncio.Task[None] | None = None
+        """What those who append now wait for."""
         self.canary: Canary | None = None
         self._serving = ""
         """The version that serves, apart from one that is tried."""
@@ -324,13 +326,13 @@ class InUse:
 
     async def _durable(self) -> None:
         """Return when all that was appended before is on disk; those who wait share one sync."""
-        if self._waiting.task is None:
-            self._waiting.task = asyncio.create_task(self._sync())
-        await asyncio.shield(self._waiting.task)
+        if self._next_sync is None:
+            self._next_sync = asyncio.create_task(self._sync())
+        await asyncio.shield(self._next_sync)
 
     async def _sync(self) -> None:
         async with self._syncing:
-            self._waiting.task = None  # who comes now waits for the next one
+            self._next_sync = None  # who comes now waits for the one after this
             await asyncio.to_thread(self._log.sync)
 
     async def _verified(self, identity: str, score: float) -> None:
@@ -366,12 +368,6 @@ class InUse:
         """Wait for verifications, for a while, and close the log."""
         await self._verifier.close()
         self._log.close()
-
-
-class _Waiting:
-    """The sync that those who append now wait for."""
-
-    task: asyncio.Task[None] | None = None
 
 
 @asynccontextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, nullcontext
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -16,7 +16,7 @@ from orchestrion_serve.gateway import Gateway
 from orchestrion_serve.in_use import InUse
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.requests import Log, Settings
-from orchestrion_serve.versions import Versions, check_text, versions_of
+from orchestrion_serve.versions import check_text
 
 CLOSING = 5
 """Seconds that clients get to read the last answers."""
@@ -67,6 +67,7 @@ async def serving(
     for name, team in teams.items():
         check_text(name, team)
     gateway = Gateway(teams, settings or Settings(), keys, log or _silent, uses)
+    await gateway.prepare()
     config = uvicorn.Config(
         gateway.app(),
         http=_Protocol,
@@ -92,16 +93,6 @@ async def serving(
             finally:
                 server.should_exit = True
                 await done
-
-
-async def open_teams(
-    stack: AsyncExitStack,
-    targets: Sequence[str],
-    overrides: Sequence[str] = (),
-    block: Sequence[str] = (),
-) -> Versions:
-    """Open runs or configs until the stack closes; see `versions_of`."""
-    return await stack.enter_async_context(versions_of(targets, overrides, block))
 
 
 def _silent(record: Mapping[str, object]) -> None:

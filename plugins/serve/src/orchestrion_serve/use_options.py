@@ -101,9 +101,9 @@ async def open_uses(
         )
     if given["explore_budget"] is not None and not given["explore"]:
         raise UsageError("--explore-budget has no effect without --explore")
-    from orchestrion.runs import open_run
     from orchestrion_serve.canary import Trial
     from orchestrion_serve.in_use import UseSettings, using
+    from orchestrion_serve.versions import check_text, open_traced
 
     asked = {"share": given["share"], "requests": given["trial_requests"]}
     if given["undecided"] is not None:
@@ -123,7 +123,6 @@ async def open_uses(
     )
     new = None
     if canary is not None:
-        new = await stack.enter_async_context(open_run(canary, overrides, block))
-        if not hasattr(new.engine.team.task, "problem_from"):
-            raise UsageError(f"{canary}: its task takes no free text, so it cannot be served")
+        new = await stack.enter_async_context(open_traced(canary, overrides, block))
+        check_text(canary, new)
     return await stack.enter_async_context(using(teams, settings, new, note, keys))

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from orchestrion import OrchestrionError, UsageError
+from orchestrion.cli import note
 from orchestrion.runs import Trained, open_run
 
 
@@ -25,7 +26,7 @@ class Versions(Mapping[str, Trained]):
         self._targets: dict[str, str] = {}
         self._current: dict[str, _Version] = {}
         self._all: list[_Version] = []
-        self._reloading = asyncio.Lock()
+        self._reloading, self._closing = asyncio.Lock(), False
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Has the error of a version that ended by itself, e.g. when its minutes are used up."""
 
@@ -78,12 +79,12 @@ class Versions(Mapping[str, Trained]):
                     continue
                 told.append(f"{name}: opened anew")
                 self._current[name] = version
-                version.team.engine.observers = old.team.engine.observers
                 old.leave()
             return told
 
     async def close(self) -> None:
         """Close all versions."""
+        self._closing = True
         for version in self._all:
             version.leave()
         await asyncio.gather(*(version.task for version in self._all), return_exceptions=True)
@@ -107,7 +108,9 @@ class Versions(Mapping[str, Trained]):
         if error is not None and not self.failed.done():
             self.failed.set_exception(error)
             self.failed.exception()  # whoever waits for it may be gone
-        if gc.get_freeze_count():  # the collector skips what was there when the server started
+        # The collector skips what was there when the server started. That takes as long as a
+        # request, so it is done for a version that was replaced, not when all end.
+        if not self._closing and gc.get_freeze_count():
             gc.unfreeze()
             gc.collect()
             gc.freeze()
@@ -145,7 +148,7 @@ class _Version:
         before: Trained | None,
     ) -> None:
         try:
-            async with open_run(target, overrides, block, before=before) as team:
+            async with open_traced(target, overrides, block, before) as team:
                 self.ready.set_result(team)
                 await self._left.wait()
                 await asyncio.sleep(0)  # a request that was just let in has not begun yet
@@ -154,6 +157,24 @@ class _Version:
             if self.ready.done():
                 raise
             self.ready.set_exception(error)
+
+
+@asynccontextmanager
+async def open_traced(
+    target: str,
+    overrides: Sequence[str] = (),
+    block: Sequence[str] = (),
+    before: Trained | None = None,
+) -> AsyncIterator[Trained]:
+    """Open a version as `open_run` does; what its config says listens to it (`traces`)."""
+    async with open_run(target, overrides, block, before=before) as team:
+        observers = team.config.observers(serving=True)
+        observers.run_started(team.directory, team.config.resolved(), note)
+        team.engine.observers = observers.of_episodes()
+        try:
+            yield team
+        finally:
+            await asyncio.to_thread(observers.run_finished, team.directory, "completed")
 
 
 @asynccontextmanager
