@@ -198,7 +198,8 @@ def _habits(habits: Any) -> Section | None:
     ]
     rows.sort(key=lambda row: (row["agent"], row["category"], row["version"] or 0))
     for row in rows:
-        row["name"] = f"{row['agent']} v{row['version']}"
+        only = "" if row["category"] == "any" else f", {row['category']}"
+        row["name"] = f"{row['agent']}{only} v{row['version']}"
     about = (
         "Every habit that was proposed, in the order of versions, and the trial that decided: the "
         "difference in reward between episodes with and without it."

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,12 @@ def spent_rows(reader: RunReader, budget: Mapping[str, Any], total: Usage) -> li
         "minutes": ("minutes", reader.seconds / 60),
         "cost": ("cost, own unit", total.cost),
     }
+    others = [spent[name] for name in ("usd", "calls", "tokens")]
     return [
         {"name": name, "text": text, "spent": value, "limit": budget.get(name)}
         for name, (text, value) in spent.items()
-        if value or name != "cost"
+        # A cost that is one of the others is there already.
+        if name != "cost" or (value and not any(isclose(value, t) for _, t in others))
     ]
 
 

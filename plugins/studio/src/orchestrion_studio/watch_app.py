@@ -20,7 +20,16 @@ from orchestrion.runs import RunReader, stored_config, stored_report
 from orchestrion_studio.braille import braille, sparkline
 from orchestrion_studio.run import FIRST, facts_of, notes_of, smoothed
 from orchestrion_studio.spending import spent_rows
-from orchestrion_studio.wording import count, duration, figure, percent, plain_time, signed, usd
+from orchestrion_studio.wording import (
+    count,
+    difference,
+    duration,
+    figure,
+    fixed,
+    percent,
+    plain_time,
+    usd,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -236,8 +245,10 @@ def _results(shown: dict[str, Any]) -> RenderableType:
         table.add_column(escape(_plain(title)))
     for team in report.contenders:
         gap = report.ahead.get(team.name)
-        ahead = f"{signed(gap.mean)} [{signed(gap.low)}, {signed(gap.high)}]" if gap else ""
-        cells = percent(team.solved.mean), figure(team.reward.mean), ahead
+        ahead = ""
+        if gap:
+            ahead = f"{difference(gap.mean)} [{difference(gap.low)}, {difference(gap.high)}]"
+        cells = percent(team.solved.mean), fixed(team.reward.mean), ahead
         table.add_row(escape(_plain(team.name)), *cells)
     return table
 
