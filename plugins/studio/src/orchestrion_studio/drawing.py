@@ -21,7 +21,8 @@ __all__ = ["bar", "curves", "data_table", "forest", "plot_of", "series_of", "spa
 
 WIDTH, HEIGHT = 640, 240
 LEFT, RIGHT, TOP, BOTTOM = 92, 12, 10, 38
-COLOURS = 8
+COLOURS = 12
+"""The last one is grey."""
 MIDDLE = 150
 """Of the picture of who follows whom: names stand above what is above it."""
 POINTS = 240
@@ -433,11 +434,11 @@ def _edge(
     # In its middle, a line runs as from end to end.
     turn = math.degrees(math.atan2(along_y, along_x))
     return Markup(
-        '<g class="edge" data-edge="{}" display="{}" stroke-width="{:.1f}"><title>{}</title>'
-        '<path d="{}"/><path class="head" d="M6 0l-10 -5v10z" '
+        '<g class="edge" data-edge="{}" display="{}" stroke-width="{:.1f}" opacity="{:.2f}">'
+        '<title>{}</title><path d="{}"/><path class="head" d="M6 0l-10 -5v10z" '
         'transform="translate({:.1f} {:.1f}) rotate({:.1f})"/></g>'
     ).format(
         json.dumps(pair, ensure_ascii=False, separators=(",", ":")),
         "inline" if share else "none",
-        *(0.4 + 4 * weight, percent(share), path, middle_x, middle_y, turn),
+        *(0.4 + 4 * weight, 0.2 + 0.6 * weight, percent(share), path, middle_x, middle_y, turn),
     )

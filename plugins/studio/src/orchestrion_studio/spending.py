@@ -66,7 +66,7 @@ def spent_rows(reader: RunReader, budget: Mapping[str, Any], total: Usage) -> li
         "calls": ("calls", float(total.calls)),
         "tokens": ("tokens", float(total.tokens)),
         "minutes": ("minutes", reader.seconds / 60),
-        "cost": ("cost, own unit", total.cost),
+        "cost": ("cost (own unit)", total.cost),
     }
     others = [spent[name] for name in ("usd", "calls", "tokens")]
     return [

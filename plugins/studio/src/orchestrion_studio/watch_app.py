@@ -189,9 +189,10 @@ def _head(name: str, shown: dict[str, Any]) -> Text:
     text.append(f", worked {duration(facts['seconds'])}, {count(facts['episodes'])} episodes\n")
     parts = []
     for row in shown["spent"]:
-        write = usd if row["name"] == "usd" else figure
+        paid = row["name"] == "usd"
+        write = usd if paid else fixed
         limit = "" if row["limit"] is None else f" of {write(row['limit'])}"
-        parts.append(f"{write(row['spent'])}{limit} {row['text']}")
+        parts.append(f"{write(row['spent'])}{limit}{'' if paid else ' ' + row['text']}")
     text.append(f"spent {', '.join(parts)}")
     if shown["problem"]:
         text.append(f"\n{_plain(shown['problem'])}", style="red")
