@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_studio import create_app
+from orchestrion_studio.command import report
 from orchestrion_studio.compare import compared, differing_settings
 from orchestrion_studio.lessons import changed_lines, lessons_of
 from orchestrion_studio.markdown import markdown_of
-from orchestrion_studio.report import report
 from orchestrion_studio.searches import links_of
 from orchestrion_studio.self_contained import html_of, sample_of
 from starlette.testclient import TestClient
