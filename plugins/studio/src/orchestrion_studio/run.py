@@ -12,7 +12,7 @@ from orchestrion.runs import Iteration, RunReader, stored_config
 from orchestrion_studio.catalogue import catalogue_of
 from orchestrion_studio.contents import clipped, unified_diff
 from orchestrion_studio.drawing import COLOURS, plot_of, series_of
-from orchestrion_studio.evaluation import judged, plain_report
+from orchestrion_studio.evaluation import assessment_of, plain_report
 from orchestrion_studio.page import Data, NotFoundError, Page, Query
 from orchestrion_studio.panels import panels_of
 from orchestrion_studio.runs import progress_of
@@ -49,7 +49,7 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
     assert reader is not None
     iterations, config = reader.iterations(), stored_config(reader)
     smooth = query.number("smooth", round(100 * SMOOTH), 0, 99) / 100
-    known = judged(reader, wait=bool(query.text("wait")))
+    known = assessment_of(reader, wait=bool(query.text("wait")))
     report = known.report if known else None
     names = _metric_names(iterations)
     steady = _steady(iterations, names)

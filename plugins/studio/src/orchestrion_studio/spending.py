@@ -43,17 +43,7 @@ ATTEMPTS = {
 def spending_of(
     reader: RunReader, budget: Mapping[str, Any], iterations: Sequence[Iteration]
 ) -> Data:
-    """Return what was spent of each thing that a budget may limit.
-
-    Args:
-        reader: the run.
-        budget: the section of its config.
-        iterations: of the run.
-
-    Returns:
-        `rows` with the limit of each thing, if there is one; `plot`, the course of what is limited
-        (or of what is paid), None if nothing was spent; `failed`, calls by what went wrong.
-    """
+    """Return what was spent of each thing that a budget may limit, its course, and failed calls."""
     total, sums = _sums_of(reader)
     rows = spent_rows(reader, budget, total)
     return {"rows": rows, "plot": _course(rows, sums, iterations), "failed": _failed(sums)}
