@@ -55,7 +55,7 @@ def difference(value: float | None) -> str:
 
 
 def _with_sign(value: float | None, text: str) -> str:
-    return f"+{text}" if value is not None and value > 0 else text.replace("-", "\N{MINUS SIGN}")
+    return f"+{text}" if value is not None and value > 0 else text
 
 
 def count(value: float | None) -> str:
