@@ -19,7 +19,7 @@ from typing import Any
 DOCS = Path(__file__).parent
 WIDTH, HEIGHT = 1120, 800
 ARGUMENTS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-COLOURS = 128
+COLOURS = 256
 MOST_BYTES = 60_000
 SOLVED = "/episodes/{run}?source=learned&solved=yes&order=turns"
 PICTURES = {
@@ -92,8 +92,10 @@ def small(png: bytes) -> bytes:
     from PIL import Image
 
     file = io.BytesIO()
-    picture = Image.open(io.BytesIO(png)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
-    picture.save(file, "PNG", optimize=True)
+    # By coverage: thin lines of agents keep their colours, however few points they have.
+    picture = Image.open(io.BytesIO(png)).convert("RGB")
+    method = Image.Quantize.MAXCOVERAGE
+    picture.quantize(COLOURS, method, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
     return file.getvalue()
 
 

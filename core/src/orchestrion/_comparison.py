@@ -36,6 +36,11 @@ class Judged:
     digests: Mapping[str, str] = Factory(dict)
     task: Mapping[str, Any] | None = None
 
+    @property
+    def unit(self) -> str:
+        """What costs are measured in."""
+        return unit_of(self.outcomes.values())
+
 
 @frozen
 class Comparison:

@@ -30,11 +30,13 @@ HOSTILE = "<script>alert(1)</script>\"'&|`\u202e\x1b[2J"
 """What an agent may write or be called, to harm who reads it."""
 
 
-def outcomes(solved: Sequence[float]) -> dict[str, dict[str, float]]:
+def outcomes(
+    solved: Sequence[float], spent: Mapping[str, float] = {}
+) -> dict[str, dict[str, float]]:
     """Return an evaluation's outcomes: a problem for each share."""
     zeros = dict.fromkeys(("cost", "turns", "missing", "limit", "failed", "usd", "tokens"), 0.0)
     return {
-        f"p{n}": {**zeros, "solved": share, "reward": share / 2, "calls": 0.0}
+        f"p{n}": {**zeros, "solved": share, "reward": share / 2, "calls": 0.0, **spent}
         for n, share in enumerate(solved)
     }
 
@@ -49,6 +51,7 @@ def run_at(
     text: str = "an answer",
     rate: str = "0.1",
     status: Any = "completed",
+    spent: Mapping[str, float] = {},
 ) -> RunReader:
     """Write a run, and return it open for reading.
 
@@ -61,6 +64,7 @@ def run_at(
         text: what its agents say.
         rate: a setting of its trainer.
         status: how it ended.
+        spent: of each held-out problem, e.g. `cost`.
     """
     array = Array("F32", (2, 3), bytes(24))
     states = {path: Saved({}, data) for path, data in (components or {}).items()}
@@ -80,7 +84,7 @@ def run_at(
                 store.save_evaluation(
                     name,
                     {
-                        "outcomes": outcomes(shares),
+                        "outcomes": outcomes(shares, spent),
                         "digests": digests,
                         "trained_on": 1,
                         "state": state,

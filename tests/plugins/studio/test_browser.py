@@ -51,6 +51,7 @@ evaluation: {{baselines: {{random: {{policy: {{use: random}}}}}}}}
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     make_run(folder / "plain-1")
+    make_run(folder / ("a-long-name-" * 6))
     make_run(folder / "hostile", agents=(HOSTILE, "b", "c"), text=HOSTILE)
     return folder
 

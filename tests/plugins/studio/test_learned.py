@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_studio import create_app
+from orchestrion_studio.command import report
 from orchestrion_studio.compare import compared, differing_settings
 from orchestrion_studio.lessons import changed_lines, lessons_of
 from orchestrion_studio.markdown import markdown_of
-from orchestrion_studio.report import report
 from orchestrion_studio.searches import links_of
 from orchestrion_studio.self_contained import html_of, sample_of
 from starlette.testclient import TestClient
@@ -182,14 +182,32 @@ def test_runs_are_compared_on_common_problems(tmp_path: Path) -> None:
     assert [(row["path"], row["cells"]) for row in result["settings"]] == [
         ("trainer.rate", ["0.1", "0.2", "0.1"])
     ]
-    assert any(plot["title"] == "Entropy" for plot in result["plots"])
-    for plot in result["plots"]:  # a run without values keeps its place, and so its colour
-        assert [line["name"] for line in plot["series"]] == ["a", "b", "c"]
+    [entropy] = [plot for plot in result["plots"] if plot["title"] == "Entropy"]
+    [reward] = [plot for plot in result["plots"] if plot["title"] == "Reward"]
+    assert [(line["name"], line["colour"]) for line in entropy["series"]] == [("b", 1)]
+    assert [(line["name"], line["colour"]) for line in reward["series"]] == [("a", 0), ("c", 2)]
+
+
+def test_costs_in_different_units_have_a_plot_each(tmp_path: Path) -> None:
+    metrics = [{"cost": 2.0}]
+    with (
+        run_at(tmp_path / "a", solved=[1], metrics=metrics) as own,
+        run_at(tmp_path / "b", solved=[1], metrics=metrics, spent={"cost": 2, "usd": 2}) as paid,
+        run_at(tmp_path / "c", metrics=metrics) as unknown,
+    ):
+        plots = compared({"a": own, "b": paid, "c": unknown})["plots"]
+    assert [(plot["title"], [line["name"] for line in plot["series"]]) for plot in plots] == [
+        ("Cost, own unit", ["a"]),
+        ("Cost, US dollars", ["b"]),
+        ("Cost, unit not known yet", ["c"]),
+    ]
+    assert len({plot["id"] for plot in plots}) == 3
 
 
 def test_a_setting_that_a_config_lacks_is_none() -> None:
     rows = differing_settings({"a": {"x": {"y": 1}}, "b": {"x": {"y": 1}, "z": "no"}})
     assert rows == [{"path": "z", "cells": [None, "no"]}]
+    assert differing_settings({"a": {"role": "", "x": []}, "b": {"role": None}}) == []
 
 
 def test_the_pages_escape_what_agents_wrote(tmp_path: Path) -> None:
@@ -304,7 +322,7 @@ def test_markdown_says_first_whether_learning_beat_the_rules(tmp_path: Path) -> 
         text, other = markdown_of(ahead), markdown_of(level)
     assert text.startswith("**Learning beat the baseline: by reward, learned is ahead of chain.**")
     assert other.startswith("**Learning did not beat the baseline: by reward, learned is not ahead")
-    assert "| learned | 100.0% [100.0, 100.0] | 0.5 [0.5, 0.5] | 0 [0, 0] |  |" in text
+    assert "| learned | 100.0% [100.0, 100.0] | 0.500 | 0 |  |" in text
     assert "```diff\n+Show `it`.\n```" in text
     assert "- votes: a 2" in text
     assert "- A learned sequence of the baseline chain: critic" in text

@@ -99,3 +99,12 @@ def test_any_figures_can_be_drawn(values: list[float | None], style: str) -> Non
 def test_smoothing_has_no_pull_of_the_first_value_and_keeps_gaps() -> None:
     assert smoothed([1.0, None, 1.0, float("nan")], 0.9) == pytest.approx([1.0, None, 1.0, None])
     assert smoothed([0.0, 1.0], 0.5) == pytest.approx([0.0, 2 / 3])
+
+
+def test_shares_are_written_as_per_cent() -> None:
+    plot = plot_of(
+        "Solved", "iteration", "share", [series_of("s", [1, 2], [0.25, 0.5])], shares=True
+    )
+    text = curves(plot)
+    assert ">30%</text>" in text
+    assert "<td>25.0%</td>" in text

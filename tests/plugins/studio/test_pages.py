@@ -43,8 +43,33 @@ def test_figures_of_training_and_of_held_out_problems_are_told_apart(client: Tes
     held_out, _, training = head.partition("On held-out problems")[2].partition("In the last")
     assert "100.0%" in held_out
     assert "0.835" in held_out
-    assert "0.3<small> reward" in training
+    assert "0.300<small> reward" in training
     assert "Training reward" in client.get("/runs").text
+
+
+def test_metrics_that_never_change_are_named_and_not_drawn(client: TestClient) -> None:
+    data = client.get("/api/run/plain-1?more=1").json()
+    assert data["steady"] == {"plain": 1.0}
+    assert data["curves_more"] == []
+    assert "The same in every iteration: plain 1." in client.get("/run/plain-1?more=1").text
+
+
+def test_an_agent_has_one_colour_on_all_pages_of_a_run(tmp_path: Path) -> None:
+    config = "agents: {idle: {use: echo}, writer: {use: echo}, critic: {use: echo}}\nbudget: {}\n"
+    store = RunStore.create(tmp_path / "team", config, {"seed": 1})
+    for number in range(2):
+        store.commit_iteration(0, number, [episode(f"0/{number}/0", ["critic", "writer"], 1.0)], {})
+    store.set_status("completed")
+    store.close()
+    client = TestClient(create_app(tmp_path, token=None), base_url="http://localhost")
+    run = client.get("/api/run/team").json()
+    drawn = {line["name"]: line["colour"] for line in run["agents"]["plot"]["series"]}
+    assert drawn == {"critic": 2, "writer": 1}
+    nodes = {node["name"]: node["colour"] for node in run["topology"]["nodes"]}
+    assert nodes == {**drawn, "(start)": None, "(end)": None}
+    text = client.get("/episode/team?id=0/0/0").text
+    assert '<article class="turn completed c2" id="turn-1"' in text
+    assert '<article class="turn completed c1" id="turn-2"' in text
 
 
 def test_iterations_count_from_1_in_what_is_shown_and_in_addresses(client: TestClient) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from orchestrion_studio.braille import braille, sparkline
+from orchestrion_studio.command import watch
 from orchestrion_studio.run import facts_of
-from orchestrion_studio.watch import watch
 from orchestrion_studio.watch_app import WatchApp
 from rich.console import Console
 from textual.pilot import Pilot

@@ -29,8 +29,7 @@ def otel(
     """
     from orchestrion.runs import RunReader, find_run
     from orchestrion_otel.otlp import OTLP
-    from orchestrion_otel.reading import facts_of, iteration_ends
-    from orchestrion_otel.spans import spans_of
+    from orchestrion_otel.spans import facts_of, iteration_ends, spans_of
 
     pairs = [header.partition("=") for header in headers]
     if wrong := [name for name, equals, _ in pairs if not equals]:

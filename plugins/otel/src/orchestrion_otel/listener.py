@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from orchestrion import Episode, Turn
 from orchestrion.runs import RunReader
-from orchestrion_otel.reading import facts_of
-from orchestrion_otel.spans import spans_of
+from orchestrion_otel.spans import facts_of, spans_of
 
 if TYPE_CHECKING:
     from orchestrion_otel.sending import Watched

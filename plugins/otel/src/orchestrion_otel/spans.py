@@ -15,6 +15,7 @@ and begins when the turns before it had ended.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
@@ -27,7 +28,7 @@ from orchestrion_otel.calls import Value, call_facts, call_times, usage_attribut
 from orchestrion_otel.contents import text_message
 
 if TYPE_CHECKING:
-    from orchestrion.runs import StoredCall
+    from orchestrion.runs import RunReader, StoredCall
 
 Times = tuple[float, float]
 MOST_LINKS: Final = 32
@@ -53,6 +54,30 @@ class RunFacts:
         """Return the id of an episode's trace."""
         text = f"{self.name}\0{self.created!r}\0{episode}"
         return int.from_bytes(blake2b(text.encode(errors="replace"), digest_size=16).digest()) or 1
+
+
+def facts_of(reader: RunReader) -> RunFacts:
+    """Return what spans say of a run: the same while it runs and later."""
+    from orchestrion.runs import stored_config
+
+    policy, name = stored_config(reader).get("policy") or {}, reader.directory.name
+    return RunFacts(
+        name=name,
+        created=reader.created,
+        # Runs are numbered: chat-1, chat-2.
+        workflow=re.sub(r"-\d+$", "", name) or name,
+        policy=str(policy.get("use", "policy") if isinstance(policy, dict) else policy),
+    )
+
+
+def iteration_ends(reader: RunReader) -> dict[tuple[int | None, int | None], float]:
+    """Return about when iterations ended: for episodes that made no calls."""
+    at = reader.created
+    ends: dict[tuple[int | None, int | None], float] = {(None, None): at}
+    for iteration in reader.iterations():
+        at += iteration.seconds
+        ends[iteration.stage, iteration.iteration] = at
+    return ends
 
 
 @frozen

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from attrs import evolve
 from starlette.applications import Starlette
@@ -18,7 +19,6 @@ from orchestrion import OrchestrionError, UsageError
 from orchestrion_studio import compare, episode, episodes, lessons, run, runs
 from orchestrion_studio.episode_text import whole_text
 from orchestrion_studio.live import live_news
-from orchestrion_studio.openapi import openapi_document
 from orchestrion_studio.page import HERE, Data, NotFoundError, Page, Query, render
 from orchestrion_studio.security import Secured
 
@@ -102,3 +102,46 @@ def _error(request: Request, status: int, text: str) -> Response:
 
 async def _no_such_page(request: Request, error: Exception) -> Response:
     return _error(request, 404, f"there is no page {request.url.path}")
+
+
+# ------------------------------------------------------------------ as OpenAPI
+
+TEXT = {"type": "string"}
+ERROR = {"application/json": {"schema": {"type": "object", "properties": {"error": TEXT}}}}
+
+
+def openapi_document(pages: Iterable[Page]) -> dict[str, Any]:
+    """Return the description of all pages' data."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Orchestrion studio",
+            "version": "1",
+            "description": "What the pages show, as JSON. Read-only. Times are Unix time in "
+            "seconds; money is in US dollars; null stands for what is not known.",
+        },
+        "paths": {f"/api{page.path}": {"get": _operation(page)} for page in pages},
+    }
+
+
+def _operation(page: Page) -> dict[str, Any]:
+    path = [_parameter("run", "folder of the run; slashes stand as they are", "path")]
+    own = [_parameter(name, text, "query") for name, text in page.parameters.items()]
+    return {
+        "summary": page.title,
+        "parameters": [*(path if "{run}" in page.path else []), *own],
+        "responses": {
+            "200": {
+                "description": "the data",
+                "content": {"application/json": {"schema": {"type": "object"}}},
+            },
+            "400": {"description": "a parameter is wrong", "content": ERROR},
+            "404": {"description": "no such run or episode", "content": ERROR},
+            "500": {"description": "the run cannot be read", "content": ERROR},
+        },
+    }
+
+
+def _parameter(name: str, text: str, place: str) -> dict[str, Any]:
+    required = {"required": True} if place == "path" else {}
+    return {"name": name, "in": place, "description": text, "schema": TEXT, **required}

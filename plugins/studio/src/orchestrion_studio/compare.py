@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from itertools import accumulate
 from typing import Any
 
 from orchestrion import Key, UsageError
@@ -20,12 +21,13 @@ from orchestrion_studio.catalogue import catalogue_of
 from orchestrion_studio.contents import clipped
 from orchestrion_studio.drawing import plot_of, series_of
 from orchestrion_studio.page import Data, Page, Query, page_address
-from orchestrion_studio.run import FIRST
+from orchestrion_studio.run import FIRST, SHARES
 
 MOST_RUNS = 8
 FIGURES = ("solved", "reward", "cost", "turns")
 MOST_PROBLEMS = 200
 """Problems that are named of each kind; the count is of all."""
+EMPTY = ("", "null", '""', "[]", "{}")
 LONGEST = 500
 """Characters of a setting that are shown."""
 
@@ -51,7 +53,7 @@ def compared(readers: Mapping[str, RunReader]) -> dict[str, Any]:
     results = {name: _own(reader) for name, reader in readers.items()}
     return {
         "runs": [_head(name, reader, results[name]) for name, reader in readers.items()],
-        "plots": _plots(readers),
+        "plots": _plots(readers, {name: judged.unit for name, judged in results.items() if judged}),
         "pairs": [_pair(first, name, results[first], results[name]) for name in others],
         "settings": differing_settings(
             {name: stored_config(reader) for name, reader in readers.items()}
@@ -77,28 +79,34 @@ def _head(name: str, reader: RunReader, judged: Judged | None) -> dict[str, Any]
         "status": reader.status,
         "iterations": len(reader.iterations()),
         "problems": len(rows),
+        "unit": judged.unit if judged is not None else "",
         "usd": reader.spend().usd,
         "calls": reader.spend().calls,
         **means,
     }
 
 
-def _plots(readers: Mapping[str, RunReader]) -> list[dict[str, Any]]:
-    """Return the curves of all runs over training episodes, metric by metric."""
-    curves = {name: reader.iterations() for name, reader in readers.items()}
+def _plots(readers: Mapping[str, RunReader], units: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the curves of all runs over training episodes, metric by metric.
+
+    Costs in different units have a plot each.
+    """
+    curves: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for number, (name, reader) in enumerate(readers.items()):
+        iterations = reader.iterations()
+        x = list(accumulate(iteration.episodes for iteration in iterations))
+        for metric in FIRST:
+            y = [iteration.metrics.get(metric) for iteration in iterations]
+            if any(value is not None for value in y):
+                unit = units.get(name, "unit not known yet") if metric == "cost" else ""
+                line = series_of(name, x, y, colour=number)
+                curves.setdefault((metric, unit), []).append(line)
     plots = []
-    for metric, (title, unit) in FIRST.items():
-        series = []
-        for name, iterations in curves.items():
-            episodes, x, y = 0, [], []
-            for iteration in iterations:
-                episodes += iteration.episodes
-                x.append(episodes)
-                y.append(iteration.metrics.get(metric))
-            # Also if it has no values: a run has the same colour in all plots.
-            series.append(series_of(name, x, y))
-        if any(value is not None for line in series for value in line["y"]):
-            plots.append(plot_of(title, "training episodes", unit, series, id=f"compare-{metric}"))
+    for (metric, unit), series in sorted(curves.items(), key=lambda row: [*FIRST].index(row[0][0])):
+        title, axis = (f"{text}, {unit}" if unit else text for text in FIRST[metric])
+        id = f"compare-{title.lower().replace(', ', '-').replace(' ', '-')}"
+        shares = metric in SHARES
+        plots.append(plot_of(title, "training episodes", axis, series, id=id, shares=shares))
     return plots
 
 
@@ -187,7 +195,8 @@ def _shared(judged: Sequence[Judged]) -> list[str]:
 def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the settings that are not the same in all configs: a path, and a value for each.
 
-    A value of None means that the config has no such setting.
+    A value of None means that the config has no such setting. What is empty in one config and
+    missing in another is no difference.
     """
     known = {
         name: {path: _text(value) for path, value in flat(config)}
@@ -197,7 +206,7 @@ def differing_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[dict[st
     rows = []
     for path in paths:
         texts = [values.get(path) for values in known.values()]
-        if len(set(texts)) > 1:
+        if len({None if text in EMPTY else text for text in texts}) > 1:
             cells = [None if text is None else clipped(text, LONGEST) for text in texts]
             rows.append({"path": path, "cells": cells})
     return rows

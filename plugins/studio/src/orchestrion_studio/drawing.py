@@ -14,15 +14,15 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from orchestrion_studio.wording import difference, percent
 from orchestrion_studio.wording import figure as figure_text
-from orchestrion_studio.wording import percent
 
 __all__ = ["bar", "curves", "data_table", "forest", "plot_of", "series_of", "sparkline", "topology"]
 
 WIDTH, HEIGHT = 640, 240
 LEFT, RIGHT, TOP, BOTTOM = 92, 12, 10, 38
-FOREST = 420
-"""Width of a forest plot: that of a telephone."""
+COLOURS = 12
+"""The last one is grey."""
 MIDDLE = 150
 """Of the picture of who follows whom: names stand above what is above it."""
 POINTS = 240
@@ -42,6 +42,7 @@ def series_of(
     low: Sequence[Number] | None = None,
     high: Sequence[Number] | None = None,
     style: str = "line",
+    colour: int | None = None,
 ) -> dict[str, Any]:
     """Return a series of a plot, as plain data.
 
@@ -53,23 +54,52 @@ def series_of(
         high: upper ends.
         style: "line"; "faint", e.g. raw values behind smoothed ones; "points"; or "rule", a
             horizontal line at the first value, e.g. a limit.
+        colour: number of its colour, so that the same thing looks the same in all plots; by
+            default that of its place among the plot's series.
     """
-    series = {"name": name, "x": list(x), "y": [_finite(value) for value in y], "style": style}
+    series: dict[str, Any] = {
+        "name": name,
+        "x": list(x),
+        "y": [_finite(value) for value in y],
+        "style": style,
+    }
+    if colour is not None:
+        series["colour"] = colour % COLOURS
     if low is not None and high is not None:
         series |= {"low": [_finite(v) for v in low], "high": [_finite(v) for v in high]}
     return series
 
 
 def plot_of(
-    title: str, x: str, y: str, series: Sequence[Mapping[str, Any]], *, id: str = ""
+    title: str,
+    x: str,
+    y: str,
+    series: Sequence[Mapping[str, Any]],
+    *,
+    id: str = "",
+    shares: bool = False,
 ) -> Plot:
-    """Return a plot, as plain data; `x` and `y` are names of axes with their units."""
+    """Return a plot, as plain data.
+
+    Args:
+        title: above the plot.
+        x: name of the axis, with its unit.
+        y: likewise.
+        series: made by `series_of`.
+        id: of the figure on its page; by default from the title.
+        shares: whether values are shares, which are written as per cent.
+    """
+    coloured, lines = [], 0
+    for each in series:
+        coloured.append({"colour": lines % COLOURS, **each})
+        lines += each["style"] != "faint"  # a faint one looks like the line it belongs to
     return {
         "id": id or title.lower().replace(" ", "-"),
         "title": title,
         "x": x,
         "y": y,
-        "series": list(series),
+        "series": coloured,
+        "shares": shares,
     }
 
 
@@ -117,16 +147,11 @@ def _legend(drawn: Sequence[Mapping[str, Any]]) -> Markup:
         return Markup("")
     items = (
         Markup('<li class="c{}"><i class="{}"></i>{}</li>').format(
-            colour(drawn, number), series["style"], series["name"]
+            series["colour"], series["style"], series["name"]
         )
-        for number, series in enumerate(drawn)
+        for series in drawn
     )
     return Markup('<ul class="legend">{}</ul>').format(Markup("").join(items))
-
-
-def colour(drawn: Sequence[Mapping[str, Any]], number: int) -> int:
-    """Return the colour of a series; a faint one has that of the line it belongs to."""
-    return len([series for series in drawn[:number] if series["style"] != "faint"]) % 8
 
 
 def _svg(plot: Plot, drawn: Sequence[Mapping[str, Any]]) -> Markup:
@@ -136,9 +161,8 @@ def _svg(plot: Plot, drawn: Sequence[Mapping[str, Any]]) -> Markup:
     if not xs or not ys:
         return Markup('<p class="empty">nothing to draw yet</p>')
     across, up = Scale(xs, LEFT, WIDTH - RIGHT), Scale(ys, HEIGHT - BOTTOM, TOP)
-    parts = [axes(across, up, plot["x"], plot["y"])]
-    for number, series in enumerate(drawn):
-        parts.append(_curve(series, across, up, f"c{colour(drawn, number)}"))
+    parts = [axes(across, up, plot["x"], plot["y"], shares=plot["shares"])]
+    parts += [_curve(series, across, up, f"c{series['colour']}") for series in drawn]
     label = f"{plot['title']}: {plot['y']} over {plot['x']}; the table below has the figures"
     return Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
         WIDTH, HEIGHT, label, Markup("").join(parts)
@@ -174,14 +198,16 @@ class Scale:
         return [round(number * step, 12) for number in range(first, last + 1)]
 
 
-def axes(across: Scale, up: Scale, x: str, y: str, height: int = HEIGHT) -> Markup:
+def axes(
+    across: Scale, up: Scale, x: str, y: str, height: int = HEIGHT, shares: bool = False
+) -> Markup:
     """Return both axes of a plot of this height with their names, and a line at each round y."""
     parts = []
     for value in up.ticks(4):
         at = up(value)
         parts.append(
             Markup('<path class="grid" d="M{} {}H{}"/><text x="{}" y="{}" class="end">{}</text>')
-            .format(LEFT, at, WIDTH - RIGHT, LEFT - 6, at + 4, figure_text(value))
+            .format(LEFT, at, WIDTH - RIGHT, LEFT - 6, at + 4, _tick(value, shares))
         )  # fmt: skip
     for value in across.ticks(8):
         parts.append(
@@ -200,6 +226,10 @@ def axes(across: Scale, up: Scale, x: str, y: str, height: int = HEIGHT) -> Mark
         *(WIDTH - RIGHT, height - 6, x),
         *(middle, y),
     )
+
+
+def _tick(value: float, shares: bool) -> str:
+    return f"{figure_text(round(100 * value, 9))}%" if shares else figure_text(value)
 
 
 def _curve(series: Mapping[str, Any], across: Scale, up: Scale, name: str) -> Markup:
@@ -242,7 +272,7 @@ def _curve(series: Mapping[str, Any], across: Scale, up: Scale, name: str) -> Ma
 
 def _table_of(plot: Plot) -> Markup:
     """Return the figures of a plot, folded away."""
-    shown = plot["series"]
+    shown, write = plot["series"], percent if plot["shares"] else _exact
     places = sorted({x for series in shown for x in series["x"] if x is not None})
     step = math.ceil(len(places) / ROWS) or 1
     rows = {x: [""] * len(shown) for x in places[::step]}
@@ -250,14 +280,18 @@ def _table_of(plot: Plot) -> Markup:
         lows, highs = series.get("low"), series.get("high")
         for place, (x, y) in enumerate(zip(series["x"], series["y"], strict=True)):
             if x in rows:
-                rows[x][number] = figure_text(y, 4)
+                rows[x][number] = write(y)
                 if lows and highs and lows[place] is not None:
-                    ends = f" [{figure_text(lows[place], 4)}, {figure_text(highs[place], 4)}]"
+                    ends = f" [{write(lows[place])}, {write(highs[place])}]"
                     rows[x][number] += ends
     heads = [plot["x"], *(series["name"] for series in shown)]
     cells = [[figure_text(x), *texts] for x, texts in rows.items()]
     note = f"every {step}th row of {len(places)}" if step > 1 else ""
     return data_table(heads, cells, f"Table: {plot['title']}", note)
+
+
+def _exact(value: Number) -> str:
+    return figure_text(value, 4)
 
 
 def data_table(
@@ -287,39 +321,43 @@ def forest(rows: Sequence[Mapping[str, Any]], axis: str) -> Markup:
     if not known:
         return Markup("")
     values = [row[name] for row in known for name in ("low", "high") if row[name] is not None]
-    across = Scale([0.0, *(row["mean"] for row in known), *values], 10, FOREST - 10)
-    height = 44 * len(known) + 44
-    zero = "".join(f"M{across(0.0)} {24 + 44 * number}v16" for number in range(len(known)))
-    parts = [Markup('<path class="zero" d="{}"/>').format(zero)]
-    for value in across.ticks(5):
-        parts.append(
-            Markup('<text class="middle" x="{}" y="{}">{}</text>').format(
-                across(value), height - 22, figure_text(value)
-            )
+    across = Scale([0.0, *(row["mean"] for row in known), *values], 2, 98)
+    ticks = across.ticks(5)
+    grid = Markup("").join(
+        Markup('<line class="{}" x1="{}%" x2="{}%" y2="100%"/>').format(
+            "grid" if value else "zero", across(value), across(value)
         )
-    for number, row in enumerate(known):
-        y = 32 + 44 * number
+        for value in ticks
+    )
+    parts = []
+    for row in known:
         low = row["mean"] if row["low"] is None else row["low"]
         high = row["mean"] if row["high"] is None else row["high"]
         kind = "better" if low > 0 else "worse" if high < 0 else "level"
+        text = difference(row["mean"])
+        if row["low"] is not None and row["high"] is not None:
+            text += f" [{difference(low)}, {difference(high)}]"
         parts.append(
             Markup(
-                '<g class="{}"><text x="0" y="{}">{}</text><path class="whisker" d="M{} {}H{}"/>'
-                '<circle cx="{}" cy="{}" r="4"/><text class="end" x="{}" y="{}">{}</text></g>'
+                '<div class="row {}"><span class="name">{}</span><svg>{}'
+                '<line class="whisker" x1="{}%" x2="{}%" y1="50%" y2="50%"/>'
+                '<circle cx="{}%" cy="50%" r="4"/></svg><span class="num">{}</span></div>'
             ).format(
-                *(kind, y - 14, short(row["name"], 40)),
-                *(across(low), y, across(high)),
-                *(across(row["mean"]), y),
-                *(FOREST, y - 14, f"{row['mean']:+.3f}"),
+                *(kind, short(row["name"], 40), grid),
+                *(across(low), across(high), across(row["mean"]), text),
             )
         )
+    labels = Markup("").join(
+        Markup('<text class="middle" x="{}%" y="12">{}</text>').format(
+            across(value), figure_text(value)
+        )
+        for value in ticks
+    )
     return Markup(
-        '<svg class="forest" viewBox="0 0 {} {}" role="img" aria-label="{}">{}'
-        '<text class="name middle" x="{}" y="{}">{}</text></svg>'
+        '<div class="forest" role="img" aria-label="{}">{}<div class="row axis">'
+        '<svg>{}</svg><span class="name">{}</span></div></div>'
     ).format(
-        *(FOREST, height, f"Forest plot: {axis}; the table has the figures"),
-        Markup("").join(parts),
-        *(FOREST / 2, height - 4, axis),
+        f"Forest plot: {axis}; the table has the figures", Markup("").join(parts), labels, axis
     )
 
 
@@ -364,13 +402,14 @@ def topology(graph: Mapping[str, Any]) -> Markup:
     most = max(shares.values())
     ranked = sorted(shares.items(), key=lambda item: item[1])
     parts = [_edge(pair, places, share, share / most) for pair, share in ranked]
-    for name, (x, y) in places.items():
-        ends = " ends" if name.startswith("(") else ""
+    for node in graph["nodes"]:
+        name, (x, y) = node["name"], places[node["name"]]
+        kind = " ends" if node["colour"] is None else f" c{node['colour']}"
         parts.append(
             Markup(
                 '<circle class="node{}" cx="{:.1f}" cy="{:.1f}" r="9"/>'
                 '<text class="middle" x="{:.1f}" y="{:.1f}">{}</text>'
-            ).format(ends, x, y, x, y - 14 if y < MIDDLE else y + 22, short(name, 22))
+            ).format(kind, x, y, x, y - 14 if y < MIDDLE else y + 22, short(name, 22))
         )
     label = f"Who follows whom, {step['title']}; the table has the figures"
     return Markup('<svg viewBox="0 0 {} 290" role="img" aria-label="{}">{}</svg>').format(
@@ -395,11 +434,11 @@ def _edge(
     # In its middle, a line runs as from end to end.
     turn = math.degrees(math.atan2(along_y, along_x))
     return Markup(
-        '<g class="edge" data-edge="{}" display="{}" stroke-width="{:.1f}"><title>{}</title>'
-        '<path d="{}"/><path class="head" d="M6 0l-10 -5v10z" '
+        '<g class="edge" data-edge="{}" display="{}" stroke-width="{:.1f}" opacity="{:.2f}">'
+        '<title>{}</title><path d="{}"/><path class="head" d="M6 0l-10 -5v10z" '
         'transform="translate({:.1f} {:.1f}) rotate({:.1f})"/></g>'
     ).format(
         json.dumps(pair, ensure_ascii=False, separators=(",", ":")),
         "inline" if share else "none",
-        *(0.4 + 4 * weight, percent(share), path, middle_x, middle_y, turn),
+        *(0.4 + 4 * weight, 0.2 + 0.6 * weight, percent(share), path, middle_x, middle_y, turn),
     )

@@ -9,10 +9,11 @@ from math import exp
 from typing import Any
 
 from orchestrion import Episode, Trajectory, Turn
-from orchestrion.runs import RunReader, as_data
+from orchestrion.runs import RunReader, as_data, stored_config
 from orchestrion_studio.calls import call_data
 from orchestrion_studio.episodes import FILTERS, link_values, page_of, place_in
 from orchestrion_studio.page import Data, NotFoundError, Page, Query
+from orchestrion_studio.run import colours_of
 from orchestrion_studio.showing import Showing
 
 _FENCES = re.compile(r"(?m)^(```|~~~)\w*\s*$")
@@ -75,6 +76,7 @@ def episode_data(query: Query, reader: RunReader | None) -> Data:
         "judging": [call_data(call, [], showing) for call in reader.calls(episode.calls)],
         "turn_count": stored.turn_count,
         "kept": reader.retention,
+        "colours": colours_of(stored_config(reader)),
     }
 
 

@@ -28,7 +28,7 @@ RUNS = 64
 
 
 @frozen
-class Judged:
+class Assessment:
     """What is known about how good a run is.
 
     Args:
@@ -45,8 +45,8 @@ class Judged:
 class _Entry:
     version: object
     evaluated: int
-    future: Future[Judged]
-    before: Judged | None = None
+    future: Future[Assessment]
+    before: Assessment | None = None
     until: float = 0.0
 
 
@@ -54,7 +54,7 @@ _lock = threading.Lock()
 _known: dict[Path, _Entry] = {}
 
 
-def judged(reader: RunReader, wait: bool) -> Judged | None:
+def assessment_of(reader: RunReader, wait: bool) -> Assessment | None:
     """Return the report and the diagnosis of a run; None while a report is computed.
 
     While a run trains, the diagnosis may be some iterations old.
@@ -80,7 +80,7 @@ def judged(reader: RunReader, wait: bool) -> Judged | None:
         return entry.future.result()
     result = _result(entry) if entry.evaluated == evaluated else None
     if result is None and not evaluations:
-        return Judged(None, [])
+        return Assessment(None, [])
     return result
 
 
@@ -89,7 +89,7 @@ def _is_due(entry: _Entry, reader: RunReader) -> bool:
     return entry.future.done() and rested
 
 
-def _result(entry: _Entry) -> Judged | None:
+def _result(entry: _Entry) -> Assessment | None:
     return entry.future.result() if entry.future.done() else entry.before
 
 
@@ -108,7 +108,7 @@ def _compute(directory: Path, evaluations: Mapping[str, Any], entry: _Entry, del
             ]
         end = time.monotonic()
         entry.until = end + REST * (end - began)
-        result = Judged(None if report is None else plain_report(report.as_json()), findings)
+        result = Assessment(None if report is None else plain_report(report.as_json()), findings)
         entry.future.set_result(result)
     # Whatever it is, the page that waits shows it.
     except Exception as error:

@@ -73,6 +73,10 @@ def _with_id(section: Section, number: int) -> Section:
     return {"id": f"{section['kind']}-{number}", "path": "", "about": "", **section}
 
 
+def _section(kind: str, title: str, about: str, rows: Sequence[Any]) -> Section:
+    return {"kind": kind, "title": title, "about": about, "rows": rows[:MOST_ROWS]}
+
+
 # ------------------------------------------------------------------ learned settings
 
 
@@ -94,7 +98,7 @@ def _settings(config: Mapping[str, Any], overlay: Mapping[str, Any]) -> list[Sec
     if not rows:
         return []
     about = "As configured, and as in the newest checkpoint: what was taken out and what came in."
-    return [{"kind": "settings", "title": "Learned settings", "about": about, "rows": rows}]
+    return [_section("settings", "Learned settings", about, rows)]
 
 
 def _numbers(value: Any) -> list[dict[str, Any]]:
@@ -169,8 +173,7 @@ def _numbers_saved(components: Mapping[str, Saved], shown: set[str]) -> list[Sec
         if saved.arrays and path not in shown
     ]
     about = "Weights of networks, and what trainers keep beside them."
-    section = {"kind": "weights", "title": "Numbers", "about": about, "rows": rows}
-    return [section] if rows else []
+    return [_section("weights", "Numbers", about, rows)] if rows else []
 
 
 def _habits(habits: Any) -> Section | None:
@@ -198,12 +201,13 @@ def _habits(habits: Any) -> Section | None:
     ]
     rows.sort(key=lambda row: (row["agent"], row["category"], row["version"] or 0))
     for row in rows:
-        row["name"] = f"{row['agent']} v{row['version']}"
+        only = "" if row["category"] == "any" else f", {row['category']}"
+        row["name"] = f"{row['agent']}{only} v{row['version']}"
     about = (
         "Every habit that was proposed, in the order of versions, and the trial that decided: the "
         "difference in reward between episodes with and without it."
     )
-    return {"kind": "habits", "title": "Habits", "about": about, "rows": rows[:MOST_ROWS]}
+    return _section("habits", "Habits", about, rows)
 
 
 def _texts(data: Mapping[str, Any]) -> Section | None:
@@ -237,7 +241,7 @@ def _texts(data: Mapping[str, Any]) -> Section | None:
         "Each version rewrites a text of its parent. It joined the pool because it did better on a "
         "few problems; the trial against the texts in use decided which is adopted."
     )
-    return {"kind": "texts", "title": "Instructions", "about": about, "rows": rows}
+    return _section("texts", "Instructions", about, rows)
 
 
 def _steps(data: Mapping[str, Any], configured: Any) -> Section | None:
@@ -251,15 +255,8 @@ def _steps(data: Mapping[str, Any], configured: Any) -> Section | None:
         rows = [{"category": name, "steps": list(row)} for name, row in steps.items()]
     else:
         return None
-    if not rows:
-        return None
     about = "Who acts, in this order, whatever the agents answer."
-    return {
-        "kind": "steps",
-        "title": "A learned sequence",
-        "about": about,
-        "rows": rows[:MOST_ROWS],
-    }
+    return _section("steps", "A learned sequence", about, rows) if rows else None
 
 
 def _order(data: Mapping[str, Any]) -> Section | None:
@@ -276,19 +273,14 @@ def _order(data: Mapping[str, Any]) -> Section | None:
     patience = data.get("patience")
     about = "How often a call helped, and what it cost: the first time, the second, and so on"
     about += f"; it stops after {patience} turns." if isinstance(patience, int) else "."
-    return {"kind": "order", "title": "A learned order", "about": about, "rows": rows[:MOST_ROWS]}
+    return _section("order", "A learned order", about, rows)
 
 
 def _values(data: Mapping[str, Any]) -> Section | None:
     """Return which model of values a policy uses, and which trainer was picked."""
     model, picked = data.get("model"), data.get("picked")
     if isinstance(picked, str) and picked:
-        return {
-            "kind": "model",
-            "title": "The trainer that was picked",
-            "about": f"`{picked}`",
-            "rows": [],
-        }
+        return _section("model", "The trainer that was picked", f"`{picked}`", [])
     if not isinstance(model, str) or not isinstance(data.get("choices"), list):
         return None
     about = (
@@ -296,12 +288,7 @@ def _values(data: Mapping[str, Any]) -> Section | None:
         "value depends on the situation, so that no choice has one figure; these are the choices."
     )
     rows = [str(choice) for choice in data["choices"]]
-    return {
-        "kind": "model",
-        "title": "What the policy chooses among",
-        "about": about,
-        "rows": rows[:MOST_ROWS],
-    }
+    return _section("model", "What the policy chooses among", about, rows)
 
 
 # ------------------------------------------------------------------ metrics by agent
@@ -333,8 +320,8 @@ def _by_agent(store: RunReader, roster: Sequence[str]) -> list[Section]:
         ]
         about = f"Of stage {stage[-1].stage + 1}: the last of {len(stage)} iterations, and the "
         about += "curve over all of them."
-        section = {"kind": "agents", "title": title, "about": about}
-        sections += [{**section, "columns": columns, "rows": rows}] if rows else []
+        if rows:
+            sections.append({**_section("agents", title, about, rows), "columns": columns})
     return sections
 
 

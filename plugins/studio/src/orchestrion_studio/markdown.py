@@ -10,7 +10,7 @@ from typing import Any
 from orchestrion.runs import Estimate, Report, RunReader, diagnose, stored_report
 from orchestrion_studio.braille import sparkline
 from orchestrion_studio.lessons import lessons_of
-from orchestrion_studio.wording import count, duration, figure, percent, signed, usd
+from orchestrion_studio.wording import count, difference, duration, figure, fixed, percent, usd
 
 WIDTH = 40
 MOST_LINES = 40
@@ -64,7 +64,7 @@ def _facts(store: RunReader) -> list[str]:
     known = [reward for reward in rewards if math.isfinite(reward)]
     if len(known) > 1:
         curve = sparkline(rewards, WIDTH)
-        lines.append(f"- reward while training: {figure(known[0])} `{curve}` {figure(known[-1])}")
+        lines.append(f"- reward while training: {fixed(known[0])} `{curve}` {fixed(known[-1])}")
     return lines
 
 
@@ -102,13 +102,16 @@ def _share(value: Estimate) -> str:
 def _number(value: Estimate) -> str:
     if not value.count:
         return "-"
-    return f"{figure(value.mean)} [{figure(value.low)}, {figure(value.high)}]"
+    ends = f" [{fixed(value.low)}, {fixed(value.high)}]" if value.low != value.high else ""
+    return f"{fixed(value.mean)}{ends}"
 
 
 def _ahead(value: Estimate | None) -> str:
     if value is None or not value.count:
         return ""
-    text = f"{signed(value.mean)} [{signed(value.low)}, {signed(value.high)}]"
+    if value.low == value.high == 0:
+        return "no difference"
+    text = f"{difference(value.mean)} [{difference(value.low)}, {difference(value.high)}]"
     return f"**{text}**" if value.excludes_zero else text
 
 
@@ -151,7 +154,8 @@ def _learned(store: RunReader) -> list[str]:
 
 def _habit(row: Mapping[str, Any]) -> str:
     state = "in use" if row["status"] == "active" else f"{row['status']} ({row['reason']})"
-    effect = f"{signed(row['mean'])} [{signed(row['low'])}, {signed(row['high'])}]"
+    ends = f"[{difference(row['low'])}, {difference(row['high'])}]"
+    effect = f"{difference(row['mean'])} {ends}"
     return f"{_plain(row['agent'])}, {_plain(state)}, {effect}: {_plain(row['text'])}"
 
 

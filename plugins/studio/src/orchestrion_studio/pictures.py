@@ -18,12 +18,11 @@ from orchestrion_studio.drawing import (
     WIDTH,
     Scale,
     axes,
-    data_table,
     short,
 )
 from orchestrion_studio.wording import figure
 
-__all__ = ["beam_table", "graph", "scatter", "tree"]
+__all__ = ["graph", "scatter", "tree"]
 
 HEIGHT = 300
 BOX, ROW, COLUMN = 132, 44, 176
@@ -43,8 +42,8 @@ def scatter(section: Mapping[str, Any]) -> Markup:
     ends = [row[name] for row in shown for name in ("low", "high") if row[name] is not None]
     across = Scale([cost for cost, _ in points], LEFT, WIDTH - RIGHT)
     up = Scale([*(quality for _, quality in points), *ends], HEIGHT - BOTTOM, TOP)
-    unit = "" if section["measure"] == "cost" else f" ({section['measure']})"
-    parts = [axes(across, up, f"cost of an episode{unit}", "reward", HEIGHT)]
+    unit = "agents' unit" if section["measure"] == "cost" else section["measure"]
+    parts = [axes(across, up, f"cost of an episode, {unit}", "reward", HEIGHT)]
     for cost, quality in section["others"]:
         parts.append(
             Markup('<circle class="tried" cx="{}" cy="{}" r="2"/>').format(
@@ -184,12 +183,3 @@ def tree(nodes: Sequence[Mapping[str, Any]]) -> Markup:
         '<svg class="tree" viewBox="0 0 {} {}" width="{}" height="{}" role="img" '
         'aria-label="{}">{}</svg>'
     ).format(width, height, width, height, label, Markup("").join([*links, *dots]))
-
-
-def beam_table(section: Mapping[str, Any]) -> Markup:
-    """Return the trajectories of a tree as a table."""
-    rows = [
-        [node["path"], " + ".join(node["turns"]), figure(node["value"]), node["fate"]]
-        for node in section["nodes"]
-    ]
-    return data_table(["path", "turns", "value", "fate"], rows, "Table: trajectories of the tree")

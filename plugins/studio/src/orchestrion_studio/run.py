@@ -11,8 +11,8 @@ from orchestrion import did_you_mean
 from orchestrion.runs import Iteration, RunReader, stored_config
 from orchestrion_studio.catalogue import catalogue_of
 from orchestrion_studio.contents import clipped, unified_diff
-from orchestrion_studio.drawing import plot_of, series_of
-from orchestrion_studio.evaluation import judged, plain_report
+from orchestrion_studio.drawing import COLOURS, plot_of, series_of
+from orchestrion_studio.evaluation import assessment_of, plain_report
 from orchestrion_studio.page import Data, NotFoundError, Page, Query
 from orchestrion_studio.panels import panels_of
 from orchestrion_studio.runs import progress_of
@@ -22,12 +22,15 @@ from orchestrion_studio.topology import topology_of
 FIRST = {
     "reward": ("Reward", "reward, mean of an episode"),
     "success": ("Solved", "share of episodes"),
-    "cost": ("Cost", "cost of an episode, the agents' unit"),
+    "cost": ("Cost", "cost of an episode"),
     "entropy": ("Entropy", "entropy of decisions"),
 }
 """Metrics that every run shows at once, with the names of their plots and axes."""
-WHILE_TRAINING = {"validation": "validation", "held_out": "held out"}
-"""Prefixes of metrics on problems that training does not see, as some trainers report them."""
+SHARES = ("success",)
+"""Metrics that are written as per cent."""
+WHILE_TRAINING = {"validation": ("validation", 2), "held_out": ("held out", 3)}
+"""Prefixes of metrics on problems that training does not see, as some trainers report them, with
+their names and colours."""
 COUNTED = ("episodes", "missing")
 """Metrics that are told in words, and shares of agents, have no curve of their own."""
 SMOOTH = 0.8
@@ -46,11 +49,13 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
     assert reader is not None
     iterations, config = reader.iterations(), stored_config(reader)
     smooth = query.number("smooth", round(100 * SMOOTH), 0, 99) / 100
-    known = judged(reader, wait=bool(query.text("wait")))
+    known = assessment_of(reader, wait=bool(query.text("wait")))
     report = known.report if known else None
     names = _metric_names(iterations)
-    more = names if query.text("more") else []
+    steady = _steady(iterations, names)
+    more = [name for name in names if name not in steady] if query.text("more") else []
     facts = facts_of(reader, iterations, config)
+    colours = colours_of(config)
     return {
         "run": query.run,
         "facts": facts
@@ -61,13 +66,14 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
         else [],
         "curves_more": [_plot(name, iterations, smooth, report) for name in more],
         "more": len(names),
+        "steady": steady if query.text("more") else {},
         "report": report,
         "report_pending": known is None,
         "kept": _kept(reader),
         "findings": known.findings if known else [],
         "spending": spending_of(reader, config["budget"], iterations),
-        "agents": _agents(iterations, smooth, facts["draws"]),
-        "topology": topology_of(reader, iterations),
+        "agents": _agents(iterations, smooth, facts["draws"], colours),
+        "topology": topology_of(reader, iterations, colours),
         "failures": _failures(iterations),
         "notes": notes_of(reader),
         "config": clipped(reader.config_text, 100_000),
@@ -128,6 +134,18 @@ def _metric_names(iterations: Sequence[Iteration]) -> list[str]:
     return sorted(name for name in names if name not in (*FIRST, *COUNTED) and "/" not in name)
 
 
+def _steady(iterations: Sequence[Iteration], names: Sequence[str]) -> dict[str, float | None]:
+    """Return the metrics that are the same in every iteration: a curve would say no more."""
+    if len(iterations) < 2:
+        return {}
+    first = iterations[0].metrics
+    return {
+        name: first.get(name)
+        for name in names
+        if all(iteration.metrics.get(name) == first.get(name) for iteration in iterations)
+    }
+
+
 def _plot(
     name: str, iterations: Sequence[Iteration], smooth: float, report: Data | None
 ) -> dict[str, Any]:
@@ -139,18 +157,27 @@ def _plot(
     series = [series_of("each iteration", numbers, raw, style="faint" if smooth else "line")]
     if smooth:
         series.append(series_of(f"smoothed by {smooth:.0%}", numbers, smoothed(raw, smooth)))
-    for prefix, label in WHILE_TRAINING.items():
+    for prefix, (label, colour) in WHILE_TRAINING.items():
         values = [iteration.metrics.get(f"{prefix}_{name}") for iteration in iterations]
         if any(value is not None for value in values):
-            series.append(series_of(label, numbers, values, style="points"))
+            series.append(series_of(label, numbers, values, style="points", colour=colour))
     held_out = {"reward": "reward", "success": "solved", "cost": "cost"}.get(name)
     own = report["contenders"][0] if report and held_out else None
     if own and own[held_out]["mean"] is not None:
         value = own[held_out]
-        ends = {"low": [value["low"]], "high": [value["high"]]}
         label = f"held-out ({report['split'] if report else ''})"
-        series.append(series_of(label, [numbers[-1]], [value["mean"]], **ends, style="points"))
-    return plot_of(title, "iteration", axis, series, id=name)
+        series.append(
+            series_of(
+                label,
+                [numbers[-1]],
+                [value["mean"]],
+                low=[value["low"]],
+                high=[value["high"]],
+                style="points",
+                colour=1,
+            )
+        )
+    return plot_of(title, "iteration", axis, series, id=name, shares=name in SHARES)
 
 
 def _value(iteration: Iteration, name: str) -> float | None:
@@ -177,7 +204,14 @@ def smoothed(values: Sequence[float | None], weight: float) -> list[float | None
 # ------------------------------------------------------------------ agents
 
 
-def _agents(iterations: Sequence[Iteration], smooth: float, draws: bool) -> Data:
+def colours_of(config: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of each agent's colour: the same on all pages of a run."""
+    return {name: number % COLOURS for number, name in enumerate(config.get("agents") or {})}
+
+
+def _agents(
+    iterations: Sequence[Iteration], smooth: float, draws: bool, colours: Mapping[str, int]
+) -> Data:
     """Return how the turns are shared among agents, in all and over the iterations."""
     totals: dict[str, int] = {}
     for iteration in iterations:
@@ -197,11 +231,15 @@ def _agents(iterations: Sequence[Iteration], smooth: float, draws: bool) -> Data
         ]
         return smoothed(raw, smooth)
 
-    series = [series_of(agent, numbers, shares([agent])) for agent in shown]
+    series = [
+        series_of(agent, numbers, shares([agent]), colour=colours.get(agent)) for agent in shown
+    ]
     if others:
-        series.append(series_of(f"{len(others)} others", numbers, shares(others)))
+        series.append(
+            series_of(f"{len(others)} others", numbers, shares(others), colour=COLOURS - 1)
+        )
     title = f"Use of agents, smoothed by {smooth:.0%}" if smooth else "Use of agents"
-    plot = plot_of(title, "iteration", "share of turns", series, id="agents")
+    plot = plot_of(title, "iteration", "share of turns", series, id="agents", shares=True)
     everything = sum(totals.values())
     rows = [
         {"name": name, "count": totals[name], "share": totals[name] / everything} for name in order

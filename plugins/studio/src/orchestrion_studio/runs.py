@@ -90,14 +90,7 @@ def _row(name: str, run: Glance) -> Data:
 
 
 def progress_of(status: str, done: int, planned: int | None, pace: float | None) -> Data:
-    """Return how far a run is: iterations, how many it has in all, and the seconds left.
-
-    Args:
-        status: of the run; only one that runs has time left.
-        done: iterations that are committed.
-        planned: iterations in all; None if that is not known.
-        pace: seconds of an iteration.
-    """
+    """Return how far a run is, and the seconds left at `pace` seconds an iteration, if it runs."""
     left = None
     if status == "running" and planned is not None and pace is not None and done < planned:
         left = (planned - done) * pace

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +43,7 @@ ATTEMPTS = {
 def spending_of(
     reader: RunReader, budget: Mapping[str, Any], iterations: Sequence[Iteration]
 ) -> Data:
-    """Return what was spent of each thing that a budget may limit.
-
-    Args:
-        reader: the run.
-        budget: the section of its config.
-        iterations: of the run.
-
-    Returns:
-        `rows` with the limit of each thing, if there is one; `plot`, the course of what is limited
-        (or of what is paid), None if nothing was spent; `failed`, calls by what went wrong.
-    """
+    """Return what was spent of each thing that a budget may limit, its course, and failed calls."""
     total, sums = _sums_of(reader)
     rows = spent_rows(reader, budget, total)
     return {"rows": rows, "plot": _course(rows, sums, iterations), "failed": _failed(sums)}
@@ -65,12 +56,14 @@ def spent_rows(reader: RunReader, budget: Mapping[str, Any], total: Usage) -> li
         "calls": ("calls", float(total.calls)),
         "tokens": ("tokens", float(total.tokens)),
         "minutes": ("minutes", reader.seconds / 60),
-        "cost": ("cost, own unit", total.cost),
+        "cost": ("cost (own unit)", total.cost),
     }
+    others = [spent[name] for name in ("usd", "calls", "tokens")]
     return [
         {"name": name, "text": text, "spent": value, "limit": budget.get(name)}
         for name, (text, value) in spent.items()
-        if value or name != "cost"
+        # A cost that is one of the others is there already.
+        if name != "cost" or (value and not any(isclose(value, t) for _, t in others))
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
 
 from attrs import frozen
@@ -35,7 +35,9 @@ class _Looked:
 _known: dict[tuple[object, ...], _Looked] = {}
 
 
-def topology_of(reader: RunReader, iterations: Sequence[Iteration]) -> Data | None:
+def topology_of(
+    reader: RunReader, iterations: Sequence[Iteration], colours: Mapping[str, int]
+) -> Data | None:
     """Return nodes with places that never change, and at each iteration looked at the edges.
 
     Of a run that does not train, the evaluation of its team takes the place of iterations.
@@ -61,7 +63,8 @@ def topology_of(reader: RunReader, iterations: Sequence[Iteration]) -> Data | No
         for title, step in looked
         if step.episodes
     ]
-    return {"nodes": _nodes(names), "steps": steps}
+    nodes = [{**node, "colour": colours.get(node["name"])} for node in _nodes(names)]
+    return {"nodes": nodes, "steps": steps}
 
 
 def _at(reader: RunReader, iteration: Iteration) -> _Looked:

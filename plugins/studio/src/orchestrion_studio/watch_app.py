@@ -20,7 +20,16 @@ from orchestrion.runs import RunReader, stored_config, stored_report
 from orchestrion_studio.braille import braille, sparkline
 from orchestrion_studio.run import FIRST, facts_of, notes_of, smoothed
 from orchestrion_studio.spending import spent_rows
-from orchestrion_studio.wording import count, duration, figure, percent, plain_time, signed, usd
+from orchestrion_studio.wording import (
+    count,
+    difference,
+    duration,
+    figure,
+    fixed,
+    percent,
+    plain_time,
+    usd,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -180,9 +189,10 @@ def _head(name: str, shown: dict[str, Any]) -> Text:
     text.append(f", worked {duration(facts['seconds'])}, {count(facts['episodes'])} episodes\n")
     parts = []
     for row in shown["spent"]:
-        write = usd if row["name"] == "usd" else figure
+        paid = row["name"] == "usd"
+        write = usd if paid else fixed
         limit = "" if row["limit"] is None else f" of {write(row['limit'])}"
-        parts.append(f"{write(row['spent'])}{limit} {row['text']}")
+        parts.append(f"{write(row['spent'])}{limit}{'' if paid else ' ' + row['text']}")
     text.append(f"spent {', '.join(parts)}")
     if shown["problem"]:
         text.append(f"\n{_plain(shown['problem'])}", style="red")
@@ -236,8 +246,10 @@ def _results(shown: dict[str, Any]) -> RenderableType:
         table.add_column(escape(_plain(title)))
     for team in report.contenders:
         gap = report.ahead.get(team.name)
-        ahead = f"{signed(gap.mean)} [{signed(gap.low)}, {signed(gap.high)}]" if gap else ""
-        cells = percent(team.solved.mean), figure(team.reward.mean), ahead
+        ahead = ""
+        if gap:
+            ahead = f"{difference(gap.mean)} [{difference(gap.low)}, {difference(gap.high)}]"
+        cells = percent(team.solved.mean), fixed(team.reward.mean), ahead
         table.add_row(escape(_plain(team.name)), *cells)
     return table
 

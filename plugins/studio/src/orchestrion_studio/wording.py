@@ -6,7 +6,17 @@ import math
 from datetime import UTC, datetime
 from decimal import Decimal
 
-__all__ = ["count", "duration", "figure", "percent", "plain_time", "signed", "usd"]
+__all__ = [
+    "count",
+    "difference",
+    "duration",
+    "figure",
+    "fixed",
+    "percent",
+    "plain_time",
+    "signed",
+    "usd",
+]
 
 NONE = "\N{EN DASH}"
 
@@ -22,15 +32,30 @@ def figure(value: float | None, digits: int = 3) -> str:
     return _plain(f"{value:.{digits}g}")
 
 
+def fixed(value: float | None) -> str:
+    """Return a number with three decimals, so that those below each other can be compared."""
+    if value is None or not math.isfinite(value) or not 0 < abs(value) < 100:
+        return figure(value)
+    return f"{value:.3f}" if abs(value) >= 0.0005 else figure(value)
+
+
 def _plain(text: str) -> str:
     """Return a small number without an exponent, as the command line writes it."""
     return f"{Decimal(text):f}" if "e-0" in text else text
 
 
-def signed(value: float | None, digits: int = 3) -> str:
+def signed(value: float | None) -> str:
     """Return a number with its sign."""
-    text = figure(value, digits)
-    return f"+{text}" if value is not None and value > 0 else text.replace("-", "\N{MINUS SIGN}")
+    return _with_sign(value, figure(value))
+
+
+def difference(value: float | None) -> str:
+    """Return a number with its sign and three decimals."""
+    return _with_sign(value, fixed(value))
+
+
+def _with_sign(value: float | None, text: str) -> str:
+    return f"+{text}" if value is not None and value > 0 else text
 
 
 def count(value: float | None) -> str:

@@ -49,7 +49,7 @@ async function draw(figure) {
     stroke: colour("muted"),
     grid: { stroke: colour("line"), width: 1 },
     ticks: { show: false },
-    values: (_, values) => values.map(text),
+    values: (_, values) => values.map((value) => text(value)),
     labelSize: 18,
     font: "11px sans-serif",
     labelFont: "11px sans-serif",
@@ -64,7 +64,7 @@ async function draw(figure) {
     series: [{ label: plot.x, value: (_, value) => text(value) }, ...series],
     axes: [
       { ...axis, label: plot.x, size: 28, incrs: whole(plot) ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6] : undefined },
-      { ...axis, label: plot.y, size: (_, texts) => Math.max(48, 12 + 6.5 * longest(texts)) },
+      { ...axis, label: plot.y, values: (_, values) => values.map((value) => text(value, plot.shares)), size: (_, texts) => Math.max(48, 12 + 6.5 * longest(texts)) },
     ],
     hooks: { draw: [(chart) => whiskers(chart, plot)] },
   };
@@ -82,8 +82,10 @@ function whole(plot) {
   return plot.series.every((series) => series.x.every(Number.isInteger));
 }
 
-function text(value) {
-  if (value === null || value === undefined) return "–";
+// Nothing where the pointer is not over the plot.
+function text(value, share = false) {
+  if (value === null || value === undefined) return "";
+  if (share) return `${text(100 * value)}%`;
   const near = Number(value.toPrecision(4));
   if (near && Math.abs(near) < 1e-6) return near.toFixed(12).replace(/0+$/, "");
   return Math.abs(value) < 1000 ? String(near) : Math.round(value).toLocaleString("en");
@@ -101,10 +103,9 @@ function range(plot, low, high) {
 function columns(plot) {
   const xs = [...new Set(plot.series.flatMap((series) => series.x))].sort((a, b) => a - b);
   const place = new Map(xs.map((x, number) => [x, number]));
-  let lines = 0;
   const series = plot.series.map((one) => {
     const faint = one.style === "faint";
-    const stroke = colour(`c${(faint ? lines : lines++) % 8}`, faint ? 0.35 : 1);
+    const stroke = colour(`c${one.colour}`, faint ? 0.35 : 1);
     return {
       label: one.name,
       stroke,
@@ -113,7 +114,7 @@ function columns(plot) {
       spanGaps: true,
       paths: one.style === "points" ? () => null : undefined,
       points: { show: one.style === "points" || one.y.filter((y) => y !== null).length === 1, size: 7, fill: stroke },
-      value: (_, value) => text(value),
+      value: (_, value) => text(value, plot.shares),
     };
   });
   const data = plot.series.map((one) => {

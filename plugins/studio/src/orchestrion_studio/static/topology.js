@@ -14,6 +14,7 @@ function show(figure, slider, step) {
     const share = shares.get(edge.dataset.edge) ?? 0;
     edge.setAttribute("display", share ? "inline" : "none");
     edge.setAttribute("stroke-width", 0.4 + (4 * share) / most);
+    edge.setAttribute("opacity", 0.2 + (0.6 * share) / most);
     edge.querySelector("title").textContent = percent(share);
   }
   const text = step.title;
