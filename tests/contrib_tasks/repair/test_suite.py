@@ -80,9 +80,13 @@ def test_kinds_are_mixed_as_in_collections_of_real_one_place_bugs(split: Any) ->
 # ---------------------------------------------------------------- that it is true
 
 
+def build(folder: Path) -> dict[str, Any]:
+    return with_runner(lambda runner: build_suite.build(folder, runner))
+
+
 def test_the_stored_file_is_what_its_sources_give_and_every_mistake_is_noticed() -> None:
     stored = (DATA / "suite.json").read_text("utf-8")
-    assert stored == build_suite.text_of(build_suite.build(DATA)), (
+    assert stored == build_suite.text_of(build(DATA)), (
         "run `python -m orchestrion_repair.build_suite`"
     )
 
@@ -250,7 +254,7 @@ wrong variable: x * 2 ==> x * x
 def built(tmp_path: Path, line: str) -> str:
     (tmp_path / "numbers.toml").write_text(FUNCTION.format(line=line), "utf-8")
     with pytest.raises(build_suite.BuildError) as error:
-        build_suite.build(tmp_path)
+        build(tmp_path)
     return str(error.value)
 
 
@@ -264,10 +268,9 @@ def built(tmp_path: Path, line: str) -> str:
         ("wrong value: y * 2 ==> y", "0 places"),
         ("wrong value: x ==> 1", "places"),
         ("silly: x * 2 ==> 1", "no such kind"),
-        ("two places: x * 2 ==> x - 2", "one edit"),
         ("wrong value: return 0 ==> return 1 ;; x * 2 ==> x", "several patches"),
         ("wrong operator: x * 2 ==> x + 2", "different"),
-        ("wrong value: x * 2 ==> 10 ** 10 ** 7", "something grows"),
+        ("wrong value: x * 2 ==> [x] * 10 ** 12", "something grows"),
     ],
 )
 def test_a_mistake_that_is_not_as_it_must_be_is_refused(
@@ -282,6 +285,6 @@ def test_a_mistake_may_loop_for_ever(tmp_path: Path) -> None:
     line = "excess logic: return x * 2 ==> while True:¶    x += 1"
     text = FUNCTION.format(line=f"wrong algorithm: {line.partition(': ')[2]}")
     (tmp_path / "numbers.toml").write_text(text, "utf-8")
-    [function] = build_suite.build(tmp_path)["functions"]
+    [function] = build(tmp_path)["functions"]
     assert len(function["bugs"]) == 4
     assert function["visible"][0] == [[1], 2]

@@ -17,38 +17,36 @@ in which `old` starts; `>` and `<` behind it indent four spaces more or less. `o
 end of the source. An empty `new` deletes, and an emptied line goes with it. A mistake in several
 places joins its patches with ` ;; `.
 
-Every mistake is verified: it must compile, differ from the correct syntax tree, fail at least one
-visible and one hidden case, and be one edit away from the correct source, or not if its kind says
-so (`UNMENDABLE`). Sources run here in this process, cut off after a number
-of lines, which is safe only because they are our own. A mistake may loop for ever, but not grow
-numbers or lists without bound, which would slow down whoever runs it: it is refused.
+Every mistake is verified, in the sandbox: it must compile, differ from the correct syntax tree, and
+fail at least one visible and one hidden case. A mistake may loop for ever, but not grow numbers or
+lists without bound, which would slow down whoever runs it: it is refused.
 """
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import json
 import re
-import signal
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
-from functools import lru_cache
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
+from orchestrion_sandbox.inside.plain import decode
+
 from orchestrion import JSON
-from orchestrion_repair.bug import same
+from orchestrion_repair.bug import Case, same
 from orchestrion_repair.harness import plain
-from orchestrion_repair.one_edit import one_edit, shape
+from orchestrion_repair.runner import Limits, SharedRunner, Trial, shared_runner
 from orchestrion_repair.suite import KINDS, SPLITS, UNMENDABLE, patched
 
-MOST_LINES = 4_000
-"""A call that runs more lines than this counts as endless; honest ones stay below a quarter."""
+LIMITS = Limits(steps=4_000, cpu_seconds=1)
+"""A call that takes more steps counts as endless; honest ones stay below a quarter."""
 
-MOST_SECONDS = 1.0
-"""CPU time in which any call has ended or been cut off."""
+GROWING = frozenset({"OutOfTime", "MemoryError", "BadReply", "Crash"})
+"""What ends a call whose steps are few, but slow or large."""
 
 VISIBLE, HIDDEN, BUGS = range(5, 9), range(8, 15), 4
 """How many cases a function has, and how many mistakes at least."""
@@ -63,49 +61,45 @@ class BuildError(Exception):
     """A function or a mistake is not as it must be."""
 
 
-class Endless(BaseException):
-    """Raised in a call that runs too many lines; no handler in the code under test catches it."""
-
-
-class Growing(BaseException):
-    """Raised in a call whose lines are few, but slow."""
-
-
-def build(folder: Path, verify: bool = True) -> dict[str, JSON]:
-    """The content of suite.json.
-
-    Args:
-        folder: of the files that describe it.
-        verify: run every mistake; without, only the correct sources run, which is quick.
+async def build(folder: Path, runner: SharedRunner) -> dict[str, JSON]:
+    """Return the content of suite.json, from the files in a folder.
 
     Raises:
         BuildError: with everything that is wrong.
     """
     functions, problems = [], []
-    for path in sorted(folder.glob("*.toml")):
-        for name, table in tomllib.loads(path.read_text("utf-8")).items():
-            try:
-                functions.append(_function(name, path.stem, table, verify))
-            except BuildError as error:
-                problems.append(f"{path.name}, {name}: {error}")
+    for category, name, table in _tables(folder):
+        try:
+            functions.append(await _function(name, category, table, runner))
+        except BuildError as error:
+            problems.append(f"{category}.toml, {name}: {error}")
     if problems:
         raise BuildError("\n".join(problems))
     return {"functions": functions}
 
 
-def _function(name: str, category: str, table: dict[str, str], verify: bool) -> dict[str, JSON]:
+def _tables(folder: Path) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield the category, the name and the table of every function."""
+    for path in sorted(folder.glob("*.toml")):
+        for name, table in tomllib.loads(path.read_text("utf-8")).items():
+            yield path.stem, name, table
+
+
+async def _function(
+    name: str, category: str, table: dict[str, str], runner: SharedRunner
+) -> dict[str, JSON]:
     source = table["source"].strip("\n") + "\n"
     if table["split"] not in SPLITS:
         raise BuildError(f"split is {table['split']!r}")
-    visible = [[args, wanted(source, name, args)] for args in _stream(table["visible"])]
-    hidden = [[args, wanted(source, name, args)] for args in _stream(table["hidden"])]
+    visible = await _wanted(source, name, list(_stream(table["visible"])), runner)
+    hidden = await _wanted(source, name, list(_stream(table["hidden"])), runner)
     if len(visible) not in VISIBLE or len(hidden) not in HIDDEN:
         raise BuildError(f"{len(visible)} visible and {len(hidden)} hidden cases")
-    shown = [json.dumps(args) for args, _ in visible + hidden]
+    shown = [json.dumps(case.args) for case in (*visible, *hidden)]
     if len(set(shown)) < len(shown):
         raise BuildError(f"equal cases: {sorted(a for a in shown if shown.count(a) > 1)}")
-    bugs = _bugs(table["bugs"], source, name, (visible, hidden) if verify else ())
-    trees = [shape(patched(source, bug["edits"])) for bug in bugs]
+    bugs = await _bugs(table["bugs"], source, name, (visible, hidden), runner)
+    trees = [_tree(patched(source, bug["edits"])) for bug in bugs]
     if len(bugs) < BUGS or len(set(trees)) < len(trees):
         raise BuildError(f"{len(bugs)} mistakes, {len(set(trees))} of them different")
     return {
@@ -113,8 +107,8 @@ def _function(name: str, category: str, table: dict[str, str], verify: bool) -> 
         "category": category,
         "split": table["split"],
         "source": source,
-        "visible": visible,
-        "hidden": hidden,
+        "visible": [[list(case.args), case.want] for case in visible],
+        "hidden": [[list(case.args), case.want] for case in hidden],
         "bugs": bugs,
     }
 
@@ -127,25 +121,31 @@ def _stream(text: str) -> Iterator[list[JSON]]:
         yield value
 
 
-def wanted(source: str, name: str, args: list[JSON]) -> JSON:
-    """What the correct source gives."""
-    try:
-        value = plain(call(source, name, args))
-    except (Exception, Endless, Growing) as error:
-        raise BuildError(f"{args}: {type(error).__name__} {error}") from None
-    if not same(json.loads(json.dumps(value)), value):
-        raise BuildError(f"{args}: the result {value!r} is no JSON")
-    return value
+async def _wanted(
+    source: str, name: str, calls: Sequence[list[JSON]], runner: SharedRunner
+) -> list[Case]:
+    """Return the cases of these calls, with what the correct source gives."""
+    trial = Trial(source, name, tuple(Case(tuple(args)) for args in calls))
+    [outcomes] = await runner.run([trial], LIMITS)
+    cases = []
+    for args, outcome in zip(calls, outcomes, strict=True):
+        if outcome.error:
+            raise BuildError(f"{args}: {outcome.error} {outcome.text}")
+        value = plain(decode(outcome.got))
+        if not same(json.loads(json.dumps(value)), value):
+            raise BuildError(f"{args}: the result {value!r} is no JSON")
+        cases.append(Case(tuple(args), value))
+    return cases
 
 
-def _bugs(
-    text: str, source: str, name: str, cases: Sequence[list[list[JSON]]]
+async def _bugs(
+    text: str, source: str, name: str, cases: Sequence[list[Case]], runner: SharedRunner
 ) -> list[dict[str, Any]]:
     bugs, problems = [], []
     for line in text.strip().split("\n"):
         try:
             bug = _bug(line, source)
-            _verify(patched(source, bug["edits"]), name, cases)
+            await _verify(patched(source, bug["edits"]), name, cases, runner)
             bugs.append(bug)
         except BuildError as error:
             problems.append(f"{line!r}: {error}")
@@ -164,23 +164,26 @@ def _bug(line: str, source: str) -> dict[str, Any]:
         compile(code, "<candidate>", "exec")
     except SyntaxError as error:
         raise BuildError(f"{error}\n{code}") from None
-    if shape(code) == shape(source):
+    if _tree(code) == _tree(source):
         raise BuildError("changes nothing")
     if len(edits) > 1 and kind not in SEVERAL:
         raise BuildError(f"several patches, but not one of {sorted(SEVERAL)}")
-    if one_edit(code, source) == (kind in UNMENDABLE):
-        raise BuildError("one edit" if kind in UNMENDABLE else "not one edit")
     return {"kind": kind, "edits": [list(edit) for edit in edits]}
 
 
-def _verify(code: str, name: str, cases: Sequence[list[list[JSON]]]) -> None:
-    """Visible cases must notice the mistake, and so must hidden ones."""
-    for word, some in zip(("visible", "hidden"), cases, strict=False):
-        try:
-            unnoticed = all(passes(code, name, args, want) for args, want in some)
-        except Growing as error:
-            raise BuildError(str(error)) from None
-        if unnoticed:
+def _tree(code: str) -> str:
+    """Return a text that two sources share if they differ in comments and layout only."""
+    return ast.dump(ast.parse(code))
+
+
+async def _verify(code: str, name: str, cases: Sequence[list[Case]], runner: SharedRunner) -> None:
+    """Check that visible cases notice the mistake, and hidden ones too."""
+    trials = [Trial(code, name, tuple(part)) for part in cases]
+    reports = await runner.run(trials, LIMITS)
+    for word, outcomes in zip(("visible", "hidden"), reports, strict=True):
+        if slow := [outcome.error for outcome in outcomes if outcome.error in GROWING]:
+            raise BuildError(f"few steps take too long or too much: something grows ({slow[0]})")
+        if all(outcome.passed for outcome in outcomes):
             raise BuildError(f"no {word} case notices")
 
 
@@ -219,54 +222,15 @@ def _laid_out(snippet: str, source: str, at: int) -> str:
     return first
 
 
-def passes(code: str, name: str, args: list[JSON], want: JSON) -> bool:
-    """Whether a case passes; any error or endless run is a failure."""
-    try:
-        return same(call(code, name, args), want)
-    except (Exception, Endless):
-        return False
-
-
-def call(code: str, name: str, args: list[JSON]) -> Any:
-    """The entry point's result, as JSON would hold it, in a fresh namespace."""
-    namespace: dict[str, Any] = {"__name__": "candidate"}
-    count = 0
-
-    def trace(frame: FrameType, event: str, arg: object) -> Any:
-        nonlocal count
-        if frame.f_code.co_filename != "<candidate>":
-            return None
-        count += 1
-        if count > MOST_LINES:
-            raise Endless
-        return trace
-
-    exec(_compiled(code), namespace)
-    before = sys.gettrace()
-    sys.settrace(trace)
-    signal.signal(signal.SIGVTALRM, _too_slow)
-    signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
-    try:
-        return plain(namespace[name](*deepcopy(args)))
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        sys.settrace(before)
-
-
-@lru_cache(maxsize=8)
-def _compiled(code: str) -> CodeType:
-    return compile(code, "<candidate>", "exec")
-
-
-def _too_slow(number: int, frame: FrameType | None) -> None:
-    where = f"{frame.f_code.co_name}, line {frame.f_lineno}" if frame else "somewhere"
-    raise Growing(f"a few lines take over {MOST_SECONDS} s: something grows ({where})")
-
-
 def text_of(content: dict[str, JSON]) -> str:
     """suite.json's text: one function a line, so that a change shows where it is."""
     rows = [json.dumps(function, ensure_ascii=False) for function in content["functions"]]
     return '{"functions": [\n' + ",\n".join(rows) + "\n]}\n"
+
+
+async def _built(folder: Path) -> dict[str, JSON]:
+    async with shared_runner() as runner:
+        return await build(folder, runner)
 
 
 def main(arguments: list[str]) -> int:
@@ -274,7 +238,7 @@ def main(arguments: list[str]) -> int:
     folder = Path(__file__).parent / "suite_data"
     target = folder / "suite.json"
     try:
-        text = text_of(build(folder))
+        text = text_of(asyncio.run(_built(folder)))
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1

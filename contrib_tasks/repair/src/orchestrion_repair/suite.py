@@ -30,7 +30,7 @@ KINDS = (
     "wrong algorithm",  # nothing short of rewriting a part will do
 )
 UNMENDABLE = frozenset({"two places", "wrong algorithm"})
-"""Kinds that no single small edit of the syntax tree undoes."""
+"""Kinds that take more than a small edit to undo, by what their author meant."""
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
