@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,15 @@ def test_a_symbol_of_a_log_is_the_same_in_every_slot() -> None:
     assert log.read(shown(2, (ok, small, small)).features, 2) == (second, first)
 
 
+def test_amounts_that_differ_by_rounding_are_one() -> None:
+    seen = played(300, 1)
+    noisy = copy.copy(seen)
+    noisy.outcomes = [paid - paid * 1e-16 * (i % 3) for i, paid in enumerate(seen.outcomes)]
+    assert len(set(noisy.outcomes)) > len(set(seen.outcomes))
+    heard = _Heard(noisy, find_log(noisy), {})  # type: ignore[arg-type]
+    assert heard.game.amounts.tolist() == [0.0, TASK.abstain, 1.0]
+
+
 def test_places_on_a_road_are_no_history() -> None:
     seen = Seen(2)
     for n in range(100):
@@ -173,6 +183,24 @@ def test_every_step_of_the_fit_raises_the_likelihood(
         model, likelihood = hidden._step(model, heard.sequences)
         path.append(likelihood)
     assert (np.diff(path) >= -1e-6 * abs(path[0])).all(), path
+
+
+def test_a_start_that_is_likely_on_a_sample_is_not_kept_for_that(
+    learned: tuple[Seen, Beliefs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orchestrion_values.optimism import hidden
+
+    seen, _ = learned
+    heard = _Heard(seen, find_log(seen), {})  # type: ignore[arg-type]
+    data, shape = heard.sequences, heard.shape
+
+    def likelihood(seed: int, best: int) -> float:
+        monkeypatch.setattr(hidden, "BEST", best)
+        return hidden._step(fit(data, shape, 4, None, 6, seed), data)[1]
+
+    gains = [likelihood(seed, 3) - likelihood(seed, 1) for seed in range(4)]
+    assert min(gains) >= 0
+    assert max(gains) > 1
 
 
 def test_the_same_seed_gives_the_same_model(learned: tuple[Seen, Beliefs]) -> None:

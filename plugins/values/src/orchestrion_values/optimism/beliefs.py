@@ -274,7 +274,8 @@ class _Heard:
         choice, ended = moves[:, 2], moves[:, 4] == 1
         used = np.bincount(choice, minlength=k)
         ends = (used > 0) & (np.bincount(choice, weights=~ended, minlength=k) == 0)
-        paid = np.array(seen.outcomes)[ended]
+        # What an end pays is a difference of sums: equal amounts differ in their last digits.
+        paid = np.array(seen.outcomes)[ended].round(9)
         amounts = np.unique(paid)
         if len(amounts) > AMOUNTS:
             amounts = np.unique(np.quantile(paid, np.linspace(0, 1, AMOUNTS)))

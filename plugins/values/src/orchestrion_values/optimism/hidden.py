@@ -8,7 +8,8 @@ The model is learned by expectation-maximisation (Baum and Welch). A state z of 
 category of the problem; a choice a moves it by T_a and returns the symbol y with probability
 E_a(y | z); an end pays the i-th amount with probability R_e(i | z). All but the first state are the
 same for all categories and times. Pseudo-counts keep every probability above 0, and T_a near the
-identity. Of several random starts the likeliest model is kept.
+identity. Random starts are tried on some of the episodes; the likeliest three are continued on all
+of them, and the likeliest of these models is kept.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ def find_log(seen: Seen) -> Log | None:
 STAY = 1.0
 """Pseudo-count of staying in a state."""
 SHORT, LONG, ON = 15, 60, 10
-"""Steps of each random start, of the best of them, and of a model that is continued."""
+"""Steps of each random start, of each of the best, and of a model that is continued."""
+BEST = 3
+"""The number of random starts that are continued on all episodes."""
 SAMPLE = 800
 """The maximum of different episodes that random starts are tried on."""
 FEW = 0.1
@@ -181,12 +184,13 @@ def fit(
     if tries:
         few = data.some(SAMPLE)
         begun = [_climb(_random(shape, k, rng), few, SHORT) for _ in range(tries)]
-        found.append(_climb(_likeliest(begun), data, LONG))
-    return _likeliest(found)
+        begun.sort(key=_likelihood, reverse=True)
+        found += [_climb(model, data, LONG) for model, _ in begun[:BEST]]
+    return max(found, key=_likelihood)[0]
 
 
-def _likeliest(found: Sequence[tuple[Hidden, float]]) -> Hidden:
-    return max(found, key=lambda pair: pair[1])[0]
+def _likelihood(pair: tuple[Hidden, float]) -> float:
+    return pair[1]
 
 
 def _random(shape: tuple[int, int, int, int], k: int, rng: np.random.Generator) -> Hidden:
