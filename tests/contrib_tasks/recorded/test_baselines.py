@@ -167,3 +167,18 @@ def test_a_look_up_by_category_asks_each_category_s_own_model() -> None:
     result = evaluate_by_category(data, chosen)
     assert result.correct[:80].all()
     assert result.cost[:80].tolist() == pytest.approx([1 / 8] * 40 + [1.0] * 40)
+
+
+def test_a_look_up_of_cascades_asks_two_and_a_third_where_one_and_another_do_not_do() -> None:
+    # Two that agree are right, and a tie goes to A, which is wrong: then the third decides.
+    plural = RecordedTask(split=ALL_TRAIN, vote="plurality")
+    both = [row(f"b{i}", "B", ("B", "B", "A"), "law") for i in range(20)]
+    first = [row(f"f{i}", "B", ("B", "A", "B"), "law") for i in range(20)]
+    second = [row(f"s{i}", "B", ("A", "B", "B"), "law") for i in range(20)]
+    data = matrix(opened(table(*both, *first, *second), plural), "train")
+    narrow = best_by_category(data, 0.01, shrinkage=0.0)
+    wide = best_by_category(data, 0.01, shrinkage=0.0, limit=2)
+    assert evaluate_by_category(data, narrow).correct.mean() < 1
+    assert len(wide["law"].first) == 2
+    assert wide["law"].then is not None
+    assert evaluate_by_category(data, wide).correct.all()

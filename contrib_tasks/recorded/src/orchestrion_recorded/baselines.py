@@ -288,28 +288,33 @@ def best_cascade(data: Matrix, weight: float, limit: int = 3) -> Strategy:
 
 
 def best_by_category(
-    data: Matrix, weight: float, shrinkage: float = 20.0, models: Sequence[int] | None = None
+    data: Matrix,
+    weight: float,
+    shrinkage: float = 20.0,
+    models: Sequence[int] | None = None,
+    limit: int = 1,
 ) -> dict[str, Strategy]:
     """Return the best strategy for each group of questions: a look-up, and no learning.
 
-    Strategies ask nobody, one model, or one and another unless so many agree. A group's mean reward
-    is shrunk towards the mean over all questions.
+    Strategies ask nobody, up to `limit` models, or another as well unless so many agree. A group's
+    mean reward is shrunk towards the mean over all questions.
 
     Args:
         data: the training questions.
         weight: of cost.
         shrinkage: how many questions the overall mean counts for.
         models: those that may be asked; all by default.
+        limit: how many are asked first at most.
 
     Returns:
         By group; under "" what is best over all, for groups that were not seen.
     """
-    overall = candidates(data, 1, models=models)
+    overall = candidates(data, limit, models=models)
     means = overall.accuracy - weight * overall.cost
     chosen = {"": overall.best(weight)}
     for group in sorted({*data.groups} - {""}):
         rows = [i for i, own in enumerate(data.groups) if own == group]
-        own = candidates(data.rows(rows), 1, models=models)
+        own = candidates(data.rows(rows), limit, models=models)
         shrunk = len(rows) * (own.accuracy - weight * own.cost) + shrinkage * means
         chosen[group] = own.strategies[int(np.argmax(np.round(shrunk, 9)))]
     return chosen
