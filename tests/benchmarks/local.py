@@ -2,12 +2,17 @@
 
     python dev.py python -m tests.benchmarks.local
     python dev.py python -m tests.benchmarks.local --trl PYTHON    # of an environment that has trl
+    python dev.py python -m tests.benchmarks.local --vllm VLLM     # the program `vllm`
 
 First: completions of 64 episodes asked for at once, and one at a time. Then, with `--trl`: tokens a
 second of sampling and learning, ours and TRL's GRPOTrainer, on one network from nothing, one prompt
 shape, one optimizer step on as many completions. `pip install trl "torch==2.13.0"` makes such an
 environment. One thread each; seconds are of the processor, so that other work on the machine does
 not count.
+
+With `--vllm`, instead: a server on this machine samples for an adapter that is trained here, and
+gets its weights after each update. Printed is how far its log-probabilities are from those computed
+here, and how many of 32 responses are repeated by requests with the same keys.
 """
 
 from __future__ import annotations
@@ -15,11 +20,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import numpy as np
 import torch
@@ -27,7 +38,7 @@ from orchestrion_local.hf import HF
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.optimizing import WeightOptimizer
 from orchestrion_local.runtime import LocalModel
-from orchestrion_local.settings import Architecture, Optimizer
+from orchestrion_local.settings import Architecture, Lora, Optimizer, Server
 from orchestrion_marl.advantages import Rows, grpo
 from orchestrion_marl.calls import Call
 from orchestrion_marl.marl import Marl
@@ -156,14 +167,93 @@ def theirs(python: str, model: LocalModel, prompts: int, steps: int) -> float:
         return float(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
+@contextmanager
+def vllm(program: str, model: str) -> Iterator[str]:
+    """Yield the address of a server of vLLM for adapters on a model; end it afterwards."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = [
+        *(program, "serve", model, "--served-model-name", "tiny"),
+        *("--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"),
+        *("--enable-lora", "--max-lora-rank", "16", "--generation-config", "vllm"),
+        *("--logprobs-mode", "processed_logprobs"),
+    ]
+    own = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    server = subprocess.Popen(words, env={**os.environ, **own}, stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            try:
+                urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+                break
+            except (URLError, OSError):
+                if server.poll() is not None:
+                    raise SystemExit(f"{program} ended with {server.returncode}") from None
+                time.sleep(1)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+async def served(program: str) -> None:
+    """Sample by vLLM, with three updates of the weights; print how far its values are from ours."""
+    shape = Architecture(type="llama", layers=2, width=64, heads=2, context=96)
+    start = HF(architecture=shape, alphabet=ALPHABET, max_tokens=24)
+    with tempfile.TemporaryDirectory() as folder:
+        base = f"{folder}/tiny"
+        async with start.open(OpenContext("models.tiny", Key(0))) as model:
+            assert isinstance(model, LocalModel)
+            model.module.save_pretrained(base)
+            model.tokenizer.save(base)
+        with vllm(program, base) as address:
+            server = Server(address, "tiny", sync="lora", folder=f"{folder}/weights")
+            tuned = HF(path=base, lora=Lora(rank=16), max_tokens=24, server=server)
+            async with tuned.open(OpenContext("models.tiny", Key(0))) as model:
+                assert isinstance(model, LocalModel)
+                await compared(model)
+
+
+async def compared(model: LocalModel) -> None:
+    """Print the difference of log-probabilities after each update, and what is repeated."""
+    optimizer = WeightOptimizer(model, Optimizer(3e-2), 3)
+    targets = [model.as_generation(prompt(i), "77777") for i in range(8)]
+    for _ in range(4):
+        generations = await sampled(model, 32)
+        with torch.no_grad():
+            here = model.score(generations).logprobs.tolist()
+        gaps = [
+            abs(a - b)
+            for generation, row in zip(generations, here, strict=True)
+            for a, b in zip(generation.logprobs, row, strict=False)
+        ]
+        again = await sampled(model, 32)
+        same = sum(a.response == b.response for a, b in zip(generations, again, strict=True))
+        versions = {generation.version for generation in generations}
+        print(
+            f"vLLM, version {versions}: {len(gaps)} tokens, log-probabilities differ by "
+            f"{np.mean(gaps):.1e} (at most {max(gaps):.1e}); {same} of 32 repeated"
+        )
+        with optimizer.pinned():
+            scored = model.score(targets)
+            optimizer.zero()
+            optimizer.backward(-(scored.logprobs * scored.mask).sum() / scored.mask.sum())
+            optimizer.step()
+        model.updated()
+
+
 async def main() -> None:
     """Read the options, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--trl", type=Path, help="a Python that has TRL")
+    parser.add_argument("--vllm", type=Path, help="the program of vLLM")
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--steps", type=int, default=10)
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.vllm is not None:
+        await served(str(given.vllm))
+        return
     settings = HF(architecture=SHAPE, alphabet=ALPHABET, max_tokens=LENGTH)
     async with settings.open(OpenContext("models.tiny", Key(0))) as model:
         assert isinstance(model, LocalModel)

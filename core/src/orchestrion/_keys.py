@@ -9,10 +9,12 @@ from __future__ import annotations
 import random
 from functools import lru_cache
 from hashlib import blake2b
+from struct import Struct
 from typing import Final
 
 _UNIT: Final = 2.0**-53
 _BITS: Final = 2**53 - 1
+_WORDS: Final = Struct("<8Q")
 
 
 class Key:
@@ -61,9 +63,7 @@ class Key:
         block = 0
         while len(out) < n:
             words = blake2b(b"%d" % block, key=self.digest, digest_size=64).digest()
-            out.extend(
-                (int.from_bytes(words[i : i + 8], "little") >> 11) * _UNIT for i in range(0, 64, 8)
-            )
+            out += [(word >> 11) * _UNIT for word in _WORDS.unpack(words)]
             block += 1
         del out[n:]
         return out

@@ -118,6 +118,7 @@ class _Batch:
         row = [places.setdefault(tuple(item.prompt), len(places)) for item in self.wanted]
         prompts = list(places)
         cache = getattr(self.module, "make_cache", roomy_cache)()
+        self.seen = max(map(len, prompts))
         shared = common_prefix(prompts) if len(prompts) > 1 else 0
         if shared < PREFIX:
             shared = 0
@@ -125,20 +126,20 @@ class _Batch:
             head = torch.tensor([prompts[0][:shared]], device=self.device)
             self.module(head, **{CACHE: cache}, use_cache=True, logits_to_keep=1)
             cache.batch_repeat_interleave(len(prompts))
-        width = max(map(len, prompts)) - shared
+        width = self.seen - shared
         padded = np.full((len(prompts), width), pad)
-        known = np.zeros((len(prompts), shared + width), np.int64)
-        known[:, :shared] = 1
+        # All that follows the prompts is known, too: a step's mask is the beginning of it.
+        known = np.ones((len(prompts), self.seen + self.ids.shape[1]), np.int64)
         for i, prompt in enumerate(prompts):
             begin = width - len(prompt) + shared
             padded[i, begin:] = prompt[shared:]
-            known[i, shared + begin :] = 1
+            known[i, shared : shared + begin] = 0
         ids = torch.from_numpy(padded).to(self.device)
         mask = torch.from_numpy(known).to(self.device)
-        position = (mask.cumsum(1) - 1).clamp(min=0)
+        position = (mask[:, : self.seen].cumsum(1) - 1).clamp(min=0)
         out = self.module(
             ids,
-            attention_mask=mask,
+            attention_mask=mask[:, : self.seen],
             position_ids=position[:, shared:],
             **{CACHE: cache},
             use_cache=True,
@@ -205,11 +206,10 @@ class _Batch:
         return chosen[index]
 
     def _advance(self, chosen: torch.Tensor) -> None:
-        ones = torch.ones((len(self.rows), 1), dtype=self.mask.dtype, device=self.device)
-        self.mask = torch.cat((self.mask, ones), dim=1)
+        self.seen += 1
         out = self.module(
             chosen,
-            attention_mask=self.mask,
+            attention_mask=self.mask[:, : self.seen],
             position_ids=self.position,
             **{CACHE: self.cache},
             use_cache=True,
