@@ -4,6 +4,10 @@
     python dev.py python -m tests.benchmarks.recorded TABLE PRICES            # three weights
     python dev.py python -m tests.benchmarks.recorded TABLE PRICES 0.1,0.2,7  # or these
     python dev.py python -m tests.benchmarks.recorded TABLE PRICES 0.1,7 seed=2 task.split.seed=1
+    python dev.py python -m tests.benchmarks.recorded TABLE PRICES 0.1,7 splits=6   # pooled
+
+With `splits=N`, questions are held out in N ways (`task.split.seed` from 1 on); a question that was
+held out several times counts once, with its mean.
 
 Arguments: a table, its prices (`-` if they stand in the table), weights of cost (1 is the price of
 the dearest model), overrides of docs/examples/recorded.yaml.
@@ -103,6 +107,16 @@ def fixed(train_data: Matrix, data: Matrix, weight: float) -> dict[str, tuple[Re
     return {**found, "oracle": (oracle(data, weight), "knows who is right")}
 
 
+def pooled(parts: Sequence[tuple[Sequence[str], Result]]) -> Result:
+    """Return the mean result on each question that was held out, in the order of their names."""
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for ids, result in parts:
+        for name, correct, cost in zip(ids, result.correct, result.cost, strict=True):
+            rows.setdefault(name, []).append((correct, cost))
+    means = np.array([np.mean(rows[name], axis=0) for name in sorted(rows)])
+    return Result(means[:, 0], means[:, 1])
+
+
 def line(name: str, result: Result, weight: float) -> str:
     """Return a strategy's row."""
     return (
@@ -127,27 +141,39 @@ def show(weight: float, mine: Result, others: Mapping[str, tuple[Result, str]]) 
 
 def main(table: str = "", prices: str = "", weights: str = "0.1,0.5,2", *overrides: str) -> None:
     """Train and judge at each weight, then print the curve."""
-    train_data, data = splits(configured(table, prices, overrides))
+    ways = next((int(text[7:]) for text in overrides if text.startswith("splits=")), 0)
+    overrides = tuple(text for text in overrides if not text.startswith("splits="))
+    divisions = [(*overrides, f"task.split.seed={1 + i}") for i in range(ways)] or [overrides]
     chosen = [float(weight) for weight in weights.split(",")]
     print(f"{table or 'generated table'} {' '.join(overrides)}".strip())
-    print(f"{len(data.models)} models; {len(train_data.ids)} questions to learn from, ", end="")
-    print(f"{len(data.ids)} held out; weights {', '.join(f'{w:g}' for w in chosen)}")
     curve: list[tuple[float, Result, Mapping[str, tuple[Result, str]]]] = []
     with tempfile.TemporaryDirectory() as folder:
         for weight in chosen:
-            config = configured(table, prices, [f"reward.cost_weight={weight}", *overrides])
-            directory = Path(folder) / f"{weight:g}"
-            cpu, wall = train(config, directory)
-            mine = learned(directory, data)
-            others = fixed(train_data, data, weight)
-            print(f"\ncost weight {weight:g}: trained in {cpu:.0f} s CPU, {wall:.0f} s wall")
-            show(weight, mine, others)
+            mine: list[tuple[Sequence[str], Result]] = []
+            others: dict[str, list[tuple[Sequence[str], Result]]] = {}
+            words, seconds = {}, 0.0
+            for i, settings in enumerate(divisions):
+                train_data, data = splits(configured(table, prices, settings))
+                config = configured(table, prices, [f"reward.cost_weight={weight}", *settings])
+                directory = Path(folder) / f"{weight:g}-{i}"
+                seconds += train(config, directory)[0]
+                mine.append((data.ids, learned(directory, data)))
+                for name, (result, text) in fixed(train_data, data, weight).items():
+                    others.setdefault(name, []).append((data.ids, result))
+                    words[name] = text if len(divisions) == 1 else ""
+            result = pooled(mine)
+            rest = {name: (pooled(parts), words[name]) for name, parts in others.items()}
+            print(
+                f"\ncost weight {weight:g}: {len(data.models)} models, {len(train_data.ids)} "
+                f"questions to learn from, {len(result.cost)} judged; {seconds:.0f} s CPU to train"
+            )
+            show(weight, result, rest)
             sys.stdout.flush()
-            curve.append((weight, mine, others))
+            curve.append((weight, result, rest))
     print("\naccuracy at cost, along the weights")
     print(f"{'weight':>8}{'learned':>20}{'best set':>20}{'best cascade':>20}")
-    for weight, mine, strategies in curve:
-        row = [mine, strategies["best set"][0], strategies["best cascade"][0]]
+    for weight, result, strategies in curve:
+        row = [result, strategies["best set"][0], strategies["best cascade"][0]]
         cells = [f"{one.correct.mean():.4f} at {one.cost.mean():.4f}" for one in row]
         print(f"{weight:8g}" + "".join(f"{cell:>20}" for cell in cells))
 
