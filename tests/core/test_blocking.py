@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -276,6 +277,22 @@ def test_what_a_loop_imports_is_not_taken_for_blocking(
         supervisor._look()
     assert "agents.a has blocked the event loop for 5 s" in capsys.readouterr().err
     work[0] = Work("policy", imports=True, frame=sys._getframe())
-    for _ in range(21 * seconds):
+    for _ in range(61 * seconds):
         supervisor._look()
     assert "policy has been importing modules for 60 s" in capsys.readouterr().err
+
+
+def test_many_short_steps_one_after_another_are_not_taken_for_blocking(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call() -> FrameType:
+        return sys._getframe()
+
+    supervisor = looping._Supervisor(None)
+    supervisor._probing = True  # the loop does not answer: it has hundreds of calls to make
+    monkeypatch.setattr(blocking, "of_stack", lambda thread: Work("agents.a", frame=call()))
+    monkeypatch.setattr(looping, "TICK", 0.25)
+    monkeypatch.setattr(looping, "PATIENCE", 5.0)
+    for _ in range(100):
+        supervisor._look()
+    assert not capsys.readouterr().err

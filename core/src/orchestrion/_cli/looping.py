@@ -31,7 +31,7 @@ OnEnd = Callable[[str], None]
 
 TICK = 0.25
 PATIENCE = 5.0
-"""Seconds that the loop may run no callback before a note names what blocks it."""
+"""Seconds that one call of a component may block the loop before a note names it."""
 IMPORTING = 60.0
 """Seconds that imports may take, which do not count as silence: they are slow at first, and slower
 on a busy machine."""
@@ -241,8 +241,7 @@ class _Supervisor:
             self._name_blocking()
 
     def _alive(self) -> None:
-        self._probing, self._blocking = False, None
-        self._silent = self._importing = 0.0
+        self._probing, self._blocking, self._silent = False, None, 0.0
 
     def _name_blocking(self) -> None:
         if not hasattr(sys.modules.get("orchestrion._engine.episode"), "Engine"):
@@ -250,24 +249,22 @@ class _Supervisor:
         from orchestrion._engine.blocking import of_stack
 
         work = of_stack(self._thread)
-        self._importing += TICK * work.imports
-        silent = self._silent - self._importing
-        if self._importing < IMPORTING if work.imports else silent < PATIENCE:
-            return
         if self._blocking is None or self._blocking.frame is not work.frame:
-            self._blocking, self._same = work, 0.0
-            # A trainer computes between its episodes: there is nothing that it holds up.
-            if work.who and not work.who.startswith("trainer") and work.who not in self._named:
-                self._named.add(work.who)
-                advice = "; a plain `def act` would be run in a thread"
-                what = f"has blocked the event loop for {silent:.0f} s"
-                if work.imports:
-                    what = f"has been importing modules for {self._importing:.0f} s"
-                note(
-                    f"{work} {what}: nothing else of the run goes on meanwhile"
-                    f"{advice if work.who.startswith('agents.') else ''}"
-                )
+            # Many short steps, one after another, keep the loop from nothing but each other.
+            self._blocking, self._same, self._importing = work, 0.0, 0.0
         self._same += TICK
+        self._importing += TICK * work.imports
+        seconds = self._importing if work.imports else self._same - self._importing
+        # A trainer computes between its episodes: there is nothing that it holds up.
+        watched = work.who and not work.who.startswith("trainer") and work.who not in self._named
+        if watched and seconds >= (IMPORTING if work.imports else PATIENCE):
+            self._named.add(work.who)
+            what = "been importing modules" if work.imports else "blocked the event loop"
+            advice = "; a plain `def act` would be run in a thread"
+            note(
+                f"{work} has {what} for {seconds:.0f} s: nothing else of the run goes on meanwhile"
+                f"{advice if work.who.startswith('agents.') else ''}"
+            )
         if work.limit is not None and self._same >= work.limit + PATIENCE:
             self._end(
                 f"{work} has held up the run for longer than the {work.limit:g} s that "
