@@ -109,6 +109,22 @@ def test_agents_never_see_the_hidden_part() -> None:
     assert agent.views[0].problem.hidden is None
 
 
+def test_what_an_agent_shows_while_it_works_is_named_by_its_turn_and_only_if_somebody_looks() -> (
+    None
+):
+    class Shows(Agent):
+        async def act(self, view: View, key: Key, calls: Calls) -> Output:
+            calls.show("a word")
+            return Output(str(calls.watched))
+
+    shown: list[tuple[str, str]] = []
+    engine = engine_for({"a": ScriptedAgent(), "b": Shows()}, Fixed("ab"))
+    assert run(engine).turns[1].output.content == "False"
+    engine.viewer = lambda who, text: shown.append((who, text))
+    assert run(engine).turns[1].output.content == "True"
+    assert shown == [("2 b", "a word")]
+
+
 def test_a_failing_agent_makes_a_failed_turn_that_no_agent_reads() -> None:
     reader = ScriptedAgent()
     broken = ScriptedAgent([ValueError("no idea")])

@@ -255,3 +255,4 @@ def test_convergence_is_where_nine_tenths_of_the_rise_are_reached() -> None:
 
 def test_a_run_that_did_not_improve_has_not_converged() -> None:
     assert convergence([]) == convergence([(1, 2.0)]) == convergence([(1, 2.0), (2, 1.0)]) == 0
+    assert convergence([(1, 2.0), (2, 2.0)]) == 0
