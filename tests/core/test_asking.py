@@ -13,7 +13,19 @@ import pytest
 from attrs import frozen
 
 import orchestrion as o
-from orchestrion import Agent, Calls, Key, Output, Problem, Status, Turn, Usage, UsageError, View
+from orchestrion import (
+    Agent,
+    BudgetError,
+    Calls,
+    Key,
+    Output,
+    Problem,
+    Status,
+    Turn,
+    Usage,
+    UsageError,
+    View,
+)
 from orchestrion.runs import AskedTeam, TeamAnswer
 
 HERE = "tests.core.test_asking"
@@ -165,6 +177,19 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="no run '"):
             async with o.load(tmp_path / "missing"):
                 pass
+
+    asyncio.run(ask())
+
+
+def test_a_used_up_budget_is_told_before_an_agent_acts(tmp_path: Path) -> None:
+    async def ask() -> None:
+        async with o.load(config(tmp_path, "Says"), ["budget.usd=0.5"]) as team:  # says .25 a turn
+            answers = [await team("now"), await team("now")]
+            assert [answer.text for answer in answers] == ["now", "now"]
+            for _ in range(4):  # the first of them passes the cap
+                with pytest.raises(BudgetError, match=r"budget\.usd"):
+                    await team("now")
+            assert team.trained.engine.calls.budget.spent.usd == 0.75
 
     asyncio.run(ask())
 

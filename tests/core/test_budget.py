@@ -69,6 +69,14 @@ def test_a_budget_is_kept_no_longer_than_its_version() -> None:
     assert len(newest._sharing) == 1
 
 
+def test_a_version_goes_on_with_the_limiters_before_it_unless_their_limits_are_others() -> None:
+    old = Budget(Caps(usd=1.0))
+    limits = CallLimits(concurrency=1)
+    limiter = old.limiter("service", limits)
+    assert old.continued(Caps(usd=2.0)).limiter("service", limits) is limiter
+    assert old.continued(None).limiter("service", CallLimits(concurrency=2)) is not limiter
+
+
 def test_runs_that_share_an_allowance_share_its_budget_its_limiters_and_its_time() -> None:
     allowance = Budget(Caps(calls=4), Usage(calls=1), elapsed=60.0)
     paths = [CallPath(allowance, retry=QUICK) for _ in "ab"]

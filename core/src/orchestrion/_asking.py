@@ -121,8 +121,10 @@ class AskedTeam:
         return f"ask/{number}", question, key or self._key.child(number)
 
     async def _answer(self, name: str, problem: Problem, key: Key) -> TeamAnswer:
+        engine = self.trained.engine
         async with self._room:
-            return TeamAnswer.of(await self.trained.engine.run(name, problem, key))
+            engine.calls.budget.check()
+            return TeamAnswer.of(await engine.run(name, problem, key))
 
     def _turn_finished(self, episode: str, turn: Turn) -> None:
         if watcher := self._watchers.get(episode):

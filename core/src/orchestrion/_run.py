@@ -141,6 +141,7 @@ class Conduct:
                     await self._train_stage(stage, done if stage == first_stage else 0)
                 if self._iterated:
                     await self._reload()
+                    self._note_data()
                 return await self.report()
         finally:
             # Answers that arrived are paid for: a resumed run must find them in the journal.
@@ -175,14 +176,18 @@ class Conduct:
         task = self.components.opened.runtimes["task"]
         data = data_of(task, place_of(self.config, "task"))
         before = (self.store.manifest or {}).get("data")
-        self.changed_data = changed_data(before or data, data)
-        if self.replays or self.store.status == "completed":
+        noted, self.changed_data = self.changed_data, changed_data(before or data, data)
+        if self.replays:
             return
-        if before is None:
+        completed = self.store.status == "completed"
+        if before is None and not completed:
             self.store.note_data(data)
-        elif self.changed_data:
-            self.store.record_event("data changed", {"text": self.changed_data, "data": data})
-            self.progress.noted("task", "other problems than before:", self.changed_data)
+        elif self.changed_data not in ("", noted):
+            if not completed:
+                told = {"text": self.changed_data, "data": data}
+                self.store.record_event("data changed", told)
+            text = f"{self.changed_data}; it may be judged on problems that it was trained on"
+            self.progress.noted("task", "other problems than before:", text)
 
     async def _reload(self) -> None:
         """Open everything again with what the last checkpoint holds.

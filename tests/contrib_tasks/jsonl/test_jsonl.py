@@ -20,7 +20,9 @@ from orchestrion_judge.llm_judge import JudgeReward, LlmJudge
 from orchestrion_judge.rubric import Criterion, Rubric, Scale
 
 from orchestrion import (
+    Agent,
     Answer,
+    Calls,
     Key,
     Member,
     Model,
@@ -34,6 +36,7 @@ from orchestrion import (
     Turn,
     Usage,
     UsageError,
+    View,
     ceiling_of,
 )
 from orchestrion.config import from_data
@@ -360,6 +363,12 @@ def test_every_kind_of_file_gives_the_same_problems(name: str, data: bytes, tmp_
         ("a.txt", "x", {}, r"a\.txt: unknown kind of file; use \.jsonl"),
         ("a.jsonl", '{"question": "q"', {}, r"a\.jsonl:1: is not JSON"),
         ("a.jsonl", "[1]", {}, r"a\.jsonl:1: must be an object, and is a list"),
+        (
+            "a.jsonl",
+            '\n{"question": "\\ud800", "answer": 1}',
+            {},
+            r"jsonl:2: is not JSON: .*surrog",
+        ),
         ("a.json", "{}", {}, r"a\.json: must be a list"),
         (
             "a.jsonl",
@@ -450,7 +459,44 @@ def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message:
         task(**settings)
 
 
+def test_a_cell_may_hold_a_document(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"question,answer\n{'long ' * 100_000},1\n")
+    [problem] = task(file=str(tmp_path / "a.csv")).problems("test")
+    assert len(problem.text) > 400_000
+
+
 # ---------------------------------------------------------------- a file that goes or changes
+
+
+@frozen
+class Edits(Agent):
+    """Changes the file of questions while a run trains."""
+
+    file: Path
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        self.file.write_text("question,answer\n" + "".join(f"r{i},r{i}\n" for i in range(10)))
+        return Output("q0")
+
+
+def test_a_file_that_was_changed_while_a_run_trained_is_said_before_the_report(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("question,answer\n" + "".join(f"q{i},q{i}\n" for i in range(10)))
+    config = {
+        "task": {"use": "jsonl", "file": "rows.csv"},
+        "agents": {"a": {"use": f"{__name__}:Edits", "file": str(file)}},
+        "policy": {"use": "values"},
+        "reward": {"use": "exact-outcome"},
+        "trainer": {"use": "fitted-q", "episodes": 4},
+        "limits": {"turns": 1},
+    }
+    (tmp_path / "team.yaml").write_text(json.dumps(config))
+    said = here("train", "team.yaml", cwd=tmp_path).stderr
+    assert re.search(r"other problems than before: .*'test' are others.*; it may be judged", said)
+    file.write_text("question,answer\n" + "".join(f"s{i},s{i}\n" for i in range(10)))
+    assert "other problems than before" in here("resume", "team-1", cwd=tmp_path).stderr
 
 
 def test_a_trained_team_answers_without_the_file_and_says_that_it_was_changed(

@@ -272,6 +272,7 @@ def test_a_report_is_one_file_that_loads_and_runs_nothing(tmp_path: Path) -> Non
     assert answer.exit_code == 0, answer.output
     html = file.read_text()
     assert "alert(1)" in html
+    assert not set("\u202e\x1b") & set(html)
     assert "<script" not in html
     assert not re.search(r"<(form|input|select|button|link|iframe|img)\b", html)
     ids = re.findall(r' id="([^"]+)"', html)

@@ -51,6 +51,7 @@ def read_rows(file: Path) -> Iterator[tuple[str, Row]]:
 
 
 def _table(file: Path, text: str, delimiter: str) -> Iterator[tuple[str, Row]]:
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # a cell may hold a document
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         names = reader.fieldnames or ()
@@ -76,7 +77,10 @@ def _array(file: Path, text: str) -> Iterator[tuple[str, Row]]:
 
 def _json(place: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        if r"\ud" in text.lower():  # half of a pair of surrogates is no character
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{place}: is not JSON: {error}") from error
 

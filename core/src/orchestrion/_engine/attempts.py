@@ -104,10 +104,7 @@ class Attempts:
             BudgetError: the budget does not cover it, or the service asks to stop for long.
         """
         request, reserve = call.request, call.reserve
-        limiters = self.budget.limiters
-        limiter = limiters.get(request.service)
-        if limiter is None:
-            limiter = limiters[request.service] = ServiceLimiter(request.limits)
+        limiter = self.budget.limiter(request.service, request.limits)
         pieces = self.journal.pieces(request)
         jitter = Key(call.name.encode()[:16])
         give_up = math.inf

@@ -14,6 +14,7 @@ from weakref import WeakSet
 from orchestrion._config.sections import Budget as BudgetCaps
 from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._errors import BudgetError
+from orchestrion._interfaces import CallLimits
 from orchestrion._records import NO_USAGE, Usage
 
 inside: ContextVar[bool] = ContextVar("inside", default=False)
@@ -68,6 +69,8 @@ class Budget:
         """The budgets that book in the same sums, and wait for each other's calls."""
         self.limiters: dict[str, ServiceLimiter] = {}
         """By service; runs that share a budget share them."""
+        self._limiters_before: dict[str, ServiceLimiter] = {}
+        """Those of the budget that this one continues."""
 
     @property
     def spent(self) -> Usage:
@@ -92,8 +95,18 @@ class Budget:
         budget = Budget(caps)
         budget._started, budget._spent = self._started, self._spent
         budget._reserved, budget._sharing = self._reserved, self._sharing
+        budget._limiters_before = self.limiters
         self._sharing.add(budget)
         return budget
+
+    def limiter(self, service: str, limits: CallLimits) -> ServiceLimiter:
+        """Return the limiter of a service: that of the budget before, unless its limits differ."""
+        limiter = self.limiters.get(service)
+        if limiter is None:
+            before = self._limiters_before.get(service)
+            same = before is not None and before.limits == limits
+            limiter = self.limiters[service] = (before if same else None) or ServiceLimiter(limits)
+        return limiter
 
     def check(self) -> None:
         """Raise `BudgetError` if the minutes are used up, or a cap is exceeded."""

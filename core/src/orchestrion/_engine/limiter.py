@@ -45,7 +45,7 @@ class ServiceLimiter:
     """
 
     def __init__(self, limits: CallLimits, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self.limits, self._clock = limits, clock
         self._cap = limits.concurrency
         self._limit: float | None = limits.concurrency
         self._requests = (

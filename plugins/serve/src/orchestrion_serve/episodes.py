@@ -22,6 +22,7 @@ from orchestrion import (
     Episode,
     Key,
     OrchestrionError,
+    Policy,
     Problem,
     Status,
     Turn,
@@ -170,7 +171,7 @@ class Episodes:
                 answered = use.begin(call.id, call.tenant, team, problem, key, share)
             policy = answered.policy if answered is not None else None
             with paying(call.spend):
-                work = asyncio.create_task(team.engine.run(call.id, problem, key, policy))
+                work = asyncio.create_task(_episode(team, call.id, problem, key, policy))
         except BaseException:
             self.room.give(call.tenant)
             raise
@@ -211,6 +212,14 @@ class Episodes:
         if isinstance(error, OrchestrionError):
             raise _unanswered(identity, str(error))
         raise _broken(error, identity)
+
+
+async def _episode(
+    team: Trained, name: str, problem: Problem, key: Key, policy: Policy | None
+) -> Episode:
+    """Run an episode; where the budget is used up, no agent acts."""
+    team.engine.calls.budget.check()
+    return await team.engine.run(name, problem, key, policy)
 
 
 class _Watch:
