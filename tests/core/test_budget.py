@@ -31,6 +31,7 @@ from orchestrion._engine.calls import CallPath, Recorded
 from orchestrion.config import Budget as Caps
 from orchestrion.testing import Fixed, engine_for
 from tests.core.test_calls import ASK, ONE, QUICK, Keeping, Memory, answering, make
+from tests.coroutines import sync
 
 
 def dollars(usd: float) -> Usage:
@@ -41,25 +42,23 @@ def tokens(count: int) -> Usage:
     return Usage(input_tokens=count)
 
 
-def test_versions_with_other_caps_count_each_others_calls_in_flight() -> None:
-    async def main() -> None:
-        old = Budget(Caps(usd=1.0))
-        new = old.continued(Caps(usd=2.0))
-        await old.reserve(dollars(1.0))
-        await new.reserve(dollars(1.0))
-        assert new.reserved.usd == 2.0
-        waiting = asyncio.ensure_future(new.reserve(dollars(0.5)))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        old.settle(dollars(1.0), dollars(0.5))
-        await asyncio.wait_for(waiting, 10)
-        new.settle(dollars(1.0), dollars(1.0))
-        new.settle(dollars(0.5), dollars(0.5))
-        assert old.spent.usd == 2.0
-        with pytest.raises(BudgetError):
-            await old.reserve(dollars(0.5))
-
-    asyncio.run(main())
+@sync
+async def test_versions_with_other_caps_count_each_others_calls_in_flight() -> None:
+    old = Budget(Caps(usd=1.0))
+    new = old.continued(Caps(usd=2.0))
+    await old.reserve(dollars(1.0))
+    await new.reserve(dollars(1.0))
+    assert new.reserved.usd == 2.0
+    waiting = asyncio.ensure_future(new.reserve(dollars(0.5)))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    old.settle(dollars(1.0), dollars(0.5))
+    await asyncio.wait_for(waiting, 10)
+    new.settle(dollars(1.0), dollars(1.0))
+    new.settle(dollars(0.5), dollars(0.5))
+    assert old.spent.usd == 2.0
+    with pytest.raises(BudgetError):
+        await old.reserve(dollars(0.5))
 
 
 def test_a_budget_is_kept_no_longer_than_its_version() -> None:

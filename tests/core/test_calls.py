@@ -38,6 +38,7 @@ from orchestrion._session import EngineSession
 from orchestrion.config import Budget as Caps
 from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for
 from tests import clock
+from tests.coroutines import sync
 
 QUICK = RetrySettings(base=0.0, overload_base=0.0, cap=0.0)
 ASK = Request("service", {"q": 1})
@@ -276,16 +277,13 @@ def test_a_cap_holds_with_any_number_of_calls_in_flight(
     assert budget.reserved == Usage()
 
 
-def test_a_call_is_durable_before_its_answer_is_used() -> None:
+@sync
+async def test_a_call_is_durable_before_its_answer_is_used() -> None:
     journal = Memory()
-
-    async def main() -> None:
-        path = CallPath(journal=journal)
-        answer = await make(path, "k", ASK, answering(Answer("a", ONE)), ONE)
-        [row] = journal.rows.values()
-        assert row.answer == answer.data
-
-    asyncio.run(main())
+    path = CallPath(journal=journal)
+    answer = await make(path, "k", ASK, answering(Answer("a", ONE)), ONE)
+    [row] = journal.rows.values()
+    assert row.answer == answer.data
 
 
 def test_calls_that_are_ready_together_share_commits() -> None:
@@ -392,20 +390,18 @@ def test_a_resumed_run_computes_an_answer_again() -> None:
         assert asyncio.run(work).data == text
 
 
-def test_a_computed_answer_that_cannot_be_recorded_ends_the_run() -> None:
+@sync
+async def test_a_computed_answer_that_cannot_be_recorded_ends_the_run() -> None:
     class Full(Memory):
         def put_many(self, rows: list[Recorded]) -> None:
             raise StoreError("the disk is full")
 
-    async def main() -> None:
-        path = CallPath(journal=Full())
-        await make(path, "k", COMPUTED, answering(Answer("a", ONE)), ONE)
-        with pytest.raises(StoreError):
-            await path.settle()
-        with pytest.raises(StoreError):
-            await make(path, "next", COMPUTED, answering(Answer("b", ONE)), ONE)
-
-    asyncio.run(main())
+    path = CallPath(journal=Full())
+    await make(path, "k", COMPUTED, answering(Answer("a", ONE)), ONE)
+    with pytest.raises(StoreError):
+        await path.settle()
+    with pytest.raises(StoreError):
+        await make(path, "next", COMPUTED, answering(Answer("b", ONE)), ONE)
 
 
 class Keeping(Memory):
@@ -504,25 +500,23 @@ def test_concurrency_is_never_above_its_limit_and_reaches_it(width: int) -> None
 
 
 @pytest.mark.parametrize("granted", [False, True])
-def test_a_cancelled_waiter_frees_its_place(granted: bool) -> None:
-    async def main() -> None:
-        limiter = ServiceLimiter(CallLimits(concurrency=1))
+@sync
+async def test_a_cancelled_waiter_frees_its_place(granted: bool) -> None:
+    limiter = ServiceLimiter(CallLimits(concurrency=1))
 
-        async def hold() -> None:
-            async with limiter.slot(0):
-                await asyncio.Event().wait()
+    async def hold() -> None:
+        async with limiter.slot(0):
+            await asyncio.Event().wait()
 
-        holder, waiter = asyncio.create_task(hold()), asyncio.create_task(hold())
+    holder, waiter = asyncio.create_task(hold()), asyncio.create_task(hold())
+    await asyncio.sleep(0)
+    holder.cancel()
+    if granted:  # a tick later the place is the waiter's, which does not know it yet
         await asyncio.sleep(0)
-        holder.cancel()
-        if granted:  # a tick later the place is the waiter's, which does not know it yet
-            await asyncio.sleep(0)
-        waiter.cancel()
-        await asyncio.gather(holder, waiter, return_exceptions=True)
-        async with asyncio.timeout(20), limiter.slot(0):
-            assert limiter.active == 1
-
-    asyncio.run(main())
+    waiter.cancel()
+    await asyncio.gather(holder, waiter, return_exceptions=True)
+    async with asyncio.timeout(20), limiter.slot(0):
+        assert limiter.active == 1
 
 
 def test_requests_per_minute_are_spaced_by_a_clock() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,6 +27,7 @@ from orchestrion._session import EngineSession
 from orchestrion.config import Config, from_data
 from orchestrion.runs import RunReader, train
 from orchestrion.testing._stage import NAME, Stage, building, opened
+from tests.coroutines import sync
 
 
 @frozen
@@ -101,20 +101,17 @@ def test_what_a_baselines_trainer_learns_is_used_and_kept_for_it_alone(tmp_path:
     assert kept == {"team": {}, "taught": {"agents.a.text": "lesson 1"}}
 
 
-def test_a_session_gives_learnable_settings_with_what_was_adopted() -> None:
+@sync
+async def test_a_session_gives_learnable_settings_with_what_was_adopted() -> None:
     config = made()
-
-    async def main() -> None:
-        async with opened(config) as one:
-            engine = one.engine(CallPath())
-            session = EngineSession(engine, "s", Key(1), Key(2), build=building(config))
-            assert session.learnable() == {"agents.a.text": "nothing"}
-            async with session.build({"agents.a.text": "a trial"}) as inner:
-                assert inner.learnable() == {"agents.a.text": "a trial"}
-                jobs = [Job(problem, Key(3)) for problem in inner.problems()]
-                assert len(await inner.rollout(jobs)) == len(jobs) > 0
-            assert session.trained_on == len(session.episodes) == len(jobs)
-            session.adopt({"agents.a.text": "something"})
-            assert session.learnable() == {"agents.a.text": "something"}
-
-    asyncio.run(main())
+    async with opened(config) as one:
+        engine = one.engine(CallPath())
+        session = EngineSession(engine, "s", Key(1), Key(2), build=building(config))
+        assert session.learnable() == {"agents.a.text": "nothing"}
+        async with session.build({"agents.a.text": "a trial"}) as inner:
+            assert inner.learnable() == {"agents.a.text": "a trial"}
+            jobs = [Job(problem, Key(3)) for problem in inner.problems()]
+            assert len(await inner.rollout(jobs)) == len(jobs) > 0
+        assert session.trained_on == len(session.episodes) == len(jobs)
+        session.adopt({"agents.a.text": "something"})
+        assert session.learnable() == {"agents.a.text": "something"}

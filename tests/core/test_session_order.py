@@ -13,6 +13,7 @@ from attrs import frozen
 from orchestrion import Calls, Job, Key, Problem, Scores, Trajectory
 from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for
+from tests.coroutines import sync
 
 
 @frozen
@@ -28,17 +29,15 @@ class Slowest(ListTask):
         return Scores(1.0, True)
 
 
-def test_finished_episodes_stand_in_the_order_in_which_finishing_began() -> None:
-    async def main() -> None:
-        engine = engine_for({"a": ScriptedAgent()}, Fixed(["a"]), Slowest(5))
-        session = EngineSession(engine, "0/0", Key(1), Key(2))
-        branches = [session.begin(one, Key(n)) for n, one in enumerate(session.problems())]
-        done = await asyncio.gather(*(session.finish(branch) for branch in branches))
-        assert [one.id for one in done] == [f"0/0/{n}" for n in range(5)]
-        assert session.episodes == done
-        assert session.trained_on == 5
-
-    asyncio.run(main())
+@sync
+async def test_finished_episodes_stand_in_the_order_in_which_finishing_began() -> None:
+    engine = engine_for({"a": ScriptedAgent()}, Fixed(["a"]), Slowest(5))
+    session = EngineSession(engine, "0/0", Key(1), Key(2))
+    branches = [session.begin(one, Key(n)) for n, one in enumerate(session.problems())]
+    done = await asyncio.gather(*(session.finish(branch) for branch in branches))
+    assert [one.id for one in done] == [f"0/0/{n}" for n in range(5)]
+    assert session.episodes == done
+    assert session.trained_on == 5
 
 
 @pytest.fixture

@@ -9,9 +9,11 @@ from contextvars import ContextVar
 import pytest
 
 from orchestrion import _threads, in_thread
+from tests.coroutines import sync
 
 
-def test_it_returns_and_raises_as_the_function_does_in_the_callers_context() -> None:
+@sync
+async def test_it_returns_and_raises_as_the_function_does_in_the_callers_context() -> None:
     where: ContextVar[str] = ContextVar("where")
 
     def work(number: int) -> tuple[int, str]:
@@ -19,15 +21,12 @@ def test_it_returns_and_raises_as_the_function_does_in_the_callers_context() -> 
             raise ValueError("below zero")
         return number, where.get()
 
-    async def main() -> None:
-        where.set("here")
-        assert await in_thread(work, 3) == (3, "here")
-        with pytest.raises(ValueError, match="below zero"):
-            await in_thread(work, -1)
-        with pytest.raises(RuntimeError, match="StopIteration"):
-            await in_thread(next, iter(()))
-
-    asyncio.run(main())
+    where.set("here")
+    assert await in_thread(work, 3) == (3, "here")
+    with pytest.raises(ValueError, match="below zero"):
+        await in_thread(work, -1)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await in_thread(next, iter(()))
 
 
 def test_calls_that_were_given_up_take_no_place_until_they_are_too_many(

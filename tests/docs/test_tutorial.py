@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -55,7 +54,7 @@ def test_it_has_at_most_sixty_lines() -> None:
 
 
 def test_it_leads_to_a_team_that_answers_four_kinds_of_clients(
-    tmp_path: Path, stack: ExitStack
+    tmp_path: Path, stack: ExitStack, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
@@ -78,8 +77,7 @@ def test_it_leads_to_a_team_that_answers_four_kinds_of_clients(
         stack, tmp_path, "orchestrion serve team-1", r"serving team-1 at (\S+)/v1", **env
     )
     ask = FILES["ask.py"].replace("http://127.0.0.1:8000", served)
-    (tmp_path / "ask.py").write_text(ask)
-    asked = subprocess.run(
-        [sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert asked.returncode == 0, asked.stderr
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the SDKs, which most likely are imported already
+        exec(compile(ask, "ask.py", "exec"), {"__name__": "__main__"})
+    assert len(capsys.readouterr().out.splitlines()) >= 4, "an answer by each client"

@@ -9,6 +9,7 @@ import subprocess
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -17,6 +18,8 @@ from urllib.parse import quote
 
 import pytest
 
+from orchestrion._engine import callpath
+from orchestrion._engine.attempts import RetrySettings
 from orchestrion._store.database import mark
 from orchestrion.runs import RunReader
 from tests import warm
@@ -148,6 +151,14 @@ def sometimes(share: int) -> Callable[[str], bool]:
     return lambda name: int(sha256(name.encode()).hexdigest(), 16) % share == 0
 
 
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try failed calls again at once."""
+    settings = partial(RetrySettings, base=0.01, overload_base=0.01)
+    monkeypatch.setattr(callpath, "RetrySettings", settings)
+
+
+@pytest.mark.usefixtures("short_pauses")
 def test_a_call_that_failed_for_good_fails_alike_in_a_replay(
     tmp_path: Path, server: Server
 ) -> None:
@@ -224,6 +235,7 @@ def test_cost_tells_who_asked_whom_when_and_how_long(tmp_path: Path, server: Ser
     assert "US dollars" in text
 
 
+@pytest.mark.usefixtures("short_pauses")
 def test_a_call_that_timed_out_is_booked_and_marked(tmp_path: Path, server: Server) -> None:
     config = asking(
         models={"loop": {"use": "loop", "timeout": 0.5}}, trainer={"use": "repeat", "iterations": 1}

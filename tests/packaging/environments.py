@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -60,12 +61,17 @@ def closure(requirements: Iterable[Requirement]) -> dict[str, str]:
             continue
         name = canonicalize_name(requirement.name)
         seen = name in found
-        installed = distribution(name)
-        found[name] = installed.version
-        needs = [Requirement(text) for text in installed.requires or ()]
+        found[name], needs = _metadata(name)
         extras = [*requirement.extras] if seen else ["", *requirement.extras]
         todo += [(needed, extra) for needed in needs for extra in extras]
     return found
+
+
+@cache
+def _metadata(name: str) -> tuple[str, list[Requirement]]:
+    """Return an installed distribution's version and what it needs."""
+    installed = distribution(name)
+    return installed.version, [Requirement(text) for text in installed.requires or ()]
 
 
 class Environment:

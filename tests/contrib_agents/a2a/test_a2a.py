@@ -32,6 +32,7 @@ from orchestrion._engine.attempts import RetrySettings
 from orchestrion._engine.callpath import CallPath
 from orchestrion.testing import Fixed, opened_engine
 from tests.contrib_agents.remote.support import checked
+from tests.coroutines import sync
 
 WAIT = 60.0
 """Seconds after which a test gives up."""
@@ -145,34 +146,33 @@ stream = pytest.mark.parametrize("streaming", [True, False])
 
 
 @stream
-def test_messages_and_tasks_become_turns(streaming: bool) -> None:
-    async def main() -> None:
-        executor = Executor()
-        async with served(executor, streaming) as url, team(url, data=True, price=0.5) as engine:
-            seen: list[str] = []
-            engine.viewer = lambda who, text: seen.append(text)
-            message = await turn_of(engine, "give a message", {"n": 1})
-            assert (message.output.content, message.output.data) == ("2", {"sum": 2})
-            task = await turn_of(engine, "work")
-            assert task.output.content == "the \nanswer"
-            assert task.output.data == {"n": [1, "x"]}
-            assert task.usage == Usage(1, usd=0.5, cost=0.5)
-            assert seen == (["2", "the ", "answer"] if streaming else ["2"])
-            assert len(executor.data) == 1
-            failed = await turn_of(engine, "this fails")
-            assert failed.status == "failed"
-            assert "the task ended as failed: the paper is empty" in failed.error
-            asks = await turn_of(engine, "this asks")
-            assert "ended as input required: the paper is empty" in asks.error
-            await asyncio.wait_for(executor.cancelled.wait(), WAIT)  # nobody will answer it
-            assert len(executor.came) == 4
-            assert engine.calls.retried == 0
-
-    asyncio.run(main())
+@sync
+async def test_messages_and_tasks_become_turns(streaming: bool) -> None:
+    executor = Executor()
+    async with served(executor, streaming) as url, team(url, data=True, price=0.5) as engine:
+        seen: list[str] = []
+        engine.viewer = lambda who, text: seen.append(text)
+        message = await turn_of(engine, "give a message", {"n": 1})
+        assert (message.output.content, message.output.data) == ("2", {"sum": 2})
+        task = await turn_of(engine, "work")
+        assert task.output.content == "the \nanswer"
+        assert task.output.data == {"n": [1, "x"]}
+        assert task.usage == Usage(1, usd=0.5, cost=0.5)
+        assert seen == (["2", "the ", "answer"] if streaming else ["2"])
+        assert len(executor.data) == 1
+        failed = await turn_of(engine, "this fails")
+        assert failed.status == "failed"
+        assert "the task ended as failed: the paper is empty" in failed.error
+        asks = await turn_of(engine, "this asks")
+        assert "ended as input required: the paper is empty" in asks.error
+        await asyncio.wait_for(executor.cancelled.wait(), WAIT)  # nobody will answer it
+        assert len(executor.came) == 4
+        assert engine.calls.retried == 0
 
 
 @stream
-def test_who_is_cancelled_here_cancels_the_task_there(streaming: bool) -> None:
+@sync
+async def test_who_is_cancelled_here_cancels_the_task_there(streaming: bool) -> None:
     knows = asyncio.Event()
     """Set when the caller knows the task: it shows the stream's text, or asks a second time."""
 
@@ -187,21 +187,19 @@ def test_who_is_cancelled_here_cancels_the_task_there(streaming: bool) -> None:
 
         return around
 
-    async def main() -> None:
-        executor = Executor()
-        async with served(executor, streaming, counting) as url, team(url) as engine:
-            engine.viewer = lambda who, text: knows.set()
-            work = asyncio.create_task(turn_of(engine, "this waits"))
-            await asyncio.wait_for(knows.wait(), WAIT)
-            work.cancel()
-            await asyncio.wait_for(executor.cancelled.wait(), WAIT)
-            with pytest.raises(asyncio.CancelledError):
-                await work
-
-    asyncio.run(main())
+    executor = Executor()
+    async with served(executor, streaming, counting) as url, team(url) as engine:
+        engine.viewer = lambda who, text: knows.set()
+        work = asyncio.create_task(turn_of(engine, "this waits"))
+        await asyncio.wait_for(knows.wait(), WAIT)
+        work.cancel()
+        await asyncio.wait_for(executor.cancelled.wait(), WAIT)
+        with pytest.raises(asyncio.CancelledError):
+            await work
 
 
-def test_a_stream_that_breaks_is_not_asked_again_but_looked_after() -> None:
+@sync
+async def test_a_stream_that_breaks_is_not_asked_again_but_looked_after() -> None:
     """The second attempt polls the task that the first began."""
 
     def breaking(app: ASGIApp) -> ASGIApp:
@@ -218,15 +216,12 @@ def test_a_stream_that_breaks_is_not_asked_again_but_looked_after() -> None:
 
         return around
 
-    async def main() -> None:
-        executor = Executor()
-        async with served(executor, around=breaking) as url, team(url) as engine:
-            turn = await turn_of(engine, "work")
-            assert turn.output.content == "the \nanswer", turn.error
-            assert engine.calls.retried == 1
-            assert executor.came == ["work"]
-
-    asyncio.run(main())
+    executor = Executor()
+    async with served(executor, around=breaking) as url, team(url) as engine:
+        turn = await turn_of(engine, "work")
+        assert turn.output.content == "the \nanswer", turn.error
+        assert engine.calls.retried == 1
+        assert executor.came == ["work"]
 
 
 def answering(statuses: list[int], app: ASGIApp) -> ASGIApp:
@@ -246,25 +241,23 @@ def answering(statuses: list[int], app: ASGIApp) -> ASGIApp:
     return around
 
 
-def test_refusals_are_tried_again_where_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        statuses: list[int] = []
-        executor = Executor()
-        async with served(executor, around=lambda app: answering(statuses, app)) as url:
-            async with team(url) as engine:
-                with pytest.raises(BudgetError, match="401"):
-                    await turn_of(engine, "work")
-            monkeypatch.setenv("FAR_KEY", KEY)
-            async with team(url, key_env="FAR_KEY") as engine:
-                statuses += [429, 503, 500]
-                assert (await turn_of(engine, "work")).status == "completed"
-                assert engine.calls.retried == 3
-                statuses += [400]
-                assert "400" in (await turn_of(engine, "another work")).error
-                assert engine.calls.retried == 3
-        assert len(executor.came) == 1
-
-    asyncio.run(main())
+@sync
+async def test_refusals_are_tried_again_where_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    statuses: list[int] = []
+    executor = Executor()
+    async with served(executor, around=lambda app: answering(statuses, app)) as url:
+        async with team(url) as engine:
+            with pytest.raises(BudgetError, match="401"):
+                await turn_of(engine, "work")
+        monkeypatch.setenv("FAR_KEY", KEY)
+        async with team(url, key_env="FAR_KEY") as engine:
+            statuses += [429, 503, 500]
+            assert (await turn_of(engine, "work")).status == "completed"
+            assert engine.calls.retried == 3
+            statuses += [400]
+            assert "400" in (await turn_of(engine, "another work")).error
+            assert engine.calls.retried == 3
+    assert len(executor.came) == 1
 
 
 @pytest.mark.parametrize(
@@ -274,7 +267,8 @@ def test_refusals_are_tried_again_where_that_helps(monkeypatch: pytest.MonkeyPat
         ({}, r"the answer has more than 8388608 bytes"),
     ],
 )
-def test_a_card_without_end_is_not_read(headers: Mapping[str, str], why: str) -> None:
+@sync
+async def test_a_card_without_end_is_not_read(headers: Mapping[str, str], why: str) -> None:
     def endless(app: ASGIApp) -> ASGIApp:
         async def pieces() -> AsyncIterator[bytes]:
             for _ in range(100):
@@ -285,35 +279,29 @@ def test_a_card_without_end_is_not_read(headers: Mapping[str, str], why: str) ->
 
         return around
 
-    async def main() -> None:
-        async with served(Executor(), around=endless) as url, team(url) as engine:
-            assert re.search(why, (await turn_of(engine, "work")).error)
-
-    asyncio.run(main())
+    async with served(Executor(), around=endless) as url, team(url) as engine:
+        assert re.search(why, (await turn_of(engine, "work")).error)
 
 
-def test_the_key_goes_nowhere_but_to_the_cards_own_host(monkeypatch: pytest.MonkeyPatch) -> None:
+@sync
+async def test_the_key_goes_nowhere_but_to_the_cards_own_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("FAR_KEY", KEY)
-
-    async def main() -> None:
-        async with (
-            served(Executor(), host="http://elsewhere.example") as url,
-            team(url, key_env="FAR_KEY") as engine,
-        ):
-            turn = await turn_of(engine, "work")
-            assert "the card names an address at another host" in turn.error
-
-    asyncio.run(main())
+    async with (
+        served(Executor(), host="http://elsewhere.example") as url,
+        team(url, key_env="FAR_KEY") as engine,
+    ):
+        turn = await turn_of(engine, "work")
+        assert "the card names an address at another host" in turn.error
 
 
-def test_an_agent_that_is_not_there_fails_the_turn_after_all_attempts() -> None:
-    async def main() -> None:
-        async with team("http://127.0.0.1:9") as engine:
-            turn = await turn_of(engine, "work")
-            assert turn.status == "failed"
-            assert engine.calls.retried == 5
-
-    asyncio.run(main())
+@sync
+async def test_an_agent_that_is_not_there_fails_the_turn_after_all_attempts() -> None:
+    async with team("http://127.0.0.1:9") as engine:
+        turn = await turn_of(engine, "work")
+        assert turn.status == "failed"
+        assert engine.calls.retried == 5
 
 
 def test_the_contract_of_agents_holds_over_the_network(monkeypatch: pytest.MonkeyPatch) -> None:

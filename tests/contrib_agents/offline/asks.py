@@ -15,6 +15,8 @@ from orchestrion_offline.interfaces import Speaker
 from orchestrion_offline.server import StubServer, serving
 from orchestrion_offline.settings import Serving
 
+from tests.coroutines import AsyncTest, SyncTest, given
+
 
 @frozen
 class Asks:
@@ -130,6 +132,13 @@ async def asking(
         ) as anthropic_client,
     ):
         yield Asks(server, openai_client, anthropic_client)
+
+
+def given_asks(
+    speakers: Mapping[str, Speaker] | Speaker, behaviour: Serving | None = None, key: str = "k"
+) -> Callable[[AsyncTest], SyncTest]:
+    """Return a decorator for a test whose first argument asks a server."""
+    return given(lambda **_: asking(speakers, behaviour, key))
 
 
 def with_asks(

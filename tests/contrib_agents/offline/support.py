@@ -22,7 +22,7 @@ from orchestrion import (
     hookimpl,
     learnable,
 )
-from orchestrion._engine.calls import CallPath
+from orchestrion._engine.calls import CallPath, RetrySettings
 from orchestrion._engine.opening import open_components
 from orchestrion._plugins import Plugins
 from orchestrion._session import EngineSession
@@ -92,7 +92,7 @@ def with_session(data: Mapping[str, Any], work: Callable[[EngineSession], Any]) 
         config = from_data(data, plugins=plugins())
         async with AsyncExitStack() as stack:
             team = await open_components(config, stack, Key(config.seed))
-            engine = team.engine(CallPath())
+            engine = team.engine(CallPath(retry=RetrySettings(base=0.01, overload_base=0.01)))
             session = EngineSession(engine, "t", Key(1), Key(2), test=True)
             return await work(session)
 

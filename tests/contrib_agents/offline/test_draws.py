@@ -18,7 +18,7 @@ from orchestrion_offline.speakers.steps import Solver
 from orchestrion_offline.steps import draw_sheet
 
 from orchestrion import Key
-from tests.contrib_agents.offline.asks import Asks, raw, with_asks
+from tests.contrib_agents.offline.asks import Asks, given_asks, raw, with_asks
 
 SHEET = draw_sheet("mixed", 6, 418, Key(2))
 # ---------------------------------------------------------------- draws
@@ -55,15 +55,13 @@ def test_latency_follows_its_law_and_is_drawn_from_the_request() -> None:
         assert serving_.delay(Key(3)) == serving_.delay(Key(3))
 
 
-def test_latency_passes_before_an_answer_and_calls_wait_together() -> None:
-    async def work(asks: Asks) -> float:
-        await asks.chat("m", "warm up")
-        began = time.perf_counter()
-        await asyncio.gather(*(asks.messages("m", str(n)) for n in range(100)))
-        return time.perf_counter() - began
-
+@given_asks(Echo(), Serving(latency=0.6))
+async def test_latency_passes_before_an_answer_and_calls_wait_together(asks: Asks) -> None:
+    await asks.chat("m", "warm up")
+    began = time.perf_counter()
+    await asyncio.gather(*(asks.messages("m", str(n)) for n in range(100)))
     # A hundred that waited one after the other would take a minute, however fast the machine is.
-    assert 0.6 <= with_asks(work, Echo(), Serving(latency=0.6)) < 100 * 0.6
+    assert 0.6 <= time.perf_counter() - began < 100 * 0.6
 
 
 def test_an_answer_takes_the_time_of_its_tokens() -> None:
@@ -189,13 +187,11 @@ def test_shares_of_troubles_above_one_are_refused() -> None:
         Troubles(dropped=0.6, server_error=0.6)
 
 
-def test_a_rate_limit_sends_the_time_to_wait() -> None:
-    async def work(asks: Asks) -> None:
-        for n in range(3):
-            await asks.chat("m", str(n))
-        with pytest.raises(openai.RateLimitError) as caught:
-            await asks.chat("m", "one too many")
-        wait = float(caught.value.response.headers["retry-after"])
-        assert 19 < wait <= 20
-
-    with_asks(work, Echo(), Serving(requests_per_minute=3))
+@given_asks(Echo(), Serving(requests_per_minute=3))
+async def test_a_rate_limit_sends_the_time_to_wait(asks: Asks) -> None:
+    for n in range(3):
+        await asks.chat("m", str(n))
+    with pytest.raises(openai.RateLimitError) as caught:
+        await asks.chat("m", "one too many")
+    wait = float(caught.value.response.headers["retry-after"])
+    assert 19 < wait <= 20

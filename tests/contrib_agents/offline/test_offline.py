@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from orchestrion._engine.opening import open_components
 from orchestrion._session import EngineSession
 from orchestrion.config import from_data
 from tests.contrib_agents.offline.support import config_data, episodes, plugins
+from tests.coroutines import sync
 
 SOLVER = {"use": "solver"}
 
@@ -82,21 +82,18 @@ def test_calls_have_the_set_price() -> None:
     assert usage.usd == pytest.approx((usage.input_tokens + 10 * usage.output_tokens) / 1e6)
 
 
-def test_no_server_is_started_in_a_dry_run() -> None:
+@sync
+async def test_no_server_is_started_in_a_dry_run() -> None:
     config = from_data(config_data(SOLVER), plugins=plugins())
+    from contextlib import AsyncExitStack
 
-    async def work() -> None:
-        from contextlib import AsyncExitStack
-
-        async with AsyncExitStack() as stack:
-            team = await open_components(config, stack, Key(1), live=False)
-            engine = team.engine(CallPath())
-            session = EngineSession(engine, "t", Key(1), Key(2), test=True)
-            [episode] = await session.evaluate("test", limit=1)
-            assert "opened without a connection" in episode.turns[0].error
-            assert team.runtimes["models.m"].ceiling(100).input_tokens > 100
-
-    asyncio.run(work())
+    async with AsyncExitStack() as stack:
+        team = await open_components(config, stack, Key(1), live=False)
+        engine = team.engine(CallPath())
+        session = EngineSession(engine, "t", Key(1), Key(2), test=True)
+        [episode] = await session.evaluate("test", limit=1)
+        assert "opened without a connection" in episode.turns[0].error
+        assert team.runtimes["models.m"].ceiling(100).input_tokens > 100
 
 
 def test_settings_that_change_answers_change_the_model_name() -> None:

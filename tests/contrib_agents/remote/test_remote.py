@@ -48,6 +48,7 @@ from tests.contrib_agents.remote.support import (
     served,
     team,
 )
+from tests.coroutines import sync
 from tests.service import ModelService, cut, reply
 
 PROBLEM = Problem("p1", "What is 1 plus 1?", {"n": [1, 2.5, None]}, "sums", hidden="2")
@@ -144,97 +145,87 @@ async def turns(agents: dict[str, Any], viewer: Callable[..., None] | None = Non
         return episode.turns
 
 
-def test_an_agent_elsewhere_gives_the_turns_that_it_gives_here(tmp_path: Path) -> None:
-    async def main() -> None:
-        here = {"first": Draws(), "second": Draws()}
-        expected = await turns(here)
-        async with served(tmp_path, {"far": "Draws"}) as server:
-            seen = list[tuple[str, str]]()
-            results = [
-                await turns({name: far(server, "http") for name in here}),
-                await turns({name: far(server, "grpc") for name in here}),
-                await turns(
-                    {name: far(server, "grpc") for name in here},
-                    lambda who, text: seen.append((who, text)),
-                ),
-            ]
-        for result in results:
-            for turn, wanted in zip(result, expected, strict=True):
-                assert turn.output.content == wanted.output.content
-                assert turn.output.data == wanted.output.data
-                assert turn.output.metadata == wanted.output.metadata
-                assert turn.usage == wanted.usage == Usage(1, 30, 7, 0.25, 2.0)
-        texts = ("drawing ", "done")
-        assert seen == [(f"{i} {name}", t) for i, name in enumerate(here, 1) for t in texts]
-
-    asyncio.run(main())
+@sync
+async def test_an_agent_elsewhere_gives_the_turns_that_it_gives_here(tmp_path: Path) -> None:
+    here = {"first": Draws(), "second": Draws()}
+    expected = await turns(here)
+    async with served(tmp_path, {"far": "Draws"}) as server:
+        seen = list[tuple[str, str]]()
+        results = [
+            await turns({name: far(server, "http") for name in here}),
+            await turns({name: far(server, "grpc") for name in here}),
+            await turns(
+                {name: far(server, "grpc") for name in here},
+                lambda who, text: seen.append((who, text)),
+            ),
+        ]
+    for result in results:
+        for turn, wanted in zip(result, expected, strict=True):
+            assert turn.output.content == wanted.output.content
+            assert turn.output.data == wanted.output.data
+            assert turn.output.metadata == wanted.output.metadata
+            assert turn.usage == wanted.usage == Usage(1, 30, 7, 0.25, 2.0)
+    texts = ("drawing ", "done")
+    assert seen == [(f"{i} {name}", t) for i, name in enumerate(here, 1) for t in texts]
 
 
 @both
-def test_an_agent_that_fails_there_fails_its_turn_once(tmp_path: Path, format: str) -> None:
-    async def main() -> None:
-        async with (
-            served(tmp_path, {"far": "Fails"}) as server,
-            team({"far": far(server, format)}) as engine,
-        ):
-            [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
-            assert turn.status == "failed"
-            assert "there is no draft yet" in turn.error
-            assert turn.usage == Usage(1, 3, 4, 0.5)  # what it took all the same
-            assert engine.calls.retried == 0
-
-    asyncio.run(main())
+@sync
+async def test_an_agent_that_fails_there_fails_its_turn_once(tmp_path: Path, format: str) -> None:
+    async with (
+        served(tmp_path, {"far": "Fails"}) as server,
+        team({"far": far(server, format)}) as engine,
+    ):
+        [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
+        assert turn.status == "failed"
+        assert "there is no draft yet" in turn.error
+        assert turn.usage == Usage(1, 3, 4, 0.5)  # what it took all the same
+        assert engine.calls.retried == 0
 
 
 @both
-def test_an_output_that_cannot_be_sent_is_a_failed_turn(tmp_path: Path, format: str) -> None:
-    async def main() -> None:
-        async with (
-            served(tmp_path, {"far": "Odd"}) as server,
-            team({"far": far(server, format)}) as engine,
-        ):
-            [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
-            assert "its output cannot be sent" in turn.error
-            assert engine.calls.retried == 0
-
-    asyncio.run(main())
+@sync
+async def test_an_output_that_cannot_be_sent_is_a_failed_turn(tmp_path: Path, format: str) -> None:
+    async with (
+        served(tmp_path, {"far": "Odd"}) as server,
+        team({"far": far(server, format)}) as engine,
+    ):
+        [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
+        assert "its output cannot be sent" in turn.error
+        assert engine.calls.retried == 0
 
 
 @both
-def test_options_are_chosen_here_and_checked_there(tmp_path: Path, format: str) -> None:
-    async def main() -> None:
-        agent = {"use": "tests.contrib_agents.remote.support:Draws", "choose": ["x", "y"]}
-        async with served(tmp_path, {"far": agent}, policy={"use": "random"}) as server:
-            for option, status in (("x", "completed"), ("z", "failed")):
-                component = far(server, format, options=["x", "z"])
-                async with team({"far": component}) as engine:
-                    engine.team.policy.steps[:] = [[Activation("far", option)]]
-                    [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
-                    assert turn.status == status, turn.error
-
-    asyncio.run(main())
+@sync
+async def test_options_are_chosen_here_and_checked_there(tmp_path: Path, format: str) -> None:
+    agent = {"use": "tests.contrib_agents.remote.support:Draws", "choose": ["x", "y"]}
+    async with served(tmp_path, {"far": agent}, policy={"use": "random"}) as server:
+        for option, status in (("x", "completed"), ("z", "failed")):
+            component = far(server, format, options=["x", "z"])
+            async with team({"far": component}) as engine:
+                engine.team.policy.steps[:] = [[Activation("far", option)]]
+                [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
+                assert turn.status == status, turn.error
 
 
 # ---------------------------------------------------------------- faults
 
 
 @both
-def test_addresses_where_nobody_listens_cost_no_attempt(tmp_path: Path, format: str) -> None:
-    async def main() -> None:
-        async with served(tmp_path, {"far": "Draws"}) as server:
-            component: Any
-            if format == "http":
-                good = f"http://127.0.0.1:{server.http_port}/agents/far"
-                component = Http(urls=[f"http://{NOWHERE}/agents/far", good])
-            else:
-                good = f"127.0.0.1:{server.grpc_port}"
-                component = Grpc(addresses=[NOWHERE, good], agent="far")
-            async with team({"far": component}) as engine:
-                [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
-                assert turn.status == "completed"
-                assert engine.calls.retried == 0
-
-    asyncio.run(main())
+@sync
+async def test_addresses_where_nobody_listens_cost_no_attempt(tmp_path: Path, format: str) -> None:
+    async with served(tmp_path, {"far": "Draws"}) as server:
+        component: Any
+        if format == "http":
+            good = f"http://127.0.0.1:{server.http_port}/agents/far"
+            component = Http(urls=[f"http://{NOWHERE}/agents/far", good])
+        else:
+            good = f"127.0.0.1:{server.grpc_port}"
+            component = Grpc(addresses=[NOWHERE, good], agent="far")
+        async with team({"far": component}) as engine:
+            [turn] = (await engine.run("e", PROBLEM, Key(5))).turns
+            assert turn.status == "completed"
+            assert engine.calls.retried == 0
 
 
 def test_no_healthy_address_is_said_before_the_run() -> None:
@@ -248,104 +239,93 @@ def test_no_healthy_address_is_said_before_the_run() -> None:
 
 
 @both
-def test_a_busy_server_sends_callers_elsewhere(tmp_path: Path, format: str) -> None:
-    async def main() -> None:
-        async with (
-            served(tmp_path, {"far": "Waits"}, Settings(concurrency=1, waiting=0)) as busy,
-            team({"far": far(busy, format)}) as engine,
-        ):
-            first = asyncio.create_task(engine.run("e", PROBLEM, Key(5)))
+@sync
+async def test_a_busy_server_sends_callers_elsewhere(tmp_path: Path, format: str) -> None:
+    async with (
+        served(tmp_path, {"far": "Waits"}, Settings(concurrency=1, waiting=0)) as busy,
+        team({"far": far(busy, format)}) as engine,
+    ):
+        first = asyncio.create_task(engine.run("e", PROBLEM, Key(5)))
+        gate = GATES[-1]
+        await asyncio.wait_for(gate.came.wait(), WAIT)
+        async with served(tmp_path, {"far": "Draws"}) as free:
+            GATES.append(gate)
+            component: Any
+            if format == "http":
+                ports = (busy.http_port, free.http_port)
+                component = Http(urls=[f"http://127.0.0.1:{p}/agents/far" for p in ports])
+            else:
+                ports = (busy.grpc_port, free.grpc_port)
+                component = Grpc(addresses=[f"127.0.0.1:{p}" for p in ports], agent="far")
+            async with team({"far": component}) as other:
+                [turn] = (await other.run("e", PROBLEM, Key(5))).turns
+                assert turn.output.data["agent"] == "far"
+                assert other.calls.retried == 0
+        gate.open.set()
+        [turn] = (await first).turns
+        assert turn.output.content == PROBLEM.text
+
+
+@both
+@sync
+async def test_who_is_cancelled_here_is_cancelled_there(tmp_path: Path, format: str) -> None:
+    async with (
+        served(tmp_path, {"far": "Waits"}) as server,
+        team({"far": far(server, format)}) as engine,
+    ):
+        for viewer in (None, lambda who, text: None):
             gate = GATES[-1]
+            engine.viewer = viewer
+            work = asyncio.create_task(engine.run("e", PROBLEM, Key(5)))
             await asyncio.wait_for(gate.came.wait(), WAIT)
-            async with served(tmp_path, {"far": "Draws"}) as free:
-                GATES.append(gate)
-                component: Any
-                if format == "http":
-                    ports = (busy.http_port, free.http_port)
-                    component = Http(urls=[f"http://127.0.0.1:{p}/agents/far" for p in ports])
-                else:
-                    ports = (busy.grpc_port, free.grpc_port)
-                    component = Grpc(addresses=[f"127.0.0.1:{p}" for p in ports], agent="far")
-                async with team({"far": component}) as other:
-                    [turn] = (await other.run("e", PROBLEM, Key(5))).turns
-                    assert turn.output.data["agent"] == "far"
-                    assert other.calls.retried == 0
-            gate.open.set()
-            [turn] = (await first).turns
-            assert turn.output.content == PROBLEM.text
-
-    asyncio.run(main())
+            work.cancel()
+            await asyncio.wait_for(gate.cancelled.wait(), WAIT)
+            with pytest.raises(asyncio.CancelledError):
+                await work
+            gate.came.clear()
+            gate.cancelled.clear()
 
 
 @both
-def test_who_is_cancelled_here_is_cancelled_there(tmp_path: Path, format: str) -> None:
-    async def main() -> None:
-        async with (
-            served(tmp_path, {"far": "Waits"}) as server,
-            team({"far": far(server, format)}) as engine,
-        ):
-            for viewer in (None, lambda who, text: None):
-                gate = GATES[-1]
-                engine.viewer = viewer
-                work = asyncio.create_task(engine.run("e", PROBLEM, Key(5)))
-                await asyncio.wait_for(gate.came.wait(), WAIT)
-                work.cancel()
-                await asyncio.wait_for(gate.cancelled.wait(), WAIT)
-                with pytest.raises(asyncio.CancelledError):
-                    await work
-                gate.came.clear()
-                gate.cancelled.clear()
-
-    asyncio.run(main())
-
-
-@both
-def test_a_wrong_key_pauses_the_run(
+@sync
+async def test_a_wrong_key_pauses_the_run(
     tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        async with served(tmp_path, {"far": "Draws"}, Settings(key="right-key-of-this")) as server:
-            for key, right in (("wrong-key-of-this", False), ("right-key-of-this", True)):
-                monkeypatch.setenv("FAR_KEY", key)
-                async with team({"far": far(server, format, key_env="FAR_KEY")}) as engine:
-                    if right:
-                        assert (await engine.run("e", PROBLEM, Key(5))).answer
-                    else:
-                        with pytest.raises(BudgetError):
-                            await engine.run("e", PROBLEM, Key(5))
-
-    asyncio.run(main())
+    async with served(tmp_path, {"far": "Draws"}, Settings(key="right-key-of-this")) as server:
+        for key, right in (("wrong-key-of-this", False), ("right-key-of-this", True)):
+            monkeypatch.setenv("FAR_KEY", key)
+            async with team({"far": far(server, format, key_env="FAR_KEY")}) as engine:
+                if right:
+                    assert (await engine.run("e", PROBLEM, Key(5))).answer
+                else:
+                    with pytest.raises(BudgetError):
+                        await engine.run("e", PROBLEM, Key(5))
 
 
 @both
-def test_a_used_up_budget_there_pauses_the_run_here(tmp_path: Path, format: str) -> None:
-    async def main() -> None:
-        async with (
-            served(tmp_path, {"far": "Draws"}, budget={"calls": 1}) as server,
-            team({"far": far(server, format)}) as engine,
-        ):
-            assert (await engine.run("e", PROBLEM, Key(5))).answer
-            with pytest.raises(BudgetError, match="budget"):
-                await engine.run("e", Problem("p2", "another"), Key(6))
-
-    asyncio.run(main())
+@sync
+async def test_a_used_up_budget_there_pauses_the_run_here(tmp_path: Path, format: str) -> None:
+    async with (
+        served(tmp_path, {"far": "Draws"}, budget={"calls": 1}) as server,
+        team({"far": far(server, format)}) as engine,
+    ):
+        assert (await engine.run("e", PROBLEM, Key(5))).answer
+        with pytest.raises(BudgetError, match="budget"):
+            await engine.run("e", Problem("p2", "another"), Key(6))
 
 
-def test_prices_and_bounds_hold_in_the_budget_here(tmp_path: Path) -> None:
+@sync
+async def test_prices_and_bounds_hold_in_the_budget_here(tmp_path: Path) -> None:
     """An unknown price is refused by a budget in US dollars; a bound is reserved and settled."""
-
-    async def main() -> None:
-        async with served(tmp_path, {"far": "Draws"}) as server:
-            for most, refused in ((None, True), (Most(usd=0.6), False), (Most(usd=2), True)):
-                calls = CallPath(Budget(Caps(usd=1.0)))
-                async with team({"far": far(server, "grpc", most=most)}, calls=calls) as engine:
-                    if refused:
-                        with pytest.raises(BudgetError):
-                            await engine.run("e", PROBLEM, Key(5))
-                    else:
-                        assert (await engine.run("e", PROBLEM, Key(5))).usage.usd == 0.25
-
-    asyncio.run(main())
+    async with served(tmp_path, {"far": "Draws"}) as server:
+        for most, refused in ((None, True), (Most(usd=0.6), False), (Most(usd=2), True)):
+            calls = CallPath(Budget(Caps(usd=1.0)))
+            async with team({"far": far(server, "grpc", most=most)}, calls=calls) as engine:
+                if refused:
+                    with pytest.raises(BudgetError):
+                        await engine.run("e", PROBLEM, Key(5))
+                else:
+                    assert (await engine.run("e", PROBLEM, Key(5))).usage.usd == 0.25
 
 
 # ---------------------------------------------------------------- encryption
@@ -371,35 +351,31 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_both_sides_prove_who_they_are(tmp_path: Path, certificates: Path) -> None:
+@sync
+async def test_both_sides_prove_who_they_are(tmp_path: Path, certificates: Path) -> None:
     def pem(name: str) -> Path:
         return certificates / name
 
-    async def main() -> None:
-        settings = Settings(
-            cert=pem("server.pem"), cert_key=pem("server.key"), client_ca=pem("ca.pem")
-        )
-        own = partial(Tls, cert=pem("client.pem"), key=pem("client.key"))
-        async with served(tmp_path, {"far": "Draws"}, settings) as server:
-            address = f"127.0.0.1:{server.grpc_port}"
-            good = Grpc(addresses=[address], agent="far", tls=own(pem("ca.pem")))
-            async with team({"far": good}) as engine:
-                assert (await engine.run("e", PROBLEM, Key(5))).answer
-            for tls in (own(pem("other.pem")), Tls(pem("ca.pem")), None):
-                with pytest.raises(UsageError, match="no address is healthy"):
-                    async with team({"far": Grpc(addresses=[address], agent="far", tls=tls)}):
-                        pass
-            trust = ssl.create_default_context(cafile=pem("ca.pem"))
-            trust.load_cert_chain(pem("client.pem"), pem("client.key"))
-            async with httpx2.AsyncClient(verify=trust) as client:
-                url = f"https://127.0.0.1:{server.http_port}/health"
-                assert (await client.get(url)).status_code == 200
-            bare = ssl.create_default_context(cafile=pem("ca.pem"))
-            async with httpx2.AsyncClient(verify=bare) as client:
-                with pytest.raises(httpx2.RequestError):
-                    await client.get(url)
-
-    asyncio.run(main())
+    settings = Settings(cert=pem("server.pem"), cert_key=pem("server.key"), client_ca=pem("ca.pem"))
+    own = partial(Tls, cert=pem("client.pem"), key=pem("client.key"))
+    async with served(tmp_path, {"far": "Draws"}, settings) as server:
+        address = f"127.0.0.1:{server.grpc_port}"
+        good = Grpc(addresses=[address], agent="far", tls=own(pem("ca.pem")))
+        async with team({"far": good}) as engine:
+            assert (await engine.run("e", PROBLEM, Key(5))).answer
+        for tls in (own(pem("other.pem")), Tls(pem("ca.pem")), None):
+            with pytest.raises(UsageError, match="no address is healthy"):
+                async with team({"far": Grpc(addresses=[address], agent="far", tls=tls)}):
+                    pass
+        trust = ssl.create_default_context(cafile=pem("ca.pem"))
+        trust.load_cert_chain(pem("client.pem"), pem("client.key"))
+        async with httpx2.AsyncClient(verify=trust) as client:
+            url = f"https://127.0.0.1:{server.http_port}/health"
+            assert (await client.get(url)).status_code == 200
+        bare = ssl.create_default_context(cafile=pem("ca.pem"))
+        async with httpx2.AsyncClient(verify=bare) as client:
+            with pytest.raises(httpx2.RequestError):
+                await client.get(url)
 
 
 # ---------------------------------------------------------------- other people's endpoints
@@ -488,60 +464,56 @@ def test_faults_are_tried_again_as_often_as_it_helps(
     assert engine.calls.budget.spent.usd == spent
 
 
-def test_the_server_refuses_what_is_no_request(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with (
-            served(tmp_path, {"far": "Draws"}) as server,
-            httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.http_port}") as client,
-        ):
-            post = partial(client.post, headers={"content-type": "application/json"})
-            body = '{"problem": {"id": "p"}, "key": "00"}'
-            assert (await post("/agents/far", content=body)).status_code == 200
-            assert (await post("/agents/near", content=body)).status_code == 404
-            long = body.replace("00", "00" * 65)
-            turns = body.replace("{", '{"turns": [' + '{"agent": ""},' * 30_001 + "],", 1)
-            for bad in ("", "[]", '{"problem": 3}', body.replace("00", "x"), long, turns):
-                response = await post("/agents/far", content=bad)
-                assert (response.status_code, "not a request" in response.text) == (400, True)
-            plain = await client.post("/agents/far", content=body)
-            other = {"content-type": "application/json", "host": "evil.example"}
-            rebound = await client.post("/agents/far", content=body, headers=other)
-            assert plain.status_code == rebound.status_code == 415
-            assert (await client.get("/health")).status_code == 200
-            await server.agents.drain()
-            assert (await client.get("/health")).status_code == 503
-            late = await post("/agents/far", content=body)
-            assert (late.status_code, late.headers["retry-after"]) == (503, "1")
-
-    asyncio.run(main())
+@sync
+async def test_the_server_refuses_what_is_no_request(tmp_path: Path) -> None:
+    async with (
+        served(tmp_path, {"far": "Draws"}) as server,
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.http_port}") as client,
+    ):
+        post = partial(client.post, headers={"content-type": "application/json"})
+        body = '{"problem": {"id": "p"}, "key": "00"}'
+        assert (await post("/agents/far", content=body)).status_code == 200
+        assert (await post("/agents/near", content=body)).status_code == 404
+        long = body.replace("00", "00" * 65)
+        turns = body.replace("{", '{"turns": [' + '{"agent": ""},' * 30_001 + "],", 1)
+        for bad in ("", "[]", '{"problem": 3}', body.replace("00", "x"), long, turns):
+            response = await post("/agents/far", content=bad)
+            assert (response.status_code, "not a request" in response.text) == (400, True)
+        plain = await client.post("/agents/far", content=body)
+        other = {"content-type": "application/json", "host": "evil.example"}
+        rebound = await client.post("/agents/far", content=body, headers=other)
+        assert plain.status_code == rebound.status_code == 415
+        assert (await client.get("/health")).status_code == 200
+        await server.agents.drain()
+        assert (await client.get("/health")).status_code == 503
+        late = await post("/agents/far", content=body)
+        assert (late.status_code, late.headers["retry-after"]) == (503, "1")
 
 
 @both
-def test_more_turns_than_the_server_does_at_once_wait_and_leave_when_it_stops(
+@sync
+async def test_more_turns_than_the_server_does_at_once_wait_and_leave_when_it_stops(
     tmp_path: Path, format: str
 ) -> None:
-    async def main() -> None:
-        once = CallPath(retry=RetrySettings(attempts=1))
-        async with (
-            served(tmp_path, {"far": "Waits"}, Settings(concurrency=1, waiting=2)) as server,
-            team({"far": far(server, format)}, calls=once) as engine,
-        ):
-            gate = GATES[-1]
-            works = []
-            for i in range(3):
-                work = engine.run(f"e{i}", Problem(f"p{i}", f"text {i}"), Key(i))
-                works.append(asyncio.create_task(work))
-                await asyncio.wait_for(gate.came.wait(), WAIT)
-            async with asyncio.timeout(WAIT):
-                while server.agents._waiting < 2:  # noqa: ASYNC110  the server announces nothing
-                    await asyncio.sleep(0.001)
-            draining = asyncio.create_task(server.agents.drain())
-            for work in works[1:]:
-                [turn] = (await work).turns
-                assert "the server is stopping" in turn.error
-            gate.open.set()
-            [turn] = (await works[0]).turns
-            assert turn.output.content == "text 0"
-            await draining
-
-    asyncio.run(main())
+    once = CallPath(retry=RetrySettings(attempts=1))
+    async with (
+        served(tmp_path, {"far": "Waits"}, Settings(concurrency=1, waiting=2)) as server,
+        team({"far": far(server, format)}, calls=once) as engine,
+    ):
+        gate = GATES[-1]
+        works = []
+        for i in range(3):
+            work = engine.run(f"e{i}", Problem(f"p{i}", f"text {i}"), Key(i))
+            works.append(asyncio.create_task(work))
+            await asyncio.wait_for(gate.came.wait(), WAIT)
+        async with asyncio.timeout(WAIT):
+            while server.agents._waiting < 2:  # noqa: ASYNC110  the server announces nothing
+                await asyncio.sleep(0.001)
+        draining = asyncio.create_task(server.agents.drain())
+        for work in works[1:]:
+            [turn] = (await work).turns
+            assert "the server is stopping" in turn.error
+        gate.open.set()
+        [turn] = (await works[0]).turns
+        assert turn.output.content == "text 0"
+        await draining

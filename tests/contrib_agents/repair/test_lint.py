@@ -9,8 +9,8 @@ from orchestrion_repair.ranking import program
 from orchestrion_repair.suite import bugs
 from orchestrion_repair_agents.lint import Lint, findings
 
-from orchestrion import Key, Output
-from tests.contrib_tasks.repair.support import TOTAL, Bench, bug, claim, on_bench
+from orchestrion import Key
+from tests.contrib_tasks.repair.support import TOTAL, Bench, bug, claim, given_bench
 
 ODD = [
     ("y = 1\n    return x", 2, "`y` is set and never used"),
@@ -35,42 +35,32 @@ def test_solutions_are_hardly_ever_odd() -> None:
     assert len(odd) <= len(sources) / 10
 
 
-def test_odd_lines_become_more_suspicious_at_no_cost() -> None:
-    one = bug(TOTAL.replace("result += value", "result = result"))
+@given_bench(bug(TOTAL.replace("result += value", "result = result")))
+async def test_odd_lines_become_more_suspicious_at_no_cost(bench: Bench) -> None:
+    known = program(bench.seen["code"], "total", tuple(bench.seen["arguments"])).candidates
+    mine = [edit.number for edit in known if edit.line == 5]
 
-    async def work(bench: Bench) -> Output:
-        known = program(one.code, "total", tuple(bench.seen["arguments"])).candidates
-        mine = [c.number for c in known if c.line == 5]
+    def places() -> int:
+        return sum(bench.seen["order"].index(number) for number in mine)
 
-        def places() -> int:
-            return sum(bench.seen["order"].index(number) for number in mine)
-
-        before = places()
-        output = await bench.act("lint")
-        assert places() < before
-        assert "lint" in bench.step.observation.blocked  # type: ignore[union-attr]
-        return output
-
-    output = on_bench(one, work)
+    before = places()
+    output = await bench.act("lint")
+    assert places() < before
+    assert "lint" in bench.step.observation.blocked  # type: ignore[union-attr]
     assert output.usage.cost == 0
     assert "Line 5: sets a name to itself." in output.content
 
 
-def test_it_normalises_the_layout_if_asked() -> None:
-    untidy = TOTAL.replace("value > 0", "(value  >  0)") + "# a comment\n"
-
-    async def work(bench: Bench) -> str:
-        calls = None
-        output = await Lint(normalise=True).act(bench.view("lint"), Key(1), calls)  # type: ignore[arg-type]
-        bench.say(output, "lint")
-        return str(bench.seen["code"])
-
-    assert on_bench(bug(untidy), work) == TOTAL
+@given_bench(bug(TOTAL.replace("value > 0", "(value  >  0)") + "# a comment\n"))
+async def test_it_normalises_the_layout_if_asked(bench: Bench) -> None:
+    calls = None
+    output = await Lint(normalise=True).act(bench.view("lint"), Key(1), calls)  # type: ignore[arg-type]
+    bench.say(output, "lint")
+    assert bench.seen["code"] == TOTAL
 
 
-def test_a_program_without_syntax_is_told() -> None:
-    async def work(bench: Bench) -> Output:
-        bench.say(claim({"code": "def total(:\n"}))
-        return await bench.act("lint")
-
-    assert on_bench(bug(TOTAL), work).content.startswith("Line 1: ")
+@given_bench(bug(TOTAL))
+async def test_a_program_without_syntax_is_told(bench: Bench) -> None:
+    bench.say(claim({"code": "def total(:\n"}))
+    output = await bench.act("lint")
+    assert output.content.startswith("Line 1: ")

@@ -242,8 +242,8 @@ def test_problems_that_their_own_solution_does_not_solve_are_left_out_by_name(
     assert "NameError" in told_text
     assert "shown: its solution does not give the example" in told_text
 
-    file.write_text(json.dumps(SLOW))
-    with pytest.raises(UsageError, match="slow: its solution does not pass"):
+    file.write_text(json.dumps(unknown))
+    with pytest.raises(UsageError, match="unknown: its solution does not pass"):
         asyncio.run(names())
 
 

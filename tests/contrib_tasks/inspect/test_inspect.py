@@ -126,6 +126,9 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         warnings.simplefilter("ignore")  # Inspect leaves streams open
         # It imports the vendors' SDKs, for conversations that no sample here has.
         patch.setattr("inspect_ai._eval.task.run.init_sample_assistant_internal", lambda: None)
+        # It asks of every distribution whether it has the task, and reads a list of models.
+        patch.setattr("inspect_ai._eval.task.log.resolve_task_distribution", lambda name: None)
+        patch.setattr("inspect_ai.model._model_info._model_info_cache", {})
         logs = inspect_ai.eval(
             list(tasks.values()),
             model=get_model("mockllm/model", custom_outputs=say, memoize=False),
@@ -134,6 +137,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
             log_level="error",
             max_samples=1,
             max_tasks=1,
+            ctl_server=False,
         )
         gc.collect()
     return {log.eval.task.rpartition("/")[2]: log.samples or [] for log in logs}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
 from typing import Any, TypeVar
@@ -31,6 +31,7 @@ from orchestrion import (
     Usage,
     View,
 )
+from tests.coroutines import AsyncTest, SyncTest, given
 
 REGIONS = ("top", "next", "rest")
 FAST = Limits(steps=2_000, cpu_seconds=1)
@@ -83,6 +84,11 @@ def _loop() -> asyncio.Runner:
     return loop
 
 
+def on_loop(work: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine gives in the event loop of all tests."""
+    return _loop().run(work)
+
+
 def with_runner(work: Callable[[SharedRunner], Awaitable[T]]) -> T:
     """What `work` gives with a runner that has forgotten what it knew."""
 
@@ -91,7 +97,7 @@ def with_runner(work: Callable[[SharedRunner], Awaitable[T]]) -> T:
             runner._known.clear()
             return await work(runner)
 
-    return _loop().run(ask())
+    return on_loop(ask())
 
 
 def outcomes(
@@ -182,6 +188,13 @@ async def bench(
         yield Bench(task, agents, problem, task.start(problem, Key(1)))
 
 
+def given_bench(
+    one: Bug, operators: dict[str, list[Any]] | None = None, **settings: Any
+) -> Callable[[AsyncTest], SyncTest]:
+    """Return a decorator for a test whose first argument is a bench for one bug."""
+    return given(lambda **_: bench(one, operators, **settings), on_loop)
+
+
 def on_bench(
     one: Bug,
     work: Callable[[Bench], Awaitable[T]],
@@ -194,7 +207,7 @@ def on_bench(
         async with bench(one, operators, **settings) as made:
             return await work(made)
 
-    return _loop().run(run())
+    return on_loop(run())
 
 
 def claim(data: Any, text: str = "PASS", cost: float = 0.0) -> Output:

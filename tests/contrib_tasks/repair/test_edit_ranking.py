@@ -34,6 +34,7 @@ from orchestrion import (
 from orchestrion.config import from_data
 from orchestrion.runs import RunReader, atrain, open_run, train
 from tests.contrib_tasks.repair.support import TOTAL, bug
+from tests.coroutines import sync
 
 WRONG = TOTAL.replace("value > 0", "value < 0")
 PROBLEM = RunningRepair(Repair(), (), None).problem_of(bug(WRONG))
@@ -174,34 +175,32 @@ def config(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_a_run_learns_a_ranking_that_its_baselines_do_not_have(tmp_path: Path) -> None:
-    async def main() -> None:
-        report = (await atrain(from_data(config()), tmp_path / "one")).report
-        with RunReader(tmp_path / "one") as reader:
-            checkpoint = reader.usable().checkpoint
-        assert checkpoint is not None
-        ranking = checkpoint.overlay["task.ranking"]
-        assert (Model.from_text(ranking).weights != begin().weights).any()
-        async with open_run(tmp_path / "one") as trained, AsyncExitStack() as stack:
-            baseline = trained.config.evaluation.baselines["untrained"]
-            configured = await trained.components.of_contender(baseline, stack)
-            task, plain = (opened.runtimes["task"] for opened in (trained.opened, configured))
-            assert task.settings.ranking == ranking
-            assert plain.settings.ranking == ""
-            # What a baseline's own trainer learned is kept with the run, and used again.
-            kept = Model.from_text(trained.overlays["counted"]["task.ranking"])
-            assert np.array_equal(kept.weights, counted({}).weights.astype("<f4"))
-            assert kept.rates == Model.from_text(ranking).rates
-            assert trained.overlays["untrained"] == {}
-            assert (await trained.evaluate()).outcomes == report.outcomes
-        # Another run of the same config learns the same.
-        await atrain(from_data(config()), tmp_path / "two")
-        with RunReader(tmp_path / "two") as reader:
-            again = reader.usable().checkpoint
-        assert again is not None
-        assert again.overlay == checkpoint.overlay
-
-    asyncio.run(main())
+@sync
+async def test_a_run_learns_a_ranking_that_its_baselines_do_not_have(tmp_path: Path) -> None:
+    report = (await atrain(from_data(config()), tmp_path / "one")).report
+    with RunReader(tmp_path / "one") as reader:
+        checkpoint = reader.usable().checkpoint
+    assert checkpoint is not None
+    ranking = checkpoint.overlay["task.ranking"]
+    assert (Model.from_text(ranking).weights != begin().weights).any()
+    async with open_run(tmp_path / "one") as trained, AsyncExitStack() as stack:
+        baseline = trained.config.evaluation.baselines["untrained"]
+        configured = await trained.components.of_contender(baseline, stack)
+        task, plain = (opened.runtimes["task"] for opened in (trained.opened, configured))
+        assert task.settings.ranking == ranking
+        assert plain.settings.ranking == ""
+        # What a baseline's own trainer learned is kept with the run, and used again.
+        kept = Model.from_text(trained.overlays["counted"]["task.ranking"])
+        assert np.array_equal(kept.weights, counted({}).weights.astype("<f4"))
+        assert kept.rates == Model.from_text(ranking).rates
+        assert trained.overlays["untrained"] == {}
+        assert (await trained.evaluate()).outcomes == report.outcomes
+    # Another run of the same config learns the same.
+    await atrain(from_data(config()), tmp_path / "two")
+    with RunReader(tmp_path / "two") as reader:
+        again = reader.usable().checkpoint
+    assert again is not None
+    assert again.overlay == checkpoint.overlay
 
 
 def test_it_refuses_a_task_without_a_ranking(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_candidates_and_their_traits_do_not_depend_on_the_order_of_sets() -> Non
         "from orchestrion_repair.ranking import program\n"
         "from orchestrion_repair.suite import bugs\n"
         "from orchestrion_repair.traits import Reader\n"
-        "for bug in bugs()[::290]:\n"
+        "for bug in bugs()[::520]:\n"
         "    edits = program(bug.code, bug.entry_point)\n"
         "    reader = Reader(edits.source)\n"
         "    print([(edit, *reader.traits(edit)) for edit in edits.candidates])"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import calendar
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -17,8 +19,9 @@ from typing import Any
 import pytest
 from orchestrion_repair import build_suite
 from orchestrion_repair.bug import Bug, same
-from orchestrion_repair.runner import Outcome, Trial
+from orchestrion_repair.runner import Limits, Outcome, Trial
 from orchestrion_repair.suite import KINDS, SPLITS, UNMENDABLE, bugs
+from orchestrion_sandbox.inside.plain import encode
 
 from tests.contrib_tasks.repair.support import with_runner
 
@@ -84,11 +87,39 @@ def build(folder: Path) -> dict[str, Any]:
     return with_runner(lambda runner: build_suite.build(folder, runner))
 
 
-def test_the_stored_file_is_what_its_sources_give_and_every_mistake_is_noticed() -> None:
+class Stored:
+    """A runner that believes the stored file: values are right, mistakes are noticed."""
+
+    def __init__(self, functions: list[dict[str, Any]]) -> None:
+        self.sources = {function["name"]: function["source"] for function in functions}
+        self.values = {
+            (function["name"], json.dumps(arguments)): value
+            for function in functions
+            for arguments, value in function["visible"] + function["hidden"]
+        }
+
+    async def run(self, trials: list[Trial], limits: Limits) -> list[tuple[Outcome, ...]]:
+        return [tuple(self.outcome(trial, case) for case in trial.cases) for trial in trials]
+
+    def outcome(self, trial: Trial, case: Any) -> Outcome:
+        if trial.code != self.sources[trial.entry_point]:
+            return Outcome(False)
+        return Outcome(True, got=encode(self.values[trial.entry_point, json.dumps(case["call"])]))
+
+
+def test_the_stored_file_is_what_its_sources_give() -> None:
     stored = (DATA / "suite.json").read_text("utf-8")
-    assert stored == build_suite.text_of(build(DATA)), (
-        "run `python -m orchestrion_repair.build_suite`"
-    )
+    runner: Any = Stored(json.loads(stored)["functions"])
+    content = asyncio.run(build_suite.build(DATA, runner))
+    assert stored == build_suite.text_of(content), "run `python -m orchestrion_repair.build_suite`"
+
+
+@pytest.mark.parametrize("category", ["dynamic", "machines", "strings"])
+def test_every_mistake_is_noticed(category: str, tmp_path: Path) -> None:
+    shutil.copy(DATA / f"{category}.toml", tmp_path)
+    functions = json.loads((DATA / "suite.json").read_text("utf-8"))["functions"]
+    wanted = [function for function in functions if function["category"] == category]
+    assert json.loads(build_suite.text_of(build(tmp_path)))["functions"] == wanted
 
 
 def outcomes(chosen: list[Bug], code: Callable[[Bug], str]) -> list[tuple[Outcome, ...]]:

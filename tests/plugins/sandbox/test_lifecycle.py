@@ -15,9 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from attrs import evolve
@@ -25,6 +26,7 @@ from orchestrion_sandbox import warm
 from orchestrion_sandbox.interface import ConversationEnded, Program, Result, SandboxError
 from orchestrion_sandbox.warm import WarmBox
 
+from tests.coroutines import given, sync
 from tests.plugins.sandbox.conftest import Boxes
 from tests.plugins.sandbox.scene import PRELUDE, SMALL, processes, strong, until_none
 
@@ -89,25 +91,31 @@ def descendants(root: int) -> list[int]:
     return [pid for pid in parents if pid != root and is_below(pid)]
 
 
-def running(main: Callable[[WarmBox], Coroutine[Any, Any, None]], backend: str) -> None:
-    """Run a test's coroutine with an open box."""
+@contextlib.asynccontextmanager
+async def opened(backend: str, **_: Any) -> AsyncIterator[WarmBox]:
+    async with asyncio.timeout(60), strong(backend) as box:
+        yield box
 
-    async def opened() -> None:
-        async with asyncio.timeout(60), strong(backend) as box:
-            await main(box)
 
+def run_or_skip(test: Coroutine[Any, Any, None]) -> None:
+    """Run a test; skip it where its sandbox cannot start."""
     try:
-        asyncio.run(opened())
+        asyncio.run(test)
     except SandboxError as error:
         if "cannot start" in str(error):
             pytest.skip(str(error))
         raise
 
 
+given_box = given(opened, run_or_skip)
+"""Gives a test a box of its own, of the backend that is its second argument."""
+every_backend = pytest.mark.parametrize("backend", BACKENDS)
+
+
 # ---------------------------------------------------------------- what is killed
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@every_backend
 def test_nothing_survives_the_supervisor(backend: str) -> None:
     marked, count = Marked(), 4 if backend == "namespaces" else 2
     if len(os.sched_getaffinity(0)) < 2:
@@ -142,134 +150,117 @@ def test_without_namespaces_a_child_survives_the_supervisor(tmp_path: Path) -> N
     assert survivors
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@every_backend
 @pytest.mark.parametrize("generations", [1, 2], ids=["its stage", "the warm interpreter"])
-def test_a_sandbox_killed_under_a_run_is_no_fault_of_the_program(
-    backend: str, generations: int
+@given_box
+async def test_a_sandbox_killed_under_a_run_is_no_fault_of_the_program(
+    box: WarmBox, backend: str, generations: int
 ) -> None:
-    async def main(box: WarmBox) -> None:
-        marked = Marked()
-        source = PRELUDE.replace("sys.argv[1]", repr(marked.world))
-        source = source + "def wait():\n    time.sleep(60)\n"
-        async with box.converse(Program(source), limits=LONG) as run:
-            request = b'{"id": 1, "call": "wait", "args": [], "named": {"$": "dict", "v": []}}'
-            asking = asyncio.ensure_future(run.ask(request))
-            (victim,) = await marked.appear()
-            for _ in range(generations):
-                victim = parent(victim)
-            os.kill(victim, signal.SIGKILL)
-            with pytest.raises(ConversationEnded):
-                await asking
-            result = await run.result()
-        assert result.status == "sandbox_failed"
-        assert result.exit_code is None
-        assert until_none(marked.pids) == []
-        assert (await box.run(Program("print(1)"))).stdout == b"1\n"
-
-    running(main, backend)
+    marked = Marked()
+    source = PRELUDE.replace("sys.argv[1]", repr(marked.world))
+    source = source + "def wait():\n    time.sleep(60)\n"
+    async with box.converse(Program(source), limits=LONG) as run:
+        request = b'{"id": 1, "call": "wait", "args": [], "named": {"$": "dict", "v": []}}'
+        asking = asyncio.ensure_future(run.ask(request))
+        (victim,) = await marked.appear()
+        for _ in range(generations):
+            victim = parent(victim)
+        os.kill(victim, signal.SIGKILL)
+        with pytest.raises(ConversationEnded):
+            await asking
+        result = await run.result()
+    assert result.status == "sandbox_failed"
+    assert result.exit_code is None
+    assert until_none(marked.pids) == []
+    assert (await box.run(Program("print(1)"))).stdout == b"1\n"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_run_whose_sandbox_was_killed_is_tried_again(backend: str) -> None:
-    async def main(box: WarmBox) -> None:
-        marked, others = Marked(), Marked()
-        tasks = [asyncio.create_task(box.run(m.sleeper(), limits=LONG)) for m in (marked, others)]
+@every_backend
+@given_box
+async def test_a_run_whose_sandbox_was_killed_is_tried_again(box: WarmBox, backend: str) -> None:
+    marked, others = Marked(), Marked()
+    tasks = [asyncio.create_task(box.run(m.sleeper(), limits=LONG)) for m in (marked, others)]
+    (first,) = await marked.appear()
+    os.kill(parent(parent(first)), signal.SIGKILL)
+    assert until_none(lambda: [pid for pid in marked.pids() if pid == first]) == []
+    results = [await m.release(t) for m, t in zip((marked, others), tasks, strict=True)]
+    assert [result.status for result in results] == ["ok", "ok"]
+
+
+@every_backend
+@given_box
+async def test_a_sandbox_that_fails_twice_is_an_error(box: WarmBox, backend: str) -> None:
+    marked = Marked()
+    task = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
+    for _ in range(2):
         (first,) = await marked.appear()
         os.kill(parent(parent(first)), signal.SIGKILL)
-        assert until_none(lambda: [pid for pid in marked.pids() if pid == first]) == []
-        results = [await m.release(t) for m, t in zip((marked, others), tasks, strict=True)]
-        assert [result.status for result in results] == ["ok", "ok"]
-
-    running(main, backend)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_sandbox_that_fails_twice_is_an_error(backend: str) -> None:
-    async def main(box: WarmBox) -> None:
-        marked = Marked()
-        task = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
-        for _ in range(2):
-            (first,) = await marked.appear()
-            os.kill(parent(parent(first)), signal.SIGKILL)
-            while first in marked.pids():  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.005)
-        with pytest.raises(SandboxError, match="failed twice"):
-            await task
-        assert (await box.run(Program("print(1)"))).stdout == b"1\n"
-
-    running(main, backend)
+        while first in marked.pids():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.005)
+    with pytest.raises(SandboxError, match="failed twice"):
+        await task
+    assert (await box.run(Program("print(1)"))).stdout == b"1\n"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_sandbox_that_hangs_is_given_up(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warm, "LATE_SECONDS", 0.0)
-    monkeypatch.setattr(warm, "GRACE_SECONDS", 0.2)
-
-    async def main(box: WarmBox) -> None:
-        marked = Marked()
-        task = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
-        (first,) = await marked.appear()
-        interpreter = parent(parent(first))
-        assert (await marked.release(task)).status == "ok"
-        os.kill(interpreter, signal.SIGSTOP)  # it takes jobs no more
-        result = await box.run(Program("print(1)"), limits=evolve(SMALL, wall_seconds=2))
-        assert result.stdout == b"1\n"  # by a new one
-
-    running(main, backend)
+@every_backend
+@mock.patch.multiple(warm, LATE_SECONDS=0.0, GRACE_SECONDS=0.2)
+@given_box
+async def test_a_sandbox_that_hangs_is_given_up(box: WarmBox, backend: str) -> None:
+    marked = Marked()
+    task = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
+    (first,) = await marked.appear()
+    interpreter = parent(parent(first))
+    assert (await marked.release(task)).status == "ok"
+    os.kill(interpreter, signal.SIGSTOP)  # it takes jobs no more
+    result = await box.run(Program("print(1)"), limits=evolve(SMALL, wall_seconds=2))
+    assert result.stdout == b"1\n"  # by a new one
 
 
 # ---------------------------------------------------------------- what is cancelled
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_cancelled_run_is_over(backend: str) -> None:
-    async def main(box: WarmBox) -> None:
-        await box.run(Program(""))
-        marked, before = Marked(), open_descriptors()
-        for _ in range(4):  # more than there are places: each is given back
-            task = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
-            await marked.appear()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert until_none(marked.pids) == []
-        assert (await box.run(Program("print(1)"))).stdout == b"1\n"
-        assert open_descriptors() == before
-
-    running(main, backend)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_run_can_be_cancelled_before_it_has_begun(backend: str) -> None:
-    async def main(box: WarmBox) -> None:
-        await box.run(Program(""))
-        marked, before = Marked(), open_descriptors()
-        for turns in range(12):
-            task = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
-            for _ in range(turns):
-                await asyncio.sleep(0.0007)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        assert until_none(marked.pids) == []
-        assert open_descriptors() == before
-
-    running(main, backend)
-
-
-def test_a_closed_box_takes_no_runs_and_ends_those_under_way() -> None:
-    marked = Marked()
-
-    async def main() -> None:
-        async with strong() as box:
-            task = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
-            await marked.appear()
-        with pytest.raises(SandboxError):
+@every_backend
+@given_box
+async def test_a_cancelled_run_is_over(box: WarmBox, backend: str) -> None:
+    await box.run(Program(""))
+    marked, before = Marked(), open_descriptors()
+    for _ in range(4):  # more than there are places: each is given back
+        task = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
+        await marked.appear()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
             await task
-        with pytest.raises(SandboxError, match="closed"):
-            await box.run(Program(""))
+        assert until_none(marked.pids) == []
+    assert (await box.run(Program("print(1)"))).stdout == b"1\n"
+    assert open_descriptors() == before
 
-    asyncio.run(main())
+
+@every_backend
+@given_box
+async def test_a_run_can_be_cancelled_before_it_has_begun(box: WarmBox, backend: str) -> None:
+    await box.run(Program(""))
+    marked, before = Marked(), open_descriptors()
+    for turns in range(12):
+        task = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
+        for _ in range(turns):
+            await asyncio.sleep(0.0007)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert until_none(marked.pids) == []
+    assert open_descriptors() == before
+
+
+@sync
+async def test_a_closed_box_takes_no_runs_and_ends_those_under_way() -> None:
+    marked = Marked()
+    async with strong() as box:
+        task = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
+        await marked.appear()
+    with pytest.raises(SandboxError):
+        await task
+    with pytest.raises(SandboxError, match="closed"):
+        await box.run(Program(""))
     assert until_none(marked.pids) == []
 
 
@@ -293,36 +284,37 @@ def of_the_warm_interpreter(pid: int) -> tuple[int, int, int]:
     return len(os.listdir(f"/proc/{pid}/fd")), mounts, len(descendants(pid))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_many_runs_leave_nothing(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder in which this process makes its temporary files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-
-    async def main(box: WarmBox) -> None:
-        marked = Marked()
-        task = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
-        (first,) = await marked.appear()
-        interpreter = parent(parent(first))
-        await marked.release(task)
-        until_none(lambda: descendants(interpreter))
-        before = open_descriptors(), of_the_warm_interpreter(interpreter)
-        sources = ["print(1)", "1/0", "import os\nos._exit(3)", "import os\nos.abort()"]
-        if backend == "namespaces":
-            sources.append("import os\nfor _ in range(3): os.fork()\nopen(str(os.getpid()), 'w')")
-        programs = [Program(PRELUDE + source, arguments=(marked.world,)) for source in sources]
-        for start in range(0, RUNS, 20):
-            numbers = range(start, min(start + 20, RUNS))
-            await asyncio.gather(*(box.run(programs[n % len(programs)]) for n in numbers))
-        assert until_none(marked.pids) == []
-        assert until_none(lambda: descendants(interpreter)) == []
-        assert (open_descriptors(), of_the_warm_interpreter(interpreter)) == before
-        assert os.listdir(tmp_path) == []
-
-    running(main, backend)
+    return tmp_path
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@every_backend
+@given_box
+async def test_many_runs_leave_nothing(box: WarmBox, backend: str, folder: Path) -> None:
+    marked = Marked()
+    task = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
+    (first,) = await marked.appear()
+    interpreter = parent(parent(first))
+    await marked.release(task)
+    until_none(lambda: descendants(interpreter))
+    before = open_descriptors(), of_the_warm_interpreter(interpreter)
+    sources = ["print(1)", "1/0", "import os\nos._exit(3)", "import os\nos.abort()"]
+    if backend == "namespaces":
+        sources.append("import os\nfor _ in range(3): os.fork()\nopen(str(os.getpid()), 'w')")
+    programs = [Program(PRELUDE + source, arguments=(marked.world,)) for source in sources]
+    for start in range(0, RUNS, 20):
+        numbers = range(start, min(start + 20, RUNS))
+        await asyncio.gather(*(box.run(programs[n % len(programs)]) for n in numbers))
+    assert until_none(marked.pids) == []
+    assert until_none(lambda: descendants(interpreter)) == []
+    assert (open_descriptors(), of_the_warm_interpreter(interpreter)) == before
+    assert os.listdir(folder) == []
+
+
+@every_backend
 def test_fifty_at_once_get_their_own_answers(boxes: Boxes, backend: str) -> None:
     runner, box = boxes(backend)
 
@@ -345,7 +337,7 @@ def test_fifty_at_once_get_their_own_answers(boxes: Boxes, backend: str) -> None
 # ---------------------------------------------------------------- whose fault it is
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@every_backend
 @pytest.mark.parametrize(
     "program",
     [
