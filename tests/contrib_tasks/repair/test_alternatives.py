@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import Any
 
 import pytest
@@ -24,6 +26,14 @@ def keep(rows, row):
     best = rows[0]
     return best
 """
+
+
+@pytest.fixture(autouse=True)
+def given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo what starting a program changes in this process: it would neither sleep nor print."""
+    monkeypatch.setattr(time, "sleep", time.sleep)
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, getattr(sys, name))
 
 
 def same(code: str, *arguments: Any) -> tuple[Program, set[str]]:
