@@ -398,9 +398,9 @@ class Sums(Task):
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
         right = self.right(problem, trajectory, state)
-        return Scores(float(right), right)
+        return Scores(float(right), right == 1)
 
-    def right(self, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
+    def right(self, problem: Problem, trajectory: Trajectory, state: Any) -> float:
         return bool(state) and state[-1].strip() == problem.hidden
 
 
@@ -512,9 +512,9 @@ def widths(self: Sums, state: Any) -> Observation:
 
 
 @planted_part(Sums, "right", "verifies alike", "verify() gave equal results different scores")
-def random_verdict(self: Sums, problem: Problem, trajectory: Trajectory, state: Any) -> bool:
-    """Flips a coin over the score."""
-    return random.random() < 0.5
+def random_verdict(self: Sums, problem: Problem, trajectory: Trajectory, state: Any) -> float:
+    """Draws the score."""
+    return random.random()
 
 
 @planted_part(Sums, "right", "verifies alike", "verify() blocks the event loop")
