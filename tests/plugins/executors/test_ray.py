@@ -72,7 +72,7 @@ def test_what_is_on_record_is_not_paid_again(nodes: cluster.Cluster, tmp_path: P
     assert len(three.pids) >= 5, "three actors, those in the place of two, and those of the resume"
     rows = calls_of(driver.directory)
     assert [row for row in rows if row[0] == "answer"] == calls_of(tmp_path / "one")
-    lost = sum(row[0] == "cut" for row in rows)
+    lost = sum(row[0] in ("cut", "lost") for row in rows)  # by the driver, or with the driver
     assert lost <= 3 * CONCURRENCY, "at most what was under way when something was lost"
     assert len(three.asked) - len(set(three.asked)) <= lost
 
