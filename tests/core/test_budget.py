@@ -72,7 +72,8 @@ def test_a_version_goes_on_with_the_limiters_before_it_unless_their_limits_are_o
     old = Budget(Caps(usd=1.0))
     limits = CallLimits(concurrency=1)
     limiter = old.limiter("service", limits)
-    assert old.continued(Caps(usd=2.0)).limiter("service", limits) is limiter
+    idle = old.continued(Caps(usd=2.0))  # a version that made no call
+    assert idle.continued(Caps(usd=3.0)).limiter("service", limits) is limiter
     assert old.continued(None).limiter("service", CallLimits(concurrency=2)) is not limiter
 
 

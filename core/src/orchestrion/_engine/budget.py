@@ -70,7 +70,7 @@ class Budget:
         self.limiters: dict[str, ServiceLimiter] = {}
         """By service; runs that share a budget share them."""
         self._limiters_before: dict[str, ServiceLimiter] = {}
-        """Those of the budget that this one continues."""
+        """Those of the budgets that this one continues."""
 
     @property
     def spent(self) -> Usage:
@@ -95,7 +95,7 @@ class Budget:
         budget = Budget(caps)
         budget._started, budget._spent = self._started, self._spent
         budget._reserved, budget._sharing = self._reserved, self._sharing
-        budget._limiters_before = self.limiters
+        budget._limiters_before = self._limiters_before | self.limiters
         self._sharing.add(budget)
         return budget
 
