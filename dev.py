@@ -127,7 +127,10 @@ def read_workspace() -> Workspace:
             if name in members:
                 fail(f"{shown(file)} and {shown(members[name].folder)} are both named {name}")
             extras = project.get("optional-dependencies", {})
-            needs = [re.split(r"[^\w.-]", one, maxsplit=1)[0] for one in requirements(project)]
+            needs = [
+                re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+                for requirement in requirements(project)
+            ]
             members[name] = Member(
                 file.parent, name, text, "testing" in extras, frozenset(map(normalised, needs))
             )
@@ -151,13 +154,13 @@ def read_toml(file: Path) -> tuple[bytes, dict[str, Any]]:
 
 def requirements(project: dict[str, Any]) -> list[str]:
     groups = project.get("optional-dependencies", {}).values()
-    return [*project.get("dependencies", []), *(one for group in groups for one in group)]
+    return [*project.get("dependencies", []), *(name for group in groups for name in group)]
 
 
 def tests(members: Sequence[Member], options: Sequence[str]) -> list[str]:
     """The arguments of pytest for `dev.py test`."""
-    given = [one for one in options if one.partition("=")[0] == "--changed"]
-    rest = [one for one in options if one not in given]
+    given = [option for option in options if option.partition("=")[0] == "--changed"]
+    rest = [option for option in options if option not in given]
     if not given:
         return rest
     return [*changed_tests(members, changes(given[-1].partition("=")[2] or "main")), *rest]
@@ -170,8 +173,8 @@ def changes(ref: str) -> list[str]:
         differing = git("diff", "--name-only", "-z", base)
         return [*differing, *git("ls-files", "--others", "--exclude-standard", "-z")]
     except (OSError, subprocess.CalledProcessError) as error:
-        told = getattr(error, "stderr", None) or error
-        fail(f"git cannot tell what changed against {ref}: {str(told).strip()}")
+        output = getattr(error, "stderr", None) or error
+        fail(f"git cannot tell what changed against {ref}: {str(output).strip()}")
 
 
 def git(*arguments: str) -> list[str]:

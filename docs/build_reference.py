@@ -59,8 +59,8 @@ def hooks() -> str:
         function = getattr(hookspecs, name)
         # Annotations stay strings: heavy names are imported for type checkers only.
         parameters = ", ".join(
-            f"{one.name}: {one.annotation}"
-            for one in inspect.signature(function).parameters.values()
+            f"{parameter.name}: {parameter.annotation}"
+            for parameter in inspect.signature(function).parameters.values()
         )
         returns = function.__annotations__["return"]
         lines += ["", f"## {name}", "", "```python norun", f"def {name}({parameters}) -> {returns}"]
@@ -94,13 +94,19 @@ def components() -> str:
     shaper = shaper_of(plugins)
     lines = ["# Components", "", "What the distributions of this repository supply, by kind."]
     for kind in plugins.kinds().values():
-        found = [one for one in plugins.components(kind.name) if _ours(one)]
+        found = [component for component in plugins.components(kind.name) if _ours(component)]
         if found:
             lines += ["", f"## Kind {kind.name}", "", f"Config section `{kind.section}`."]
-        for one in found:
-            cls = plugins.component_class(one)
-            origin = one.plugin.distribution
-            lines += ["", f"### {one.component.name}", "", f"From `{origin}`: {_summary(one)}.", ""]
+        for component in found:
+            cls = plugins.component_class(component)
+            origin = component.plugin.distribution
+            lines += [
+                "",
+                f"### {component.component.name}",
+                "",
+                f"From `{origin}`: {_summary(supplied)}.",
+                "",
+            ]
             lines += list(_prose(cls))
             lines += _table(shaper, cls, True)
     return "\n".join(lines) + "\n"
@@ -178,8 +184,8 @@ def _members(cls: ast.ClassDef) -> Iterator[str]:
         if isinstance(node, ast.AnnAssign | ast.Assign):
             line = _code(node)
             if line[0] != "_":
-                said = _literal(after)
-                fields.append(f"{line}  # {said}" if said else line)
+                text = _literal(after)
+                fields.append(f"{line}  # {text}" if text else line)
     if fields:
         yield from ("", "```python norun", *fields, "```")
     for node in cls.body:
@@ -196,27 +202,27 @@ def _abstract(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     """The first line of a function, on several lines where one would be long."""
-    property_ = any(_code(one) == "property" for one in node.decorator_list)
+    property_ = any(_code(decorator) == "property" for decorator in node.decorator_list)
     word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
     returns = _code(node.returns) if node.returns else "None"
     line = f"{word} {node.name}({_code(node.args)}) -> {returns}"
     lines = ["@property"] if property_ else []
     if len(line) <= 100:
         return [*lines, line]
-    parts = [f"    {one}," for one in _arguments(node.args)]
+    parts = [f"    {decorator}," for decorator in _arguments(node.args)]
     return [*lines, f"{word} {node.name}(", *parts, f") -> {returns}"]
 
 
 def _arguments(args: ast.arguments) -> Iterator[str]:
     """The parameters one by one, as they are written."""
     required = len(args.args) - len(args.defaults)
-    for i, one in enumerate(args.args):
+    for i, argument in enumerate(args.args):
         default = f" = {_code(args.defaults[i - required])}" if i >= required else ""
-        yield _code(one) + default
+        yield _code(argument) + default
     if args.kwonlyargs:
         yield "*"
-    for one, value in zip(args.kwonlyargs, args.kw_defaults, strict=True):
-        yield _code(one) + (f" = {_code(value)}" if value else "")
+    for argument, value in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        yield _code(argument) + (f" = {_code(value)}" if value else "")
 
 
 def _described(doc: str | None) -> Iterator[str]:
@@ -273,9 +279,14 @@ def _table(shaper: Shaper, cls: type, wired: bool) -> list[str]:
     if not settings:
         return ["No settings."]
     rows = ["| setting | value | default | |", "| --- | --- | --- | --- |"]
-    for one in settings:
-        learnable = " *Learnable.*" if one.learnable else ""
-        cells = (f"`{one.key}`", _said(one.shape), _default(one), f"{one.help}{learnable}")
+    for setting in settings:
+        learnable = " *Learnable.*" if setting.learnable else ""
+        cells = (
+            f"`{setting.key}`",
+            _said(setting.shape),
+            _default(setting),
+            f"{setting.help}{learnable}",
+        )
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return rows
 
@@ -321,7 +332,7 @@ def _base(shape: Shape) -> str:
         case Table(item=item):
             return f"mapping to {_said(item)}"
         case Record(cls=cls):
-            return f"mapping ({', '.join(one.key for one in Shaper().settings(cls))})"
+            return f"mapping ({', '.join(setting.key for setting in Shaper().settings(cls))})"
         case Ref(kind=kind):
             return article(kind)
         case Variants(members=members):

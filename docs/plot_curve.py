@@ -27,10 +27,10 @@ def curve(directory: Path) -> str:
         iterations = run.iterations(0)
         evaluations = run.load_evaluations()
     episodes, done = [], 0
-    for one in iterations:
-        done += one.episodes
+    for iteration in iterations:
+        done += iteration.episodes
         episodes.append(done)
-    rewards = [one.metrics["reward"] for one in iterations]
+    rewards = [iteration.metrics["reward"] for iteration in iterations]
     levels = {
         name: mean([r["reward"] for r in e["outcomes"].values() if r["reward"] is not None])
         for name, e in evaluations.items()

@@ -83,10 +83,10 @@ class Activations:
 
 def waves(turns: Iterable[Turn]) -> Waves:
     """Who acted, decision by decision, in the order of the decisions' first turns."""
-    found: dict[int, list[str]] = {}
+    agents: dict[int, list[str]] = {}
     for turn in turns:
-        found.setdefault(turn.decision, []).append(turn.agent)
-    return tuple(map(tuple, found.values()))
+        agents.setdefault(turn.decision, []).append(turn.agent)
+    return tuple(map(tuple, agents.values()))
 
 
 def fold(episodes: Iterable[Waves]) -> Activations:
@@ -111,8 +111,8 @@ def fold(episodes: Iterable[Waves]) -> Activations:
             ends[name, END] += n
         distinct = frozenset(steps)
         dense += n * len(distinct) / len(set(names))
-        for length, found in enumerate(_cycles(distinct)):
-            cycles[length] += n * found
+        for length, share in enumerate(_cycles(distinct)):
+            cycles[length] += n * share
     if not count:
         return Activations()
     means = tuple(total / count for total in cycles)

@@ -36,8 +36,8 @@ def worst(usages: Sequence[Usage]) -> Usage:
 
 def turns_of(policy: Any, limit: int | None) -> int | None:
     """Return the most turns of an episode under a limit; None if neither gives one."""
-    known = [turns for turns in (limit, getattr(policy, "longest", None)) if turns is not None]
-    return min(known, default=None)
+    limits = [turns for turns in (limit, getattr(policy, "longest", None)) if turns is not None]
+    return min(limits, default=None)
 
 
 def turn_ceilings(
@@ -53,11 +53,11 @@ def turn_ceilings(
     ceilings = []
     for _ in range(turns):
         bounds = [ceiling_of(agent, tokens) for agent in agents.values()]
-        known = [bound for bound in bounds if bound is not None]
-        if len(known) < len(bounds):
+        with_bound = [bound for bound in bounds if bound is not None]
+        if len(with_bound) < len(bounds):
             return None
-        ceilings.append(worst(known))
-        is_free = any(not bound.calls and not bound.output_tokens for bound in known)
+        ceilings.append(worst(with_bound))
+        is_free = any(not bound.calls and not bound.output_tokens for bound in with_bound)
         tokens += max(ceilings[-1].output_tokens, free_output if is_free else 0)
     return ceilings, tokens
 

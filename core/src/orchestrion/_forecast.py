@@ -182,11 +182,11 @@ class _Forecaster:
         turns, verdicts = plan.episodes * (length or 0) + plan.turns, plan.episodes + plan.verdicts
         acting = Part(part, "agents", turns, usage, (*unknown, *reasons))
         judging = self._judging(part, verdicts, plan.scores, end, unknown)
-        own = [
+        ceilings = [
             (_Bounded(f"{place}: {type(reader).__name__}", (reader,)), number)
             for reader, number in plan.readings
         ]
-        learning = self._sum(part, "trainer", 0, own, end, plan.usage, unknown)
+        learning = self._sum(part, "trainer", 0, ceilings, end, plan.usage, unknown)
         return [acting, judging, learning, *self._preparing(part, policy, turns + verdicts, end)]
 
     def _plan(self, trainer: Any, place: str) -> tuple[Plan, tuple[str, ...]]:

@@ -70,11 +70,11 @@ def run_html(run: Run) -> str:
 
 def _course(values: Sequence[float | None]) -> str:
     """Return how values went on, in at most 60 characters and their range."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if not known:
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    if not finite:
         return "-"
-    low, high, step = min(known), max(known), math.ceil(len(known) / 60)
-    heights = [(value - low) / ((high - low) or 1) for value in known[::-1][::step][::-1]]
+    low, high, step = min(finite), max(finite), math.ceil(len(finite) / 60)
+    heights = [(value - low) / ((high - low) or 1) for value in finite[::-1][::step][::-1]]
     bars = "".join(_BARS[round(height * (len(_BARS) - 1))] for height in heights)
     return f"{bars} from {low:.3g} to {high:.3g}"
 

@@ -255,10 +255,12 @@ class Plugins:
         """Return all kinds by name: those of core, then those of plugins, which it loads."""
         if self._all_kinds is None:
             kinds = {kind.name: kind for kind in KINDS}
-            taken = {kind.section: "core" for kind in KINDS} | dict.fromkeys(_CORE_SECTIONS, "core")
+            owners = {kind.section: "core" for kind in KINDS} | dict.fromkeys(
+                _CORE_SECTIONS, "core"
+            )
             for loaded in self.load_all():
                 for kind in loaded.kinds:
-                    owner = taken.get(kind.section) or ("core" if kind.name in kinds else None)
+                    owner = owners.get(kind.section) or ("core" if kind.name in kinds else None)
                     if owner is not None:
                         reason = f"kind {kind.name!r} or its section is taken by {owner}"
                         self._manager.unregister(name=_key(loaded.plugin))
@@ -266,7 +268,7 @@ class Plugins:
                         break
                 else:
                     kinds |= {kind.name: kind for kind in loaded.kinds}
-                    taken |= {kind.section: str(loaded.plugin) for kind in loaded.kinds}
+                    owners |= {kind.section: str(loaded.plugin) for kind in loaded.kinds}
             self._all_kinds = kinds
         return self._all_kinds
 
@@ -344,14 +346,14 @@ class Plugins:
     def _why_not(self, kind: Kind, name: str) -> str:
         """Return why no component has this name, and what to write in its place."""
         everything = self.components()
-        others = sorted({f.kind.name for f in everything if f.component.name == name})
+        kinds_with_name = sorted({f.kind.name for f in everything if f.component.name == name})
         names = {f.component.name for f in everything if f.kind == kind}
         text = f"no installed plugin supplies {article(kind.name)} {name!r}"
         for plugin in self._results:
             if advice := self.removed(plugin, f"{kind.name} {name}"):
                 return f"{text}; {advice}"
-        if others:
-            text += f"; {name!r} is a component of kind {' and '.join(others)}"
+        if kinds_with_name:
+            text += f"; {name!r} is a component of kind {' and '.join(kinds_with_name)}"
         elif close := nearest(name, names):
             text += f"; did you mean {close!r}?"
         text += f" (installed: {listed(names)})" if names else f" (nor any other {kind.name})"
@@ -457,7 +459,7 @@ def reason_of(exc: BaseException) -> str:
     frames = traceback.extract_tb(exc.__traceback__)
     last = frames[-1] if frames else None
     # Places in the import machinery or in this loader are of no use.
-    ours = ("<", os.path.dirname(__file__) + os.sep)
-    if last and not last.filename.startswith(ours) and "pluggy" not in last.filename:
+    own_files = ("<", os.path.dirname(__file__) + os.sep)
+    if last and not last.filename.startswith(own_files) and "pluggy" not in last.filename:
         text += f" ({last.filename}, line {last.lineno})"
     return " ".join(text.split())

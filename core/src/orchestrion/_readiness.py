@@ -82,9 +82,9 @@ def _check_agents(opened: Opened, split: Split) -> None:
 def sizes_of(opened: Opened) -> dict[Split, int]:
     """Return how many problems of each split are used."""
     task, place = opened.runtimes["task"], place_of(opened.config, "task")
-    most = opened.config.run.problems
+    limit = opened.config.run.problems
     counts = {split: len(problems_of(task, split, place)) for split in get_args(Split)}
-    return {split: n if most is None else min(most, n) for split, n in counts.items()}
+    return {split: n if limit is None else min(limit, n) for split, n in counts.items()}
 
 
 def _check_plan(opened: Opened, path: str, sizes: dict[Split, int]) -> None:

@@ -32,9 +32,9 @@ def _keep(record: Struct, *names: str) -> None:
     """Replace what can be changed in these fields by a copy that cannot."""
     for name in names:
         value = getattr(record, name)
-        kept = read_only(value)
-        if kept is not value:
-            force_setattr(record, name, kept)
+        frozen_value = read_only(value)
+        if frozen_value is not value:
+            force_setattr(record, name, frozen_value)
 
 
 def _compared(kind: type[Struct], *left_out: str) -> Callable[[Any], tuple[Any, ...]]:

@@ -138,10 +138,10 @@ def _check(config: Config, recorded: RunReader, directory: Path) -> None:
             f"{directory}: its config.yaml, or what it includes, was changed since the run began; "
             "put it back as it was"
         )
-    gone = recorded.journal.forgotten()
-    if gone:
+    forgotten = recorded.journal.forgotten()
+    if forgotten:
         raise UsageError(
-            f"{directory}: the answers of {gone} calls were not kept (run.retention: "
+            f"{directory}: the answers of {forgotten} calls were not kept (run.retention: "
             f"{recorded.retention}); only a run with `retention: all` can be replayed"
         )
 
@@ -280,10 +280,10 @@ def _count(run: RunReader) -> int:
 
 def _exports(directory: Path, recorded: RunReader, store: RunReader) -> tuple[tuple[str, ...], str]:
     """Return the names of the files that were compared, and the first difference."""
-    made = {path.name: path for path in export_run(store)}
+    exports = {path.name: path for path in export_run(store)}
     again = {path.name: path for path in export_run(recorded, recorded.directory / "exports")}
     names = []
-    for name, path in made.items():
+    for name, path in exports.items():
         # The file that the run wrote itself, if it still exists.
         then = directory / "exports" / name
         then = then if then.exists() and recorded.retention == "all" else again[name]

@@ -349,8 +349,8 @@ def paired(first: Outcomes, second: Outcomes, field: str, key: Key) -> Estimate:
     pairs = [
         (row[field], second[problem][field]) for problem, row in first.items() if problem in second
     ]
-    both = [(a, b) for a, b in pairs if a is not None and b is not None]
-    return difference([a for a, _ in both], [b for _, b in both], key)
+    complete = [(a, b) for a, b in pairs if a is not None and b is not None]
+    return difference([a for a, _ in complete], [b for _, b in complete], key)
 
 
 def of_evaluations(

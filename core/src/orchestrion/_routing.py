@@ -88,9 +88,9 @@ class Router:
     """
 
     def __init__(self, target: str | Path, overrides: Sequence[str], end: str) -> None:
-        found = find(target, overrides)
-        config = self._config = found.config
-        checkpoint = found.checkpoint
+        trained = find(target, overrides)
+        config = self._config = trained.config
+        checkpoint = trained.checkpoint
         if checkpoint is not None and checkpoint.overlay:
             config = self._config = config.with_overlay(dict(checkpoint.overlay))
         stack = AsyncExitStack()
@@ -136,15 +136,15 @@ class Router:
             UsageError: the messages cannot be read, or the decision is none for a router.
             RunError: the policy or the task broke its contract.
         """
-        text, taken = problem_and_turns(state, self.agents)
+        text, past = problem_and_turns(state, self.agents)
         for turn in turns:
             if turn.agent not in self.agents:
                 raise UsageError(f"a turn is by {turn.agent!r:.80}, which is not in the team")
-            taken.append(replace(turn, index=len(taken), decision=len(taken)))
+            past.append(replace(turn, index=len(past), decision=len(past)))
         problem = text_problem(self._task, text, place_of(self._config, "task"))
         key = key or self._key.child(next(self._numbers))
         with self._lock:
-            return self._decided(problem, taken, key)
+            return self._decided(problem, past, key)
 
     def close(self) -> None:
         """Close the components; it happens by itself when the router is not used any more."""
@@ -153,9 +153,9 @@ class Router:
     def _decided(self, problem: Problem, turns: Sequence[Turn], key: Key) -> Route:
         trajectory = Trajectory(turns)
         observation, done = self._observed(problem, turns)
-        left = None if self._turns is None else max(0, self._turns - len(turns))
-        situation = Situation(problem.public(), trajectory, observation, (), left)
-        if done or left == 0 or (turns and turns[-1].agent in self._ends):
+        turns_left = None if self._turns is None else max(0, self._turns - len(turns))
+        situation = Situation(problem.public(), trajectory, observation, (), turns_left)
+        if done or turns_left == 0 or (turns and turns[-1].agent in self._ends):
             # Here the loop of an episode ends without asking the policy.
             return self._route(Decision(stop=True, logp=0.0), situation, forced=True)
         with calling(self._place, "decide()"):

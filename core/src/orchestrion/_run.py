@@ -184,8 +184,8 @@ class Conduct:
             self.store.note_data(data)
         elif self.changed_data not in ("", noted):
             if not completed:
-                told = {"text": self.changed_data, "data": data}
-                self.store.record_event("data changed", told)
+                note = {"text": self.changed_data, "data": data}
+                self.store.record_event("data changed", note)
             text = f"{self.changed_data}; it may be judged on problems that it was trained on"
             self.progress.noted("task", "other problems than before:", text)
 
@@ -316,19 +316,19 @@ class Conduct:
 
     async def report(self) -> Report:
         """Evaluate the config's own team and every baseline that is not evaluated yet."""
-        known = self.store.load_evaluations()
+        stored = self.store.load_evaluations()
         evaluation = self.config.evaluation
         teams = {own_name(self.config): OWN_TEAM, **evaluation.baselines}
         # The untrained team comes last: the trained one is closed before it is opened.
         for name, team in sorted(teams.items(), key=lambda item: item[1].untrained):
-            self.progress.evaluating(name, name in known)
-            event(INFO, "evaluation", evaluation=name, known=name in known)
-            if name not in known:
+            self.progress.evaluating(name, name in stored)
+            event(INFO, "evaluation", evaluation=name, known=name in stored)
+            if name not in stored:
                 self._booked_at = time.monotonic()
                 with within(evaluation=name):
-                    known[name] = await self._evaluate(name, team)
+                    stored[name] = await self._evaluate(name, team)
         return of_evaluations(
-            {name: known[name] for name in teams},
+            {name: stored[name] for name in teams},
             evaluation.split,
             evaluation.seeds,
             self.config.seed,

@@ -197,8 +197,8 @@ class _Terminal(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Say it: a warning of a library as it is, and where more was asked for, with fields."""
-        own = record.name == LOGGER.name
-        if own and (not self._verbose or record.msg in _SHOWN):
+        is_own = record.name == LOGGER.name
+        if is_own and (not self._verbose or record.msg in _SHOWN):
             return
         try:
             self._say(self.format(record) if self._verbose else hidden(record.getMessage()))

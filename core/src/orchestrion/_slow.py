@@ -42,9 +42,9 @@ class _Watch:
         if self._now is None:
             return
         what, since = self._now
-        left = since + PATIENCE - time.monotonic()
-        if left > 0:
-            self._arm(left)
+        seconds_left = since + PATIENCE - time.monotonic()
+        if seconds_left > 0:
+            self._arm(seconds_left)
         else:
             print(f"importing {what} ...", file=sys.stderr, flush=True)
 

@@ -12,14 +12,14 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     """Return the name that is most likely meant by `name`, or None if none is close."""
     from difflib import get_close_matches
 
-    known = sorted(names)
+    candidates = sorted(names)
     # Comparing takes time quadratic in the length, and names are shorter than this.
     if len(name) > _LONGEST_NAME:
         return None
-    folded = {n.lower().replace("_", "-"): n for n in reversed(known)}
+    folded = {n.lower().replace("_", "-"): n for n in reversed(candidates)}
     if (same := folded.get(name.lower().replace("_", "-"))) is not None:
         return same
-    return next(iter(get_close_matches(name, known, n=1, cutoff=0.6)), None)
+    return next(iter(get_close_matches(name, candidates, n=1, cutoff=0.6)), None)
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
@@ -30,9 +30,9 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 def listed(names: Iterable[str], limit: int = 12) -> str:
     """Return names in order, separated by commas, cut off after `limit`."""
-    known = sorted(set(names))
-    more = len(known) - limit
-    return ", ".join(known[:limit]) + (f" and {more} more" if more > 0 else "")
+    ordered = sorted(set(names))
+    more = len(ordered) - limit
+    return ", ".join(ordered[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def article(noun: str) -> str:

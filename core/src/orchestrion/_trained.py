@@ -251,16 +251,16 @@ async def open_run(
         CheckpointError: no checkpoint is valid.
         RunError: what was learned does not fit the (overridden) config.
     """
-    found = find(target, overrides, block)
-    config = found.config
+    opening = find(target, overrides, block)
+    config = opening.config
     async with AsyncExitStack() as stack:
         components = LearnedComponents(config, stack)
-        await components.restore(found.checkpoint)
-        load_states(components.opened, found.states)
+        await components.restore(opening.checkpoint)
+        load_states(components.opened, opening.states)
         name = config.run.cache
         shared = None if name is None else stack.enter_context(SharedAnswers(name))
         budget = None if before is None else before.calls.budget.continued(config.budget)
-        trained = Trained(found, components, shared, budget)
+        trained = Trained(opening, components, shared, budget)
         async with trained.calls.budget.deadline():
             yield trained
 

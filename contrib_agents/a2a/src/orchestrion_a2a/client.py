@@ -127,7 +127,7 @@ class Client:
             if self._client is None:
                 url = self._settings.url
                 card = await A2ACardResolver(self._http, url).get_agent_card()
-                hosts = {urlsplit(one.url)[:2] for one in card.supported_interfaces}
+                hosts = {urlsplit(interface.url)[:2] for interface in card.supported_interfaces}
                 if self._key and hosts - {urlsplit(url)[:2]}:
                     raise CallError(
                         f"{url}: the card names an address at another host, which must not get "
@@ -237,7 +237,9 @@ class _Task:
     def take(self, task: pb.Task) -> None:
         """Take in the whole of a task."""
         self.id = task.id
-        self._artifacts = {one.artifact_id: list(one.parts) for one in task.artifacts}
+        self._artifacts = {
+            artifact.artifact_id: list(artifact.parts) for artifact in task.artifacts
+        }
         self._status(task.status)
 
     def _status(self, status: pb.TaskStatus) -> None:
@@ -246,10 +248,12 @@ class _Task:
 
     def result(self) -> dict[str, JSON]:
         """Return the content and the data, or why there is none, as the call's record."""
-        said = "\n".join(_texts(self._said))
+        message = "\n".join(_texts(self._said))
         if self.state != pb.TaskState.TASK_STATE_COMPLETED:
             word = pb.TaskState.Name(self.state).removeprefix("TASK_STATE_").lower()
-            why = f"the task ended as {word.replace('_', ' ')}" + (f": {said}" if said else "")
+            why = f"the task ended as {word.replace('_', ' ')}" + (
+                f": {message}" if message else ""
+            )
             return {"content": "", "data": None, "error": why}
         parts = [part for artifact in self._artifacts.values() for part in artifact] or self._said
         data = [MessageToDict(part.data) for part in parts if part.HasField("data")]

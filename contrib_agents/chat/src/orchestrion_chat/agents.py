@@ -71,26 +71,26 @@ def activation(
     total = Usage(calls=tool_calls)
     longest = 0
     for _ in range(completions):
-        one = _completion(model, tokens, max_tokens)
-        if one is None:
+        bound = _completion(model, tokens, max_tokens)
+        if bound is None:
             return None
-        longest = one.output_tokens
-        total = total + one
+        longest = bound.output_tokens
+        total = total + bound
         tokens += longest + between
     # Others read only the last answer, with its label.
     return replace(total, output_tokens=max(total.output_tokens, longest + LABEL_TOKENS))
 
 
 def _completion(model: Model, tokens: int, max_tokens: int | None) -> Usage | None:
-    one = ceiling_of(model, tokens)
-    if one is None or max_tokens is None or not one.calls:
-        return one
+    ceiling = ceiling_of(model, tokens)
+    if ceiling is None or max_tokens is None or not ceiling.calls:
+        return ceiling
     # The answer's part of the price is unknown: a longer answer costs at most in proportion, and a
     # shorter one at most as much as before.
-    more = max(1.0, max_tokens / one.output_tokens) if one.output_tokens else math.inf
-    usd = one.usd * more if one.usd else 0.0
-    cost = one.cost * more if one.cost else 0.0
-    return replace(one, output_tokens=max_tokens, usd=usd, cost=cost)
+    more = max(1.0, max_tokens / ceiling.output_tokens) if ceiling.output_tokens else math.inf
+    usd = ceiling.usd * more if ceiling.usd else 0.0
+    cost = ceiling.cost * more if ceiling.cost else 0.0
+    return replace(ceiling, output_tokens=max_tokens, usd=usd, cost=cost)
 
 
 def in_words(structured: Structured, model: Model) -> bool:

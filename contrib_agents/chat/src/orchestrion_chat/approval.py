@@ -77,12 +77,12 @@ class Approval:
     async def _asked(self, tool: str, arguments: JSON, calls: Calls) -> str:
         shown = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
         text = f"{self.agent} wants to call {tool} with {shown}. Allow it? (yes/no, or why not)"
-        said = await ask(
+        reply = await ask(
             Question("approval", self.agent, text, tool, arguments), calls, self.terminal
         )
-        if said is None:
+        if reply is None:
             return "this call needs a person's approval, and nobody answered"
-        if said.lower() in ("y", "yes"):
+        if reply.lower() in ("y", "yes"):
             return ""
-        reason = "" if said.lower() in ("", "n", "no") else f": {said}"
+        reason = "" if reply.lower() in ("", "n", "no") else f": {reply}"
         return f"a person did not approve this call{reason}"

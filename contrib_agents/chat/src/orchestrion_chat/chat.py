@@ -220,12 +220,12 @@ class _Chatting(Agent):
         settings = self.settings
         variant = settings.variants.get(view.option or "", Variant())
         shown = settings.sees.show(view)
-        asked = f"{shown.text}\n\nYou are {view.agent}. It is your turn."
+        prompt = f"{shown.text}\n\nYou are {view.agent}. It is your turn."
         talk = Talk(
             settings.model,
             [
                 {"role": "system", "content": self._system(variant)},
-                {"role": "user", "content": with_parts(asked, shown.parts)},
+                {"role": "user", "content": with_parts(prompt, shown.parts)},
             ],
             self._sampling(variant),
             key,
@@ -244,19 +244,19 @@ class _Chatting(Agent):
     def _system(self, variant: Variant) -> str:
         settings = self.settings
         parts = [self.preset.instructions, settings.instructions, variant.instructions]
-        told = self.form is not None and in_words(settings.structured, settings.model)
-        wish = self.form.wish if self.form is not None and told else ""
+        schema_in_prompt = self.form is not None and in_words(settings.structured, settings.model)
+        wish = self.form.wish if self.form is not None and schema_in_prompt else ""
         return system_text(parts, settings.habits, wish)
 
     def _sampling(self, variant: Variant) -> dict[str, JSON]:
         settings = self.settings
-        warmth, most = settings.temperature, settings.max_tokens
+        warmth, max_tokens = settings.temperature, settings.max_tokens
         if variant.temperature is not None:
             warmth = variant.temperature
         if variant.max_tokens is not None:
-            most = variant.max_tokens
-        told = in_words(settings.structured, settings.model)
-        fields = sampling(warmth, most, None if told else self.form)
+            max_tokens = variant.max_tokens
+        schema_in_prompt = in_words(settings.structured, settings.model)
+        fields = sampling(warmth, max_tokens, None if schema_in_prompt else self.form)
         return fields | ({"vendor_tools": own} if (own := dict(settings.vendor_tools)) else {})
 
     def _read(self, text: str) -> dict[str, JSON] | None:

@@ -30,9 +30,9 @@ def code_in(text: str) -> str | None:
     """
     blocks = [block for block in _blocks(text.splitlines()) if any(map(str.strip, block.lines))]
     for languages in (_PYTHON, ("",)):
-        found = [block for block in blocks if block.language in languages]
-        if found:
-            return "\n".join(found[-1].lines) + "\n"
+        matching = [block for block in blocks if block.language in languages]
+        if matching:
+            return "\n".join(matching[-1].lines) + "\n"
     return text.strip() + "\n" if not blocks and _is_program(text) else None
 
 

@@ -83,18 +83,18 @@ class FunctionTool(Tool):
     async def call(self, function: Function, arguments: Mapping[str, JSON], calls: Calls) -> Result:
         """See `Tool.call`."""
         name = function.name
-        one = next(tool for tool in self._offered() if tool.function.name == name)
+        offered = next(tool for tool in self._offered() if tool.function.name == name)
         try:
-            given = msgspec.convert(arguments, one.arguments)
+            converted = msgspec.convert(arguments, offered.arguments)
         except (msgspec.ValidationError, RecursionError) as error:
             raise ArgumentError(str(error)) from None
         # By attribute: `asdict` would turn nested records into mappings.
-        values = {key: getattr(given, key) for key in one.arguments.__struct_fields__}
+        values = {key: getattr(converted, key) for key in offered.arguments.__struct_fields__}
 
         async def do() -> Answer:
-            result = await self._result(one.call, values)
-            shown = [dict(part) for part in result.parts[:MOST_IMAGES]] if one.shows else []
-            parts = {"parts": shown} if shown else {}
+            result = await self._result(offered.call, values)
+            images = [dict(part) for part in result.parts[:MOST_IMAGES]] if offered.shows else []
+            parts = {"parts": images} if images else {}
             data = {"text": result.text, "error": result.error, **parts}
             return Answer(data, Usage(calls=1))
 
@@ -151,10 +151,10 @@ _known: dict[Any, _Described] = {}
 def _described(function: Callable[..., Any]) -> _Described:
     """A function with its schema; bound methods are described once per class."""
     key = getattr(function, "__func__", function)
-    found = _known.get(key)
-    if found is None:
-        found = _known[key] = _described_anew(function)
-    return evolve(found, call=function)
+    function_description = _known.get(key)
+    if function_description is None:
+        function_description = _known[key] = _described_anew(function)
+    return evolve(function_description, call=function)
 
 
 def _described_anew(function: Callable[..., Any]) -> _Described:

@@ -99,19 +99,19 @@ class _Routing(Agent):
         shown = settings.sees.show(view)
         held = None if in_words(settings.structured, settings.model) else form
         given = sampling(settings.temperature, settings.max_tokens, held)
-        asked = f"{shown.text}\n\nYou are {view.agent}. Who is next?"
+        prompt = f"{shown.text}\n\nYou are {view.agent}. Who is next?"
         messages: list[dict[str, JSON]] = [
             {"role": "system", "content": self._system(form, self._listed(view, open_))},
-            {"role": "user", "content": with_parts(asked, shown.parts)},
+            {"role": "user", "content": with_parts(prompt, shown.parts)},
         ]
         talk = Talk(settings.model, messages, given, key, calls, notes=shown.notes)
         try:
-            said = await talk.until(form.read)
+            reply = await talk.until(form.read)
         except TurnError as error:
             return self._instead(error, open_, talk)
-        assert said.value is not None
-        name, reason = str(said.value["next"]), str(said.value["reason"])
-        return _turn(open_.get(name), reason, said.notes)
+        assert reply.value is not None
+        name, reason = str(reply.value["next"]), str(reply.value["reason"])
+        return _turn(open_.get(name), reason, reply.notes)
 
     def _open(self, view: View) -> dict[str, Activation]:
         """The choices that may be next."""
@@ -132,8 +132,8 @@ class _Routing(Agent):
 
     def _system(self, form: Form, listed: str) -> str:
         parts = [self.preset.instructions, self.settings.instructions, listed]
-        told = in_words(self.settings.structured, self.settings.model)
-        return system_text(parts, self.settings.habits, form.wish if told else "")
+        schema_in_prompt = in_words(self.settings.structured, self.settings.model)
+        return system_text(parts, self.settings.habits, form.wish if schema_in_prompt else "")
 
     def _listed(self, view: View, open_: dict[str, Activation]) -> str:
         roles = {member.name: member.role for member in view.team}

@@ -164,11 +164,11 @@ class Talk:
         self.messages += done.messages
         if self._used == self.rounds:
             last = self.messages[-1]
-            told = "(You cannot call tools any more: give your answer now.)"
+            note = "(You cannot call tools any more: give your answer now.)"
             if isinstance(last["content"], str):
-                last["content"] += f"\n\n{told}"
+                last["content"] += f"\n\n{note}"
             else:
-                last["content"] = [*last["content"], {"type": "text", "text": told}]
+                last["content"] = [*last["content"], {"type": "text", "text": note}]
 
     def _ended(self, answer: Mapping[str, Any], text: str) -> bool:
         """Return whether the answer is a refusal that is accepted.
@@ -203,8 +203,8 @@ class Talk:
             raise TurnError(f"the answer cannot be used, nor can its repair: {error}")
         self.notes["repaired"] = str(error)
         self.messages.append(_said(answer))
-        told = f"Your answer cannot be used: {error}\n\n{error.wish}"
-        self.messages.append({"role": "user", "content": told})
+        note = f"Your answer cannot be used: {error}\n\n{error.wish}"
+        self.messages.append({"role": "user", "content": note})
 
 
 def _said(answer: Mapping[str, Any], **more: JSON) -> dict[str, JSON]:

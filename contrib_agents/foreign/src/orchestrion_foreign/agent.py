@@ -198,8 +198,8 @@ class _Runner:
         """
         arguments = self.framework.arguments(shown) if self.input is None else self._given(view)
         result = await self.framework.run(self.target, arguments, asked)
-        said = self.framework.read(result) if self.output is None else self.output(result)
-        return _written(said)
+        answer = self.framework.read(result) if self.output is None else self.output(result)
+        return _written(answer)
 
     def _given(self, view: View) -> dict[str, Any]:
         assert self.input is not None
@@ -226,22 +226,22 @@ def as_json(value: Any) -> JSON:
     return to_jsonable_python(value)
 
 
-def _written(said: Any) -> JSON:
+def _written(answer: Any) -> JSON:
     """Return an output as JSON; its text has the name that readers of calls look for."""
-    if not isinstance(said, Output):
-        data = None if isinstance(said, str) else as_json(said)
-        text = said if isinstance(said, str) else json.dumps(data, ensure_ascii=False)
-        said = Output(text, data)
-    if said.inner is not None:
+    if not isinstance(answer, Output):
+        data = None if isinstance(answer, str) else as_json(answer)
+        text = answer if isinstance(answer, str) else json.dumps(data, ensure_ascii=False)
+        answer = Output(text, data)
+    if answer.inner is not None:
         raise ValueError("`output` returned an Output with an inner trajectory")
-    if not isinstance(said.content, str):
-        raise TypeError(f"`output` returned an Output whose content is {_kind(said.content)}")
+    if not isinstance(answer.content, str):
+        raise TypeError(f"`output` returned an Output whose content is {_kind(answer.content)}")
     return {
-        "text": str(said.content),  # exactly that type, and none of a framework's
-        "data": as_json(said.data),
-        "final": said.final,
-        "metadata": as_json(dict(said.metadata)),
-        "usage": msgspec.to_builtins(said.usage),
+        "text": str(answer.content),  # exactly that type, and none of a framework's
+        "data": as_json(answer.data),
+        "final": answer.final,
+        "metadata": as_json(dict(answer.metadata)),
+        "usage": msgspec.to_builtins(answer.usage),
     }
 
 
@@ -298,11 +298,11 @@ class _Opened(Agent):
             ),
             timeout=settings.timeout,
         )
-        said = (await calls.run(request, attempt, reserve)).data
+        answer = (await calls.run(request, attempt, reserve)).data
         return Output(
-            said["text"],
-            said["data"],
-            msgspec.convert(said["usage"], Usage),
-            said["final"],
-            said["metadata"],
+            answer["text"],
+            answer["data"],
+            msgspec.convert(answer["usage"], Usage),
+            answer["final"],
+            answer["metadata"],
         )

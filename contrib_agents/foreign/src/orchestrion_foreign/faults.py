@@ -39,8 +39,8 @@ def failed(error: Exception, service: str, spent: Usage | None) -> CallError:
             fault = "transient"
             break
     text = " ".join(hidden(_text(error)).split())[:_LONGEST]
-    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return CallError(f"{service}: {said}", fault, wait, spent)
+    description = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return CallError(f"{service}: {description}", fault, wait, spent)
 
 
 def _of_service(status: int, cause: BaseException, service: str) -> CallError:

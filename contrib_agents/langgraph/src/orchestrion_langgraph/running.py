@@ -52,8 +52,8 @@ class Graphs:
         return state
 
     def read(self, result: Any) -> Any:
-        found = _messages_of(result)
-        last = found[-1] if found else None
+        messages = _messages_of(result)
+        last = messages[-1] if messages else None
         if not isinstance(last, AIMessage):
             what = "no message" if last is None else f"a {type(last).__name__}"
             raise ValueError(

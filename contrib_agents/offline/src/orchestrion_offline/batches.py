@@ -73,7 +73,7 @@ class BatchService:
 
     def _answers(self, batch: _Batch, headers: Mapping[str, str]) -> dict[str, tuple[int, Any]]:
         """The status and body of each answer, not in the order of the requests."""
-        found = {}
+        answers = {}
         for name, (path, body) in sorted(batch.requests.items(), reverse=True):
             # What names the call stands before "-": a batch's names have no ".".
             own = {**headers, "idempotency-key": name.replace("-", ".", 1)}
@@ -83,8 +83,8 @@ class BatchService:
                 answer = msgspec.json.decode(text)
             except msgspec.DecodeError:  # a page of HTML
                 answer = {"type": "error", "error": {"type": "api_error", "message": "injected"}}
-            found[name] = (reply.status, answer)
-        return found
+            answers[name] = (reply.status, answer)
+        return answers
 
     # ---------------------------------------------------------------- Anthropic
 
@@ -128,11 +128,11 @@ class BatchService:
         if method == "POST":
             given = msgspec.json.decode(body)
             lines = self._content(given["input_file_id"]).splitlines()
-            asked = [msgspec.json.decode(line) for line in lines if line.strip()]
-            if any(request["url"] != given["endpoint"] for request in asked):
+            bodies = [msgspec.json.decode(line) for line in lines if line.strip()]
+            if any(request["url"] != given["endpoint"] for request in bodies):
                 raise ValueError("the requests of a batch have its endpoint")
             requests = {
-                request["custom_id"]: (request["url"], request["body"]) for request in asked
+                request["custom_id"]: (request["url"], request["body"]) for request in bodies
             }
             return self._openai_batch(self._add("openai", requests), {})
         batch = self._find(name)

@@ -53,8 +53,13 @@ def request_of(view: View, key: Key) -> dict[str, JSON]:
         "given": [_said(turn) for turn in view.given],
         "observation": None if view.observation is None else as_data(view.observation),
         "team": [
-            {"name": one.name, "options": list(one.options), "role": one.role, "ends": one.ends}
-            for one in view.team
+            {
+                "name": member.name,
+                "options": list(member.options),
+                "role": member.role,
+                "ends": member.ends,
+            }
+            for member in view.team
         ],
         "key": key.hex(),
     }
@@ -130,12 +135,12 @@ def asked(request: JSON) -> tuple[View, Key]:
 def _turns(said: list[_Said]) -> list[Turn]:
     return [
         Turn(
-            place if one.index is None else one.index,
-            one.agent,
-            one.option,
-            Output(one.content, data=one.data),
+            place if turn.index is None else turn.index,
+            turn.agent,
+            turn.option,
+            Output(turn.content, data=turn.data),
         )
-        for place, one in enumerate(said)
+        for place, turn in enumerate(said)
     ]
 
 

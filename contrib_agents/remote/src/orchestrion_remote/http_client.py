@@ -39,7 +39,7 @@ class HttpClient:
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
         self.balancer = Balancer(
-            [(one.url, one) for one in addresses],
+            [(address.url, address) for address in addresses],
             settings.timeout,
             None if settings.health is None else self._check,
         )

@@ -54,7 +54,7 @@ def message_of(request: Mapping[str, JSON], agent: str) -> pb.ActRequest:
         ),
         turns=map(_turn, request["turns"]),
         given=map(_turn, request["given"]),
-        team=[pb.Member(**one) for one in request["team"]],
+        team=[pb.Member(**member) for member in request["team"]],
         key=bytes.fromhex(request["key"]),
     )
     if observation is not None:
@@ -102,8 +102,13 @@ def request_from(message: pb.ActRequest) -> dict[str, JSON]:
         if message.HasField("observation")
         else None,
         "team": [
-            {"name": one.name, "options": list(one.options), "role": one.role, "ends": one.ends}
-            for one in message.team
+            {
+                "name": member.name,
+                "options": list(member.options),
+                "role": member.role,
+                "ends": member.ends,
+            }
+            for member in message.team
         ],
         "key": message.key.hex(),
     }

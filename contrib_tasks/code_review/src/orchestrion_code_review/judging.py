@@ -64,8 +64,8 @@ class Judgement:
         """Return what each test gave, by name, for people."""
         named = [(f"hidden test {i + 1}", outcome) for i, outcome in enumerate(self.outcomes)]
         named += [(f"example {i + 1}", outcome) for i, outcome in enumerate(self.examples)]
-        told = {name: "passed" if o.passed else o.error or "wrong value" for name, o in named}
-        return told | {f"forgery {i + 1}": text for i, text in enumerate(self.forgeries)}
+        verdicts = {name: "passed" if o.passed else o.error or "wrong value" for name, o in named}
+        return verdicts | {f"forgery {i + 1}": text for i, text in enumerate(self.forgeries)}
 
 
 async def judge(

@@ -65,8 +65,8 @@ class Returns:
 
 def seed_of(seed: int, split: Split, number: int) -> int:
     """Return the seed of a split's problem; no two splits share one."""
-    drawn = Key(seed).child("environment", split, number).integer() >> 33
-    return drawn * len(SPLITS) + SPLITS.index(split)
+    number_drawn = Key(seed).child("environment", split, number).integer() >> 33
+    return number_drawn * len(SPLITS) + SPLITS.index(split)
 
 
 class Seeds(Task):

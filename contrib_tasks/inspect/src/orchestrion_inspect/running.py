@@ -103,13 +103,13 @@ class RunningInspect(Task):
         splits = splits_of(inputs, settings.split)
         for name, sample in running.samples.items():
             try:
-                asked = await _apart(running._asked(sample))
+                question = await _apart(running._asked(sample))
             except Exception as error:  # whatever a solver raises
                 raise UsageError(
                     f"{where}: the solver of {settings.evaluation} failed on the sample {name!r}: "
                     f"{type(error).__name__}: {error}"
                 ) from error
-            text = _question(asked)
+            text = _question(question)
             choices: list[JSON] = list(sample.choices or ())
             data: JSON = {"choices": choices} if choices else None
             target: JSON = sample.target if isinstance(sample.target, str) else [*sample.target]

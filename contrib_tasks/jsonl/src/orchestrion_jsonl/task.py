@@ -235,8 +235,8 @@ class RunningJsonl(Task):
         matches = list(self._extract.finditer(text))
         if not matches:
             return None
-        found = matches[-1].group(1 if self._extract.groups else 0)
-        return None if found is None else found.strip()
+        match = matches[-1].group(1 if self._extract.groups else 0)
+        return None if match is None else match.strip()
 
 
 def _hidden(problem: Problem) -> Any:

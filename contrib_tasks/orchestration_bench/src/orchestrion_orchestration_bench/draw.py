@@ -238,8 +238,8 @@ def _checker(random: Random) -> Checker:
 
 
 def _is_stop_worth_playing(task: Stop) -> bool:
-    checked, asked = (
+    checked, single = (
         optimum(beliefs_of(evolve(task, horizon=calls)), 1.0)[0].value
         for calls in (min(SHORT, task.horizon), 1)
     )
-    return checked >= max(asked, task.abstain) + ROOM
+    return checked >= max(single, task.abstain) + ROOM

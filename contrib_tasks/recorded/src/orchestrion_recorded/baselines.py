@@ -129,15 +129,15 @@ def matrix(recording: Recording, split: Split, ids: Sequence[str] | None = None)
     """Return a split of an opened task, or some of its questions."""
     wanted = [problem.id for problem in recording.problems(split)] if ids is None else ids
     cases: list[Case] = [recording.cases[name] for name in wanted]
-    said = np.array([case.said for case in cases], np.int64).reshape(len(cases), -1)
+    answers = np.array([case.said for case in cases], np.int64).reshape(len(cases), -1)
     return Matrix(
         recording.models,
         tuple(wanted),
-        said,
-        np.array([case.worth for case in cases], np.float64).reshape(said.shape),
+        answers,
+        np.array([case.worth for case in cases], np.float64).reshape(answers.shape),
         np.array([recording.votes[case.group] for case in cases], np.int64),
         np.array([case.costs for case in cases], np.float64),
-        said != ABSENT,
+        answers != ABSENT,
         tuple(case.row.group for case in cases),
         recording.table.scored,
     )

@@ -74,9 +74,9 @@ class Planner:
     def _work_out(self, answers: Heard) -> tuple[Floats, Ints]:
         outlook = self._believer.outlook(self._kinds, answers)
         best, choice = outlook.now.copy(), np.full(len(self.kinds), -1)
-        asked = {m for m, _ in answers}
+        models_asked = {m for m, _ in answers}
         for m in self._models:
-            if m in asked or (1 - self._prices[m] <= best).all():
+            if m in models_asked or (1 - self._prices[m] <= best).all():
                 continue
             if len(answers) < DEPTH:
                 worth = np.zeros(len(self.kinds))

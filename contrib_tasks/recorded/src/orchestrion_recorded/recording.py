@@ -175,14 +175,14 @@ class Recording(Task):
         calls: Calls,
     ) -> Scores:
         """1 if the vote is the recorded right answer; or the score, solved from 0.5."""
-        asked = {"asked": float(state.asked.bit_count())}
+        parts = {"asked": float(state.asked.bit_count())}
         if self.table.scored:
             chosen = state.asked.bit_length() - 1
             worth = problem.hidden["scores"].get(self.models[chosen], 0.0) if chosen >= 0 else 0.0
-            return Scores(worth, worth >= SOLVED, asked)
+            return Scores(worth, worth >= SOLVED, parts)
         leads = self._see(state.case, state.asked).leader
         right = leads >= 0 and same(state.case.labels[leads]) == same(problem.hidden["right"])
-        return Scores(float(right), right, asked)
+        return Scores(float(right), right, parts)
 
 
 def _problem(case: Case) -> Problem:

@@ -100,14 +100,14 @@ class Viewer:
         return seen
 
     def _make(self, case: Case, bits: int) -> Seen:
-        asked = [m for m in range(len(self.models)) if bits >> m & 1]
-        totals = tally(case.said, self.votes[case.group], asked, len(case.labels))
+        models_asked = [m for m in range(len(self.models)) if bits >> m & 1]
+        totals = tally(case.said, self.votes[case.group], models_asked, len(case.labels))
         first = leader(totals)
-        belief, codes = self._believer.believe(case, asked)
+        belief, codes = self._believer.believe(case, models_asked)
         right = dict(zip(codes, belief.answers, strict=True))
         p_first = right.pop(first, 0.0)
         second = max(right.values(), default=0.0)
-        features = self._features(case, asked, first)
+        features = self._features(case, models_asked, first)
         n, closed = len(self.models), bits | case.absent
         edge = [2 * (p - p_first) for p in belief.models] if first >= 0 else [0.0] * n
         shift = [4 * (p - usual) for p, usual in zip(belief.models, self._usual, strict=True)]
@@ -115,19 +115,19 @@ class Viewer:
             if closed >> m & 1:
                 edge[m] = shift[m] = 0.0
         features += [-1.0 if x < -1 else 1.0 if x > 1 else x for x in edge + shift]
-        spend = sum([case.costs[m] for m in asked])
+        spend = sum([case.costs[m] for m in models_asked])
         features += (
             p_first,
             second,
             _margin(totals),
             sum([total > 0 for total in totals]) / n,
             spend / (1 + spend),
-            len(asked) / n,
+            len(models_asked) / n,
             float(first < 0),
         )
         observation = Observation(
-            self._text(case, asked, first),
-            self._data(case, asked, first),
+            self._text(case, models_asked, first),
+            self._data(case, models_asked, first),
             tuple(features),
             self._blocked(closed),
             p_first,

@@ -146,8 +146,8 @@ class _Learner(Trainer):
         places = self._places(i)
         chosen = [self._problem(problems, place) for place in places]
         jobs = [
-            Job(one, session.key.child(one.id, place))
-            for place, one in zip(places, chosen, strict=True)
+            Job(edit, session.key.child(edit.id, place))
+            for place, edit in zip(places, chosen, strict=True)
         ]
         episodes = await session.rollout(jobs)
         for episode in episodes:

@@ -80,11 +80,11 @@ def rows_of(case: Case) -> Rows:
     for number in numbers:
         line, kind = int(table.line[number]), int(table.kind[number])
         if (line, kind) not in shared:
-            pair, one = table.kinds[kind], evidence[line]
+            pair, line_evidence = table.kinds[kind], evidence[line]
             shared[line, kind] = (
-                *of_line(one),
+                *of_line(line_evidence),
                 *of_kind(*pair, table.number[kind], named),
-                *of_crossing(pair[0], *crossing_of(one)),
+                *of_crossing(pair[0], *crossing_of(line_evidence)),
             )
         effect = of_effect(table.kinds[kind][0], float(changed[number]))
         for index, value in (*table.traits(number), *shared[line, kind], *effect):

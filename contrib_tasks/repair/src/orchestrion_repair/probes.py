@@ -126,14 +126,14 @@ def _compiled(text: str) -> CodeType | None:
         return None
 
 
-def _same(one: Any, other: Any, fresh: bool) -> bool:
+def _same(first: Any, second: Any, fresh: bool) -> bool:
     """Whether a program could not tell one value from the other; `fresh`: both are new objects."""
-    if one is other:
+    if first is second:
         return True
-    if type(one) is not type(other):
+    if type(first) is not type(second):
         return False
-    if isinstance(one, tuple) or (fresh and isinstance(one, list | dict | set)):
-        if isinstance(one, dict):
-            one, other = list(one.items()), list(other.items())
-        return len(one) == len(other) and all(map(_same, one, other, repeat(False)))
-    return isinstance(one, _SCALAR) and bool(one == other)
+    if isinstance(first, tuple) or (fresh and isinstance(first, list | dict | set)):
+        if isinstance(first, dict):
+            first, second = list(first.items()), list(second.items())
+        return len(first) == len(second) and all(map(_same, first, second, repeat(False)))
+    return isinstance(first, _SCALAR) and bool(first == second)

@@ -245,8 +245,8 @@ class RunningRepair(Task):
         parts = {"visible": _share(shown), "hidden": _share(judged), "judged_outside": apart}
         names = [f"visible test {i + 1}" for i in range(len(shown))]
         names += [f"hidden test {i + 1}" for i in range(len(judged))]
-        told = ("passed" if o.passed else o.error or "wrong value" for o in outcomes)
-        return Scores(float(success), success, parts, dict(zip(names, told, strict=True)))
+        verdicts = ("passed" if o.passed else o.error or "wrong value" for o in outcomes)
+        return Scores(float(success), success, parts, dict(zip(names, verdicts, strict=True)))
 
     async def _outcomes(
         self, code: str, data: Mapping[str, Any], cases: Sequence[Mapping[str, JSON]]

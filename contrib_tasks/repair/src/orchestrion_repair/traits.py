@@ -217,8 +217,8 @@ class Reader:
                 if not least:
                     yield slot("unknown name"), 2.0
                 words = (_WORD.findall(name.lower()) for name in names)
-                told = sum(not self._documented.isdisjoint(some) for some in words)
-                yield slot(f"documented {sign}"), float(told)
+                mentions = sum(not self._documented.isdisjoint(some) for some in words)
+                yield slot(f"documented {sign}"), float(mentions)
 
     def _forms(self, rows: list[str]) -> list[tuple[str, ...]]:
         return [tuple(self._read(row)[1]) for row in rows]

@@ -30,8 +30,8 @@ def command(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> int:
     for name in names:
         plugin = plugins.get(name)
         plugins.load(plugin)
-        own = [_run(plugin.name, check, as_json) for check in checks(plugin.name)]
-        results += own or [
+        checked = [_run(plugin.name, check, as_json) for check in checks(plugin.name)]
+        results += checked or [
             _result(plugin.name, "", "supplies something to check", "it supplies nothing")
         ]
     failed = [result for result in results if not result["ok"]]

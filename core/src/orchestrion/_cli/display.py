@@ -97,8 +97,8 @@ class Display(Progress):
             self._bar.update(self._task, completed=self._done, note=self._fitting(parts))
         now = time.monotonic()
         last = self._done == self._total
-        due = self._bar is None and (last or now - self._shown > _QUIET_SECONDS)
-        if due or self._verbose:
+        is_due = self._bar is None and (last or now - self._shown > _QUIET_SECONDS)
+        if is_due or self._verbose:
             self._shown = now
             self.say(f"{self._name} {self._done}/{self._total}  {note}")
         if self._verbose:
@@ -107,14 +107,14 @@ class Display(Progress):
     def _parts(self, metrics: Metrics, seconds: float) -> list[str]:
         """Return an iteration's results, the most important first, without costs."""
         spent = time.monotonic() - self._began
-        left = (self._total - self._done) * spent / max(1, self._done - self._began_at)
+        seconds_left = (self._total - self._done) * spent / max(1, self._done - self._began_at)
         rate = metrics.get("episodes", 0.0) / seconds if seconds > 0 else 0.0
         unknown = metrics.get("missing", 0.0) >= metrics.get("episodes", 1.0)
         reward = "-" if unknown else f"{metrics.get('reward', 0.0):.4f}"
         return [
             f"reward {reward:>7}",
             f"solved {metrics.get('success', 0.0):6.1%}",
-            f"ETA {_clock(left)}",
+            f"ETA {_clock(seconds_left)}",
             f"{rate:5.0f} episodes/s",
         ]
 
@@ -224,10 +224,10 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     for name, (a, b, ahead) in comparison.means.items():
         percent, cost = name in ("solved", "limit", "failed"), name == "cost"
         label = {"cost": f"cost ({comparison.unit})", "limit": "at limit"}.get(name, name)
-        shown = [f"{x:.1%}" if percent else figure(x, cost) for x in (a, b)]
+        figures = [f"{x:.1%}" if percent else figure(x, cost) for x in (a, b)]
         mark = "" if ahead.excludes_zero else "  (includes 0)"
         difference = interval(ahead, percent, cost, sign=True)
-        rows.append([label, *shown, f"{difference}{mark}"])
+        rows.append([label, *figures, f"{difference}{mark}"])
     lines += [*table_lines(rows), ""]
     for letter, better in zip("AB", comparison.better, strict=True):
         more = f"{letter} solves more often" if comparison.several else f"only {letter} solves"

@@ -100,11 +100,11 @@ def _broken_components(plugins: Plugins, loaded: Any) -> Iterator[Finding]:
             yield Finding(topic, "problem", text)
             continue
         for component in components.values():
-            found = Found(kinds[kind], component, loaded.plugin)
+            candidate = Found(kinds[kind], component, loaded.plugin)
             try:
-                shaper.settings(plugins.component_class(found), wired=True)
+                shaper.settings(plugins.component_class(candidate), wired=True)
             except UnsupportedError as exc:
-                yield Finding(topic, "problem", f"{found} cannot be configured: {exc}")
+                yield Finding(topic, "problem", f"{candidate} cannot be configured: {exc}")
             except OrchestrionError as exc:
                 yield Finding(topic, "problem", str(exc))
 
@@ -112,12 +112,12 @@ def _broken_components(plugins: Plugins, loaded: Any) -> Iterator[Finding]:
 def _shared_names(plugins: Plugins) -> Iterator[Finding]:
     """Check for names that two distributions supply, so that a config must qualify them."""
     owners: dict[tuple[str, str], list[Found]] = {}
-    for found in plugins.components():
-        owners.setdefault((found.kind.name, found.component.name), []).append(found)
+    for candidate in plugins.components():
+        owners.setdefault((candidate.kind.name, candidate.component.name), []).append(candidate)
     for (kind, name), suppliers in owners.items():
         if len(suppliers) > 1:
-            origins = " and ".join(found.plugin.origin for found in suppliers)
-            choices = " or ".join(repr(found.qualified) for found in suppliers)
+            origins = " and ".join(candidate.plugin.origin for candidate in suppliers)
+            choices = " or ".join(repr(candidate.qualified) for candidate in suppliers)
             text = f"{kind} {name!r} is supplied by {origins}; a config must say {choices}"
             yield Finding("components", "problem", text)
 
@@ -185,8 +185,8 @@ def _keys(plugins: Plugins) -> Iterator[Finding]:
     for name, present in needed.items():
         text = f"{name} is set" if present else f"{name} is not set, and the config here needs it"
         yield Finding("keys", "ok" if present else "problem", text)
-    others = [n for n in sorted(os.environ) if n.endswith("_API_KEY") and n not in needed]
-    for name in others:
+    unused = [n for n in sorted(os.environ) if n.endswith("_API_KEY") and n not in needed]
+    for name in unused:
         yield Finding("keys", "ok", f"{name} is set")
 
 

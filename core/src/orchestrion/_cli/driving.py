@@ -167,14 +167,14 @@ def training_lines(store: RunReader) -> list[str]:
     lines = []
     for stage in sorted({iteration.stage for iteration in store.iterations()}):
         last = store.iterations(stage)[-1]
-        own = [
+        metrics = [
             f"{name}\N{NO-BREAK SPACE}{value:.4g}"  # lines are not broken at this space
             for name, value in last.metrics.items()
             if name not in EVERY_ITERATION
         ]
-        if own:
+        if metrics:
             lines += ["", f"stage {stage + 1}, last of {last.iteration + 1} iterations:"]
-            lines += [f"  {line}" for line in wrap("  ".join(own))]
+            lines += [f"  {line}" for line in wrap("  ".join(metrics))]
     return [*lines, *diagnosis_lines(diagnose(store))]
 
 

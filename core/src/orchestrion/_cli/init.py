@@ -113,7 +113,7 @@ def _team(plugins: Plugins, chosen: dict[str, list[str]]) -> list[tuple[str, str
     A trained policy learns when to end an episode by choosing an agent that ends it: one is added.
     """
     uses = list(chosen["agent"])
-    installed = {found.component.name for found in plugins.components("agent")}
+    installed = {candidate.component.name for candidate in plugins.components("agent")}
     if uses and chosen["trainer"] and _ENDS in installed - {use.rpartition(":")[2] for use in uses}:
         uses.append(_ENDS)
     team: dict[str, str] = {}

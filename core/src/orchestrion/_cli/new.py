@@ -39,11 +39,11 @@ def command(ctx: click.Context, kind: str, name: str, parent: Path) -> None:
         folder = write(package, parent)
     else:
         raise UsageError(f"plugin name {name!r} is taken by {other.origin}; choose another")
-    shown = str(folder) if parent.is_absolute() else os.path.relpath(folder)
-    place = shown if os.path.isabs(shown) else f"./{shown}"
+    shown_path = str(folder) if parent.is_absolute() else os.path.relpath(folder)
+    place = shown_path if os.path.isabs(shown_path) else f"./{shown_path}"
     quoted, everything = shlex.quote(place), shlex.quote(f"{place}[testing,example]")
     verb = "train" if kind == "trainer" else "eval"
-    click.echo(f"wrote {shown}; next:")
+    click.echo(f"wrote {shown_path}; next:")
     click.echo(f"  pip install -e {everything}")
     click.echo(f"  orchestrion check {name}")
     click.echo(f"  orchestrion {verb} {quoted}/example.yaml")

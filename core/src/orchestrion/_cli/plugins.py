@@ -28,7 +28,7 @@ def command(
     """
     plugins = plugins_of(ctx, block)
     if name is not None:
-        details = [_detail(plugins, *found) for found in _named(plugins, name)]
+        details = [_detail(plugins, *owner) for owner in _named(plugins, name)]
         if as_json:
             emit({"plugin": details[0]} if len(details) == 1 else {"plugins": details})
         else:
@@ -55,10 +55,12 @@ def _named(plugins: Plugins, name: str) -> list[tuple[Plugin, str]]:
         plugin = plugins.get(name)
     except PluginError:
         supplied = plugins.components()
-        owners = {found.plugin: name for found in supplied if found.component.name == name}
+        owners = {
+            candidate.plugin: name for candidate in supplied if candidate.component.name == name
+        }
         if owners:
             return list(owners.items())
-        close = did_you_mean(name, {found.component.name for found in supplied})
+        close = did_you_mean(name, {candidate.component.name for candidate in supplied})
         if not close or any(name in (p.name, p.distribution) for p in plugins.installed):
             raise
         raise PluginError(f"no plugin or component is called {name!r}{close}") from None

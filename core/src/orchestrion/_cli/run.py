@@ -138,14 +138,16 @@ class _Printer:
         self.turn_finished: Callable[[str, Turn], None] | None = self._turn
 
     def _turn(self, _: str, turn: Turn) -> None:
-        shown = self.watch.end(f"{turn.index + 1} {turn.agent}") if self.watch is not None else ""
+        streamed = (
+            self.watch.end(f"{turn.index + 1} {turn.agent}") if self.watch is not None else ""
+        )
         option = f":{turn.option}" if turn.option is not None else ""
         head, content = f"[{turn.index + 1}] {turn.agent}{option}", turn.output.content
         if turn.status != "completed":
             note(f"{head} {turn.status}: {turn.error}")
             return
         note(f"{head} ({cost_text(turn.usage)})")
-        if content and shown.strip() != content.strip():  # else it was shown as it came
+        if content and streamed.strip() != content.strip():  # else it was shown as it came
             note("    " + content.rstrip().replace("\n", "\n    "))
 
     def end(self) -> None:

@@ -60,10 +60,10 @@ def _judged(name: str, root: Path) -> Judged:
     if not contenders:
         raise UsageError(f"{name} was not evaluated yet; `orchestrion eval` does that")
     if contender not in contenders:
-        title, known = next(iter(contenders.values())).name, ", ".join(contenders)
-        raise UsageError(f"{title} has no evaluation of {contender!r}; it has {known}")
-    judged = contenders[contender]
-    return evolve(judged, name=f"{judged.name}, {contender}")
+        title, names = next(iter(contenders.values())).name, ", ".join(contenders)
+        raise UsageError(f"{title} has no evaluation of {contender!r}; it has {names}")
+    result = contenders[contender]
+    return evolve(result, name=f"{result.name}, {contender}")
 
 
 def _contenders(name: str, root: Path) -> dict[str, Judged]:

@@ -179,8 +179,8 @@ def _show_episode(
             {"place": place, "calls": [as_data(call) for call in store.calls(names)]}
             for place, names in places
         ]
-        shown = {"conversation": conversation_data} if places else {}
-        emit({"source": stored.source, "episode": as_data(episode), **shown})
+        extra = {"conversation": conversation_data} if places else {}
+        emit({"source": stored.source, "episode": as_data(episode), **extra})
         return
     answer(*(episode_lines(episode) if not places else talk_lines(store, places)))
 

@@ -69,11 +69,11 @@ class Watch:
         for name in [name for name in self._waiting if _within(name, who)]:
             self._show(name, self._waiting.pop(name))
         for name in [name for name in self._kept if _within(name, who)]:
-            kept = self._kept.pop(name)
-            if kept:
+            pieces = self._kept.pop(name)
+            if pieces:
                 if self._author != name:
                     self._break()
-                self._write(name, kept)
+                self._write(name, pieces)
         if _within(self._author, who):
             self._break()
         return "".join(self._pieces.pop(who, ()))

@@ -234,20 +234,20 @@ class _Assembly:
 
         If there is none of this name, return the word itself and what is wrong with it.
         """
-        supplied = [found.component for found in self.plugins.components("trainer")]
+        supplied = [candidate.component for candidate in self.plugins.components("trainer")]
         trainers = {c.name: c.around.get("policy", {}).get("use") for c in supplied}
         trainers = {name: policy for name, policy in trainers.items() if policy}
-        policies = {found.component.name for found in self.plugins.components("policy")}
-        own: dict[str, Any] = {"use": word.value}
-        parts: dict[str, Any] = {"policy": own}
+        policies = {candidate.component.name for candidate in self.plugins.components("policy")}
+        component: dict[str, Any] = {"use": word.value}
+        parts: dict[str, Any] = {"policy": component}
         if word.value in trainers:
-            parts = {"policy": {"use": trainers[word.value]}, "trainer": own}
+            parts = {"policy": {"use": trainers[word.value]}, "trainer": component}
         elif word.value not in policies and ":" not in word.value:
             close = did_you_mean(word.value, {AS_UNTRAINED, *trainers, *policies})
             if close and word.raw is None:  # else the plugins may know more
                 return (
                     word,
-                    f"no policy, and no trainer with a policy, is called {own['use']!r}{close}",
+                    f"no policy, and no trainer with a policy, is called {word.value!r}{close}",
                 )
         return from_plain(parts, word.source, word.line), ""
 

@@ -104,21 +104,21 @@ def reached(entries: Mapping[str, Entry], paths: Iterable[str]) -> set[str]:
 
 def shaper_of(plugins: Plugins) -> Shaper:
     """Return what reads shapes, with the kinds of these plugins for their protocols."""
-    known: dict[Any, str] = {}
+    names: dict[Any, str] = {}
 
     def learn(kinds: Iterable[Kind]) -> None:
         for kind in kinds:
             with suppress(Exception):  # a plugin's kind whose interface cannot be imported
-                known.setdefault(resolve(kind.interface), kind.name)
+                names.setdefault(resolve(kind.interface), kind.name)
 
     def find(hint: Any) -> str | None:
-        if hint not in known and getattr(hint, "_is_protocol", False):
+        if hint not in names and getattr(hint, "_is_protocol", False):
             kinds = plugins.kinds().values()
             # Importing the interfaces of all kinds takes long: first those that are imported.
             learn(kind for kind in kinds if kind.interface.partition(":")[0] in sys.modules)
-            if hint not in known:
+            if hint not in names:
                 learn(kinds)
-        return known.get(hint)
+        return names.get(hint)
 
     learn(KINDS)
     return Shaper(find)
@@ -207,14 +207,14 @@ class Builder:
             settings = self.shaper.settings(cls, wired=True)
             if team and any(setting.key == "agents" for setting in settings):
                 raise UnsupportedError("a policy cannot have a setting called 'agents'")
-            given = self.structurer.settings(cls, node, path, skip, wired=True)
+            values = self.structurer.settings(cls, node, path, skip, wired=True)
         except PluginError as exc:
             self.problems.add(node, path, str(exc))
             return None
         except UnsupportedError as exc:
             self.problems.add(node, path, f"{found} cannot be configured: {exc}")
             return None
-        component = FAILED if given is FAILED else self.structurer.build(cls, given, node, path)
+        component = FAILED if values is FAILED else self.structurer.build(cls, values, node, path)
         if component is FAILED:
             return None
         wired = {s.key: s for s in settings if refers(s.shape)}
@@ -225,7 +225,7 @@ class Builder:
             found=found,
             component=component,
             refs={wired[key].name: tuple(paths) for key, paths in refs.items()},
-            given={key: value for key, value in given.items() if key not in wired},
+            given={key: value for key, value in values.items() if key not in wired},
             agents=agents,
         )
 
@@ -318,7 +318,9 @@ class Builder:
         inline = ""
         if node.raw is None:
             # `improver: gepa` for `improver: {use: gepa}`
-            supplied = {found.component.name for found in self.plugins.components(kind.name)}
+            supplied = {
+                candidate.component.name for candidate in self.plugins.components(kind.name)
+            }
             inline = f"; write {{use: {node.value}}}" if node.value in supplied else ""
         if not kind.many:
             text = (

@@ -79,8 +79,8 @@ def check_addresses(root: Node, problems: Problems) -> None:
 
 
 def _secrets_in(address: str) -> list[str]:
-    found = (pattern.match(address) for pattern in (_PASSWORD, _TOKEN))
-    return [match[1] for match in found if match is not None]
+    matches = (pattern.match(address) for pattern in (_PASSWORD, _TOKEN))
+    return [match[1] for match in matches if match is not None]
 
 
 def variables(root: Node) -> list[str]:

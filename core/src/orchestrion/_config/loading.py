@@ -77,8 +77,8 @@ class Draft:
                     problems.add(
                         node, path, f"{node.raw}: a section of a command takes no variable"
                     )
-        taken = Node(self._taken, root.source, root.line)
-        return _structured(cls, taken, problems, self._name)
+        taken_node = Node(self._taken, root.source, root.line)
+        return _structured(cls, taken_node, problems, self._name)
 
     def problem(self, section: str, key: str, message: str) -> Problem:
         """Return a problem of a key of a section that was taken, with its line."""
@@ -106,8 +106,8 @@ class Draft:
         node = self._root.child(the_kind.section)
         if node is not None and name is None:
             builder.section(the_kind, node)
-        elif node is not None and (one := node.child(name or "")) is not None:
-            builder.define(kind, section, one)
+        elif node is not None and (child := node.child(name or "")) is not None:
+            builder.define(kind, section, child)
         if problems.found:
             raise ConfigError(problems.in_order(), self._name)
         register_secrets(builder.entries.values(), self._shaper)
@@ -192,9 +192,9 @@ def _drafted(
 ) -> Draft:
     """Read a config in the environment and a `.env` file, with overrides."""
     problems = Problems()
-    own = read_dotenv(place.directory / ".env", problems)
-    register_named(own)
-    environment = {**own, **(os.environ if env is None else env)}
+    dotenv = read_dotenv(place.directory / ".env", problems)
+    register_named(dotenv)
+    environment = {**dotenv, **(os.environ if env is None else env)}
     root = _tree(source, place, environment, problems)
     if root is None:
         raise ConfigError(problems.in_order(), place.name)

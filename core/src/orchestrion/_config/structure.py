@@ -147,9 +147,11 @@ class Structurer(NamedTuple):
             else:
                 # Also those that are given: an override may mean what the file has.
                 close = did_you_mean(key, (*settings, *skip))
-                known = ", ".join(settings)
-                known = f" (known: {known})" if settings else " (there are no settings here)"
-                self.problems.add(child, where, f"unknown key{close or known}")
+                suggestion = ", ".join(settings)
+                suggestion = (
+                    f" (known: {suggestion})" if settings else " (there are no settings here)"
+                )
+                self.problems.add(child, where, f"unknown key{close or suggestion}")
             if value is FAILED:
                 failed = True
             else:
@@ -292,10 +294,14 @@ def _habit(shape: Shape, value: Any) -> str:
         if bool in kinds and value.lower() in ("yes", "no", "on", "off", "y", "n"):
             return "; in YAML 1.2 that is a word"
         try:
-            meant = scalar(value)
+            unquoted = scalar(value)
         except ValueError:
             return ""
-        if meant is not None and not isinstance(meant, str) and type(meant) in kinds | {int}:
+        if (
+            unquoted is not None
+            and not isinstance(unquoted, str)
+            and type(unquoted) in kinds | {int}
+        ):
             return "; leave out the quotes" if kinds & {bool, int, float} else ""
         if any(isinstance(s, Items) for s in shapes):
             return f"; for one element, write [{value}]" if len(value) < 40 else ""

@@ -80,9 +80,9 @@ class Call:
         Calls may share their place (episodes that are compared have common keys): equal requests
         are then one call, and different ones are told apart by what they ask.
         """
-        asked = digest(request.service, request.version, request.content, request.sample)
+        request_digest = digest(request.service, request.version, request.content, request.sample)
         facts = Facts(request.service, who, stage)
-        return cls(f"{place}:{asked}", asked, request, do, reserve, facts)
+        return cls(f"{place}:{request_digest}", request_digest, request, do, reserve, facts)
 
 
 class Attempts:

@@ -124,8 +124,8 @@ class Budget:
         Raises:
             BudgetError: that happened.
         """
-        left = None if self._seconds is None else self._seconds - self.elapsed
-        limit = asyncio.timeout(left)
+        seconds_left = None if self._seconds is None else self._seconds - self.elapsed
+        limit = asyncio.timeout(seconds_left)
         try:
             async with limit:
                 yield

@@ -111,9 +111,9 @@ class CallPath:
 
         async def ask() -> Answer:
             nonlocal is_new
-            known = self._cache.get(call.digest) if self._cache is not None else None
-            if known is not None:
-                return Answer(known.answer, known.usage)
+            recorded = self._cache.get(call.digest) if self._cache is not None else None
+            if recorded is not None:
+                return Answer(recorded.answer, recorded.usage)
             is_new = True
             answer = await self._from_earlier_runs(call)
             if self._cache is not None:
@@ -129,9 +129,9 @@ class CallPath:
         """Return the answer of an equal call of another run; without one, make the call."""
         if call.request.cache is False:
             return await self._attempts.answer(call)
-        known = self._shared.get(call.digest)
-        if known is not None:
-            answer = answer_of(known)
+        recorded = self._shared.get(call.digest)
+        if recorded is not None:
+            answer = answer_of(recorded)
             await self._record_cached(call, answer)
             return answer
         answer = await self._attempts.answer(call)

@@ -60,13 +60,13 @@ class Running:
         of the last decision, `arrival` as in `Decision`.
         """
         if each and len(self.tasks) > 1:
-            taken = await self.order.next(self, decision, arrival)
+            finished = await self.order.next(self, decision, arrival)
         else:
-            taken = await self.all()
-        indices = {ended.turn_index for ended in taken}
+            finished = await self.all()
+        indices = {ended.turn_index for ended in finished}
         self._ended = [ended for ended in self._ended if ended.turn_index not in indices]
         turns = []
-        for ended in sorted(taken):
+        for ended in sorted(finished):
             turns.append(ended.task.result())
             del self.tasks[ended.task], self._indices[ended.task]
         return turns

@@ -115,8 +115,8 @@ class Loop:
         setting, engine, limit = self.setting, self.setting.engine, self.limits.turns
         while not (self._final or self.step.done):
             tasks = None if self._running is None else self._running.tasks
-            left = None if limit is None else limit - self.started
-            if (left == 0 and not tasks) or (self._counts and self._over_limit()):
+            turns_left = None if limit is None else limit - self.started
+            if (turns_left == 0 and not tasks) or (self._counts and self._over_limit()):
                 self.status = Status.LIMIT
                 return
             situation = Situation(
@@ -124,7 +124,7 @@ class Loop:
                 self.trajectory,
                 self.step.observation,
                 tuple(tasks.values()) if tasks else (),
-                left,
+                turns_left,
                 self.training,
             )
             if batcher.prepares and not await self._prepare(batcher, situation):
@@ -146,8 +146,8 @@ class Loop:
                     f"{batcher.place} neither started an agent nor stopped, with nothing running "
                     f"(episode {self.name})"
                 )
-            if left is not None and len(start) > left:
-                start, self.status = start[:left], Status.LIMIT
+            if turns_left is not None and len(start) > turns_left:
+                start, self.status = start[:turns_left], Status.LIMIT
             if not tasks and len(start) == 1:
                 # Alone it needs no task.
                 self._append(await self._turn(start[0], self._index(start[0])))
@@ -225,22 +225,22 @@ class Loop:
 
     def _index(self, activation: Activation) -> int:
         """Take the index of an activation's turn, which no other turn of the episode has."""
-        taken, index = self._indices, activation.index
-        if index is None and taken is None:
+        indices, index = self._indices, activation.index
+        if index is None and indices is None:
             index = self.started
         else:
-            if taken is None:
-                taken = self._indices = set(range(self._first, self.started))
+            if indices is None:
+                indices = self._indices = set(range(self._first, self.started))
             if index is None:
                 index = self.started
-                while index in taken:
+                while index in indices:
                     index += 1
-            elif type(index) is not int or index < 0 or index in taken:
+            elif type(index) is not int or index < 0 or index in indices:
                 raise RunError(
                     f"the policy gave an activation of {activation.agent!r} the index {index!r}; "
                     "an index is a whole number that no other turn of the episode has"
                 )
-            taken.add(index)
+            indices.add(index)
         self.started += 1
         return index
 

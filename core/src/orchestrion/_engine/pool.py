@@ -255,9 +255,9 @@ class Pool:
         if (pause := min(seat.waits for seat in self._seats)) > 0:
             await asyncio.sleep(pause)
         seats = [seat for seat in self._seats if seat.waits <= 0] or self._seats
-        known = self._seats[crc32(near.encode(errors="replace")) % len(self._seats)]
+        usual = self._seats[crc32(near.encode(errors="replace")) % len(self._seats)]
         least = min(seats, key=lambda seat: seat.load)
-        return known if known in seats and known.load <= least.load + SLACK else least
+        return usual if usual in seats and usual.load <= least.load + SLACK else least
 
     async def _take_over(self, team: WorkerTeam, opened: Opened) -> None:
         """Give components the state they got while episodes ran, such as a network's first weights.
@@ -265,9 +265,9 @@ class Pool:
         Raises:
             RunError: not all workers have the same.
         """
-        found = await asyncio.gather(*(seat.changed(team) for seat in self._seats))
+        changes = await asyncio.gather(*(seat.changed(team) for seat in self._seats))
         states: dict[str, Saved] = {}
-        for path, saved in (pair for changed in found for pair in changed.items()):
+        for path, saved in (pair for changed in changes for pair in changed.items()):
             if digest_of(states.setdefault(path, saved)) != digest_of(saved):
                 raise RunError(
                     f"{place_of(opened.config, path)}: what it keeps of episodes differs from one "
@@ -280,14 +280,14 @@ class Pool:
 def _why_here(opened: Opened, team: Baseline, trainer: str | None) -> tuple[str, str]:
     """Return why the episodes of a team cannot run in workers, after whose fault it is; or ""."""
     config, runtimes = opened.config, opened.runtimes
-    ours = sorted(team_paths(config, team.policy, team.agents))
-    for path in ours:
+    team_parts = sorted(team_paths(config, team.policy, team.agents))
+    for path in team_parts:
         if getattr(runtimes[path], "together", False) is True:
             place = place_of(config, path)
             return path, f"answers of {place} depend on what is computed together with them"
     if trainer is not None and getattr(runtimes[trainer], "portable", False) is not True:
         wired = reached_from(config, [trainer])
-        for path in ours:
+        for path in team_parts:
             if path in wired and isinstance(runtimes[path], Stateful):
                 place = place_of(config, trainer)
                 return trainer, f"{place} may change {path} in ways that workers do not see"

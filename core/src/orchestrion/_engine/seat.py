@@ -93,15 +93,15 @@ class WorkerSeat:
             NotReadyError: there is no worker at the moment.
         """
         self.load += 1
-        held = False
+        holds_gate = False
         try:
-            held = await self._gate.acquire()
+            holds_gate = await self._gate.acquire()
             peer = await self._ready(team)
             if alone:
                 await self._idle.wait()
             else:
                 self._gate.release()
-                held = False
+                holds_gate = False
             self._number = number = self._number + 1
             self._running[number] = copy_context()
             self._idle.clear()
@@ -113,26 +113,26 @@ class WorkerSeat:
                     self._idle.set()
         finally:
             self.load -= 1
-            if held:
+            if holds_gate:
                 self._gate.release()
 
     def _once(self, argument: Any) -> Any:
         """Return an argument as it is sent: what is packed goes to each worker once."""
         if type(argument) is not Packed:
             return argument
-        known = argument.digest in self._policies
+        is_known = argument.digest in self._policies
         self._policies.add(argument.digest)
-        return argument._replace(data=b"") if known else argument
+        return argument._replace(data=b"") if is_known else argument
 
     async def changed(self, team: WorkerTeam) -> dict[str, Saved]:
         """Return the states that changed in this worker while episodes ran, by path."""
         if self._peer is None or self._teams.get(team.number) != team.digest:
             return {}
         try:
-            found: dict[str, Saved] = await self._peer.ask("changed", team.number)
+            states: dict[str, Saved] = await self._peer.ask("changed", team.number)
         except LinkLost:
             return {}
-        return found
+        return states
 
     # ------------------------------------------------------------------ the worker
 

@@ -297,10 +297,10 @@ class DistantPath(CallPath):
             answer: Answer = await self._peer.ask("call", item, number, sent, inside.get())
             return answer
         except RaisedError as error:
-            mine = self._raised.pop(number, None)
-            if mine is None:  # an equal call of another worker
+            raised = self._raised.pop(number, None)
+            if raised is None:  # an equal call of another worker
                 raise RunError(str(error)) from None
-            raise mine from None
+            raise raised from None
         finally:
             del self._open[number]
             self._raised.pop(number, None)
@@ -345,8 +345,8 @@ class _DistantJournal(JournalWriter):
 
     async def find(self, key: str) -> Recorded | None:
         """See `JournalWriter.find`."""
-        found: Recorded | None = await self._peer.ask("find", _ITEM.get().number, key)
-        return found
+        recorded: Recorded | None = await self._peer.ask("find", _ITEM.get().number, key)
+        return recorded
 
     async def add(self, row: Recorded, wait: bool = True) -> None:
         """See `JournalWriter.add`; always waits."""

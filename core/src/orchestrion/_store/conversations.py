@@ -57,11 +57,11 @@ class StoredCall:
     def tool(self) -> tuple[str, JSON] | None:
         """Return the name and the arguments of a tool that was called; None for other calls."""
         kind, _, name = self.service.partition(":")
-        asked = self.asked if isinstance(self.asked, (list, tuple)) else ()
+        parts = self.asked if isinstance(self.asked, (list, tuple)) else ()
         if kind == "tool":
-            return name, asked[1] if len(asked) == 2 else None
-        if kind == "mcp" and len(asked) == 3 and asked[0] == "call":
-            return str(asked[1]), asked[2]
+            return name, parts[1] if len(parts) == 2 else None
+        if kind == "mcp" and len(parts) == 3 and parts[0] == "call":
+            return str(parts[1]), parts[2]
         return None
 
     @property
@@ -89,14 +89,14 @@ class Texts:
         Returns:
             For each request what stands for it in its row; and what `committed` is to be given.
         """
-        known, new = self._known, dict[bytes, bytes]()
+        known_digests, new = self._known, dict[bytes, bytes]()
         texts: dict[bytes, str] = {}
         rows: list[bytes | None] = []
         for pieces in requests:
             digests = []
             for piece in pieces:
                 raw = blake2b(piece, digest_size=_DIGEST).digest()
-                digest = known.get(raw) or new.get(raw)
+                digest = known_digests.get(raw) or new.get(raw)
                 if digest is None:
                     text = hidden_bytes(piece)
                     digest = new[raw] = text_digest(text)

@@ -210,8 +210,8 @@ def _few_problems(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
     results = evaluations.get(LEARNED)
     if not isinstance(results, Mapping) or "outcomes" not in results:
         return
-    judged, trained = len(results["outcomes"]), results.get("train_problems")
-    for count, what in ((trained, "to train on"), (judged, "to be judged on")):
+    held_out, trained = len(results["outcomes"]), results.get("train_problems")
+    for count, what in ((trained, "to train on"), (held_out, "to be judged on")):
         if count is not None and count < FEW:
             yield Finding(
                 "few_problems",
@@ -228,9 +228,9 @@ class _Curve:
     """The mean reward of each iteration of a stage."""
 
     def __init__(self, iterations: Sequence[Iteration]) -> None:
-        known = [iteration for iteration in iterations if iteration.reward is not None]
-        self.rewards = [iteration.reward for iteration in known if iteration.reward is not None]
-        self.episodes = sum(iteration.episodes for iteration in known)
+        rewarded = [iteration for iteration in iterations if iteration.reward is not None]
+        self.rewards = [iteration.reward for iteration in rewarded if iteration.reward is not None]
+        self.episodes = sum(iteration.episodes for iteration in rewarded)
         self.noise = _noise(self.rewards)
 
     def rise(self, reached: float | None) -> tuple[float, float] | None:
@@ -284,8 +284,8 @@ def _not_ahead(
     learned = judged.pop(LEARNED, None)
     reached = None
     if learned is not None:
-        known = [row["reward"] for row in learned.values() if row["reward"] is not None]
-        reached = mean(known) if known else None
+        rewards = [row["reward"] for row in learned.values() if row["reward"] is not None]
+        reached = mean(rewards) if rewards else None
         key = Key((store.manifest or {}).get("seed", 0)).child("report")
         verdict = Verdict.of(
             {

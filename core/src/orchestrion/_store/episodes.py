@@ -67,12 +67,12 @@ def insert_episodes(
 
     def digest_of(problem: Problem) -> str:
         # The episodes of a group share their problem: it is encoded once.
-        seen = digests.get(id(problem))
-        if seen is None:
+        digest_ = digests.get(id(problem))
+        if digest_ is None:
             text = encode(problem.public())
-            seen = digests[id(problem)] = problem, problem_digest(text)
-            problems[seen[1]] = (seen[1], _text(problem.id), text.decode())
-        return seen[1]
+            digest_ = digests[id(problem)] = problem, problem_digest(text)
+            problems[digest_[1]] = (digest_[1], _text(problem.id), text.decode())
+        return digest_[1]
 
     database.insert(
         connection,
@@ -164,10 +164,10 @@ def read_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield stored episodes as rows of the database, in the order they were written."""
     wanted = {name: value for name, value in (filters or {}).items() if value is not None}
-    own = (*database.columns["episodes"], "mark")
-    names = (*own, "stage", "iteration", "public", "outcome", "number")
+    columns = (*database.columns["episodes"], "mark")
+    names = (*columns, "stage", "iteration", "public", "outcome", "number")
     query = (
-        f"SELECT {', '.join(f'e.{name}' for name in own)}, {', '.join(_BESIDE)}, e.number"
+        f"SELECT {', '.join(f'e.{name}' for name in columns)}, {', '.join(_BESIDE)}, e.number"
         " FROM episodes e LEFT JOIN problems p ON p.digest = e.public"
         " LEFT JOIN iterations i ON i.seq = e.seq"
         f" WHERE {' AND '.join(['e.number > ?', *(f'{name} = ?' for name in wanted)])}"
@@ -177,8 +177,8 @@ def read_rows(
     number, checked = 0, ""
     while page := database.all(query, (number, *wanted.values())):
         for row in page:
-            database.check("episodes", row[: len(own)])
-            digest, record = row[own.index("public")], row[-3]
+            database.check("episodes", row[: len(columns)])
+            digest, record = row[columns.index("public")], row[-3]
             if digest != checked:
                 database.check_problem(digest, record)
                 checked = digest

@@ -202,12 +202,12 @@ def _reward(iterations: list[Iteration]) -> JSON:
     means = [
         (iteration.reward, iteration.episodes - iteration.unrewarded) for iteration in iterations
     ]
-    known = [(mean, count) for mean, count in means if mean is not None]
+    counted = [(mean, count) for mean, count in means if mean is not None]
     return {
-        "mean": _mean(known),
-        "best_iteration": max((mean for mean, _ in known), default=None),
-        "worst_iteration": min((mean for mean, _ in known), default=None),
-        "last_ten_iterations": _mean(known[-10:]),
+        "mean": _mean(counted),
+        "best_iteration": max((mean for mean, _ in counted), default=None),
+        "worst_iteration": min((mean for mean, _ in counted), default=None),
+        "last_ten_iterations": _mean(counted[-10:]),
     }
 
 
@@ -217,10 +217,10 @@ def _mean(weighted: list[tuple[float, int]]) -> float | None:
 
 
 def _stage(iterations: list[Iteration], stage: int) -> JSON:
-    own = [iteration for iteration in iterations if iteration.stage == stage]
+    part = [iteration for iteration in iterations if iteration.stage == stage]
     return {
         "stage": stage,
-        "iterations": len(own),
-        "first": dict(own[0].metrics),
-        "last": dict(own[-1].metrics),
+        "iterations": len(part),
+        "first": dict(part[0].metrics),
+        "last": dict(part[-1].metrics),
     }

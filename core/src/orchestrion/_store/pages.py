@@ -157,8 +157,8 @@ def read_page(
             f" ORDER BY {key} {direction}, number {direction} LIMIT ?"
         )
         reach = look if wanted.reads else limit
-        found = database.all(query, (*values, reach + 1))
-    candidates, more = found[:reach], len(found) > reach
+        fetched = database.all(query, (*values, reach + 1))
+    candidates, more = fetched[:reach], len(fetched) > reach
     looked = 0
     rows = candidates
     if wanted.reads:
@@ -182,9 +182,9 @@ def read_page(
 def _rows(database: Database, numbers: Sequence[int]) -> Iterator[EpisodeRow]:
     among = ", ".join(map(str, numbers))
     rows = database.all(f"SELECT {_SELECTED} WHERE number IN ({among})")
-    known = {row[0]: dict(zip(_COLUMNS, row, strict=True)) for row in rows}
+    row_of = {row[0]: dict(zip(_COLUMNS, row, strict=True)) for row in rows}
     for number in numbers:
-        if row := known.get(number):  # a resume may have dropped it meanwhile
+        if row := row_of.get(number):  # a resume may have dropped it meanwhile
             yield EpisodeRow(**{**row, "success": bool(row["success"])})
 
 
@@ -192,21 +192,21 @@ def _reading(
     database: Database, candidates: Sequence[Any], wanted: EpisodeFilter, limit: int, seconds: float
 ) -> tuple[list[Any], int]:
     """Return candidates whose records match, at most `limit`, and how many were looked at."""
-    found: list[Any] = []
+    matches: list[Any] = []
     looked, size, deadline = 0, 8, time.monotonic() + seconds
-    while looked < len(candidates) and len(found) < limit:
+    while looked < len(candidates) and len(matches) < limit:
         # In pieces that grow, so that long records cannot keep it far beyond its time.
         piece = candidates[looked : looked + size]
         matching = _matching(database, [row[1] for row in piece], wanted)
         for row in piece:
             looked += 1
-            found += [row] if row[1] in matching else []
-            if len(found) == limit:
+            matches += [row] if row[1] in matching else []
+            if len(matches) == limit:
                 break
         if time.monotonic() > deadline:
             break
         size = min(2 * size, 256)
-    return found, looked
+    return matches, looked
 
 
 def _matching(database: Database, numbers: Sequence[int], wanted: EpisodeFilter) -> set[int]:

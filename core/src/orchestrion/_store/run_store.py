@@ -369,18 +369,18 @@ class RunStore(RunReader):
 
     def _forget_old_checkpoints(self, connection: sqlite3.Connection, keep: int) -> list[str]:
         """Take back the names of all but the newest; returns the names that stay."""
-        kept = connection.execute(
+        numbers = connection.execute(
             "SELECT checkpoint, seq FROM iterations WHERE checkpoint IS NOT NULL"
             " ORDER BY seq DESC LIMIT ?",
             (max(keep, 1),),
         ).fetchall()
-        if kept:
+        if numbers:
             connection.execute(
                 self._writer.change("iterations", checkpoint="NULL", digest="NULL")
                 + " WHERE checkpoint IS NOT NULL AND seq < ?",
-                (kept[-1][1],),
+                (numbers[-1][1],),
             )
-        return [name for name, _ in kept]
+        return [name for name, _ in numbers]
 
     def _drop_answers(self, connection: sqlite3.Connection) -> None:
         """Drop recorded answers that no resume needs: those up to the oldest kept checkpoint."""

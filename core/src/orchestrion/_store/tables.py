@@ -60,10 +60,10 @@ class Table(NamedTuple):
 def metrics(store: RunReader) -> Table:
     """Return the table `metrics`."""
     iterations = store.iterations()
-    own = {"stage": int, "iteration": int, "seconds": float, "reward": float}
-    names = dict.fromkeys(name for i in iterations for name in i.metrics if name not in own)
+    columns = {"stage": int, "iteration": int, "seconds": float, "reward": float}
+    names = dict.fromkeys(name for i in iterations for name in i.metrics if name not in columns)
     return Table(
-        {**own, **dict.fromkeys(names, float)},
+        {**columns, **dict.fromkeys(names, float)},
         (
             (i.stage, i.iteration, i.seconds, i.reward, *(i.metrics.get(name) for name in names))
             for i in iterations

@@ -127,9 +127,9 @@ async def executor_replaces(subject: Subject) -> None:
     """A worker that is killed is noticed, and start() gives a new one."""
     with tempfile.TemporaryDirectory() as folder:
         once = str(Path(folder, "once"))
-        found, _ = await _episodes(_config(subject, "train-2", once), True)
+        results, _ = await _episodes(_config(subject, "train-2", once), True)
     expected, _ = await _episodes(_config(subject), False)
-    assert found == expected, "after the loss of a worker, episodes differ"
+    assert results == expected, "after the loss of a worker, episodes differ"
 
 
 @_here

@@ -103,9 +103,11 @@ def _is_light(modules: list[str]) -> int:
         f"for name in {modules!r}: importlib.import_module(name)\n"
         f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, f"cannot be imported in a fresh process: {done.stderr[-800:]}"
-    heavy = json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode == 0, (
+        f"cannot be imported in a fresh process: {process.stderr[-800:]}"
+    )
+    heavy = json.loads(process.stdout.splitlines()[-1])
     assert not heavy, LIGHT_MESSAGE.format(heavy=", ".join(heavy))
     return 1
 

@@ -203,8 +203,8 @@ def _training_configs(subject: Subject) -> Iterator[Config]:
     if "trainer" in subject.found.component.around:
         yield subject.config()
         return
-    own = subject.plugins.load(subject.found.plugin).components.get("trainer", {})
-    for candidate in own.values():
+    trainers = subject.plugins.load(subject.found.plugin).components.get("trainer", {})
+    for candidate in trainers.values():
         around = {k: v for k, v in candidate.around.items() if k != "policy"}
         try:
             around = {**around, "trainer": use_of(subject, candidate)}
@@ -374,9 +374,9 @@ def _try_policies(subject: Subject) -> tuple[Config, _History]:
     if "policy" in subject.found.component.around:
         config = small(subject, subject.found.component)
         return config, asyncio.run(_history(config))
-    own = subject.plugins.load(subject.found.plugin).components.get("policy", {})
+    policies = subject.plugins.load(subject.found.plugin).components.get("policy", {})
     errors = []
-    for candidate in (None, *own.values()):
+    for candidate in (None, *policies.values()):
         policy = {} if candidate is None else {"policy": use_of(subject, candidate)}
         try:
             config = small(subject, subject.found.component, policy)

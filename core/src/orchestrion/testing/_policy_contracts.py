@@ -48,8 +48,8 @@ def situations_of(
             progress=0.5,
         )
         problem = Problem(f"p{n % 5}", f"problem {n % 5}", {"words": ["p", n % 5]}, "kit")
-        left = 6 - len(acted)
-        situations.append(Situation(problem, trajectory, observation, (), left, n % 3 == 0))
+        turns_left = 6 - len(acted)
+        situations.append(Situation(problem, trajectory, observation, (), turns_left, n % 3 == 0))
     return situations
 
 

@@ -76,14 +76,14 @@ def _check_disjoint(splits: Mapping[str, Sequence[Problem]]) -> None:
 
     Within one split the same work may be repeated: the environment's draws may differ.
     """
-    known: dict[Any, list[tuple[str, str]]] = defaultdict(list)
+    places_of: dict[Any, list[tuple[str, str]]] = defaultdict(list)
     for split, problems in splits.items():
         for problem in problems:
             text = " ".join(problem.text.split()).casefold()
             if text or problem.data:
                 work = (text, snapshot(problem.data), snapshot(problem.hidden))
-                known[work].append((split, problem.id))
-    for places in known.values():
+                places_of[work].append((split, problem.id))
+    for places in places_of.values():
         (first_split, first), *others = places
         if others and len({split for split, _ in places}) == len(places):
             split, other = others[0]
@@ -276,11 +276,11 @@ async def task_hides(bench_: Bench) -> int:
     if not problems:
         return 0
     assert all(problem.public().hidden is None for problem in problems)
-    shown = [_public_leaves(problem, _start(task, problem)) for problem in problems]
+    public = [_public_leaves(problem, _start(task, problem)) for problem in problems]
     for path, secrets in _columns([dict(_leaves(problem.hidden)) for problem in problems]):
         if not _differ_enough(secrets):
             continue
-        for place, values in _columns(shown):
+        for place, values in _columns(public):
             assert values != secrets, _leak(f"problem.{place} is always", path)
             quoted = _quotes(place, values, secrets)
             assert not quoted, _leak(f"problem.{place} always quotes", path)
@@ -311,8 +311,8 @@ def _public_leaves(problem: Problem, step: Step) -> dict[str, Any]:
     leaves |= {"id": problem.id, "category": problem.category, "text": problem.text}
     observation = step.observation
     if observation is not None:
-        shown = {"data": observation.data, "features": observation.features}
-        for name, value in shown.items():
+        public = {"data": observation.data, "features": observation.features}
+        for name, value in public.items():
             leaves |= {f"{name} at the start{path}": leaf for path, leaf in _leaves(value)}
         leaves["text at the start"] = observation.text
     return leaves

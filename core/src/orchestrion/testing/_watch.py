@@ -288,11 +288,11 @@ async def check_pace(what: str, work: Callable[[], Any], advice: str) -> None:
         if asleep < ASLEEP and not _is_long(computing):
             return
     if asleep >= ASLEEP:
-        held = f"slept or waited for {asleep:.2f} s"
+        waited = f"slept or waited for {asleep:.2f} s"
     else:
-        held = f"computed for {computing:.2f} s"
+        waited = f"computed for {computing:.2f} s"
     raise AssertionError(
-        f"{what} blocks the event loop: it {held} in one step, in each of {ATTEMPTS} attempts, "
+        f"{what} blocks the event loop: it {waited} in one step, in each of {ATTEMPTS} attempts, "
         f"and every other episode stands still meanwhile; {advice}"
     )
 

@@ -176,14 +176,14 @@ def _bootstrapped(
     groups = list(sums.values())
     value = of(_added(groups), len(columns))
     draw = key.child("agreement", count, len(groups)).random()
-    drawn = sorted(
+    sample = sorted(
         found
         for _ in range(RESAMPLES)
         if not math.isnan(found := of(_added(draw.choices(groups, k=len(groups))), len(columns)))
     )
-    if math.isnan(value) or len(drawn) < RESAMPLES / 2:
+    if math.isnan(value) or len(sample) < RESAMPLES / 2:
         return Measured(value, count=count, over=over)
-    low, high = drawn[int(0.025 * len(drawn))], drawn[math.ceil(0.975 * len(drawn)) - 1]
+    low, high = sample[int(0.025 * len(sample))], sample[math.ceil(0.975 * len(sample)) - 1]
     return Measured(value, min(low, value), max(high, value), count, over)
 
 
@@ -199,12 +199,12 @@ def _correlations(sums: _Sums, columns: int) -> dict[tuple[int, int], float]:
     total, means = sums[0], sums[1 : columns + 1]
     products = dict(zip(_pairs(columns), sums[columns + 1 :], strict=True))
     spread = {pair: products[pair] - means[pair[0]] * means[pair[1]] / total for pair in products}
-    found = {}
+    correlations = {}
     for a, b in spread:
         scale = spread[a, a] * spread[b, b]
         known = min(spread[a, a], spread[b, b]) > 1e-9 * total
-        found[a, b] = spread[a, b] / math.sqrt(scale) if known else math.nan
-    return found
+        correlations[a, b] = spread[a, b] / math.sqrt(scale) if known else math.nan
+    return correlations
 
 
 def _plain(sums: _Sums, columns: int) -> float:
@@ -212,7 +212,7 @@ def _plain(sums: _Sums, columns: int) -> float:
 
 
 def _partial(sums: _Sums, columns: int) -> float:
-    found = _correlations(sums, columns)
-    xy, xz, yz = found[0, 1], found[0, 2], found[1, 2]
+    correlations = _correlations(sums, columns)
+    xy, xz, yz = correlations[0, 1], correlations[0, 2], correlations[1, 2]
     left = (1 - xz * xz) * (1 - yz * yz)
     return (xy - xz * yz) / math.sqrt(left) if left > 1e-9 else math.nan

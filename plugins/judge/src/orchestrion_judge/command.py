@@ -56,10 +56,10 @@ def _ask(questions: Questions, waiting: list[Question]) -> int:
     """Ask in order; return how many were answered or skipped."""
     for number, question in enumerate(waiting):
         answer("\n".join(question.lines))
-        found = _answer(question)
-        if found is None:
+        judgement = _answer(question)
+        if judgement is None:
             return number
-        questions.answer(question, found)
+        questions.answer(question, judgement)
     return len(waiting)
 
 

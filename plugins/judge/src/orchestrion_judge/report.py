@@ -75,30 +75,30 @@ class JudgeReport:
             return []
         if not self.verifier:
             return ["agreement: not known; the verifier gives every judged episode the same score"]
-        found = self.agreement
-        if not found.known:
+        agreement = self.agreement
+        if not agreement.known:
             return ["agreement: not known; too few problems, or judgements that are all equal"]
-        if found.low > 0:
+        if agreement.low > 0:
             return ["agreement: the judgement rises with the verifier's score"]
-        if found.high < 0:
+        if agreement.high < 0:
             return ["agreement: the judgement FALLS where the verifier's score rises"]
         return ["agreement: none shown; the judgement may be noise as far as the verifier can tell"]
 
     def _length(self) -> list[str]:
-        found = self.length_given_verifier if self.verifier else self.length
-        if not found.known or not found.excludes(0):
+        effect = self.length_given_verifier if self.verifier else self.length
+        if not effect.known or not effect.excludes(0):
             return []
-        what = "longer" if found.value > 0 else "shorter"
+        what = "longer" if effect.value > 0 else "shorter"
         if self.verifier:
             return [f"length bias: {what} work is judged better than the verifier's score explains"]
         return [f"length: {what} work is judged better; without a verifier that may be deserved"]
 
     def _position(self) -> list[str]:
-        found = self.position
-        if not found.known or not found.excludes(0) or abs(found.value) < WORTH_A_WORD:
+        effect = self.position
+        if not effect.known or not effect.excludes(0) or abs(effect.value) < WORTH_A_WORD:
             return []
-        order = "given" if found.value > 0 else "reverse"
-        return [f"position bias: the {order} order is judged better, by {abs(found.value):.2f}"]
+        order = "given" if effect.value > 0 else "reverse"
+        return [f"position bias: the {order} order is judged better, by {abs(effect.value):.2f}"]
 
     def as_json(self) -> JSON:
         """Return the report for `--json` and the export."""
@@ -138,7 +138,7 @@ class _Columns:
         """Return a part of the rewards of the episodes that have it."""
         name = f"{self.judge}.{name}" if name else self.judge
         parts = [episode.reward.parts for episode in self.episodes if episode.reward is not None]
-        return [found[name] for found in parts if name in found]
+        return [parts_of[name] for parts_of in parts if name in parts_of]
 
     def report(self, unjudged: int, missing: dict[str, int]) -> JudgeReport:
         value, length, spread = self.part(), self.part("length"), self.part("spread")

@@ -196,8 +196,8 @@ class AnthropicBatches:
 
     async def results(self, batch: str) -> Results | None:
         """See `BatchApi.results`. The address of the results is ours, not one from an answer."""
-        found = await self._client.messages.batches.retrieve(batch)
-        if found.processing_status != "ended":
+        state = await self._client.messages.batches.retrieve(batch)
+        if state.processing_status != "ended":
             return None
         path = f"/v1/messages/batches/{batch}/results"
         response: httpx2.Response = await self._client.get(path, cast_to=httpx2.Response)
@@ -232,11 +232,11 @@ class OpenAIBatches:
         return str(batch.id)
 
     async def results(self, batch: str) -> Results | None:
-        found = await self._client.batches.retrieve(batch)
-        if found.status not in ("completed", "failed", "expired", "cancelled"):
+        state = await self._client.batches.retrieve(batch)
+        if state.status not in ("completed", "failed", "expired", "cancelled"):
             return None
         results: Results = {}
-        for file in filter(None, (found.output_file_id, found.error_file_id)):
+        for file in filter(None, (state.output_file_id, state.error_file_id)):
             content = (await self._client.files.content(file)).content
             async for line in _lines(content):
                 results[str(line["custom_id"])] = self._result(line)

@@ -82,12 +82,12 @@ def _prefixes(body: Mapping[str, JSON]) -> dict[int, tuple[bytes, int]]:
     """The digest and the bytes of each prefix by its place: -1 for tools and system text."""
     head = msgspec.json.encode([body["model"], body.get("tools"), body.get("system")])
     name, size = blake2b(head, digest_size=16).digest(), len(head)
-    found = {-1: (name, size)}
+    prefixes = {-1: (name, size)}
     for i, message in enumerate(body["messages"]):
         data = msgspec.json.encode(message)
         name, size = blake2b(name + data, digest_size=16).digest(), size + len(data)
-        found[i] = (name, size)
-    return found
+        prefixes[i] = (name, size)
+    return prefixes
 
 
 def _with_mark(body: Mapping[str, JSON], place: int) -> Mapping[str, JSON]:

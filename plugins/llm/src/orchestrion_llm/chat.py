@@ -270,9 +270,9 @@ class ChatWire:
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
         chosen = wire.sampling(request, settings)
         wire.vendor_tools(request, {})
-        system, said = messages(request)
+        system, conversation = messages(request)
         turns: list[JSON] = [{"role": "system", "content": system}] if system else []
-        turns += _turns(said)
+        turns += _turns(conversation)
         body: dict[str, JSON] = {"model": settings.model, "messages": turns}
         body[settings.limit_name] = chosen.pop("max_tokens")
         body |= chosen

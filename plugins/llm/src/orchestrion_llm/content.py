@@ -84,7 +84,7 @@ def messages(request: Mapping[str, JSON]) -> tuple[str, list[Said]]:
     Raises:
         CallError: permanent; a message is malformed.
     """
-    system, said = "", []
+    system, conversation = "", []
     for i, message in enumerate(request.get("messages") or ()):
         role = message.get("role")
         parts = _parts(message.get("content") or "", f"message {i}")
@@ -96,14 +96,14 @@ def messages(request: Mapping[str, JSON]) -> tuple[str, list[Said]]:
                 for call in message.get("tool_calls") or ()
             ]
             name = message.get("tool_call_id") or ""
-            said.append(Said(role, parts, calls, name, message.get("raw")))
+            conversation.append(Said(role, parts, calls, name, message.get("raw")))
         else:
             raise CallError(f"message {i}: unknown role {role!r}", "permanent")
         if role in ("system", "assistant") and any(part.kind != "text" for part in parts):
             raise CallError(f"message {i}: the role {role} takes no images and files", "permanent")
-    if not said:
+    if not conversation:
         raise CallError("a request needs a message of the user", "permanent")
-    return system, said
+    return system, conversation
 
 
 def media_tokens(request: Mapping[str, JSON], each: int) -> int:

@@ -120,20 +120,20 @@ class _Declined(CallError):
 def _classified(
     place: Place, status: int, codes: str, text: str, headers: Mapping[str, str]
 ) -> CallError:
-    said = f"{place.service}: {status} {text}".rstrip()
+    description = f"{place.service}: {status} {text}".rstrip()
     used_up = _QUOTA_CODES.search(codes) or _QUOTA_WORDS.search(text)
     if status == 402 or (status in (400, 403, 429) and used_up):
-        return CallError(f"{said}; the account is used up", "quota")
+        return CallError(f"{description}; the account is used up", "quota")
     if status == 429:
-        return CallError(said, "rate_limit", hint(headers))
+        return CallError(description, "rate_limit", hint(headers))
     if status in (401, 403):
         where = f"the key in {place.key_env}" if place.key_env else "requests without a key"
-        return CallError(f"{said}; the service does not accept {where}", "quota")
+        return CallError(f"{description}; the service does not accept {where}", "quota")
     if status in (503, 529) or "overloaded" in codes:
-        return CallError(said, "overload", hint(headers))
+        return CallError(description, "overload", hint(headers))
     if status in (408, 409, 425) or status >= 500:
-        return CallError(said, "transient", hint(headers))
-    return _permanent(place, status, codes, text, said, headers)
+        return CallError(description, "transient", hint(headers))
+    return _permanent(place, status, codes, text, description, headers)
 
 
 def _permanent(
@@ -219,10 +219,10 @@ def _number(text: str | None) -> float | None:
 
 def _date(text: str) -> datetime | None:
     try:
-        found = parsedate_to_datetime(text)
+        date = parsedate_to_datetime(text)
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
 
 
 def described(error: BaseException) -> str:

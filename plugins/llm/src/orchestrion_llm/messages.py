@@ -244,8 +244,8 @@ class MessagesWire:
 
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
         chosen = wire.sampling(request, settings)
-        system, said = messages(request)
-        body: dict[str, JSON] = {"model": settings.model, "messages": _turns(said)}
+        system, conversation = messages(request)
+        body: dict[str, JSON] = {"model": settings.model, "messages": _turns(conversation)}
         if "stop" in chosen:
             body["stop_sequences"] = chosen.pop("stop")
         body |= chosen

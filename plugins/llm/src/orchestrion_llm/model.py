@@ -71,10 +71,10 @@ class ApiModel(Model):
         cache: PromptCache | None = None,
     ) -> None:
         extra = _encode(settings.extra)
-        asked = b'"cache_control"' in extra
-        pays = price is not None and price.caching_pays and not asked
+        has_cache_control = b'"cache_control"' in extra
+        pays = price is not None and price.caching_pays and not has_cache_control
         self._cache = cache if pays else None
-        if price is not None and asked:
+        if price is not None and has_cache_control:
             price = price.writing()
         self._settings, self._wire, self._place = settings, wire, place
         self._price, self._client, self._close = price, client, close
@@ -135,7 +135,7 @@ class ApiModel(Model):
                 return answer
             return evolve(answer, data={**answer.data, "raw": self._tag(raw)})
 
-        asked = Request(
+        call = Request(
             place.service,
             body,
             VERSION,
@@ -146,7 +146,7 @@ class ApiModel(Model):
             lasting=batch is not None,
         )
         try:
-            return await calls.run(asked, attempt, reserve)
+            return await calls.run(call, attempt, reserve)
         except BudgetError as error:
             if self._close and "price" in str(error):
                 raise BudgetError(f"{error}{self._close}") from None
@@ -181,7 +181,7 @@ class ApiModel(Model):
                 raise CallError(f"{place.service}: opened without a connection", "permanent")
             return await client.embed(content, name, reserve, len(texts))
 
-        asked = Request(
+        call = Request(
             place.service,
             msgspec.json.decode(content),
             VERSION,
@@ -189,7 +189,7 @@ class ApiModel(Model):
             limits=self._limits,
             timeout=settings.timeout,
         )
-        return await calls.run(asked, attempt, reserve)
+        return await calls.run(call, attempt, reserve)
 
     def embedding_ceiling(self, tokens: int) -> Usage:
         """Return a bound of embedding texts of so many tokens."""

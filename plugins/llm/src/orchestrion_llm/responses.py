@@ -211,10 +211,10 @@ class ResponsesWire:
         chosen = wire.sampling(request, settings)
         if "stop" in chosen:
             raise CallError("the Responses API takes no stop sequences; use api: chat", "permanent")
-        system, said = messages(request)
+        system, conversation = messages(request)
         body: dict[str, JSON] = {
             "model": settings.model,
-            "input": [item for message in said for item in _items(message)],
+            "input": [item for message in conversation for item in _items(message)],
             "max_output_tokens": chosen.pop("max_tokens"),
             # The service must not store the conversation.
             "store": False,

@@ -65,10 +65,10 @@ def _proxy(base_url: str) -> str | None:
     if is_loopback(parts.hostname or "") or proxy_bypass(parts.netloc):
         return None
     proxies = getproxies()
-    found = proxies.get(parts.scheme) or proxies.get("all")
-    if not found:
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy:
         return None
-    address = found if "://" in found else f"http://{found}"
+    address = proxy if "://" in proxy else f"http://{proxy}"
     register("proxy", unquote(urlsplit(address).password or ""))
     return address
 

@@ -140,17 +140,17 @@ def network_of(path: str, settings: ModelSettings) -> Network:
     if settings.architecture is not None:
         return _new_network(settings)
     assert settings.path is not None
-    found = _config_json(settings.path)
-    if found is None:
+    config = _config_json(settings.path)
+    if config is None:
         raise UsageError(
             f"{path}.path: there is no config.json in {settings.path}, nor in the hub's cache; "
             f"download the model, or name one of {', '.join(KNOWN)}"
         )
-    network = Network.from_config(found)
+    network = Network.from_config(config)
     if network is None:
         raise UsageError(
-            f"{path}.path: there are no formulas for networks of type {found.get('model_type')!r}; "
-            "they exist for llama, mistral, qwen2, qwen3 and gpt2"
+            f"{path}.path: there are no formulas for networks of type "
+            f"{config.get('model_type')!r}; they exist for llama, mistral, qwen2, qwen3 and gpt2"
         )
     return network
 

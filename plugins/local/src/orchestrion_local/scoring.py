@@ -76,7 +76,9 @@ def score(
     of_chunk = partial(_of_chunk, head, entropy)
     if again is not None and len(states) > size:
         of_chunk = partial(again, of_chunk)
-    chunks = zip(*(torch.split(one, size) for one in (states, targets, temperature)), strict=True)
+    chunks = zip(
+        *(torch.split(tensor, size) for tensor in (states, targets, temperature)), strict=True
+    )
     logprobs, entropies = zip(*(of_chunk(*chunk) for chunk in chunks), strict=True)
 
     def by_row(values: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -225,7 +225,7 @@ class SftTrainer(Trainer):
         for step in range(settings.steps):
             draws = key.child(step).uniforms(min(settings.batch, len(examples)))
             chosen = [examples[int(draw * len(examples))] for draw in draws]
-            sizes = np.array([len(one.prompt) + len(one.response) for one in chosen])
+            sizes = np.array([len(item.prompt) + len(item.response) for item in chosen])
             tokens = sum(len(example.response) for example in chosen)
 
             def loss_of(

@@ -227,7 +227,7 @@ def ope(
     if target is not None and wanted is not None:
         judged.append(evaluator.judge(target, wanted))
     judged += [evaluator.logging(), *evaluator.single()]
-    asked = judged[:1] if target is not None else judged[1:]
+    judged_first = judged[:1] if target is not None else judged[1:]
     if as_json:
         emit({"log": str(log), "notes": notes, "policies": [policy.as_json() for policy in judged]})
     else:
@@ -235,7 +235,7 @@ def ope(
             note(line)
         for line in _lines(judged):
             answer(line)
-    return REFUSED if asked and all(question.refusal for question in asked) else 0
+    return REFUSED if judged_first and all(question.refusal for question in judged_first) else 0
 
 
 # ----------------------------------------------------------------------------------- learn

@@ -236,8 +236,8 @@ class EdgeLog:
             def plain(state: Any, *rest: Any, **more: Any) -> Any:
                 return logged(function(state, *rest, **more), state)
 
-            asked = waits if inspect.iscoroutinefunction(function) else plain
-            return functools.wraps(function)(asked)
+            wrapper = waits if inspect.iscoroutinefunction(function) else plain
+            return functools.wraps(function)(wrapper)
 
         return decorate
 

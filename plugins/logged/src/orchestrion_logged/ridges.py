@@ -154,8 +154,8 @@ class Ridges:
             phi = self.features(inputs, a)
             result[:, a] = phi @ self.coef[a] + self.intercept[a]
             if self.caution:
-                one = np.concatenate([phi, np.ones((len(phi), 1))], axis=1)
-                spread = np.einsum("nd,de,ne->n", one, self.covariance[a], one)
+                design = np.concatenate([phi, np.ones((len(phi), 1))], axis=1)
+                spread = np.einsum("nd,de,ne->n", design, self.covariance[a], design)
                 result[:, a] -= self.caution * np.sqrt(np.maximum(spread, 0))
         return result
 

@@ -56,9 +56,9 @@ def call_facts(call: StoredCall, contents: bool) -> CallFacts:
         if contents:
             own |= {c.TOOL_ARGUMENTS: as_json(arguments), c.TOOL_RESULT: as_json(call.answer)}
         return CallFacts(f"execute_tool {name}", False, own, failed)
-    asked = call.asked if isinstance(call.asked, Mapping) else {}
-    if "model" in asked or call.usage.tokens or _is_message(call.answer):
-        return _model(call, asked, own, contents, failed)
+    request = call.asked if isinstance(call.asked, Mapping) else {}
+    if "model" in request or call.usage.tokens or _is_message(call.answer):
+        return _model(call, request, own, contents, failed)
     return CallFacts(f"call {call.service.partition(':')[0]}", True, own, failed)
 
 

@@ -45,9 +45,9 @@ class OTLP:
         """Return whether contents are sent."""
         if self.contents is not None:
             return self.contents
-        asked = os.environ.get(CAPTURE, "").strip().lower()
+        value = os.environ.get(CAPTURE, "").strip().lower()
         # "true" is of the older conventions; the newer ones name where contents stand.
-        return asked in ("true", "span_only", "span_and_event")
+        return value in ("true", "span_only", "span_and_event")
 
     def check(self) -> None:
         """Refuse to work without OpenTelemetry.

@@ -228,7 +228,7 @@ class _Episode:
 
     # ------------------------------------------------------------------ decisions
 
-    def _plans(self, times: Mapping[int, Times], asked: Sequence[StoredCall]) -> Iterator[Span]:
+    def _plans(self, times: Mapping[int, Times], calls: Sequence[StoredCall]) -> Iterator[Span]:
         """Yield the decisions; calls that prepared one are its children."""
         first = min((start for start, _ in times.values()), default=self.at)
         turns = self.episode.turns
@@ -239,8 +239,8 @@ class _Episode:
             path = f"decision {number}"
             # Those that had ended by then, and no earlier decision had.
             last = number == len(self.episode.decisions) - 1
-            own = [call for call in asked if last or (call_times(call) or (0.0, 0.0))[1] <= at]
-            asked = [call for call in asked if call not in own]
+            own = [call for call in calls if last or (call_times(call) or (0.0, 0.0))[1] <= at]
+            calls = [call for call in calls if call not in own]
             children = list(self._call_spans(own, path, f"{path}/"))
             start = min([at, *(child.start for child in children)])
             yield self._span(

@@ -130,16 +130,16 @@ class NeuralPolicy(Reading):
         """
         decisions, greedy = [], self.settings.greedy
         for look, situation, key in zip(self._look(situations), situations, keys, strict=True):
-            total, drawn = look.below[-1], not greedy or situation.training
+            total, draws = look.below[-1], not greedy or situation.training
             # Strictly below the last sum, so that a choice of weight 0 is never hit.
             place = (
                 bisect_right(look.below, key.uniform() * total)
-                if drawn
+                if draws
                 else look.logp.index(max(look.logp))
             )
             known = look.decisions.get(place)
             decision = known or (self._decision(look, place) if total else STUCK)
-            decisions.append(decision if drawn else replace(decision, logp=0.0))
+            decisions.append(decision if draws else replace(decision, logp=0.0))
         return decisions
 
     def _decision(self, look: _Distribution, place: int) -> Decision:
@@ -166,8 +166,8 @@ class NeuralPolicy(Reading):
             self._known.clear()
         known = self._known
         new = {id(s.observation): s for s in situations if id(s.observation) not in known}
-        found = self._distributions([*new.values()])
-        for (name, situation), look in zip(new.items(), found, strict=True):
+        distributions = self._distributions([*new.values()])
+        for (name, situation), look in zip(new.items(), distributions, strict=True):
             known[name] = situation.observation, look  # kept, so that no other gets its id
         return [known[id(situation.observation)][1] for situation in situations]
 

@@ -56,11 +56,11 @@ class Chat(Question, kw_only=True):
             Refusal: the last message is not the user's, or a message is not text.
         """
         fields = [f"messages[{index}].content" for index in range(len(self.messages))]
-        said = [
+        lines = [
             (message.role, text_of(message.content, field))
             for message, field in zip(self.messages, fields, strict=True)
         ]
-        return transcript(said, "messages", fields[-1])
+        return transcript(lines, "messages", fields[-1])
 
 
 _decoder = msgspec.json.Decoder(Chat)

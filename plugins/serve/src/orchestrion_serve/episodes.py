@@ -318,8 +318,8 @@ def images_of(episode: Episode) -> list[str]:
 
 def line_of(turn: Turn) -> str:
     """Return a finished turn as text for those who watch."""
-    said = turn.output.content if turn.status == "completed" else f"({turn.status})"
-    return encodable(f"{turn.agent}: {said}\n")
+    text = turn.output.content if turn.status == "completed" else f"({turn.status})"
+    return encodable(f"{turn.agent}: {text}\n")
 
 
 def _unanswered(identity: str, reason: str) -> Refusal:

@@ -77,8 +77,8 @@ class Gateway:
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             # Questions are not searched for among the routes, which takes as long as parsing them.
-            asked = scope["method"] == "POST" and questions.get(scope["path"])
-            await (asked or others)(scope, receive, send)
+            question = scope["method"] == "POST" and questions.get(scope["path"])
+            await (question or others)(scope, receive, send)
 
         return app
 

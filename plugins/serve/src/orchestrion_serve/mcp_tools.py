@@ -150,15 +150,15 @@ def _server(exchange: Callable[[Context], Exchange]) -> Server[Any]:
         )
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
-        asked = exchange(context)
+        request = exchange(context)
         try:
-            with logged(asked.call):
-                names = _names(asked)
+            with logged(request.call):
+                names = _names(request)
                 if params.name not in names:
                     message = f"there is no tool {params.name!r:.80}"
                     raise Refusal(404, "model_not_found", message)
-                asked.episodes.choose(asked.call, names[params.name])
-                data, images = await _asked(context, asked, params.arguments or {})
+                request.episodes.choose(request.call, names[params.name])
+                data, images = await _asked(context, request, params.arguments or {})
         except Refusal as refusal:
             if refusal.status == 404:
                 raise MCPError(INVALID_PARAMS, str(refusal)) from None

@@ -105,11 +105,11 @@ class Messages(Dialect[Asked]):
 
     def parse(self, body: bytes) -> Asked:
         """Return a request's body, checked; raise a Refusal if it is wrong."""
-        asked = decoded(_decoder, body)
-        asked.refuse(TOOLS, "tools", "mcp_servers")
-        if asked.output_config is not None and asked.output_config.format:
+        request = decoded(_decoder, body)
+        request.refuse(TOOLS, "tools", "mcp_servers")
+        if request.output_config is not None and request.output_config.format:
             raise wrong("only answers of text are supported", "output_config.format")
-        return asked
+        return request
 
     def answer(self, call: Call, question: Asked, turns: list[Turn], episode: Episode) -> Any:
         """Return the answer to a request that does not stream."""

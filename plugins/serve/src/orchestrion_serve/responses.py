@@ -108,15 +108,15 @@ class Responses(Dialect[Asked]):
 
     def parse(self, body: bytes) -> Asked:
         """Return a request's body, checked; raise a Refusal if it is wrong."""
-        asked = decoded(_decoder, body)
-        asked.refuse(TOOLS, "tools")
-        if asked.text_ and asked.text_.format and asked.text_.format.get("type") != "text":
+        request = decoded(_decoder, body)
+        request.refuse(TOOLS, "tools")
+        if request.text_ and request.text_.format and request.text_.format.get("type") != "text":
             raise wrong("only the format `text` is supported", "text.format")
         for field in ("store", "background", "previous_response_id", "conversation", "prompt"):
-            if getattr(asked, field):
+            if getattr(request, field):
                 message = "no response is stored here: send the conversation so far in `input`"
                 raise wrong(f"{message}, and leave `{field}` out", field)
-        return asked
+        return request
 
     def answer(self, call: Call, question: Asked, turns: list[Turn], episode: Episode) -> Any:
         """Return the answer to a request that does not stream."""
@@ -169,12 +169,12 @@ def _reasoning(call: Call, index: int, text: str) -> dict[str, Any]:
 def _answer(call: Call, episode: Episode) -> list[dict[str, Any]]:
     """Return the answer as items: its images, then its text."""
     images = [url.partition(";base64,")[2] for url in images_of(episode)]
-    drawn = [
+    image_items = [
         {"id": f"ig_{call.id}_{i}", "type": DRAWN, "status": "completed", "result": image}
         for i, image in enumerate(images)
         if image  # this protocol has none by their address
     ]
-    return [*drawn, _message(call, answer_of(episode))]
+    return [*image_items, _message(call, answer_of(episode))]
 
 
 def _message(call: Call, text: str) -> dict[str, Any]:

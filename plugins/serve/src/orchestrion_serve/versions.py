@@ -61,26 +61,26 @@ class Versions(Mapping[str, Trained]):
             What a person should know of each name.
         """
         async with self._reloading:
-            told = []
+            lines = []
             for name, target in self._targets.items():
                 old = self._current[name]
                 try:
                     version = await self._opened(target, old.team)
                 except OrchestrionError as error:
-                    told.append(f"{name}: stays as it is: {error}")
+                    lines.append(f"{name}: stays as it is: {error}")
                     continue
-                told += [f"{name}: {note}" for note in version.team.notes]
+                lines += [f"{name}: {note}" for note in version.team.notes]
                 try:
                     check_text(name, version.team)
                     _check_newer(old.team, version.team)
                 except UsageError as error:
-                    told.append(f"{name}: stays as it is: {error}")
+                    lines.append(f"{name}: stays as it is: {error}")
                     version.leave()
                     continue
-                told.append(f"{name}: opened anew")
+                lines.append(f"{name}: opened anew")
                 self._current[name] = version
                 old.leave()
-            return told
+            return lines
 
     async def close(self) -> None:
         """Close all versions."""

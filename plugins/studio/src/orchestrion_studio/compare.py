@@ -161,10 +161,17 @@ def _problems(results: Mapping[str, Judged | None]) -> dict[str, Any]:
     """
     judged = {name: result for name, result in results.items() if result is not None}
     first = next(iter(judged.values()), None)
-    together = {name: one for name, one in judged.items() if first and _shared([first, one])}
+    together = {
+        name: contender
+        for name, contender in judged.items()
+        if first and _shared([first, contender])
+    }
     shared = _shared(list(together.values()))
     rows = [
-        {"problem": id, "solved": [one.outcomes[id]["solved"] for one in together.values()]}
+        {
+            "problem": id,
+            "solved": [contender.outcomes[id]["solved"] for contender in together.values()],
+        }
         for id in shared
     ]
     differing = [row for row in rows if len(set(row["solved"])) > 1]

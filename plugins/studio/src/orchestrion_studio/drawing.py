@@ -112,12 +112,14 @@ def _finite(value: Number) -> Number:
 
 def curves(plot: Plot) -> Markup:
     """Return a plot of curves and points over one axis, with its legend and its table."""
-    drawn = [_thinned(series) for series in plot["series"]]
-    data = json.dumps({**plot, "series": drawn})
+    thinned = [_thinned(series) for series in plot["series"]]
+    data = json.dumps({**plot, "series": thinned})
     return Markup(
         '<figure class="plot" id="plot-{}" data-plot="{}"><figcaption>{}</figcaption>{}'
         '<div class="canvas">{}</div>{}</figure>'
-    ).format(plot["id"], data, plot["title"], _legend(drawn), _svg(plot, drawn), _table_of(plot))
+    ).format(
+        plot["id"], data, plot["title"], _legend(thinned), _svg(plot, thinned), _table_of(plot)
+    )
 
 
 def _thinned(series: Mapping[str, Any]) -> dict[str, Any]:

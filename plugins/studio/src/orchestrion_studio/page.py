@@ -96,12 +96,12 @@ class Query:
             NotFoundError: there is none of this name.
         """
         directory = self.folder / run
-        found = not any(part in ("", ".", "..") for part in run.split("/")) and "\0" not in run
+        is_run = not any(part in ("", ".", "..") for part in run.split("/")) and "\0" not in run
         try:
-            found = found and (directory / "run.db").is_file()
+            is_run = is_run and (directory / "run.db").is_file()
         except OSError:  # no file has so long a name
-            found = False
-        if not found:
+            is_run = False
+        if not is_run:
             raise NotFoundError(f"there is no run {run!r:.200} below {self.folder.name}")
         return directory
 

@@ -98,13 +98,13 @@ def _course(
 def _failed(sums: Sequence[Any]) -> list[Data]:
     """Return what went wrong with calls, the most frequent first."""
     counts = Counter[str]()
-    for one in sums:
-        if one.kind == "failed":
-            counts[f"failed for good: {FAULTS.get(one.fault, one.fault)}"] += one.number
-        elif one.kind in ATTEMPTS:
-            counts[ATTEMPTS[one.kind]] += one.number
-        if one.kind in ("answer", "failed"):
-            counts["attempts that were repeated"] += one.retried
+    for row in sums:
+        if row.kind == "failed":
+            counts[f"failed for good: {FAULTS.get(row.fault, row.fault)}"] += row.number
+        elif row.kind in ATTEMPTS:
+            counts[ATTEMPTS[row.kind]] += row.number
+        if row.kind in ("answer", "failed"):
+            counts["attempts that were repeated"] += row.retried
     return [{"kind": kind, "count": count} for kind, count in counts.most_common() if count]
 
 

@@ -74,8 +74,8 @@ class Study:
             self._study.sampler = self._optuna.samplers.TPESampler(
                 seed=self._key.child(number).integer() % 2**32, n_startup_trials=self._startup
             )
-            self._asked[number] = asked = self._study.ask(self._distributions)
-            values.append(self._values(asked.params))
+            self._asked[number] = trial = self._study.ask(self._distributions)
+            values.append(self._values(trial.params))
         return values
 
     def _values(self, params: Mapping[str, Any]) -> dict[str, JSON]:
@@ -100,8 +100,8 @@ class Study:
     def tell(self, number: int, status: str, figures: Sequence[float]) -> None:
         """Take how a trial ended: "completed" with its figures, "pruned" or "failed"."""
         states = self._optuna.trial.TrialState
-        asked = self._asked.pop(number)
+        trial = self._asked.pop(number)
         if status == "completed":
-            self._study.tell(asked, list(figures))
+            self._study.tell(trial, list(figures))
         else:
-            self._study.tell(asked, state=states.PRUNED if status == "pruned" else states.FAIL)
+            self._study.tell(trial, state=states.PRUNED if status == "pruned" else states.FAIL)

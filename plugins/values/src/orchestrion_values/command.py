@@ -47,15 +47,15 @@ def _tries(source: str) -> Tries:
     from orchestrion.runs import newest_states
 
     _, states = newest_states(source)
-    found = [
+    all_tries = [
         tries
         for path, saved in states.items()
         if path.partition(".")[0].partition("[")[0] == "trainer"
         and (tries := _of_state(saved)) is not None
     ]
-    if not found:
+    if not all_tries:
         raise UsageError(f"{source}: the run has no statistics of the trainer bandit")
-    return found[-1]
+    return all_tries[-1]
 
 
 def _of_state(saved: Saved) -> Tries | None:

@@ -207,8 +207,8 @@ class _Fit:
         grown, total, count = [], np.zeros(len(rows)), np.zeros(len(rows))
         for _ in range(self.trees):
             # Whole episodes are drawn, as rows of one episode are correlated.
-            drawn = np.bincount(self.random.integers(episodes, size=episodes), minlength=episodes)
-            weight = drawn[fold].astype(np.float64)
+            times = np.bincount(self.random.integers(episodes, size=episodes), minlength=episodes)
+            weight = times[fold].astype(np.float64)
             seed = int(self.random.integers(2**31))
             tree = ExtraTreeRegressor(max_features=0.5, min_samples_leaf=3, random_state=seed)
             tree.fit(rows[weight > 0], left[weight > 0], weight[weight > 0])

@@ -219,17 +219,17 @@ class Picker:
         episodes = await session.rollout(
             [Job(problem, key, explorer) for problem, key in zip(problems, keys, strict=True)]
         )
-        found = look(gather(episodes, Taken), policy, session.problems("train"))
-        self._picked, why = pick(found, self._episodes, self._ctx.turns)
+        findings = look(gather(episodes, Taken), policy, session.problems("train"))
+        self._picked, why = pick(findings, self._episodes, self._ctx.turns)
         self._ctx.note("picked", f"{self._picked}, since {why}")
         metrics = dict(self._learners[self._picked].absorb(episodes, session))
         place = list(self._learners).index(self._picked)
         return {
             **metrics,
             "picked": float(place),
-            "situations": float(found.kinds),
-            "covered": found.covered,
-            "hidden": -1.0 if found.hidden is None else found.hidden,
+            "situations": float(findings.kinds),
+            "covered": findings.covered,
+            "hidden": -1.0 if findings.hidden is None else findings.hidden,
         }
 
     # ------------------------------------------------------------------ state

@@ -104,8 +104,8 @@ class Beliefs:
         """Return the best arm in each of some draws of all values."""
         values, vectors = np.linalg.eigh(self.covariance)
         root = vectors * np.sqrt(values.clip(0))
-        drawn = self.mean[:, None] + root @ random.standard_normal((len(self.arms), count))
-        return [self.arms[i] for i in drawn.argmax(axis=0)]
+        sampled = self.mean[:, None] + root @ random.standard_normal((len(self.arms), count))
+        return [self.arms[i] for i in sampled.argmax(axis=0)]
 
 
 def believed(tried: Sequence[Tried], choices: int, longest: int) -> Beliefs:

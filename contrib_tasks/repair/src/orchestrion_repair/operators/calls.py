@@ -54,8 +54,8 @@ def argument(source: Source, site: Site) -> Iterator[Change]:
     """Arguments, items or alternatives in another order, one less, one more."""
     node = site.node
     if isinstance(node, ast.IfExp):
-        test, one, two = map(source.text, (node.test, node.body, node.orelse))
-        yield "swap", fit(site, f"{two} if {test} else {one}")
+        test, first, second = map(source.text, (node.test, node.body, node.orelse))
+        yield "swap", fit(site, f"{second} if {test} else {first}")
     elif isinstance(node, ast.Tuple | ast.List):
         yield from _reordered(source, site, node.elts)
     elif isinstance(node, ast.Call):
@@ -69,8 +69,8 @@ def argument(source: Source, site: Site) -> Iterator[Change]:
             and len(node.args) == 1
             and not isinstance(node.args[0], ast.Constant)
         ):
-            one, two = operand_text(source, node.args[0]), source.text(node.func.value)
-            yield "receiver", f"{one}.{node.func.attr}({two})"
+            first, second = operand_text(source, node.args[0]), source.text(node.func.value)
+            yield "receiver", f"{first}.{node.func.attr}({second})"
 
 
 def _reordered(source: Source, site: Site, items: list[ast.expr]) -> Iterator[Change]:

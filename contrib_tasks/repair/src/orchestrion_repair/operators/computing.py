@@ -88,14 +88,14 @@ def arithmetic(source: Source, site: Site) -> Iterator[Change]:
         yield "better", f"min({source.text(node.left)}, {source.text(node.right)})"
     if isinstance(node.left, ast.BinOp):  # a + b - c as it was meant: a + (b - c), and the reverse
         inner = node.left
-        one, two = operand_text(source, inner.left), operand_text(source, inner.right)
+        first, second = operand_text(source, inner.left), operand_text(source, inner.right)
         sign = SIGNS[type(inner.op)]
-        yield "group", fit(site, f"{one} {sign} ({two} {name} {right})")
+        yield "group", fit(site, f"{first} {sign} ({second} {name} {right})")
     if isinstance(node.right, ast.BinOp):
         inner = node.right
-        one, two = operand_text(source, inner.left), operand_text(source, inner.right)
+        first, second = operand_text(source, inner.left), operand_text(source, inner.right)
         sign = SIGNS[type(inner.op)]
-        yield "group", fit(site, f"({left} {name} {one}) {sign} {two}")
+        yield "group", fit(site, f"({left} {name} {first}) {sign} {second}")
 
 
 def off_by_one(source: Source, site: Site) -> Iterator[Change]:

@@ -114,19 +114,23 @@ def _suggested(source: Source, site: Site) -> Iterator[tuple[str, str]]:
             yield from (("size", f"len({name}) {sign} 1") for sign in ("==", ">"))
         if kind == "" and name in near:
             yield from (("none", f"{name} is None"), ("none", f"{name} is not None"))
-    for one in names:
-        kind = outer(kinds.name(one))
-        for two in names:
-            if one == two or (one not in near and two not in near):
+    for first in names:
+        kind = outer(kinds.name(first))
+        for second in names:
+            if first == second or (first not in near and second not in near):
                 continue
-            if one < two and kind in ("number", "str") and kind == outer(kinds.name(two)):
+            if first < second and kind in ("number", "str") and kind == outer(kinds.name(second)):
                 for sign in ("==", "!=", "<", ">", "<=", ">=")[: 6 if kind == "number" else 2]:
-                    yield "pair", f"{one} {sign} {two}"
-            elif one < two and kind in ("", "number") and outer(kinds.name(two)) in ("", "number"):
-                yield from (("pair-any", f"{one} {sign} {two}") for sign in ("==", "<", ">"))
-            if one in near and may_hold(kinds.name(two), kind):
-                yield "member", f"{one} in {two}"
-                yield "member", f"{one} not in {two}"
+                    yield "pair", f"{first} {sign} {second}"
+            elif (
+                first < second
+                and kind in ("", "number")
+                and outer(kinds.name(second)) in ("", "number")
+            ):
+                yield from (("pair-any", f"{first} {sign} {second}") for sign in ("==", "<", ">"))
+            if first in near and may_hold(kinds.name(second), kind):
+                yield "member", f"{first} in {second}"
+                yield "member", f"{first} not in {second}"
 
 
 def _items(source: Source, site: Site) -> list[tuple[str, str]]:

@@ -102,12 +102,12 @@ class Kinds:
 
     def of(self, node: ast.expr) -> str:
         """The kind of an expression."""
-        found = self._known.get(node)
-        if found is None:
-            found = self._of(node)
+        kind = self._known.get(node)
+        if kind is None:
+            kind = self._of(node)
             if self._settled:
-                self._known[node] = found
-        return found
+                self._known[node] = kind
+        return kind
 
     def _of(self, node: ast.expr) -> str:
         match node:
@@ -149,16 +149,16 @@ class Kinds:
         return ""
 
     def _of_operation(self, left: ast.expr, operation: ast.operator, right: ast.expr) -> str:
-        one, other = self.of(left), self.of(right)
-        if isinstance(operation, ast.Mod) and one == "str":
+        left_kind, right_kind = self.of(left), self.of(right)
+        if isinstance(operation, ast.Mod) and left_kind == "str":
             return "str"
         if isinstance(operation, ast.Add | ast.Mult):
-            for kind in (one, other):
+            for kind in (left_kind, right_kind):
                 if outer(kind) in ("str", "list", "tuple"):
                     return kind
-            return "number" if "number" in (one, other) else ""
+            return "number" if "number" in (left_kind, right_kind) else ""
         if isinstance(operation, ast.BitOr | ast.BitAnd | ast.Sub | ast.BitXor):
-            return one or ("number" if other == "number" else "")
+            return left_kind or ("number" if right_kind == "number" else "")
         return "number"
 
     def _of_call(self, node: ast.Call) -> str:
@@ -231,8 +231,8 @@ class Kinds:
         if isinstance(target, ast.Name):
             self._learn(target.id, self.of(value))
         elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            for one, other in zip(target.elts, value.elts, strict=False):
-                self._assign(one, other)
+            for part, other in zip(target.elts, value.elts, strict=False):
+                self._assign(part, other)
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
             name, inside = target.value.id, self.of(value)
             kind = outer(self.name(name))
@@ -249,8 +249,8 @@ class Kinds:
                     self._name_is(target.elts[0], "number")
                     self._name_is(target.elts[1], element(self.of(items)))
                 case ast.Call(ast.Name("zip"), items):
-                    for one, other in zip(target.elts, items, strict=False):
-                        self._name_is(one, element(self.of(other)))
+                    for target_part, other in zip(target.elts, items, strict=False):
+                        self._name_is(target_part, element(self.of(other)))
                 case ast.Call(ast.Attribute(owner, "items")) if len(target.elts) == 2:
                     self._name_is(target.elts[1], element(self.of(owner)))
 
@@ -265,9 +265,9 @@ class Kinds:
                 for side in (left, right):
                     self._unknown_is(side, "number")
             case ast.Compare(left, [ast.Lt() | ast.LtE() | ast.Gt() | ast.GtE()], [right]):
-                for one, other in ((left, right), (right, left)):
-                    if self.of(other) == "number":
-                        self._unknown_is(one, "number")
+                for first, second in ((left, right), (right, left)):
+                    if self.of(second) == "number":
+                        self._unknown_is(first, "number")
             case ast.Call(ast.Attribute(value, name)) if name in _ONLY_STR:
                 self._unknown_is(value, "str")
             case ast.Call(ast.Attribute(value, "append" | "extend" | "sort" | "insert")):

@@ -67,22 +67,22 @@ def _exits(source: Source, place: Place) -> Iterator[str]:
             yield f"{name} is None"
         if kind in ("list", "str") and name in parameters:
             yield f"len({name}) == 1"
-    for one in names:
-        kind = outer(kinds.name(one))
-        for two in names:
-            both = kind == outer(kinds.name(two)) == "number"
-            if one < two and both and one in near and two in near:
-                yield from (f"{one} > {two}", f"{one} < {two}", f"{one} == {two}")
-            if one != two and one in near and may_hold(kinds.name(two), kind):
-                yield from (f"{one} in {two}", f"{one} not in {two}")
+    for first in names:
+        kind = outer(kinds.name(first))
+        for second in names:
+            both = kind == outer(kinds.name(second)) == "number"
+            if first < second and both and first in near and second in near:
+                yield from (f"{first} > {second}", f"{first} < {second}", f"{first} == {second}")
+            if first != second and first in near and may_hold(kinds.name(second), kind):
+                yield from (f"{first} in {second}", f"{first} not in {second}")
 
 
 def _results(source: Source, place: Place) -> list[str]:
     """How the function could be left, or the loop's round ended, here."""
     if place.loop and place.owner is not place.function:
-        found = ["continue", "break"]
+        statements = ["continue", "break"]
     else:
-        found = []
+        statements = []
     returned: dict[str, None] = {}
     kind = ""
     for other in source.places:
@@ -97,8 +97,8 @@ def _results(source: Source, place: Place) -> list[str]:
     }.get(kind, ("None", "0", "[]", "False", "True", '""', "-1"))  # fmt: skip
     for text in defaults:
         returned[text] = None
-    if found:
-        return found + [f"return {text}" for text in list(returned)[:2]]
+    if statements:
+        return statements + [f"return {text}" for text in list(returned)[:2]]
     return [f"return {text}" for text in list(returned)[:4]]
 
 

@@ -81,11 +81,11 @@ class Source:
 
     def text(self, node: ast.expr | ast.stmt) -> str:
         """The node as written."""
-        found = self._texts.get(node)
-        if found is None:
+        text = self._texts.get(node)
+        if text is None:
             start, end = self.span(node)
-            found = self._texts[node] = self.code[start:end]
-        return found
+            text = self._texts[node] = self.code[start:end]
+        return text
 
     def rows(self, first: ast.stmt, last: ast.stmt | None = None) -> tuple[int, int]:
         """Start and end of the whole lines from one statement to another, newline included."""

@@ -179,10 +179,10 @@ def returned(source: Source, place: Place) -> Iterator[Rewrite]:
         for name in names:
             yield "item", start, end, f"return [{name}]"
     numbers = [name for name in names if outer(kinds.name(name)) == "number"][:6]
-    for one in numbers:
+    for number in numbers:
         for two in numbers:
-            if one != two and (kind in ("", "list", "tuple") or text in (one, two)):
-                yield "pair", start, end, f"return [{one}, {two}]"
+            if number != two and (kind in ("", "list", "tuple") or text in (number, two)):
+                yield "pair", start, end, f"return [{number}, {two}]"
     if place.owner is not place.function and place.loop:
         yield "leave", start, end, "break"
         yield "leave", start, end, "continue"

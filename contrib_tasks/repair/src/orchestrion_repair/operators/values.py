@@ -64,12 +64,12 @@ def _is_called(site: Site) -> bool:
 
 def _attributes(source: Source) -> list[str]:
     """The attributes that the program reads or sets, and does not call."""
-    found = [
+    candidates = [
         site.node.attr
         for site in source.sites
         if isinstance(site.node, ast.Attribute) and not _is_called(site)
     ]
-    return list(dict.fromkeys(found))[:8]
+    return list(dict.fromkeys(candidates))[:8]
 
 
 def constant(source: Source, site: Site) -> Iterator[Change]:
@@ -107,13 +107,13 @@ def _exchanged(source: Source, site: Site) -> Iterator[Change]:
     places = [(match.start(), match[0]) for match in _DIGITS.finditer(text)]
     if "'" in text or '"' in text or not 1 < len(places) < 7:
         return
-    for i, (at, one) in enumerate(places):
+    for i, (at, value) in enumerate(places):
         for then, two in places[i + 1 :]:
-            if one != two:
-                middle = text[at + len(one) : then]
-                yield "exchange", f"{text[:at]}{two}{middle}{one}{text[then + len(two) :]}"
-    for number in sorted({one for _, one in places if one.isdigit()}):
-        if sum(one == number for _, one in places) > 1:
+            if value != two:
+                middle = text[at + len(value) : then]
+                yield "exchange", f"{text[:at]}{two}{middle}{value}{text[then + len(two) :]}"
+    for number in sorted({value for _, value in places if value.isdigit()}):
+        if sum(value == number for _, value in places) > 1:
             whole = re.compile(rf"(?<![\w.]){number}(?![\w.])")
             for other in (int(number) - 1, int(number) + 1):
                 if other >= 0:
@@ -217,8 +217,8 @@ def _counted(source: Source) -> list[str]:
     """Numbers that the documentation's text names, not those of examples in it."""
     documents = [ast.get_docstring(node) or "" for node in (source.tree, *source.functions)]
     rows = [row for text in documents for row in text.split(">>>")[0].split("\n")]
-    found = [text for row in rows for text in _NUMBER.findall(row)]
-    return [text for text in dict.fromkeys(found) if text == "0" or text[0] != "0"][:8]
+    numbers = [text for row in rows for text in _NUMBER.findall(row)]
+    return [text for text in dict.fromkeys(numbers) if text == "0" or text[0] != "0"][:8]
 
 
 _QUOTED = re.compile(r"(?<!\w)'([^'\n]{1,20})'(?!\w)|\"([^\"\n]{1,20})\"")
@@ -227,8 +227,8 @@ _QUOTED = re.compile(r"(?<!\w)'([^'\n]{1,20})'(?!\w)|\"([^\"\n]{1,20})\"")
 def _quoted(source: Source) -> list[str]:
     """Short texts that the documentation quotes, as a program writes them."""
     documents = [ast.get_docstring(node) or "" for node in (source.tree, *source.functions)]
-    found = [one or other for text in documents for one, other in _QUOTED.findall(text)]
-    return [repr(text) for text in dict.fromkeys(found)][:12]
+    strings = [single or double for text in documents for single, double in _QUOTED.findall(text)]
+    return [repr(text) for text in dict.fromkeys(strings)][:12]
 
 
 def graft(source: Source, site: Site) -> Iterator[Change]:
@@ -289,9 +289,9 @@ def slices(source: Source, site: Site) -> Iterator[Change]:
             for part in (node.slice.lower, node.slice.upper, node.slice.step)
         )
         tail = f":{step}" if step else ""
-        for one, two in _ends(lower, upper):
-            if (one, two) != (lower, upper):
-                yield "ends", f"{value}[{one}:{two}{tail}]"
+        for start, end in _ends(lower, upper):
+            if (start, end) != (lower, upper):
+                yield "ends", f"{value}[{start}:{end}{tail}]"
         for other in ("", ":2", ":-1"):
             if other != tail:
                 yield "step", f"{value}[{lower}:{upper}{other}]"
@@ -329,7 +329,7 @@ def _cuts(source: Source, site: Site) -> Iterator[Change]:
 
 def _ends(lower: str, upper: str) -> list[tuple[str, str]]:
     ends = [(upper, lower), (lower, ""), ("", upper), ("", lower), (upper, "")]
-    for one in dict.fromkeys((lower, f"{lower} + 1" if lower else "1", "0")):
+    for start in dict.fromkeys((lower, f"{lower} + 1" if lower else "1", "0")):
         for two in dict.fromkeys((upper, f"{upper} + 1" if upper else "-1", f"{upper} - 1")):
-            ends.append((one, two if upper or two == "-1" else upper))
+            ends.append((start, two if upper or two == "-1" else upper))
     return list(dict.fromkeys(ends))

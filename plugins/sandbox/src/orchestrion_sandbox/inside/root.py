@@ -76,14 +76,14 @@ def _place(fd: int, target: str) -> None:
 
 def system_folders(multiarch: str) -> list[tuple[str, str]]:
     """Return folders of shared libraries and where to show them, without other files there."""
-    found = []
+    links = []
     for folder in SYSTEM:
         if os.path.islink(folder) or not os.path.isdir(folder):
             continue
         own = os.path.join(folder, multiarch)
         shown = own if multiarch and os.path.isdir(own) else folder
-        found.append((shown, shown))
-    return found
+        links.append((shown, shown))
+    return links
 
 
 def python_files(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -110,12 +110,12 @@ def python_files(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _third_party(shown: list[str]) -> list[str]:
     """Return folders of installed packages below the shown ones, which have to be hidden."""
     names = ("site-packages", "dist-packages", "python3/dist-packages")
-    found = []
+    links = []
     for target in shown:
         if target.startswith(("/python", "/usr/lib", "/lib")):
             folders = [target, *(f"{target}/{name}" for name in _versions(target))]
-            found += [os.path.join(_ROOT + folder, name) for folder in folders for name in names]
-    return [folder for folder in dict.fromkeys(found) if os.path.isdir(folder)]
+            links += [os.path.join(_ROOT + folder, name) for folder in folders for name in names]
+    return [folder for folder in dict.fromkeys(links) if os.path.isdir(folder)]
 
 
 def _versions(target: str) -> list[str]:

@@ -112,8 +112,8 @@ def _backed(plan: BeliefPlan, points: Floats, node: Node) -> tuple[Floats, Float
                 parts[:, a] = model.move[a] @ (model.pay[k] @ game.amounts) + game.cost[a]
             continue
         total = np.full((len(points), states), game.cost[a])
-        for said in range(model.say.shape[2]):
-            step = model.move[a] * model.say[a][:, said]
+        for symbol in range(model.say.shape[2]):
+            step = model.move[a] * model.say[a][:, symbol]
             back = ahead @ step.T
             total += back[(points @ back.T).argmax(axis=1)]
         parts[:, a] = total
@@ -296,13 +296,15 @@ class _Heard:
             place, _, last, after, _ = mine[-1]
             by_choice = bool(ends[last])
             calls = tuple(row[2] for row in (mine[:-1] if by_choice else mine))
-            said = self._said(seen, log, symbols, place if by_choice else after, len(calls))
+            symbols_heard = self._said(
+                seen, log, symbols, place if by_choice else after, len(calls)
+            )
             for t in range(len(mode) - 1):
                 then.setdefault((t, mode[t], calls[t]), Counter())[mode[t + 1]] += 1
             if not by_choice:
                 over.add(len(mode) - 1)
             category = self.categories[seen.shown[mine[0][0]].category]
-            rows[category, last if by_choice else k, amount, calls, said, mode] += 1
+            rows[category, last if by_choice else k, amount, calls, symbols_heard, mode] += 1
             begin = end
         length = max(1, max(len(row[3]) for row in rows))
         self.modes = _padded([row[5] for row in rows], length + 1, -1)
@@ -327,13 +329,13 @@ class _Heard:
     def _said(
         self, seen: Seen, log: Log, symbols: dict[Symbol, int], place: int, calls: int
     ) -> tuple[int, ...]:
-        said = self._read.get((place, calls))
-        if said is None:
-            said = self._read[place, calls] = tuple(
+        symbols_heard = self._read.get((place, calls))
+        if symbols_heard is None:
+            symbols_heard = self._read[place, calls] = tuple(
                 symbols.setdefault(symbol, len(symbols))
                 for symbol in log.read(seen.shown[place].features, calls)
             )
-        return said
+        return symbols_heard
 
     def met(self, empty: BeliefPlan) -> dict[Node, Floats]:
         """Return the beliefs that occurred, by decision number and mode [n, K]."""
@@ -346,9 +348,9 @@ class _Heard:
                     result[t, mode] = beliefs[self.modes[:, t] == mode]
             if t < data.choice.shape[1]:
                 going = np.flatnonzero(data.choice[:, t] >= 0)
-                choice, said = data.choice[going, t], data.said[going, t]
+                choice, symbol = data.choice[going, t], data.said[going, t]
                 now = np.einsum("ni,nij->nj", beliefs[going], model.move[choice])
-                now *= model.say.transpose(0, 2, 1)[choice, said]
+                now *= model.say.transpose(0, 2, 1)[choice, symbol]
                 beliefs[going] = now / now.sum(axis=1, keepdims=True)
         return result
 

@@ -82,16 +82,16 @@ def pool(
     rng = np.random.default_rng(seed)
     trees, guess, votes = [], np.zeros_like(sums), np.zeros(len(numbers))
     for _ in range(TREES):
-        drawn = rng.poisson(1.0, len(numbers))
-        if not drawn.any():
+        copies = rng.poisson(1.0, len(numbers))
+        if not copies.any():
             continue
-        weights = times * drawn
+        weights = times * copies
         tree = ExtraTreeRegressor(
             max_features=0.7,
             min_weight_fraction_leaf=min(0.5, LEAF / weights.sum()),
             random_state=int(rng.integers(2**31)),
         )
-        inside, outside = np.flatnonzero(drawn), np.flatnonzero(drawn == 0)
+        inside, outside = np.flatnonzero(copies), np.flatnonzero(copies == 0)
         tree.fit(single[inside], means[inside], weights[inside], check_input=False)
         if len(outside):
             guess[outside] += tree.predict(single[outside], check_input=False).reshape(

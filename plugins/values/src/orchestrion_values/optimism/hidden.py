@@ -180,13 +180,13 @@ def fit(
         seed: of the random starts.
     """
     rng = np.random.default_rng(seed)
-    found = [] if start is None else [_climb(start, data, ON)]
+    fits = [] if start is None else [_climb(start, data, ON)]
     if tries:
         few = data.some(SAMPLE)
         begun = [_climb(_random(shape, k, rng), few, SHORT) for _ in range(tries)]
         begun.sort(key=_likelihood, reverse=True)
-        found += [_climb(model, data, LONG) for model, _ in begun[:BEST]]
-    return max(found, key=_likelihood)[0]
+        fits += [_climb(model, data, LONG) for model, _ in begun[:BEST]]
+    return max(fits, key=_likelihood)[0]
 
 
 def _likelihood(pair: tuple[Hidden, float]) -> float:
