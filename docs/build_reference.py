@@ -104,7 +104,7 @@ def components() -> str:
                 "",
                 f"### {component.component.name}",
                 "",
-                f"From `{origin}`: {_summary(supplied)}.",
+                f"From `{origin}`: {_summary(component)}.",
                 "",
             ]
             lines += list(_prose(cls))

@@ -32,8 +32,8 @@ from pathlib import Path
 import numpy as np
 from orchestrion_recorded.baselines import (
     Matrix,
-    Result,
     Strategy,
+    StrategyResult,
     best_by_category,
     best_set,
     best_single,
@@ -74,17 +74,17 @@ def splits(config: Config) -> tuple[Matrix, Matrix]:
     return train_data, matrix(recording, config.evaluation.split)
 
 
-def learned(directory: Path, data: Matrix) -> Result:
+def learned(directory: Path, data: Matrix) -> StrategyResult:
     """Return what the trained policy did on each held-out question."""
     with RunReader(directory) as reader:
         rows = reader.load_evaluations()["learned"]["outcomes"]
-    return Result(
+    return StrategyResult(
         np.array([rows[name]["solved"] for name in data.ids]),
         np.array([rows[name]["cost"] for name in data.ids]),
     )
 
 
-def fixed(train_data: Matrix, data: Matrix, weight: float) -> dict[str, tuple[Result, str]]:
+def fixed(train_data: Matrix, data: Matrix, weight: float) -> dict[str, tuple[StrategyResult, str]]:
     """Return fixed strategies by name, with what they are in words."""
     chosen = {
         "best single": best_single(train_data, weight),
@@ -107,17 +107,17 @@ def fixed(train_data: Matrix, data: Matrix, weight: float) -> dict[str, tuple[Re
     return {**found, "oracle": (oracle(data, weight), "knows who is right")}
 
 
-def pooled(parts: Sequence[tuple[Sequence[str], Result]]) -> Result:
+def pooled(parts: Sequence[tuple[Sequence[str], StrategyResult]]) -> StrategyResult:
     """Return the mean result on each question that was held out, in the order of their names."""
     rows: dict[str, list[tuple[float, float]]] = {}
     for ids, result in parts:
         for name, correct, cost in zip(ids, result.correct, result.cost, strict=True):
             rows.setdefault(name, []).append((correct, cost))
     means = np.array([np.mean(rows[name], axis=0) for name in sorted(rows)])
-    return Result(means[:, 0], means[:, 1])
+    return StrategyResult(means[:, 0], means[:, 1])
 
 
-def line(name: str, result: Result, weight: float) -> str:
+def line(name: str, result: StrategyResult, weight: float) -> str:
     """Return a strategy's row."""
     return (
         f"{name:<24}{result.correct.mean():9.4f}{result.cost.mean():9.4f}"
@@ -125,7 +125,9 @@ def line(name: str, result: Result, weight: float) -> str:
     )
 
 
-def show(weight: float, mine: Result, others: Mapping[str, tuple[Result, str]]) -> None:
+def show(
+    weight: float, mine: StrategyResult, others: Mapping[str, tuple[StrategyResult, str]]
+) -> None:
     """The table for one weight."""
     print(f"{'':<24}{'accuracy':>9}{'cost':>9}{'reward':>9}   learned minus it")
     print(line("learned", mine, weight))
@@ -146,11 +148,11 @@ def main(table: str = "", prices: str = "", weights: str = "0.1,0.5,2", *overrid
     divisions = [(*overrides, f"task.split.seed={1 + i}") for i in range(ways)] or [overrides]
     chosen = [float(weight) for weight in weights.split(",")]
     print(f"{table or 'generated table'} {' '.join(overrides)}".strip())
-    curve: list[tuple[float, Result, Mapping[str, tuple[Result, str]]]] = []
+    curve: list[tuple[float, StrategyResult, Mapping[str, tuple[StrategyResult, str]]]] = []
     with tempfile.TemporaryDirectory() as folder:
         for weight in chosen:
-            mine: list[tuple[Sequence[str], Result]] = []
-            others: dict[str, list[tuple[Sequence[str], Result]]] = {}
+            mine: list[tuple[Sequence[str], StrategyResult]] = []
+            others: dict[str, list[tuple[Sequence[str], StrategyResult]]] = {}
             words, seconds = {}, 0.0
             for i, settings in enumerate(divisions):
                 train_data, data = splits(configured(table, prices, settings))

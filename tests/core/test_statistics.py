@@ -23,7 +23,7 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion._cli.display import Display, comparison_lines, report_lines
-from orchestrion._comparison import Judged, compare_outcomes
+from orchestrion._comparison import ComparedResult, compare_outcomes
 from orchestrion._report import Outcomes, compare, outcomes
 from orchestrion.runs import Report, convergence, difference, estimate
 
@@ -192,9 +192,9 @@ def test_progress_keeps_its_count_on_a_narrow_terminal(
     assert len(line) <= width
 
 
-def of(name: str, rows: Outcomes) -> Judged:
+def of(name: str, rows: Outcomes) -> ComparedResult:
     """A result on problems whose content is their id."""
-    return Judged(name, rows, digests={id: id for id in rows})
+    return ComparedResult(name, rows, digests={id: id for id in rows})
 
 
 def test_two_results_are_compared_problem_by_problem() -> None:
@@ -227,8 +227,8 @@ def test_a_comparison_names_twenty_problems_and_counts_the_rest() -> None:
 def test_only_the_same_problems_are_compared() -> None:
     rows = outcomes([episode("p", 1.0), episode("q", 0.0)])
 
-    def judged(digests: str, **task: object) -> Judged:
-        return Judged("x", rows, digests=dict(zip("pq", digests, strict=False)), task=task)
+    def judged(digests: str, **task: object) -> ComparedResult:
+        return ComparedResult("x", rows, digests=dict(zip("pq", digests, strict=False)), task=task)
 
     assert compare_outcomes(judged("12"), judged("12", test=3), Key(1)).notes == ()
     partly = compare_outcomes(judged("12"), judged("13"), Key(1))

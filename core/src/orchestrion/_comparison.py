@@ -19,7 +19,7 @@ SIZES = ("train", "validation", "test")
 
 
 @frozen
-class Judged:
+class ComparedResult:
     """One of two results to compare.
 
     Args:
@@ -71,7 +71,7 @@ class Comparison:
         return plain_data(self)
 
 
-def compare_outcomes(first: Judged, second: Judged, key: Key) -> Comparison:
+def compare_outcomes(first: ComparedResult, second: ComparedResult, key: Key) -> Comparison:
     """Compare two results problem by problem; `key` is of the bootstrap.
 
     Problems are paired if they have the same id and the same content.
@@ -107,7 +107,7 @@ def compare_outcomes(first: Judged, second: Judged, key: Key) -> Comparison:
     )
 
 
-def _shared(first: Judged, second: Judged) -> tuple[list[str], list[str]]:
+def _shared(first: ComparedResult, second: ComparedResult) -> tuple[list[str], list[str]]:
     """Return the ids of the problems in both results, and what a reader should know of them."""
     names = f"{first.name} and {second.name}"
     ids = [id for id in first.outcomes if id in second.outcomes]

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from orchestrion._comparison import Judged
+from orchestrion._comparison import ComparedResult
 from orchestrion._report import Report, of_evaluations, stored_digests
 from orchestrion._store import RunReader
 from orchestrion._store.evaluations import read_evaluation
@@ -44,7 +44,7 @@ def stored_report(
     return of_evaluations(evaluations, settings["split"], settings["seeds"], config["seed"])
 
 
-def stored_results(store: RunReader) -> dict[str, Judged]:
+def stored_results(store: RunReader) -> dict[str, ComparedResult]:
     """Return the results of a run to compare with others, by contender, its own team first."""
     evaluations, config = store.load_evaluations(), stored_config(store)
     report = {
@@ -55,15 +55,15 @@ def stored_results(store: RunReader) -> dict[str, Judged]:
     return _judged(report, store.directory.name, config["task"])
 
 
-def results_of_file(path: Path) -> dict[str, Judged]:
+def results_of_file(path: Path) -> dict[str, ComparedResult]:
     """Return the results in a file of an evaluation, by contender."""
     document = read_evaluation(path)
     return _judged(document["report"], str(path), document.get("task"))
 
 
-def _judged(report: Mapping[str, Any], title: str, task: Any) -> dict[str, Judged]:
+def _judged(report: Mapping[str, Any], title: str, task: Any) -> dict[str, ComparedResult]:
     title, digests = f"{title} ({report['split']})", report.get("digests", {})
     return {
-        contender: Judged(title, outcomes, report["seeds"], digests, task)
+        contender: ComparedResult(title, outcomes, report["seeds"], digests, task)
         for contender, outcomes in report["outcomes"].items()
     }

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from orchestrion._asking import AskedTeam as AskedTeam
     from orchestrion._asking import TeamAnswer as TeamAnswer
     from orchestrion._asking import load as load
+    from orchestrion._comparison import ComparedResult as ComparedResult
     from orchestrion._comparison import Comparison as Comparison
-    from orchestrion._comparison import Judged as Judged
     from orchestrion._comparison import compare_outcomes as compare_outcomes
     from orchestrion._conversation import problem_and_turns as problem_and_turns
     from orchestrion._engine.budget import Allowance as Allowance

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_chat.chat import Chat
-from orchestrion_chat.sees import Sees, Shown, tokens_of
+from orchestrion_chat.sees import Context, Sees, tokens_of
 
 from orchestrion import Member, Observation, Output, Problem, Trajectory, Turn, View
 from tests.contrib_agents.chat.support import Lines, played
@@ -26,7 +26,7 @@ def view(*contents: tuple[str, str], now: str = "", data: object = None) -> View
 TALK = view(("writer", "one"), ("critic", "two"), ("me", "three"), ("writer", "four"))
 
 
-def numbers(shown: Shown) -> list[int]:
+def numbers(shown: Context) -> list[int]:
     """The turns that are shown."""
     return [int(number) for number in re.findall(r'<turn number="(\d+)"', shown.text)]
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_code_review.challenge import Reference
 from orchestrion_code_review.scoring import (
-    Judged,
-    Measured,
+    ScoreInputs,
+    VersionVerdict,
     Weights,
     corrected,
     efficiency,
@@ -19,18 +19,21 @@ from orchestrion import Usage
 
 WEIGHTS = Weights(0.4, 0.4, 0.2, 0.4)
 REFERENCE = Reference(turns=2, tokens=100, usd=0.01)
-PASSED = Judged(True, 1.0, 1.0)
-FAILED = Judged()
-HALF = Judged(False, 0.5, 0.5)
+PASSED = VersionVerdict(True, 1.0, 1.0)
+FAILED = VersionVerdict()
+HALF = VersionVerdict(False, 0.5, 0.5)
 TIDY = {"ruff": 1.0, "complexity": 1.0, "types": 1.0}
 
 
 def of(
-    *versions: Judged, static: dict[str, float] | None = None, turns: int = 2, agents: str = "ab"
-) -> Measured:
+    *versions: VersionVerdict,
+    static: dict[str, float] | None = None,
+    turns: int = 2,
+    agents: str = "ab",
+) -> ScoreInputs:
     """An episode of these versions, by the writer and then by others."""
     pairs = [(agents[min(i, len(agents) - 1)], judged) for i, judged in enumerate(versions)]
-    return Measured(pairs, TIDY if static is None else static, Usage(), turns)
+    return ScoreInputs(pairs, TIDY if static is None else static, Usage(), turns)
 
 
 def test_a_first_version_that_passes_and_is_tidy_scores_ten() -> None:
@@ -53,7 +56,7 @@ def test_what_the_writer_reached_alone_is_not_added() -> None:
 
 
 def test_what_a_team_loses_of_its_best_version_costs_collaboration() -> None:
-    found = scores(of(Judged(False, 0.8, 0.8), HALF), WEIGHTS, REFERENCE)
+    found = scores(of(VersionVerdict(False, 0.8, 0.8), HALF), WEIGHTS, REFERENCE)
     assert found.parts["quality"] == pytest.approx(0.5 * 6)
     assert found.parts["collaboration"] == pytest.approx(0.5 * 6 * 0.5 / 0.8)
     assert found.parts["efficiency"] == pytest.approx(5)
@@ -86,19 +89,19 @@ def test_a_share_is_corrected_for_what_a_constant_reaches() -> None:
     assert corrected(1.0, 0.5) == 1
 
 
-SHARE = st.floats(0, 0.99).map(lambda share: Judged(False, share, share))
+SHARE = st.floats(0, 0.99).map(lambda share: VersionVerdict(False, share, share))
 JUDGED = st.one_of(st.just(PASSED), SHARE)
 VERSIONS = st.lists(st.tuples(st.sampled_from("abc"), JUDGED), min_size=1, max_size=5)
 STATIC = st.fixed_dictionaries({name: st.floats(0, 1) for name in TIDY})
 USAGE = st.builds(Usage, input_tokens=st.integers(0, 10**6), usd=st.floats(0, 10))
-MEASURED = st.builds(Measured, VERSIONS, STATIC, USAGE, st.integers(1, 50))
+MEASURED = st.builds(ScoreInputs, VERSIONS, STATIC, USAGE, st.integers(1, 50))
 WEIGHT = st.floats(0.01, 5)
 ALL_WEIGHTS = st.builds(Weights, WEIGHT, WEIGHT, WEIGHT, st.floats(0, 0.9))
 
 
 @given(one=MEASURED, other=MEASURED, weights=ALL_WEIGHTS)
 def test_a_solution_that_fails_never_beats_one_that_passes(
-    one: Measured, other: Measured, weights: Weights
+    one: ScoreInputs, other: ScoreInputs, weights: Weights
 ) -> None:
     first, second = scores(one, weights, REFERENCE), scores(other, weights, REFERENCE)
     if first.success and not second.success:
@@ -107,7 +110,7 @@ def test_a_solution_that_fails_never_beats_one_that_passes(
 
 
 @given(one=MEASURED, weights=ALL_WEIGHTS)
-def test_every_score_is_in_bounds(one: Measured, weights: Weights) -> None:
+def test_every_score_is_in_bounds(one: ScoreInputs, weights: Weights) -> None:
     found = scores(one, weights, REFERENCE)
     assert -1e-9 <= found.value <= 1 + 1e-9
     points = ("score", "quality", "collaboration", "efficiency")
@@ -125,8 +128,8 @@ def test_every_score_is_in_bounds(one: Measured, weights: Weights) -> None:
     weights=ALL_WEIGHTS,
 )
 def test_no_turn_that_is_added_raises_the_score_of_the_same_last_version(
-    before: list[tuple[str, Judged]],
-    more: list[tuple[int, str, Judged]],
+    before: list[tuple[str, VersionVerdict]],
+    more: list[tuple[int, str, VersionVerdict]],
     static: dict[str, float],
     usage: Usage,
     took: Usage,
@@ -137,16 +140,16 @@ def test_no_turn_that_is_added_raises_the_score_of_the_same_last_version(
     for place, agent, judged in more:
         after.insert(min(place, len(after) - 1), (agent, judged))
     turns = len(before)
-    old = scores(Measured(before, static, usage, turns), weights, REFERENCE)
+    old = scores(ScoreInputs(before, static, usage, turns), weights, REFERENCE)
     more_turns = turns + len(more) + silent
-    new = scores(Measured(after, static, usage + took, more_turns), weights, REFERENCE)
+    new = scores(ScoreInputs(after, static, usage + took, more_turns), weights, REFERENCE)
     assert new.value <= old.value + 1e-12
 
 
 @given(versions=VERSIONS, static=STATIC, weights=ALL_WEIGHTS)
 def test_no_team_scores_more_than_whoever_writes_its_last_version_at_once(
-    versions: list[tuple[str, Judged]], static: dict[str, float], weights: Weights
+    versions: list[tuple[str, VersionVerdict]], static: dict[str, float], weights: Weights
 ) -> None:
-    team = scores(Measured(versions, static, Usage(), len(versions)), weights, REFERENCE)
-    alone = scores(Measured(versions[-1:], static, Usage(), 1), weights, REFERENCE)
+    team = scores(ScoreInputs(versions, static, Usage(), len(versions)), weights, REFERENCE)
+    alone = scores(ScoreInputs(versions[-1:], static, Usage(), 1), weights, REFERENCE)
     assert team.value <= alone.value + 1e-12

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from orchestrion_recorded.recording import Recording
-from orchestrion_recorded.table import Recorded, Row, Table, same
+from orchestrion_recorded.table import RecordedAnswer, Row, Table, same
 from orchestrion_recorded.task import RecordedTask
 
 from orchestrion import Key, Member, Output, Scores, SplitShares, Step, Trajectory, Turn, Usage
@@ -27,7 +27,7 @@ ALL_TRAIN = SplitShares(1.0, 0.0, 0.0)
 def row(name: str, right: str, answers: Sequence[str], group: str = "g", options: int = 4) -> Row:
     """A question; "-" is no answer, "?" no record."""
     told = {
-        model: Recorded(None if answer == "-" else answer)
+        model: RecordedAnswer(None if answer == "-" else answer)
         for model, answer in zip(MODELS, answers, strict=True)
         if answer != "?"
     }

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from orchestrion_recorded.columns import Columns
 from orchestrion_recorded.reading import models_of, read_prices, read_table
-from orchestrion_recorded.table import Recorded
+from orchestrion_recorded.table import RecordedAnswer
 
 from orchestrion import UsageError
 
@@ -33,7 +33,7 @@ def test_usual_column_names_are_recognised_and_the_rest_are_models(tmp_path: Pat
     assert found.models == ("small", "large")
     first, second, third = found.rows
     assert (first.id, first.group, first.right, first.options) == ("1", "law", "A", 4)
-    assert first.answers == {"small": Recorded("A"), "large": Recorded(None)}
+    assert first.answers == {"small": RecordedAnswer("A"), "large": RecordedAnswer(None)}
     assert set(second.answers) == {"large"}, "? means that nothing is recorded"
     assert set(third.answers) == {"large"}, "so does an empty field"
     assert third.options == 0
@@ -56,7 +56,10 @@ def test_prices_tokens_and_latency_belong_to_the_model_they_are_named_after(
         "q,A,A,0.5,20,300,1.5,B,0.25\n"
     )
     [row] = read_table(written(tmp_path, text)).rows
-    assert row.answers == {"m": Recorded("A", 0.5, 300, 20, 1.5), "m2": Recorded("B", 0.25)}
+    assert row.answers == {
+        "m": RecordedAnswer("A", 0.5, 300, 20, 1.5),
+        "m2": RecordedAnswer("B", 0.25),
+    }
 
 
 def test_gzip_and_plain_files_are_read_alike(tmp_path: Path) -> None:
@@ -78,8 +81,8 @@ def test_json_lines_may_be_flat_or_nested(tmp_path: Path) -> None:
     path = written(tmp_path, f"{json.dumps(flat)}\n\n{json.dumps(nested)}\n", "table.jsonl")
     found = read_table(path)
     assert found.models == models_of(path) == ("m", "n")
-    assert found.rows[0].answers == {"m": Recorded("A", 2.0)}
-    assert found.rows[1].answers == {"m": Recorded("7", 3.0, 0, 5), "n": Recorded(None)}
+    assert found.rows[0].answers == {"m": RecordedAnswer("A", 2.0)}
+    assert found.rows[1].answers == {"m": RecordedAnswer("7", 3.0, 0, 5), "n": RecordedAnswer(None)}
     assert found.rows[1].line == 3
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrion_recorded.agent import RecordedAgent
 from orchestrion_recorded.baselines import best_single, candidates, evaluate, matrix, oracle
 from orchestrion_recorded.recording import Recording
-from orchestrion_recorded.table import Recorded, Row, Table
+from orchestrion_recorded.table import RecordedAnswer, Row, Table
 from orchestrion_recorded.task import RecordedTask
 
 from orchestrion import (
@@ -164,7 +164,7 @@ BIG = Table(
 
 def _changed(of: Table, name: str, right: str, answers: dict[str, str]) -> Table:
     def change(one: Row) -> Row:
-        told = {m: Recorded(answers.get(m, r.answer)) for m, r in one.answers.items()}
+        told = {m: RecordedAnswer(answers.get(m, r.answer)) for m, r in one.answers.items()}
         return evolve(one, right=right, answers=told) if one.id == name else one
 
     return evolve(of, rows=tuple(change(one) for one in of.rows))
@@ -273,7 +273,7 @@ def test_without_prices_a_call_costs_one() -> None:
 
 
 def test_an_answers_own_price_and_tokens_are_booked() -> None:
-    told = {"cheap": Recorded("A", 0.2, 30, 4, 1.5), "dear": Recorded("A", 0.4)}
+    told = {"cheap": RecordedAnswer("A", 0.2, 30, 4, 1.5), "dear": RecordedAnswer("A", 0.4)}
     of = Table("a test", ("cheap", "dear"), (Row("q", "g", "A", 2, told),))
     task = Recording(RecordedTask(split=ALL_TRAIN, usd=True), of)
     agents: dict[str, Agent] = {"ask": RecordedAgent(models=["cheap", "dear"])}
@@ -283,7 +283,7 @@ def test_an_answers_own_price_and_tokens_are_booked() -> None:
 
 
 def test_a_price_that_is_nowhere_is_an_error_with_its_line() -> None:
-    told = {"cheap": Recorded("A", 0.2), "dear": Recorded("A")}
+    told = {"cheap": RecordedAnswer("A", 0.2), "dear": RecordedAnswer("A")}
     of = Table("t.csv", ("cheap", "dear"), (Row("q", "g", "A", 2, told, line=7),))
     with pytest.raises(UsageError, match=r"t.csv:7: 'dear' has no price"):
         Recording(RecordedTask(split=ALL_TRAIN), of)
@@ -323,7 +323,7 @@ def test_what_was_paid_for_counts_where_the_limit_leaves_no_turn_to_stop(turns: 
 
 def scored(name: str, *scores: float, group: str = "g") -> Row:
     """A question with the score that each of the three models reached."""
-    told = {model: Recorded(model, score=s) for model, s in zip(MODELS, scores, strict=True)}
+    told = {model: RecordedAnswer(model, score=s) for model, s in zip(MODELS, scores, strict=True)}
     return Row(name, group, "", 0, told)
 
 

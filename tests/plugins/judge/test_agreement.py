@@ -8,7 +8,7 @@ import statistics
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_judge.agreement import Measured, auc, average, partial, rank_correlation, ranks
+from orchestrion_judge.agreement import Interval, auc, average, partial, rank_correlation, ranks
 
 from orchestrion import Key
 
@@ -135,7 +135,7 @@ def test_few_episodes_have_no_interval(count: int) -> None:
     found = rank_correlation(x, x, own(count), Key(1))
     assert not found.known
     assert not found.excludes(0)
-    assert Measured().as_json() == {
+    assert Interval().as_json() == {
         "value": None,
         "low": None,
         "high": None,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from orchestrion_values.auto import CANDIDATES
 from orchestrion_values.picking import Look, look, pick
-from orchestrion_values.policy import Taken
+from orchestrion_values.policy import RecordedChoice
 
 from orchestrion import gather
 from orchestrion.config import Config, from_data
@@ -74,7 +74,7 @@ def test_what_episodes_show_decides(
 def test_a_look_counts_what_comes_back() -> None:
     runtime = policy()
     episodes = [episode(runtime, ["a", "stop"], 1.0)] * 3
-    seen = look(gather(episodes, Taken), runtime)
+    seen = look(gather(episodes, RecordedChoice), runtime)
     assert (seen.episodes, seen.steps, seen.choices) == (3, 1, 5)
     assert not seen.shown
     assert seen.covered == 1.0
@@ -86,7 +86,7 @@ def test_equal_ends_with_different_rewards_indicate_a_hidden_state() -> None:
     def hidden(rewards: list[float]) -> float | None:
         ways = (["a", "stop"], ["a", "stop"])
         made = [episode(runtime, ways[i % 2], reward) for i, reward in enumerate(rewards)]
-        return look(gather(made, Taken), runtime).hidden
+        return look(gather(made, RecordedChoice), runtime).hidden
 
     assert hidden([0.0, 1.0] * 10) == 1.0
     assert hidden([1.0] * 20) is None

@@ -15,7 +15,7 @@ from orchestrion_encoders.counts import Counts
 from orchestrion_values.bandit import Bandit, batches
 from orchestrion_values.bandit_learner import BanditLearner
 from orchestrion_values.bandit_model import BanditModel
-from orchestrion_values.policy import Taken, ValuePolicy
+from orchestrion_values.policy import RecordedChoice, ValuePolicy
 
 from orchestrion import (
     Episode,
@@ -58,7 +58,7 @@ class Asked:
             shown = Situation(job.problem, Trajectory(), Observation(), training=True)
             assert job.policy is not None
             (decision,) = job.policy.decide([shown], [job.key])
-            assert isinstance(decision.record, Taken)
+            assert isinstance(decision.record, RecordedChoice)
             name = self.policy.names[decision.record.choice]
             self.chosen.append((job.problem.id, name))
             paid = self.pay(job.problem, name)
@@ -158,9 +158,9 @@ def test_the_logged_probability_is_how_often_a_choice_is_taken() -> None:
     shown = Situation(Problem("p", "x"), Trajectory(), Observation())
     keys = [Key(9).child(i) for i in range(2000)]
     records = [d.record for d in explorer.decide([shown] * len(keys), keys)]
-    counts = Counter(record.choice for record in records if isinstance(record, Taken))
+    counts = Counter(record.choice for record in records if isinstance(record, RecordedChoice))
     for record in records:
-        assert isinstance(record, Taken)
+        assert isinstance(record, RecordedChoice)
         assert counts[record.choice] / len(keys) == pytest.approx(record.propensity, abs=0.04)
 
 

@@ -12,23 +12,23 @@ from orchestrion_orchestration_bench.stop import Stop, StopState
 from orchestrion_orchestration_bench.stop_exact import beliefs_of
 from orchestrion_values.optimism.beliefs import BeliefPlan, Beliefs, Believer, _Heard, plan
 from orchestrion_values.optimism.hidden import Hidden, find_log, fit
-from orchestrion_values.optimism.states import Seen, Shown
+from orchestrion_values.optimism.states import ObservedState, StateMoves
 
 TASK = Stop(horizon=3)
 NAMES = (*TASK.solvers, *TASK.checkers, "submit", "abstain")
 CALLS = len(NAMES) - 2
 
 
-def shown(kind: int, history: tuple[int, ...]) -> Shown:
+def shown(kind: int, history: tuple[int, ...]) -> ObservedState:
     seen = TASK.rules.observe(kind, history)
     allowed = tuple(name not in seen.blocked for name in NAMES)
-    return Shown(TASK.rules.types[kind], seen.features, allowed)
+    return ObservedState(TASK.rules.types[kind], seen.features, allowed)
 
 
-def played(episodes: int, seed: int) -> Seen:
+def played(episodes: int, seed: int) -> StateMoves:
     """Random episodes of Stop."""
     rng = np.random.default_rng(seed)
-    seen, rules = Seen(len(NAMES)), TASK.rules
+    seen, rules = StateMoves(len(NAMES)), TASK.rules
     for n in range(episodes):
         kind = n % len(rules.types)
         hard = rng.random() < list(TASK.types.values())[kind]
@@ -87,7 +87,7 @@ def true_model(beliefs: Beliefs) -> Hidden:
 
 
 @pytest.fixture(scope="module")
-def learned() -> tuple[Seen, Beliefs]:
+def learned() -> tuple[StateMoves, Beliefs]:
     seen = played(1500, 0)
     beliefs = Believer(6, 4).think(seen, 1)
     assert beliefs is not None
@@ -114,15 +114,20 @@ def test_amounts_that_differ_by_rounding_are_one() -> None:
 
 
 def test_places_on_a_road_are_no_history() -> None:
-    seen = Seen(2)
+    seen = StateMoves(2)
     for n in range(100):
-        path = [Shown("", (float(i >= 1), float(i >= 2), 0.5), (True, True)) for i in (0, 1, 1, 2)]
+        path = [
+            ObservedState("", (float(i >= 1), float(i >= 2), 0.5), (True, True))
+            for i in (0, 1, 1, 2)
+        ]
         cut = path[: 2 + n % 3]
         seen.add(cut, [0] * len(cut), [0.0] * len(cut), path[-1], 1.0)
     assert find_log(seen) is None
 
 
-def test_with_the_true_model_the_plan_is_worth_the_optimum(learned: tuple[Seen, Beliefs]) -> None:
+def test_with_the_true_model_the_plan_is_worth_the_optimum(
+    learned: tuple[StateMoves, Beliefs],
+) -> None:
     _, beliefs = learned
     model, game = true_model(beliefs), beliefs.plan.game
     met: dict[Any, Any] = {}
@@ -155,7 +160,7 @@ def test_with_the_true_model_the_plan_is_worth_the_optimum(learned: tuple[Seen, 
 
 
 def test_what_is_learned_from_random_episodes_is_worth_nearly_as_much(
-    learned: tuple[Seen, Beliefs],
+    learned: tuple[StateMoves, Beliefs],
 ) -> None:
     _, beliefs = learned
     process = beliefs_of(TASK)
@@ -169,7 +174,7 @@ def test_what_is_learned_from_random_episodes_is_worth_nearly_as_much(
 
 
 def test_every_step_of_the_fit_raises_the_likelihood(
-    learned: tuple[Seen, Beliefs], monkeypatch: pytest.MonkeyPatch
+    learned: tuple[StateMoves, Beliefs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from orchestrion_values.optimism import hidden
 
@@ -186,7 +191,7 @@ def test_every_step_of_the_fit_raises_the_likelihood(
 
 
 def test_a_start_that_is_likely_on_a_sample_is_not_kept_for_that(
-    learned: tuple[Seen, Beliefs], monkeypatch: pytest.MonkeyPatch
+    learned: tuple[StateMoves, Beliefs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from orchestrion_values.optimism import hidden
 
@@ -203,14 +208,14 @@ def test_a_start_that_is_likely_on_a_sample_is_not_kept_for_that(
     assert max(gains) > 1
 
 
-def test_the_same_seed_gives_the_same_model(learned: tuple[Seen, Beliefs]) -> None:
+def test_the_same_seed_gives_the_same_model(learned: tuple[StateMoves, Beliefs]) -> None:
     seen, _ = learned
     heard = _Heard(seen, find_log(seen), {})  # type: ignore[arg-type]
     one, other = (fit(heard.sequences, heard.shape, 3, None, 2, 11) for _ in range(2))
     assert one.begin.tobytes() == other.begin.tobytes()
 
 
-def test_beliefs_are_what_was_saved(learned: tuple[Seen, Beliefs]) -> None:
+def test_beliefs_are_what_was_saved(learned: tuple[StateMoves, Beliefs]) -> None:
     _, beliefs = learned
     again = Beliefs.load(beliefs.save())
     assert again.save() == beliefs.save()

@@ -9,7 +9,7 @@ from orchestrion_values.fitted import _folds, _left_out, fit
 from orchestrion_values.fitted_learner import FittedModel
 from orchestrion_values.fitted_q import batches
 from orchestrion_values.learner import chances
-from orchestrion_values.policy import Taken
+from orchestrion_values.policy import RecordedChoice
 from orchestrion_values.transitions import Transitions, from_steps
 
 from orchestrion import gather
@@ -108,7 +108,7 @@ def test_a_wide_text_does_not_drown_what_else_is_shown() -> None:
 def test_a_model_is_saved_and_loaded_to_the_bit() -> None:
     runtime = policy()
     made = [episode(runtime, ["a", "c", "stop"], 1.0), episode(runtime, ["c", "stop"], 0.2)] * 30
-    data = Transitions.of(runtime, gather(made, Taken))
+    data = Transitions.of(runtime, gather(made, RecordedChoice))
     assert data is not None
     model = FittedModel(fit(data, 1), runtime, caution=0.5)
     assert model.fitted.trees is not None
@@ -130,7 +130,7 @@ def test_episodes_become_rows_that_follow_each_other() -> None:
         episode(runtime, ["a", "c", "stop"], 1.0, turns=(-0.1, -0.2)),
         episode(runtime, ["c"], 0.5),
     ]
-    data = Transitions.of(runtime, gather(made, Taken))
+    data = Transitions.of(runtime, gather(made, RecordedChoice))
     assert data is not None
     assert data.after.tolist() == [1, 2, -1, -1]
     assert data.reward == pytest.approx([-0.1, -0.2, 1.3, 0.5])
@@ -141,8 +141,8 @@ def test_episodes_become_rows_that_follow_each_other() -> None:
 def test_joined_data_is_that_of_all_episodes_at_once() -> None:
     runtime = policy()
     made = [episode(runtime, names, 1.0) for names in (["a", "stop"], ["c", "a", "stop"])]
-    parts = [Transitions.of(runtime, gather([one], Taken)) for one in made]
-    whole = Transitions.of(runtime, gather(made, Taken))
+    parts = [Transitions.of(runtime, gather([one], RecordedChoice)) for one in made]
+    whole = Transitions.of(runtime, gather(made, RecordedChoice))
     assert parts[0] is not None
     assert whole is not None
     joined = parts[0].joined(parts[1])
@@ -153,7 +153,7 @@ def test_joined_data_is_that_of_all_episodes_at_once() -> None:
 
 def test_hints_that_a_task_shows_only_later_are_zeros_before() -> None:
     runtime = policy()
-    early = Transitions.of(runtime, gather([episode(runtime, ["a"], 1.0)], Taken))
+    early = Transitions.of(runtime, gather([episode(runtime, ["a"], 1.0)], RecordedChoice))
     assert early is not None
     width = early.choices.shape[2]
     late = Transitions(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from orchestrion_values.optimism.dynamics import learn, optimistic, plain
 from orchestrion_values.optimism.learner import Believed, Learner, Planned
-from orchestrion_values.optimism.states import Seen, Shown, States
+from orchestrion_values.optimism.states import ObservedState, StateMoves, States
 from orchestrion_values.optimistic import Optimistic
 from orchestrion_values.policy import ValuePolicy
 
@@ -36,14 +36,14 @@ WALK, JUMP, STOP = range(3)
 FREE = (True, True, True)
 
 
-def road(place: float, step: int) -> Shown:
+def road(place: float, step: int) -> ObservedState:
     """A road of places; the second number is a clock."""
-    return Shown("road", (place, step / 10), FREE)
+    return ObservedState("road", (place, step / 10), FREE)
 
 
-def walked(*choices: int, pay: dict[int, float]) -> Seen:
+def walked(*choices: int, pay: dict[int, float]) -> StateMoves:
     """One episode for each way; walking leads one place on, jumping two, and both cost .1."""
-    seen = Seen(3)
+    seen = StateMoves(3)
     for way in choices:
         steps = [int(digit) for digit in str(way)]
         places = [0]
@@ -79,15 +79,15 @@ def states_place(states: States, place: float) -> int:
 
 
 def test_a_feature_of_many_values_is_cut_into_levels() -> None:
-    seen = Seen(3)
+    seen = StateMoves(3)
     for i in range(50):
         seen.add([road(i / 7, 0)], [STOP], [0.0], None, 0.0)
     assert States(seen, levels=5).count == 5
 
 
 def test_what_is_allowed_is_known_there_and_guessed_elsewhere() -> None:
-    seen = Seen(3)
-    first, then = road(0, 0), Shown("road", (1.0, 0.1), (False, False, True))
+    seen = StateMoves(3)
+    first, then = road(0, 0), ObservedState("road", (1.0, 0.1), (False, False, True))
     seen.add([first, then], [WALK, STOP], [0.0, 0.0], None, 1.0)
     states = States(seen, levels=12)
     start, end = states.of

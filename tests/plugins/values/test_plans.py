@@ -10,15 +10,15 @@ import pytest
 from orchestrion_values.fitted import fit
 from orchestrion_values.fitted_learner import FittedLearner, FittedModel
 from orchestrion_values.fitted_q import FittedQ
-from orchestrion_values.plans import LEARNED, Tried, _Process, believed, next_of
-from orchestrion_values.policy import Taken
+from orchestrion_values.plans import LEARNED, ArmEpisode, _Process, believed, next_of
+from orchestrion_values.policy import RecordedChoice
 from orchestrion_values.transitions import Transitions
 
 from orchestrion import Key, OpenContext, gather
 from tests.plugins.values.support import ROSTER, episode, names, policy, situation
 
 
-def tried(seed: int, count: int) -> list[Tried]:
+def tried(seed: int, count: int) -> list[ArmEpisode]:
     """Choice 2 after choice 0 pays 1, any other end .4; each call costs .1."""
     random = np.random.default_rng(seed)
     result = []
@@ -26,7 +26,7 @@ def tried(seed: int, count: int) -> list[Tried]:
         arm = tuple(random.integers(3, size=random.integers(4)).tolist())
         worth = 0.0 if not arm else 1.0 if arm[-2:] == (0, 2) else 0.4
         noise = 0.1 * random.standard_normal()
-        result.append(Tried(arm, f"p{n % 5}", worth - 0.1 * len(arm) + noise))
+        result.append(ArmEpisode(arm, f"p{n % 5}", worth - 0.1 * len(arm) + noise))
     return result
 
 
@@ -99,7 +99,9 @@ def test_the_better_of_values_and_sequences_is_kept(
 
 def test_a_sequence_is_saved_with_the_policy() -> None:
     runtime, again = policy(), policy()
-    data = Transitions.of(runtime, gather([episode(runtime, ["a", "stop"], 1.0)] * 4, Taken))
+    data = Transitions.of(
+        runtime, gather([episode(runtime, ["a", "stop"], 1.0)] * 4, RecordedChoice)
+    )
     assert data is not None
     runtime.model = FittedModel(fit(data, 1), runtime, plan=(3, 1))
     again.load(runtime.save())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from orchestrion_values.policy import Exploring, Taken
+from orchestrion_values.policy import Exploring, RecordedChoice
 
 from orchestrion import CheckpointError, Key, Member, Saved, UsageError, gather
 from tests.plugins.values.support import Fixed, episode, names, policy, situation
@@ -55,7 +55,7 @@ def test_exploring_records_what_was_taken_and_skips_where_nothing_is_allowed() -
     runtime = policy(stop=False, roster=(Member("a"), Member("b")))
     explorer = Exploring(runtime, lambda situations, allowed, keys: [(1, 0.25)] * len(situations))
     first, stuck = explorer.decide([situation(), situation(blocked=["a", "b"])], keys(2))
-    assert isinstance(first.record, Taken)
+    assert isinstance(first.record, RecordedChoice)
     assert (first.record.choice, first.record.propensity) == (1, 0.25)
     assert first.logp == pytest.approx(np.log(0.25))
     assert stuck.stop
@@ -63,7 +63,7 @@ def test_exploring_records_what_was_taken_and_skips_where_nothing_is_allowed() -
 
 
 def test_rewards_of_turns_go_to_their_decisions_and_the_rest_to_the_last() -> None:
-    [learned] = gather([episode(policy(), ["a", "c", "stop"], 0.7, [-0.1, -0.2])], Taken)
+    [learned] = gather([episode(policy(), ["a", "c", "stop"], 0.7, [-0.1, -0.2])], RecordedChoice)
     assert learned.rewards == pytest.approx((-0.1, -0.2, 1.0))
     assert learned.outcome == pytest.approx(1.0)
     assert learned.returns == pytest.approx([0.7, 0.8, 1.0])

@@ -34,7 +34,7 @@ from orchestrion_chat.people import at_terminal
 from orchestrion_chat.presets import CodeRule, Preset, Role, preset_of
 from orchestrion_chat.schemas import check_schema
 from orchestrion_chat.sees import LABEL_TOKENS, Sees
-from orchestrion_chat.talk import Ending, Said, Talk
+from orchestrion_chat.talk import Ending, ModelReply, Talk
 from orchestrion_chat.texts import system_text, with_parts
 from orchestrion_chat.toolbox import MOST_CALLS, Toolbox
 
@@ -265,7 +265,7 @@ class _Chatting(Agent):
             return self.form.read(text)
         return read_code(text) if self.code == "require" else None
 
-    def _output(self, said: Said[dict[str, JSON] | None]) -> Output:
+    def _output(self, said: ModelReply[dict[str, JSON] | None]) -> Output:
         text, data, final = said.text, said.value, False
         if self.form is not None and data is not None:
             chosen = self.content

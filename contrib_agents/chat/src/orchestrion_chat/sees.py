@@ -22,7 +22,7 @@ LABEL_TOKENS = 80
 
 
 @frozen
-class Shown:
+class Context:
     """The user message for a model.
 
     Args:
@@ -82,7 +82,7 @@ class Sees:
     images: Annotated[int, Meta(ge=0, le=20)] = 0
     observation: Annotated[int, Meta(ge=0)] = 4000
 
-    def show(self, view: View) -> Shown:
+    def show(self, view: View) -> Context:
         """Return the user message.
 
         Raises:
@@ -102,7 +102,7 @@ class Sees:
         left_out = tuple(turn.index for turn in turns[:dropped])
         made = [p for turn in turns[dropped:] for p in turn.output.images if "data" in p]
         latest = made[max(0, len(made) - self.images) :]
-        return Shown(text, left_out, cut, (*self._attached(view.problem.data), *latest))
+        return Context(text, left_out, cut, (*self._attached(view.problem.data), *latest))
 
     def _now(self, view: View) -> tuple[str, bool]:
         """The environment's text, and whether it was cut."""

@@ -33,7 +33,7 @@ class Unfit(Exception):
 
 
 @frozen
-class Said(Generic[T]):
+class ModelReply(Generic[T]):
     """The end of a conversation.
 
     Args:
@@ -84,7 +84,7 @@ class Talk:
     _used: int = 0
     _mistaken: bool = False
 
-    async def until(self, read: Callable[[str], T]) -> Said[T]:
+    async def until(self, read: Callable[[str], T]) -> ModelReply[T]:
         """Continue until an answer can be read; return it. An answer may be repaired once.
 
         Raises:
@@ -104,9 +104,9 @@ class Talk:
                 await self._use(answer, calls)
                 continue
             if self._ended(answer, text):
-                return Said(text, None, self.notes)
+                return ModelReply(text, None, self.notes)
             try:
-                return Said(text, read(text), self.notes, self._images[-MOST_IMAGES:])
+                return ModelReply(text, read(text), self.notes, self._images[-MOST_IMAGES:])
             except Unfit as error:
                 self._mend(answer, error)
 

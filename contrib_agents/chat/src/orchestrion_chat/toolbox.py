@@ -21,7 +21,7 @@ MOST_CALLS = 8
 
 
 @frozen
-class Answered:
+class CallResults:
     """The messages that answer a model's calls, the errors in them, and those not approved."""
 
     messages: list[dict[str, JSON]]
@@ -70,7 +70,7 @@ class Toolbox:
             for name, (_, function) in self.functions.items()
         ]
 
-    async def answer(self, asked: Sequence[Mapping[str, Any]], calls: Calls) -> Answered:
+    async def answer(self, asked: Sequence[Mapping[str, Any]], calls: Calls) -> CallResults:
         """Make a model's calls: all at once; in order if one of them writes.
 
         Raises:
@@ -102,7 +102,7 @@ class Toolbox:
                 results.append(result)
         messages = [_message(call, r) for call, (r, _) in zip(asked, results, strict=True)]
         refused = [str(call["name"])[:64] for call, no in zip(asked, refusals, strict=True) if no]
-        return Answered(messages, [mistake for _, mistake in results if mistake], refused)
+        return CallResults(messages, [mistake for _, mistake in results if mistake], refused)
 
     def _writes(self, name: str) -> bool:
         return name in self.functions and self.functions[name][1].writes

@@ -44,7 +44,7 @@ class Script:
 
 
 @frozen
-class Seen:
+class LatestVersion:
     """The latest version, as an agent sees it.
 
     Args:
@@ -79,7 +79,7 @@ def script_in(text: str) -> Script | None:
     return Script.of(challenge) if challenge is not None else None
 
 
-def latest(view: View) -> Seen | None:
+def latest(view: View) -> LatestVersion | None:
     """Return the latest version that an agent may read; None if there is none."""
     versions = versions_of(view.turns)
     if not versions:
@@ -93,7 +93,7 @@ def latest(view: View) -> Seen | None:
         and report.get("defect") is True
         for report in reports
     )
-    return Seen(version.code, version.digest, defect)
+    return LatestVersion(version.code, version.digest, defect)
 
 
 def said(view: View, text: str, data: dict[str, object], cost: float) -> Output:

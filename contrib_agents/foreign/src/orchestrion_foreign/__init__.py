@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from orchestrion_foreign.agent import as_json as as_json
     from orchestrion_foreign.shown import Message as Message
     from orchestrion_foreign.shown import messages as messages
-    from orchestrion_foreign.spending import Asked as Asked
+    from orchestrion_foreign.spending import ModelRequests as ModelRequests
     from orchestrion_foreign.spending import Reserve as Reserve
     from orchestrion_foreign.spending import Tokens as Tokens
 

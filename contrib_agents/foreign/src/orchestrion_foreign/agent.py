@@ -33,7 +33,7 @@ from orchestrion import (
 )
 from orchestrion_foreign.faults import failed
 from orchestrion_foreign.shown import Message, everything, messages
-from orchestrion_foreign.spending import Asked, Reserve, reserved, used
+from orchestrion_foreign.spending import ModelRequests, Reserve, reserved, used
 
 VERSION = "1"
 """Incremented whenever equal requests are asked or read differently than before."""
@@ -71,7 +71,7 @@ class Framework(Protocol):
         """Return the keyword arguments of the call, for what is shown by default."""
         ...
 
-    async def run(self, target: Any, arguments: dict[str, Any], asked: list[Asked]) -> Any:
+    async def run(self, target: Any, arguments: dict[str, Any], asked: list[ModelRequests]) -> Any:
         """Return the result of a run. Whatever it spends stands in `asked`, also if it raises."""
         ...
 
@@ -190,7 +190,7 @@ class _Runner:
     input: Callable[[View], Any] | None
     output: Callable[[Any], Any] | None
 
-    async def run(self, view: View, shown: Sequence[Message], asked: list[Asked]) -> JSON:
+    async def run(self, view: View, shown: Sequence[Message], asked: list[ModelRequests]) -> JSON:
         """Return the output of one run, in the form that the journal keeps.
 
         Raises:
@@ -273,7 +273,7 @@ class _Opened(Agent):
             runner = await self.runner()
             if runner.target is None:
                 raise CallError(f"{self.service}: opened without its agent", "permanent")
-            asked: list[Asked] = []
+            asked: list[ModelRequests] = []
             try:
                 data = await runner.run(view, shown, asked)
             except Exception as error:

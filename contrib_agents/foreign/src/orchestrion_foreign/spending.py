@@ -11,7 +11,7 @@ from orchestrion_llm import Price, Tokens, known_price
 
 from orchestrion import Meta, Usage
 
-__all__ = ["Asked", "Reserve", "Tokens", "reserved", "used"]
+__all__ = ["ModelRequests", "Reserve", "Tokens", "reserved", "used"]
 
 Count = Annotated[int, Meta(ge=0)]
 
@@ -35,7 +35,7 @@ class Reserve:
 
 
 @frozen
-class Asked:
+class ModelRequests:
     """One or several requests to a model, as a framework tells of them.
 
     Args:
@@ -64,7 +64,7 @@ def reserved(reserve: Reserve, price: Price | None) -> Usage:
     return Usage(reserve.calls, reserve.input_tokens, reserve.output_tokens, usd, cost)
 
 
-def used(asked: Iterable[Asked], price: Price | None, reserve: Usage) -> tuple[Usage, bool]:
+def used(asked: Iterable[ModelRequests], price: Price | None, reserve: Usage) -> tuple[Usage, bool]:
     """Return what requests took, and whether a part of that is estimated.
 
     A given price comes before what the framework says they cost, and that before the known price
@@ -95,7 +95,7 @@ def used(asked: Iterable[Asked], price: Price | None, reserve: Usage) -> tuple[U
     ), True
 
 
-def _usd(request: Asked, tokens: Tokens, price: Price | None) -> float | None:
+def _usd(request: ModelRequests, tokens: Tokens, price: Price | None) -> float | None:
     if price is None and request.usd is not None:
         return request.usd
     if price is None and request.vendor and request.model:

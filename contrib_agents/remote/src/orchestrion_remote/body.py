@@ -75,7 +75,7 @@ def _said(turn: Turn) -> dict[str, JSON]:
     }
 
 
-class _Said(Struct, gc=False):
+class _PastTurn(Struct, gc=False):
     agent: str
     content: str = ""
     data: Any = None
@@ -90,12 +90,12 @@ class _Fellow(Struct):
     ends: bool = False
 
 
-class _Asked(Struct):
+class _ActRequest(Struct):
     problem: Problem
     name: str = ""
     option: str | None = None
-    turns: Annotated[list[_Said], _Few] = []
-    given: Annotated[list[_Said], _Few] = []
+    turns: Annotated[list[_PastTurn], _Few] = []
+    given: Annotated[list[_PastTurn], _Few] = []
     observation: Observation | None = None
     team: Annotated[list[_Fellow], _Few] = []
     key: str = ""
@@ -112,9 +112,9 @@ def asked(request: JSON) -> tuple[View, Key]:
             # Each has an agent's name. Counting is faster than reading them all.
             if request.count(b'"agent"') > 3 * MOST:
                 raise ValueError(f"it has more than {MOST} turns")
-            body = msgspec.json.decode(request, type=_Asked)
+            body = msgspec.json.decode(request, type=_ActRequest)
         else:
-            body = msgspec.convert(request, _Asked)
+            body = msgspec.convert(request, _ActRequest)
         key = bytes.fromhex(body.key)
         if len(key) > _LONGEST_KEY:
             raise ValueError(f"key: has more than {_LONGEST_KEY} bytes")
@@ -132,7 +132,7 @@ def asked(request: JSON) -> tuple[View, Key]:
     return view, Key(key)
 
 
-def _turns(said: list[_Said]) -> list[Turn]:
+def _turns(said: list[_PastTurn]) -> list[Turn]:
     return [
         Turn(
             place if turn.index is None else turn.index,
@@ -148,7 +148,7 @@ _Count = Annotated[int, Meta(ge=0)]
 _Amount = Annotated[float, Meta(ge=0)]
 
 
-class Stated(Struct):
+class StatedUsage(Struct):
     """What an agent elsewhere says that a turn took; null where it does not say."""
 
     calls: _Count = 0
@@ -163,7 +163,7 @@ class Reply(Struct):
 
     content: str = ""
     data: Any = None
-    usage: Stated | None = None
+    usage: StatedUsage | None = None
     final: bool = False
     metadata: dict[str, Any] = {}
     error: str | None = None
@@ -173,7 +173,7 @@ class Reply(Struct):
         """Return the reply for a turn of an agent here."""
         usage = turn.usage
         usd = None if usage.usd != usage.usd else usage.usd
-        stated = Stated(usage.calls, usage.input_tokens, usage.output_tokens, usd, usage.cost)
+        stated = StatedUsage(usage.calls, usage.input_tokens, usage.output_tokens, usd, usage.cost)
         if turn.status != "completed":
             return cls(usage=stated, error=turn.error or "it failed")
         output = turn.output
@@ -218,7 +218,7 @@ def reply_of(body: bytes, path: str = "content") -> Reply:
         for step in path.split("."):
             value = value[int(step)] if isinstance(value, list) else value[step]
         usage = whole.get("usage") if isinstance(whole, dict) else None
-        stated = msgspec.convert(usage, Stated) if isinstance(usage, dict) else None
+        stated = msgspec.convert(usage, StatedUsage) if isinstance(usage, dict) else None
     except (KeyError, IndexError, TypeError):
         raise ValueError(f"it has nothing at {path!r}") from None
     except RecursionError:

@@ -15,7 +15,7 @@ from orchestrion_llm import EncodedError, Place, TooLongError, described, http_c
 
 from orchestrion import JSON, Answer, CallError, Calls, Usage, hidden_bytes
 from orchestrion_remote.balance import Balancer
-from orchestrion_remote.body import Reply, Stated, reply_of
+from orchestrion_remote.body import Reply, StatedUsage, reply_of
 from orchestrion_remote.http import Http
 from orchestrion_remote.settings import Rates, answer_of
 
@@ -155,5 +155,5 @@ def _from_chat(body: bytes) -> Reply:
     tokens = completion.usage
     stated = None
     if tokens is not None:
-        stated = Stated(1, tokens.prompt_tokens, tokens.completion_tokens)
+        stated = StatedUsage(1, tokens.prompt_tokens, tokens.completion_tokens)
     return Reply(completion.choices[0].message.content, usage=stated)

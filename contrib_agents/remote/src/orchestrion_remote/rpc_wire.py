@@ -9,7 +9,7 @@ import msgspec
 
 from orchestrion import JSON
 from orchestrion_remote import agent_pb2 as pb
-from orchestrion_remote.body import LARGEST, MOST, Reply, Stated
+from orchestrion_remote.body import LARGEST, MOST, Reply, StatedUsage
 
 __all__ = [
     "ACT",
@@ -116,7 +116,7 @@ def request_from(message: pb.ActRequest) -> dict[str, JSON]:
 
 def reply_message(reply: Reply) -> pb.ActResponse:
     """Return the message for a reply."""
-    usage = reply.usage or Stated()
+    usage = reply.usage or StatedUsage()
     return pb.ActResponse(
         content=reply.content,
         data_json=_json(reply.data),
@@ -138,7 +138,7 @@ def reply_from(message: pb.ActResponse) -> Reply:
         usage = message.usage
         fields = ("calls", "input_tokens", "output_tokens", "cost")
         known = {name: getattr(usage, name) for name in fields}
-        stated = msgspec.convert({**known, "usd": _optional(usage, "usd")}, Stated)
+        stated = msgspec.convert({**known, "usd": _optional(usage, "usd")}, StatedUsage)
     metadata = _data(message.metadata_json) or {}
     if not isinstance(metadata, dict):
         raise ValueError("metadata_json is no object")

@@ -26,7 +26,7 @@ from orchestrion import (
     View,
 )
 from orchestrion_remote.balance import Balancer, T
-from orchestrion_remote.body import Reply, Stated
+from orchestrion_remote.body import Reply, StatedUsage
 
 GRACE = 10.0
 """Seconds after an attempt's time limit until the call path ends it, should it hang."""
@@ -108,7 +108,7 @@ class Rates:
             usd = self.most.usd
         return Usage(1, input_tokens, output_tokens, self._usd(usd, input_tokens, output_tokens))
 
-    def book(self, stated: Stated | None, reserve: Usage) -> tuple[Usage, bool]:
+    def book(self, stated: StatedUsage | None, reserve: Usage) -> tuple[Usage, bool]:
         """Return what a call took, and whether that is only its reservation."""
         if stated is None:
             return reserve, True

@@ -9,8 +9,8 @@ from attrs import Factory, evolve, frozen
 from orchestrion_sandbox import Box, CaseOutcome, Limits, Verdict, judge_calls, judge_statements
 
 from orchestrion_code_review.challenge import Challenge, Test, constant_share
-from orchestrion_code_review.loading import Loaded
-from orchestrion_code_review.scoring import Judged, corrected
+from orchestrion_code_review.loading import LoadedSuite
+from orchestrion_code_review.scoring import VersionVerdict, corrected
 
 
 @frozen
@@ -37,16 +37,16 @@ class Judgement:
     level: int = 0
 
     @property
-    def judged(self) -> Judged:
+    def judged(self) -> VersionVerdict:
         """What scores are made of. Whoever tries to forge has passed nothing."""
         if self.forgeries or not self.outcomes:
-            return Judged()
+            return VersionVerdict()
         count = len(self.outcomes)
         right = sum(outcome.passed for outcome in self.outcomes)
         if right == count and not all(outcome.passed for outcome in self.examples):
             count += 1  # no better than with one more test, which it fails
         raw = right / count
-        return Judged(raw == 1, corrected(raw, self.constant), raw)
+        return VersionVerdict(raw == 1, corrected(raw, self.constant), raw)
 
     def parts(self) -> dict[str, float]:
         """How it was judged, as numbers that travel with the scores."""
@@ -121,7 +121,7 @@ async def judge(
 _PATIENCE = 6
 
 
-async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> Loaded:
+async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> LoadedSuite:
     """The problems whose solution passes the hidden tests under these limits, or is not known.
 
     An example that the solution does not give, as in some published docstrings, is no example.
@@ -152,7 +152,7 @@ async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> Lo
                 f"{challenge.id}: its solution does not give the example {_failed(test, outcome)}"
                 for test, outcome in wrong.items()
             ]
-    return Loaded(tuple(kept), tuple(left_out))
+    return LoadedSuite(tuple(kept), tuple(left_out))
 
 
 async def judged(box: Box, challenge: Challenge, code: str, limits: Limits) -> Judgement:

@@ -55,14 +55,14 @@ _TOLERANCE = 1e-9
 
 
 @frozen
-class Loaded:
+class LoadedSuite:
     """What was loaded, and what was left out: one line each, with place and reason."""
 
     challenges: tuple[Challenge, ...]
     skipped: tuple[str, ...] = ()
 
 
-def load(path: str | Path) -> Loaded:
+def load(path: str | Path) -> LoadedSuite:
     """All problems of a folder or a file.
 
     Raises:
@@ -84,7 +84,7 @@ def load(path: str | Path) -> Loaded:
             challenges[new] = evolve(challenge, id=new)
     if not challenges:
         raise UsageError(f"{path}: no problem could be loaded{listed(skipped)}")
-    return Loaded(tuple(challenges.values()), tuple(skipped))
+    return LoadedSuite(tuple(challenges.values()), tuple(skipped))
 
 
 def from_text(text: str) -> Challenge | None:

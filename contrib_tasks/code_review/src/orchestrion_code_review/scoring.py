@@ -44,7 +44,7 @@ class Weights:
 
 
 @frozen
-class Judged:
+class VersionVerdict:
     """A verdict on one version.
 
     Args:
@@ -60,7 +60,7 @@ class Judged:
 
 
 @frozen
-class Measured:
+class ScoreInputs:
     """All that scores are made of.
 
     Args:
@@ -70,7 +70,7 @@ class Measured:
         turns: how many there were.
     """
 
-    versions: Sequence[tuple[str, Judged]]
+    versions: Sequence[tuple[str, VersionVerdict]]
     static: Mapping[str, float]
     usage: Usage
     turns: int
@@ -91,7 +91,7 @@ def efficiency(turns: int, usage: Usage, reference: Reference) -> float:
     return sum(1.0 if used <= limit else limit / used for used, limit in pairs) / len(pairs)
 
 
-def scores(measured: Measured, weights: Weights, reference: Reference) -> Scores:
+def scores(measured: ScoreInputs, weights: Weights, reference: Reference) -> Scores:
     """The scores, as `Scores.value` (the score over 10) and its parts."""
     writer, first = measured.versions[0]
     verdicts = [verdict for _, verdict in measured.versions]

@@ -41,7 +41,7 @@ from orchestrion_code_review.challenge import (
     check_fractions,
     split_of,
 )
-from orchestrion_code_review.scoring import Judged, Measured, Weights, scores
+from orchestrion_code_review.scoring import ScoreInputs, VersionVerdict, Weights, scores
 from orchestrion_code_review.static import Measure, StaticTools
 from orchestrion_code_review.versions import versions_of
 from orchestrion_code_review.work import advanced, begun, shown, target_data
@@ -248,13 +248,13 @@ class RunningReview(Task):
         versions = versions_of(trajectory.turns)
         judge = _Judge(self, problem, calls, final)
         if not judge.tests or not versions:
-            nothing = Measured([("", Judged())], {}, _usage(trajectory), len(trajectory))
+            nothing = ScoreInputs([("", VersionVerdict())], {}, _usage(trajectory), len(trajectory))
             return scores(nothing, self.settings.weights, Reference())
         verdicts = [await judge.verdict(version.code) for version in versions]
         last = verdicts[-1]
         tidy = await judge.static(versions[-1].code) if last.judged.passed else {}
         pairs = [(v.agent, verdict.judged) for v, verdict in zip(versions, verdicts, strict=True)]
-        what = Measured(pairs, tidy, _usage(trajectory), len(trajectory))
+        what = ScoreInputs(pairs, tidy, _usage(trajectory), len(trajectory))
         result = scores(what, self.settings.weights, judge.reference)
         parts = {**result.parts, **last.parts()}
         return replace(result, parts=parts, checks=last.checks() if final else {})

@@ -34,7 +34,7 @@ NORMAL_95 = 1.959963984540054
 
 
 @frozen
-class Judged:
+class PolicyRegret:
     """A policy's worth beside the best.
 
     Args:
@@ -76,8 +76,8 @@ class RegretReport:
     task: str
     cost_weight: float
     optimum: Worth
-    sampled: Judged
-    greedy: Judged
+    sampled: PolicyRegret
+    greedy: PolicyRegret
     random: Worth
     look_ahead: Worth
     chain: Chain
@@ -155,7 +155,7 @@ def judged(
     turns: int | None = None,
     episodes: int = 10_000,
     key: Key | None = None,
-) -> tuple[Judged, Judged]:
+) -> tuple[PolicyRegret, PolicyRegret]:
     """Return the policy sampled and greedy beside the best one: `regret` without the other rows.
 
     Arguments and errors are those of `regret`. Much quicker, as no fixed sequence is searched for.
@@ -192,7 +192,7 @@ class _Judge:
 
     def judge(
         self, policy: Any, turns: int | None, episodes: int, key: Key
-    ) -> tuple[Judged, Judged, str]:
+    ) -> tuple[PolicyRegret, PolicyRegret, str]:
         """Return the policy sampled and greedy, and why it is not exact."""
         ask = asker(policy, self.team)
         note = "the policy does not say its probabilities"
@@ -215,13 +215,13 @@ class _Judge:
             f"not exact: {note}",
         )
 
-    def _exact(self, worth: Worth) -> Judged:
+    def _exact(self, worth: Worth) -> PolicyRegret:
         gap, span = self.best.value - worth.value, self.best.value - self.random.value
-        return Judged(worth, gap, gap / span if span > 0 else float("nan"), gap, gap)
+        return PolicyRegret(worth, gap, gap / span if span > 0 else float("nan"), gap, gap)
 
     def _played(
         self, decide: Decide, turns: int | None, episodes: int, key: Key, *, training: bool
-    ) -> Judged:
+    ) -> PolicyRegret:
         """Play the same number of episodes on each type."""
         names = self.solved.process.groups
         each = max(2, -(-episodes // len(names)))

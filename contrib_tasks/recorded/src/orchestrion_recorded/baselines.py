@@ -60,7 +60,7 @@ class Strategy:
 
 
 @frozen(eq=False)
-class Result:
+class StrategyResult:
     """What a strategy gives, question by question: how good it was, and the cost."""
 
     correct: Floats
@@ -162,7 +162,7 @@ def cross_fitted(recording: Recording, data: Matrix, folds: int = FOLDS) -> Matr
     return evolve(data, votes=fitted)
 
 
-def evaluate(data: Matrix, strategy: Strategy) -> Result:
+def evaluate(data: Matrix, strategy: Strategy) -> StrategyResult:
     """Return what a strategy gives on each question. A model without a record is passed over."""
     after = _After(data, strategy.first)
     correct, cost = after.correct, after.cost
@@ -170,7 +170,7 @@ def evaluate(data: Matrix, strategy: Strategy) -> Result:
         go = (after.agreement < strategy.agree) & data.askable[:, strategy.then]
         correct = np.where(go, after.voted[:, strategy.then], correct)
         cost = cost + np.where(go, data.costs[:, strategy.then], 0.0)
-    return Result(correct, cost)
+    return StrategyResult(correct, cost)
 
 
 class _After:
@@ -320,23 +320,23 @@ def best_by_category(
     return chosen
 
 
-def evaluate_by_category(data: Matrix, chosen: Mapping[str, Strategy]) -> Result:
+def evaluate_by_category(data: Matrix, chosen: Mapping[str, Strategy]) -> StrategyResult:
     """Return what a look-up by group gives on each question."""
     correct, cost = np.zeros(len(data.ids)), np.zeros(len(data.ids))
     for group in {*data.groups}:
         rows = [i for i, own in enumerate(data.groups) if own == group]
         result = evaluate(data.rows(rows), chosen.get(group, chosen[""]))
         correct[rows], cost[rows] = result.correct, result.cost
-    return Result(correct, cost)
+    return StrategyResult(correct, cost)
 
 
-def oracle(data: Matrix, weight: float) -> Result:
+def oracle(data: Matrix, weight: float) -> StrategyResult:
     """Return the model whose answer is worth most, or nobody where none is worth its price."""
     worth = np.where(data.askable, data.right - weight * data.costs, -np.inf)
     best, rows = worth.argmax(1), np.arange(len(data.ids))
     pays = worth[rows, best] > 0
     correct, cost = data.right[rows, best], data.costs[rows, best]
-    return Result(np.where(pays, correct, 0.0), np.where(pays, cost, 0.0))
+    return StrategyResult(np.where(pays, correct, 0.0), np.where(pays, cost, 0.0))
 
 
 def describe(data: Matrix, strategy: Strategy) -> str:

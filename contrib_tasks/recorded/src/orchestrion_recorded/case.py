@@ -19,7 +19,7 @@ from typing import Any, Literal
 from attrs import Factory, field, frozen
 
 from orchestrion import JSON, UsageError
-from orchestrion_recorded.table import Recorded, Row, Table, same
+from orchestrion_recorded.table import RecordedAnswer, Row, Table, same
 
 Vote = Literal["plurality", "weighted"]
 
@@ -184,19 +184,21 @@ def _case(
     )
 
 
-def _code(record: Recorded | None, code: Mapping[str, int]) -> int:
+def _code(record: RecordedAnswer | None, code: Mapping[str, int]) -> int:
     if record is None:
         return ABSENT
     return SILENT if record.answer is None else code[same(record.answer)]
 
 
-def _worth(record: Recorded | None, code: int, right: int) -> float:
+def _worth(record: RecordedAnswer | None, code: int, right: int) -> float:
     if record is not None and record.score is not None:
         return record.score
     return float(code >= 0 and code == right)
 
 
-def _offer(row: Row, model: str, record: Recorded, pricing: Pricing, usd: bool) -> dict[str, JSON]:
+def _offer(
+    row: Row, model: str, record: RecordedAnswer, pricing: Pricing, usd: bool
+) -> dict[str, JSON]:
     offer: dict[str, JSON] = {"cost": pricing.cost(row, model)}
     if usd:
         offer["usd"] = pricing.price(row, model)

@@ -17,7 +17,7 @@ from typing import Annotated
 from attrs import frozen
 
 from orchestrion import Key, Meta
-from orchestrion_recorded.table import Recorded, Row, Table
+from orchestrion_recorded.table import RecordedAnswer, Row, Table
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 
@@ -100,7 +100,7 @@ def _question(
         if luck >= chance:  # the rest of the draw says whether the mistake is the popular one
             follows = (luck - chance) / (1 - chance) < like.popular
             answer = popular if follows else letters[int(other * len(letters))]
-        answers[model] = Recorded(None if silent < like.none else answer)
+        answers[model] = RecordedAnswer(None if silent < like.none else answer)
     text = _text(key.child("text", number), group, difficulty) if like.texts else ""
     return Row(f"q{number + 1}", f"g{group + 1}", right, like.options, answers, text=text)
 

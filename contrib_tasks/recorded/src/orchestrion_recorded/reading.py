@@ -17,7 +17,7 @@ from attrs import evolve
 
 from orchestrion import JSON, UsageError
 from orchestrion_recorded.columns import MEASURES, OPTIONS, Columns, Layout, Measure, lay_out
-from orchestrion_recorded.table import MISSING, NONE, Recorded, Row, Table
+from orchestrion_recorded.table import MISSING, NONE, RecordedAnswer, Row, Table
 
 PRICES = ("price", "cost", "usd")
 """Names of the column of prices, in a table of prices with more columns than two."""
@@ -144,8 +144,8 @@ def _measures(
     return measures
 
 
-def _recorded(text: str, measures: Mapping[Measure, float]) -> Recorded:
-    return Recorded(
+def _recorded(text: str, measures: Mapping[Measure, float]) -> RecordedAnswer:
+    return RecordedAnswer(
         None if text == NONE else text,
         measures.get("price"),
         int(measures.get("input_tokens", 0)),

@@ -26,7 +26,7 @@ from orchestrion import (
 from orchestrion_recorded.case import ABSENT, Case, Pricing, ballot, cases
 from orchestrion_recorded.estimate import estimate
 from orchestrion_recorded.table import Table, same
-from orchestrion_recorded.view import Seen, Viewer
+from orchestrion_recorded.view import StateView, Viewer
 
 if TYPE_CHECKING:
     from orchestrion_recorded.task import RecordedTask
@@ -103,7 +103,7 @@ class Recording(Task):
             viewers.append(Viewer(self.models, estimates, votes, self.blockers, dearest))
         return {name: viewers[i % folds] for i, name in enumerate(names)}
 
-    def _see(self, case: Case, asked: int) -> Seen:
+    def _see(self, case: Case, asked: int) -> StateView:
         return self._others.get(case.row.id, self._viewer).see(case, asked)
 
     def ballots(self, votes: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -18,7 +18,7 @@ def same(answer: str) -> str:
 
 
 @frozen
-class Recorded:
+class RecordedAnswer:
     """What one model did on one question; `answer` is None where it gave none.
 
     `price` is None where the table has one price a model. In a table of scores, `score` is how good
@@ -44,7 +44,7 @@ class Row:
     group: str
     right: str
     options: int
-    answers: Mapping[str, Recorded]
+    answers: Mapping[str, RecordedAnswer]
     text: str = ""
     line: int = 0
 

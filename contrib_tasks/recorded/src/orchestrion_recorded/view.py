@@ -39,7 +39,7 @@ _KEPT = 40_000  # observations; about 2.5 KB each
 
 
 @frozen
-class Seen:
+class StateView:
     """The environment after a set of models was asked."""
 
     observation: Observation
@@ -78,11 +78,11 @@ class Viewer:
         usual = np.average(estimates.right[known], axis=0, weights=estimates.prior[known])
         self._usual = usual.tolist()
         self._everything = (1 << n) - 1
-        self._kept: list[dict[int, Seen]] = []
+        self._kept: list[dict[int, StateView]] = []
         self._count = 0
         self._sets: dict[int, frozenset[str]] = {}
 
-    def see(self, case: Case, asked: int) -> Seen:
+    def see(self, case: Case, asked: int) -> StateView:
         """Return what is shown after the models in the bit set `asked`."""
         seen = case.seen.get(asked)
         if seen is None:
@@ -99,7 +99,7 @@ class Viewer:
             self._count += 1
         return seen
 
-    def _make(self, case: Case, bits: int) -> Seen:
+    def _make(self, case: Case, bits: int) -> StateView:
         models_asked = [m for m in range(len(self.models)) if bits >> m & 1]
         totals = tally(case.said, self.votes[case.group], models_asked, len(case.labels))
         first = leader(totals)
@@ -133,7 +133,7 @@ class Viewer:
             p_first,
             self._hints(case, closed, belief),
         )
-        return Seen(observation, first, closed == self._everything)
+        return StateView(observation, first, closed == self._everything)
 
     def _hints(self, case: Case, closed: int, belief: Belief) -> dict[str, tuple[float, ...]]:
         hints: dict[str, tuple[float, ...]] = {}

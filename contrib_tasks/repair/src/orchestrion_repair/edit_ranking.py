@@ -90,7 +90,7 @@ class EditRanking:
 
 
 @frozen
-class _Seen:
+class _EpisodeRecord:
     """Situations that an episode met, and all edits that it tried."""
 
     problem: str
@@ -113,7 +113,7 @@ Spread = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Awaitable[lis
 class _Learner(Trainer):
     settings: EditRanking
     key: Key
-    seen: list[_Seen] = Factory(list)
+    seen: list[_EpisodeRecord] = Factory(list)
     right: dict[str, set[int]] = Factory(dict)
     """By problem: edits that the verifier accepted."""
     wrong: dict[str, set[int]] = Factory(dict)
@@ -194,7 +194,7 @@ class _Learner(Trainer):
             (self.right if episode.success else self.wrong).setdefault(name, set()).add(edits[-1])
         starts = [0] if len(states) == 1 else [0, 1 + _drawn(self.key, name, len(states) - 1)]
         situations = tuple(situation_of(states[start][0]) for start in starts)
-        self.seen.append(_Seen(name, edits, situations))
+        self.seen.append(_EpisodeRecord(name, edits, situations))
 
     async def _study(self, session: Session, problems: Sequence[Problem]) -> None:
         """Have the tests run of problems whose repair is known and that no episode worked on."""
@@ -210,13 +210,13 @@ class _Learner(Trainer):
 
     async def _studied(
         self, session: Session, tester: str, problem: Problem, key: Key
-    ) -> _Seen | None:
+    ) -> _EpisodeRecord | None:
         branch = session.begin(problem, key.child("begin"))
         branch = await session.extend(branch, [Activation(tester)], key.child("tests"))
         state = branch.step.state
         if not isinstance(state, State) or not state.failing:
             return None
-        return _Seen(problem.id, (), (situation_of(state),))
+        return _EpisodeRecord(problem.id, (), (situation_of(state),))
 
     async def _look_at(self, spread: Spread, problems: Iterable[Problem]) -> None:
         """Find out which edits restore repaired programs, and count the edits of these problems."""
@@ -304,7 +304,7 @@ class _Learner(Trainer):
         from orchestrion_repair.learned import situation_from
 
         self.seen = [
-            _Seen(
+            _EpisodeRecord(
                 problem, tuple(tried), tuple(situation_from(situation) for situation in situations)
             )
             for problem, tried, situations in saved.data["seen"]

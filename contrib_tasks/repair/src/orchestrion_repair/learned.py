@@ -28,7 +28,7 @@ from attrs import Factory, frozen
 from numpy.typing import NDArray
 
 from orchestrion_repair.counts import Kind
-from orchestrion_repair.ranking import NEXT, Program, Seen
+from orchestrion_repair.ranking import NEXT, ProbeResults, Program
 from orchestrion_repair.syntax import line_syntax
 from orchestrion_repair.traits import (
     SIZE,
@@ -163,7 +163,7 @@ class Situation:
     raised: tuple[int, ...] = ()
     odd: tuple[int, ...] = ()
     tried: frozenset[int] = frozenset()
-    seen: Seen = Seen()
+    seen: ProbeResults = ProbeResults()
 
 
 @frozen(eq=False)
@@ -269,7 +269,7 @@ def table_of(program: Program) -> Table:
 
 
 @lru_cache(maxsize=1_000)
-def effects(program: Program, seen: Seen) -> tuple[NDArray[np.bool_], Floats]:
+def effects(program: Program, seen: ProbeResults) -> tuple[NDArray[np.bool_], Floats]:
     """Return which candidates change nothing in some failing test, and in which share of the
     passing tests each changes something: -1 where nobody looked."""
     size = len(program.candidates)
@@ -372,7 +372,7 @@ def situation_from(data: Mapping[str, Any]) -> Situation:
         name: None if data[name] is None else tuple((a, b) for a, b in data[name]) for name in pairs
     }
     lines = {name: tuple(data[name]) for name in ("raised", "odd")}
-    seen = Seen(data["seen"]["probed"], data["seen"]["inert"], tuple(data["seen"]["kept"]))
+    seen = ProbeResults(data["seen"]["probed"], data["seen"]["inert"], tuple(data["seen"]["kept"]))
     return Situation(**given, **lines, tried=frozenset(data["tried"]), seen=seen)
 
 

@@ -45,7 +45,7 @@ class Program:
 
 
 @frozen
-class Seen:
+class ProbeResults:
     """What probes showed of edits; each a set of numbers, as the bits of a hexadecimal number.
 
     Args:

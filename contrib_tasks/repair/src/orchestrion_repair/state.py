@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from orchestrion import JSON, Turn
-from orchestrion_repair.ranking import Program, Seen, ochiai, program
+from orchestrion_repair.ranking import ProbeResults, Program, ochiai, program
 from orchestrion_repair.symptoms import kinds_of_cases, symptoms
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class State:
     results: tuple[Any, ...] | None = None
     last: tuple[tuple[int, Any], ...] = ()
     suspicion: tuple[tuple[int, float], ...] | None = None
-    seen: Seen = Seen()
+    seen: ProbeResults = ProbeResults()
     tried: frozenset[int] = frozenset()
     boosts: tuple[tuple[int, float], ...] = ()
     moved: tuple[tuple[int, int], ...] = ()
@@ -206,11 +206,11 @@ def _tests(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
     )
 
 
-def seen_of(data: Mapping[str, JSON], results: Sequence[Mapping[str, Any]]) -> Seen:
+def seen_of(data: Mapping[str, JSON], results: Sequence[Mapping[str, Any]]) -> ProbeResults:
     """What probes showed, if there were any."""
     same = [int(bits or "0", 16) for bits in data.get("same", ())]
     if len(same) != len(results):
-        return Seen()
+        return ProbeResults()
     inert, kept = 0, []
     for result, bits in zip(results, same, strict=True):
         if result["passed"]:
@@ -218,7 +218,7 @@ def seen_of(data: Mapping[str, JSON], results: Sequence[Mapping[str, Any]]) -> S
         else:
             inert |= bits
     every = int(data["probed"], 16)
-    return Seen(f"{every:x}", f"{inert & every:x}", tuple(f"{bits:x}" for bits in kept))
+    return ProbeResults(f"{every:x}", f"{inert & every:x}", tuple(f"{bits:x}" for bits in kept))
 
 
 def _suspicion(results: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, float], ...] | None:

@@ -70,7 +70,7 @@ class World:
 
 
 @frozen
-class Asked:
+class RelationChain:
     """What a question asks: from this person, these relations one after the other."""
 
     person: str
@@ -145,7 +145,7 @@ def _questions(
         draw = key.child(n).random()
         hops = draw.randint(1, settings.hops)
         chain = tuple(draw.choice(relations) for _ in range(hops))
-        question = Asked(draw.choice(people), chain)
+        question = RelationChain(draw.choice(people), chain)
         text = _text(settings, question)
         answer, titles = _followed(settings, question, facts)
         # An answer that the question itself names needs no search.
@@ -161,7 +161,7 @@ def _questions(
     return tuple(problems.values())
 
 
-def _text(settings: World, question: Asked) -> str:
+def _text(settings: World, question: RelationChain) -> str:
     if settings.form == "codes":
         return question.person + "".join(name[0] for name in question.relations).ljust(
             settings.hops, "-"
@@ -170,7 +170,7 @@ def _text(settings: World, question: Asked) -> str:
     return f"Who is {chain}{question.person}?"
 
 
-def _followed(settings: World, question: Asked, facts: Facts) -> tuple[str, list[str]]:
+def _followed(settings: World, question: RelationChain, facts: Facts) -> tuple[str, list[str]]:
     """Return the answer, and the titles of what says so."""
     person, titles = question.person, []
     for name in question.relations:
@@ -179,7 +179,7 @@ def _followed(settings: World, question: Asked, facts: Facts) -> tuple[str, list
     return person, list(dict.fromkeys(titles))
 
 
-def asked(text: str) -> Asked:
+def asked(text: str) -> RelationChain:
     """Return what a generated question asks.
 
     Raises:
@@ -187,9 +187,9 @@ def asked(text: str) -> Asked:
     """
     if match := _ASKED.search(text):
         chain = re.findall(r"the (\w+) of", match[1])
-        return Asked(match[2], tuple(reversed(chain)))
+        return RelationChain(match[2], tuple(reversed(chain)))
     if match := re.match(r"([a-z]{2})([a-z]+)-*(?:\||$)", text):
-        return Asked(match[1], tuple(SIGNS.get(sign, sign) for sign in match[2]))
+        return RelationChain(match[1], tuple(SIGNS.get(sign, sign) for sign in match[2]))
     raise ValueError(f"{text[:80]!r} is no generated question")
 
 

@@ -11,7 +11,7 @@ from orchestrion._cli.common import answer, emit, json_option, root_option
 from orchestrion._errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrion._comparison import Judged
+    from orchestrion._comparison import ComparedResult
 
 
 @click.command("compare")
@@ -45,7 +45,7 @@ def compare_command(first: str, second: str, root: Path, as_json: bool) -> None:
         answer(*comparison_lines(comparison))
 
 
-def _judged(name: str, root: Path) -> Judged:
+def _judged(name: str, root: Path) -> ComparedResult:
     """Return the result that A or B names."""
     from attrs import evolve
 
@@ -66,7 +66,7 @@ def _judged(name: str, root: Path) -> Judged:
     return evolve(result, name=f"{result.name}, {contender}")
 
 
-def _contenders(name: str, root: Path) -> dict[str, Judged]:
+def _contenders(name: str, root: Path) -> dict[str, ComparedResult]:
     """Return the results of a report by contender."""
     from orchestrion._store import RunReader, find_run
     from orchestrion._stored import results_of_file, stored_results

@@ -23,7 +23,7 @@ _WIDTH = 1.959964
 
 
 @frozen
-class Measured:
+class Interval:
     """A number with a 95 % interval; NaN if it is not defined, e.g. for equal values.
 
     Args:
@@ -64,7 +64,7 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 def rank_correlation(
     x: Sequence[float], y: Sequence[float], clusters: Sequence[str], key: Key
-) -> Measured:
+) -> Interval:
     """Return Spearman's correlation."""
     return _bootstrapped((x, y), clusters, key, _plain)
 
@@ -75,17 +75,17 @@ def partial(
     given: Sequence[float],
     clusters: Sequence[str],
     key: Key,
-) -> Measured:
+) -> Interval:
     """Return the partial Spearman correlation of x and y given a third variable."""
     return _bootstrapped((x, y, given), clusters, key, _partial)
 
 
-def auc(score: Sequence[float], good: Sequence[bool], clusters: Sequence[str]) -> Measured:
+def auc(score: Sequence[float], good: Sequence[bool], clusters: Sequence[str]) -> Interval:
     """Return how often a good episode has a higher score than a bad one; ties count half."""
     count, goods = len(score), sum(good)
     bads = count - goods
     if not goods or not bads:
-        return Measured(count=count)
+        return Interval(count=count)
     names, over = _units(clusters)
     everybody = ranks(score)
     among = {
@@ -103,8 +103,8 @@ def auc(score: Sequence[float], good: Sequence[bool], clusters: Sequence[str]) -
     value = sum(beats[i] for i in range(count) if good[i]) / goods
     width = _WIDTH * math.sqrt(_auc_variance(beats, good, names, value, goods, bads))
     if math.isnan(width):
-        return Measured(value, count=count, over=over)
-    return Measured(value, max(value - width, 0.0), min(value + width, 1.0), count, over)
+        return Interval(value, count=count, over=over)
+    return Interval(value, max(value - width, 0.0), min(value + width, 1.0), count, over)
 
 
 def _auc_variance(
@@ -131,7 +131,7 @@ def _auc_variance(
     return max(first + second + 2 * both / (goods * bads), 0.0)
 
 
-def average(values: Sequence[float], clusters: Sequence[str], key: Key) -> Measured:
+def average(values: Sequence[float], clusters: Sequence[str], key: Key) -> Interval:
     """Return the mean over problems of their means."""
     names, over = _units(clusters)
     by_name: dict[str, list[float]] = {}
@@ -139,8 +139,8 @@ def average(values: Sequence[float], clusters: Sequence[str], key: Key) -> Measu
         by_name.setdefault(name, []).append(value)
     result: Estimate = estimate([sum(own) / len(own) for own in by_name.values()], key)
     if result.count < 2:
-        return Measured(result.mean, count=len(values), over=over)
-    return Measured(result.mean, result.low, result.high, len(values), over)
+        return Interval(result.mean, count=len(values), over=over)
+    return Interval(result.mean, result.low, result.high, len(values), over)
 
 
 # ------------------------------------------------------------------------- the bootstrap
@@ -159,7 +159,7 @@ _Statistic = Callable[[_Sums, int], float]
 
 def _bootstrapped(
     columns: Sequence[Sequence[float]], clusters: Sequence[str], key: Key, of: _Statistic
-) -> Measured:
+) -> Interval:
     count = len(clusters)
     names, over = _units(clusters)
     ranked = [ranks(column) for column in columns]
@@ -172,7 +172,7 @@ def _bootstrapped(
         for place, term in enumerate(terms):
             own[place] += term
     if count < 3 or len(sums) < 3:
-        return Measured(count=count, over=over)
+        return Interval(count=count, over=over)
     groups = list(sums.values())
     value = of(_added(groups), len(columns))
     draw = key.child("agreement", count, len(groups)).random()
@@ -182,9 +182,9 @@ def _bootstrapped(
         if not math.isnan(found := of(_added(draw.choices(groups, k=len(groups))), len(columns)))
     )
     if math.isnan(value) or len(sample) < RESAMPLES / 2:
-        return Measured(value, count=count, over=over)
+        return Interval(value, count=count, over=over)
     low, high = sample[int(0.025 * len(sample))], sample[math.ceil(0.975 * len(sample)) - 1]
-    return Measured(value, min(low, value), max(high, value), count, over)
+    return Interval(value, min(low, value), max(high, value), count, over)
 
 
 def _pairs(columns: int) -> list[tuple[int, int]]:

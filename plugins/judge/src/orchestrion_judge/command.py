@@ -12,7 +12,7 @@ from orchestrion import JSON, UsageError
 from orchestrion.cli import answer, emit, json_option, note, table
 
 if TYPE_CHECKING:
-    from orchestrion_judge.agreement import Measured
+    from orchestrion_judge.agreement import Interval
     from orchestrion_judge.human import Question, Questions
     from orchestrion_judge.report import JudgeReport
 
@@ -126,7 +126,7 @@ def _text(report: JudgeReport) -> str:
     return "\n".join([*lines, *report.findings])
 
 
-def _number(measured: Measured) -> str:
+def _number(measured: Interval) -> str:
     if not measured.count or measured.value != measured.value:
         return "-"
     if not measured.known:

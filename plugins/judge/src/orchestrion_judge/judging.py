@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from attrs import Attribute, define, field, frozen
 
 from orchestrion import JSON, Answer, Calls, Key, Meta, Model, Usage, ceiling_of, supports, times
-from orchestrion_judge.prompt import Block, Prompt, Showing, Shown, instructions, prompt, schema
+from orchestrion_judge.prompt import Block, Material, Prompt, Showing, instructions, prompt, schema
 from orchestrion_judge.rubric import Rubric, ShippedRubric, read_rubric, shipped
 from orchestrion_judge.verdict import UnusableError, parse_verdict
 
@@ -142,7 +142,7 @@ class Judge:
     def _orders(self) -> int:
         return 2 if self.settings.orders == "both" else 1
 
-    async def judge(self, shown: Shown, calls: Calls) -> Judgement:
+    async def judge(self, shown: Material, calls: Calls) -> Judgement:
         """Return the judgement of a piece of work.
 
         Equal work has equal keys, so that a model with a cache is called once for it.
@@ -189,7 +189,7 @@ class Judge:
         if self.settings.structured:
             yield json.dumps(schema(self.rubric))
 
-    def _samples(self, shown: Shown) -> list[_Sample]:
+    def _samples(self, shown: Material) -> list[_Sample]:
         samples = []
         for order in range(self._orders):
             question = prompt(self.rubric, shown.blocks, self.key, self.unfinished, flip=order == 1)

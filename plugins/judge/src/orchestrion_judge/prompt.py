@@ -187,7 +187,7 @@ Show = Literal["answer", "transcript", "observation"]
 
 
 @frozen
-class Shown:
+class Material:
     """The material for a judge.
 
     Args:
@@ -217,7 +217,7 @@ class Showing:
 
     def shown(
         self, problem: Problem, trajectory: Trajectory, observation: Observation | None
-    ) -> Shown:
+    ) -> Material:
         """Return the public part of the problem and the work, without failed and empty turns."""
         turns = [
             turn
@@ -237,10 +237,12 @@ class Showing:
         data = problem.data
         if self.reference and isinstance(data, dict) and isinstance(data.get(self.reference), str):
             before.append(Block("reference", data[self.reference]))
-        return Shown((*before, work), length)
+        return Material((*before, work), length)
 
 
-def unjudged(episode: Episode, work: Shown, unfinished: Literal["zero", "judge"]) -> Reward | None:
+def unjudged(
+    episode: Episode, work: Material, unfinished: Literal["zero", "judge"]
+) -> Reward | None:
     """Return the reward of an episode that needs no judgement; None if it needs one."""
     if episode.status is not Status.COMPLETED and unfinished == "zero":
         return Reward(0.0, parts={"unfinished": 1.0})

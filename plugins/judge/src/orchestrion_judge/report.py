@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from orchestrion import JSON, Episode, Key
-from orchestrion_judge.agreement import Measured, auc, average, partial, rank_correlation
+from orchestrion_judge.agreement import Interval, auc, average, partial, rank_correlation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,12 +51,12 @@ class JudgeReport:
     unusable: int
     spread: float | None
     verifier: bool
-    agreement: Measured
-    tells_success: Measured
-    length: Measured
-    length_given_verifier: Measured
-    position: Measured
-    flips: Measured
+    agreement: Interval
+    tells_success: Interval
+    length: Interval
+    length_given_verifier: Interval
+    position: Interval
+    flips: Interval
 
     @property
     def findings(self) -> list[str]:
@@ -146,7 +146,7 @@ class _Columns:
         scored = [episode.scores for episode in self.episodes if episode.scores is not None]
         score = [scores.value for scores in scored]
         verifier = len(score) == len(value) and len(set(score)) > 1
-        nothing = Measured(count=len(value))
+        nothing = Interval(count=len(value))
         return JudgeReport(
             self.judge,
             len(value),
@@ -164,7 +164,7 @@ class _Columns:
             *self._position(),
         )
 
-    def _position(self) -> tuple[Measured, Measured]:
+    def _position(self) -> tuple[Interval, Interval]:
         given, flipped = self.part("given"), self.part("reversed")
         name = f"{self.judge}.given"
         problems = [
@@ -174,7 +174,7 @@ class _Columns:
         ]
         moved = [a - b for a, b in zip(given, flipped, strict=True)]
         if not moved:
-            return Measured(), Measured()
+            return Interval(), Interval()
         sizes = [abs(change) for change in moved]
         return average(moved, problems, KEY), average(sizes, problems, KEY)
 

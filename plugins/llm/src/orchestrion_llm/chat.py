@@ -9,7 +9,7 @@ import msgspec
 
 from orchestrion import JSON, CallError
 from orchestrion_llm import wire
-from orchestrion_llm.content import Part, Said, ToolCall, data_url, images_in, messages
+from orchestrion_llm.content import ChatMessage, Part, ToolCall, data_url, images_in, messages
 from orchestrion_llm.prices import Tokens
 
 _STOPS: Mapping[str, wire.Stop] = {
@@ -94,7 +94,7 @@ class _Completion(msgspec.Struct):
     error: wire.ErrorBody | None = None
 
 
-def _turns(said: Sequence[Said]) -> list[JSON]:
+def _turns(said: Sequence[ChatMessage]) -> list[JSON]:
     """Messages; images of tools follow their results, which must be texts here."""
     turns: list[JSON] = []
     shown: list[JSON] = []
@@ -109,7 +109,7 @@ def _turns(said: Sequence[Said]) -> list[JSON]:
     return [*turns, {"role": "user", "content": shown}] if shown else turns
 
 
-def _turn(message: Said) -> JSON:
+def _turn(message: ChatMessage) -> JSON:
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.text}
     if message.raw is not None:

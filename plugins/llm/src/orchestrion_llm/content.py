@@ -50,7 +50,7 @@ class Part:
 
 
 @frozen
-class Said:
+class ChatMessage:
     """A message of a request.
 
     Args:
@@ -78,7 +78,7 @@ class Said:
         return [part for part in self.parts if part.kind != "text"]
 
 
-def messages(request: Mapping[str, JSON]) -> tuple[str, list[Said]]:
+def messages(request: Mapping[str, JSON]) -> tuple[str, list[ChatMessage]]:
     """Return the system text, and the other messages in order.
 
     Raises:
@@ -89,14 +89,14 @@ def messages(request: Mapping[str, JSON]) -> tuple[str, list[Said]]:
         role = message.get("role")
         parts = _parts(message.get("content") or "", f"message {i}")
         if role == "system" and i == 0:
-            system = Said(role, parts).text
+            system = ChatMessage(role, parts).text
         elif role in ("user", "assistant", "tool"):
             calls = [
                 ToolCall(call["id"], call["name"], call["arguments"])
                 for call in message.get("tool_calls") or ()
             ]
             name = message.get("tool_call_id") or ""
-            conversation.append(Said(role, parts, calls, name, message.get("raw")))
+            conversation.append(ChatMessage(role, parts, calls, name, message.get("raw")))
         else:
             raise CallError(f"message {i}: unknown role {role!r}", "permanent")
         if role in ("system", "assistant") and any(part.kind != "text" for part in parts):

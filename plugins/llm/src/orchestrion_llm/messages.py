@@ -10,7 +10,7 @@ import msgspec
 
 from orchestrion import JSON
 from orchestrion_llm import wire
-from orchestrion_llm.content import Part, Said, ToolCall, messages
+from orchestrion_llm.content import ChatMessage, Part, ToolCall, messages
 from orchestrion_llm.prices import Tokens
 
 _STOPS: Mapping[str, wire.Stop] = {
@@ -80,7 +80,7 @@ class _Event(msgspec.Struct):
     error: wire.ErrorBody | None = None
 
 
-def _turns(said: Sequence[Said]) -> list[JSON]:
+def _turns(said: Sequence[ChatMessage]) -> list[JSON]:
     """Messages as blocks; the results of one turn's tools are one message."""
     turns: list[dict[str, Any]] = []
     results: list[JSON] = []

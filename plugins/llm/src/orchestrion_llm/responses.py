@@ -10,7 +10,7 @@ import msgspec
 
 from orchestrion import JSON, CallError
 from orchestrion_llm import wire
-from orchestrion_llm.content import Part, Said, ToolCall, data_url, messages
+from orchestrion_llm.content import ChatMessage, Part, ToolCall, data_url, messages
 from orchestrion_llm.prices import Tokens
 
 _CUT: Mapping[str, wire.Stop] = {"max_output_tokens": "length", "content_filter": "refused"}
@@ -74,7 +74,7 @@ class _Event(msgspec.Struct):
     message: str | None = None
 
 
-def _items(message: Said) -> list[JSON]:
+def _items(message: ChatMessage) -> list[JSON]:
     if message.raw is not None:
         return list(message.raw)
     content = list(map(_part, message.parts)) if message.media else message.text

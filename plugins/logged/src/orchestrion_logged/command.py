@@ -27,7 +27,7 @@ from orchestrion.cli import (
 if TYPE_CHECKING:
     from orchestrion.runs import Report
     from orchestrion_logged.decisions import Decisions, Floats
-    from orchestrion_logged.evaluating import Judged
+    from orchestrion_logged.evaluating import PolicyEvaluation
     from orchestrion_logged.importing import Imported
     from orchestrion_logged.records import LoggedEpisode
 
@@ -223,7 +223,7 @@ def ope(
             "--policy"
         )
     evaluator = Evaluator(decisions, least=least)
-    judged: list[Judged] = []
+    judged: list[PolicyEvaluation] = []
     if target is not None and wanted is not None:
         judged.append(evaluator.judge(target, wanted))
     judged += [evaluator.logging(), *evaluator.single()]
@@ -380,7 +380,7 @@ async def _target(
         return decisions, target_of(policy, names, decisions.situations), learned
 
 
-def _lines(judged: Sequence[Judged]) -> list[str]:
+def _lines(judged: Sequence[PolicyEvaluation]) -> list[str]:
     rows = [["policy", "estimate", "value", "95 % interval", "effective", "weights"]]
     refused = []
     for policy in judged:

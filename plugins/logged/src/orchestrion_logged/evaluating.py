@@ -33,7 +33,7 @@ DRAWS = 32
 
 
 @frozen
-class Judged:
+class PolicyEvaluation:
     """The evaluation of a policy on a log.
 
     Args:
@@ -102,7 +102,7 @@ class Evaluator:
             q[aside] = model.values(self._inputs[np.flatnonzero(aside)])
         return q
 
-    def judge(self, name: str, target: Floats) -> Judged:
+    def judge(self, name: str, target: Floats) -> PolicyEvaluation:
         """Return the evaluation of a policy with the probabilities `target` [n, k]."""
         d = self.decisions
         at = np.arange(len(d.choice))
@@ -116,26 +116,26 @@ class Evaluator:
         terms = Terms(d.reward, ratio, value, guess, d.first)
         if not d.known:
             if outside > 0.01:
-                return Judged(name, Overlap(0, 1, 0, 0, 0, outside).refusal(0), {})
-            return Judged(name, "", {"direct": direct(terms)})
+                return PolicyEvaluation(name, Overlap(0, 1, 0, 0, 0, outside).refusal(0), {})
+            return PolicyEvaluation(name, "", {"direct": direct(terms)})
         overlap = Overlap.of(terms.whole, outside)
         refusal = overlap.refusal(self.least)
         if refusal:
-            return Judged(name, refusal, {}, None, overlap)
+            return PolicyEvaluation(name, refusal, {}, None, overlap)
         estimate, values = dr(terms)
         gain = mean_of(values - terms.total(d.reward), effective(terms.whole))
         estimates = {
             "dr": estimate, "snips": snips(terms), "ips": ips(terms), "direct": direct(terms),
         }  # fmt: skip
-        return Judged(name, "", estimates, gain, overlap)
+        return PolicyEvaluation(name, "", estimates, gain, overlap)
 
-    def logging(self) -> Judged:
+    def logging(self) -> PolicyEvaluation:
         """Return the evaluation of the logging policy: the mean of the logged rewards."""
         d = self.decisions
         estimate = mean_of(np.add.reduceat(d.reward, d.first))
-        return Judged("as logged", "", {"mean": estimate})
+        return PolicyEvaluation("as logged", "", {"mean": estimate})
 
-    def single(self) -> list[Judged]:
+    def single(self) -> list[PolicyEvaluation]:
         """Return the evaluations of always making the same choice, for each choice.
 
         If it is not allowed, another is drawn. Empty for logs with several decisions per episode.

@@ -58,7 +58,7 @@ STUCK = Decision(stop=True, logp=0.0)
 """The decision where the task blocks every choice; nothing is learned from it."""
 
 
-class Recorded(NamedTuple):
+class RecordedDecision(NamedTuple):
     """The situation of a decision as numbers, and the choice."""
 
     shown: Row
@@ -92,7 +92,7 @@ class _Distribution:
 
     below: list[float]  # cumulative weights of the choices; all 0 if nothing is allowed
     logp: list[float]  # logarithms of their probabilities
-    shown: tuple[Row, Mask, Floats]  # see `Recorded`
+    shown: tuple[Row, Mask, Floats]  # see `RecordedDecision`
     decisions: dict[int, Decision] = field(init=False, factory=dict)
     chances: dict[str, float] = field(init=False, factory=dict)  # of the choices, for people
 
@@ -143,7 +143,7 @@ class NeuralPolicy(Reading):
         return decisions
 
     def _decision(self, look: _Distribution, place: int) -> Decision:
-        choice, record = self.choices[place], Recorded._make((*look.shown, place))
+        choice, record = self.choices[place], RecordedDecision._make((*look.shown, place))
         start = () if choice is None else (choice,)
         if not look.chances:
             pairs = zip(self._names, look.logp, strict=True)
@@ -223,14 +223,14 @@ class NeuralPolicy(Reading):
         super().learn(episodes)
         self.changed()
 
-    def collect(self, records: Sequence[Recorded]) -> Batch:
+    def collect(self, records: Sequence[RecordedDecision]) -> Batch:
         """Return records of decisions as tensors, in order."""
         import numpy as np
         import torch
         from orchestrion_encoders.tensors import tensors
 
         places: dict[Any, int] = {}
-        firsts: list[Recorded] = []
+        firsts: list[RecordedDecision] = []
         known: dict[int, int] = {}  # shared situations need not be compared
         for record in records:
             if id(record.shown) not in known:

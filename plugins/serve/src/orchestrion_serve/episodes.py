@@ -34,7 +34,7 @@ from orchestrion_serve.in_use import InUse
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.limits import Room
 from orchestrion_serve.names import Names
-from orchestrion_serve.recording import Answered
+from orchestrion_serve.recording import OpenRequest
 from orchestrion_serve.refusals import Refusal, encodable, failed, gone, stopping, wrong
 from orchestrion_serve.requests import Call, Settings, disconnected
 
@@ -184,7 +184,7 @@ class Episodes:
         self,
         call: Call,
         use: InUse | None,
-        answered: Answered | None,
+        answered: OpenRequest | None,
         tell: Callable[[], None],
         work: asyncio.Task[Episode],
     ) -> None:

@@ -81,7 +81,7 @@ class Exploration:
 
 
 @frozen
-class Seen:
+class ServedDecision:
     """A decision as it was served.
 
     Args:
@@ -105,7 +105,7 @@ class Trace:
 
     key: Key
     text: str
-    seen: list[Seen] = field(factory=list)
+    seen: list[ServedDecision] = field(factory=list)
     several: bool = False
     """Whether a decision was no choice of one agent; then none is logged."""
     trajectory: Trajectory = field(factory=Trajectory)
@@ -193,7 +193,7 @@ class Watched(Policy):
 
     def _explored(
         self, situation: Situation, key: Key, decision: Decision, row: Any, share: float
-    ) -> tuple[Decision, Seen | None]:
+    ) -> tuple[Decision, ServedDecision | None]:
         """The decision that is served, and how; None if it is no choice of one agent."""
         name = STOP if decision.stop else choice_name(decision.start[0]) if decision.start else ""
         if len(decision.start) > 1 or situation.running or name not in self._starts:
@@ -216,7 +216,7 @@ class Watched(Policy):
             chance = (1 - share) * chance + (share / len(free) if chosen in free else 0.0)
         served = decision if chosen == name else self._starts[chosen]
         could = tuple(free if name in free else [*free, name])
-        return served, Seen(situation, chosen, could, chance or None, chosen != name)
+        return served, ServedDecision(situation, chosen, could, chance or None, chosen != name)
 
 
 def _is_open(start: Decision, situation: Situation) -> bool:

@@ -33,7 +33,7 @@ from orchestrion_serve.canary import Canary, Trial, trials_of
 from orchestrion_serve.exploring import Exploration, Watched
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.names import logs_of
-from orchestrion_serve.recording import Answered, decisions_of
+from orchestrion_serve.recording import OpenRequest, decisions_of
 from orchestrion_serve.refusals import Refusal
 from orchestrion_serve.verifying import Verifier
 
@@ -173,7 +173,7 @@ class InUse:
         problem: Problem,
         key: Key,
         share: float | None,
-    ) -> Answered:
+    ) -> OpenRequest:
         """Return the record of a request whose episode is about to begin.
 
         `share` is that of `version_for`; None if its client asked for this version, which is no
@@ -192,9 +192,9 @@ class InUse:
             canary=canary.new if canary is not None and tried else "",
             share=share or 1.0,
         )
-        return Answered(request, policy, policy.follow(key, problem.text), problem)
+        return OpenRequest(request, policy, policy.follow(key, problem.text), problem)
 
-    def ended(self, answered: Answered, episode: Episode | None) -> None:
+    def ended(self, answered: OpenRequest, episode: Episode | None) -> None:
         """Log a request whose episode has ended; None if it was cancelled or broke off."""
         trace, request = answered.trace, answered.request
         answered.policy.forget(trace)

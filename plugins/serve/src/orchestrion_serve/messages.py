@@ -62,7 +62,7 @@ class OutputConfig(Struct):
     format: Any = None
 
 
-class Asked(Question, kw_only=True):
+class MessagesRequest(Question, kw_only=True):
     """The fields of a request."""
 
     messages: list[Message]
@@ -95,15 +95,15 @@ class Asked(Question, kw_only=True):
         return transcript(said, "messages", field)
 
 
-_decoder = msgspec.json.Decoder(Asked)
+_decoder = msgspec.json.Decoder(MessagesRequest)
 
 
-class Messages(Dialect[Asked]):
+class Messages(Dialect[MessagesRequest]):
     """The protocol of `POST /v1/messages`."""
 
     path = "/v1/messages"
 
-    def parse(self, body: bytes) -> Asked:
+    def parse(self, body: bytes) -> MessagesRequest:
         """Return a request's body, checked; raise a Refusal if it is wrong."""
         request = decoded(_decoder, body)
         request.refuse(TOOLS, "tools", "mcp_servers")
@@ -111,7 +111,9 @@ class Messages(Dialect[Asked]):
             raise wrong("only answers of text are supported", "output_config.format")
         return request
 
-    def answer(self, call: Call, question: Asked, turns: list[Turn], episode: Episode) -> Any:
+    def answer(
+        self, call: Call, question: MessagesRequest, turns: list[Turn], episode: Episode
+    ) -> Any:
         """Return the answer to a request that does not stream."""
         answer = _block("text", answer_of(episode))
         thinking = [_block("thinking", line_of(turn)) for turn in turns]
@@ -122,7 +124,7 @@ class Messages(Dialect[Asked]):
         }
 
     async def events(
-        self, call: Call, question: Asked, events: AsyncGenerator[Turn | Episode, None]
+        self, call: Call, question: MessagesRequest, events: AsyncGenerator[Turn | Episode, None]
     ) -> AsyncGenerator[bytes, None]:
         """Yield the events of a block of thinking for each turn, and of one for the answer."""
         index = 0

@@ -13,7 +13,7 @@ from orchestrion_serve.refusals import encodable
 
 
 @frozen(eq=False)
-class Answered:
+class OpenRequest:
     """A request under way.
 
     Args:
@@ -29,7 +29,7 @@ class Answered:
     problem: Problem
 
 
-def decisions_of(answered: Answered, turns: Sequence[Turn], contents: bool) -> list[Logged]:
+def decisions_of(answered: OpenRequest, turns: Sequence[Turn], contents: bool) -> list[Logged]:
     """Return the decisions of an episode; none if one of them was no choice of one agent.
 
     Args:

@@ -54,7 +54,7 @@ class Text(Struct):
     format: dict[str, Any] | None = None
 
 
-class Asked(Question, kw_only=True):
+class ResponsesRequest(Question, kw_only=True):
     """The fields of a request."""
 
     input: str | list[Item]
@@ -98,15 +98,15 @@ class Asked(Question, kw_only=True):
         return transcript(said, "input", field)
 
 
-_decoder = msgspec.json.Decoder(Asked)
+_decoder = msgspec.json.Decoder(ResponsesRequest)
 
 
-class Responses(Dialect[Asked]):
+class Responses(Dialect[ResponsesRequest]):
     """The protocol of `POST /v1/responses`."""
 
     path = "/v1/responses"
 
-    def parse(self, body: bytes) -> Asked:
+    def parse(self, body: bytes) -> ResponsesRequest:
         """Return a request's body, checked; raise a Refusal if it is wrong."""
         request = decoded(_decoder, body)
         request.refuse(TOOLS, "tools")
@@ -118,14 +118,16 @@ class Responses(Dialect[Asked]):
                 raise wrong(f"{message}, and leave `{field}` out", field)
         return request
 
-    def answer(self, call: Call, question: Asked, turns: list[Turn], episode: Episode) -> Any:
+    def answer(
+        self, call: Call, question: ResponsesRequest, turns: list[Turn], episode: Episode
+    ) -> Any:
         """Return the answer to a request that does not stream."""
         answer = _answer(call, episode)
         steps = [_reasoning(call, index, line_of(turn)) for index, turn in enumerate(turns)]
         return _ended(call, [*steps, *answer], episode)
 
     async def events(
-        self, call: Call, question: Asked, events: AsyncGenerator[Turn | Episode, None]
+        self, call: Call, question: ResponsesRequest, events: AsyncGenerator[Turn | Episode, None]
     ) -> AsyncGenerator[bytes, None]:
         """Yield the events of an item of reasoning for each turn, and of one for the answer."""
         number = count()

@@ -23,7 +23,7 @@ Order = Sequence[tuple[int, str]]
 
 
 @frozen
-class _Looked:
+class _TurnSummary:
     """What the turns of some episodes say: how many, the edges, and by agent turns and ranks."""
 
     episodes: int
@@ -32,7 +32,7 @@ class _Looked:
     ranks: dict[str, float]
 
 
-_known: dict[tuple[object, ...], _Looked] = {}
+_known: dict[tuple[object, ...], _TurnSummary] = {}
 
 
 def topology_of(
@@ -67,7 +67,7 @@ def topology_of(
     return {"nodes": nodes, "steps": steps}
 
 
-def _at(reader: RunReader, iteration: Iteration) -> _Looked:
+def _at(reader: RunReader, iteration: Iteration) -> _TurnSummary:
     """Return what an iteration's first episodes say; what was read once is kept."""
     # An iteration that is committed again, after a resume, took another time.
     key = (reader.directory, iteration.stage, iteration.iteration, iteration.seconds)
@@ -79,7 +79,7 @@ def _at(reader: RunReader, iteration: Iteration) -> _Looked:
     return _known[key]
 
 
-def _summary(orders: Sequence[Order]) -> _Looked:
+def _summary(orders: Sequence[Order]) -> _TurnSummary:
     orders = [order for order in orders if order]
     seen, ranks, weights = Counter[str](), dict[str, float](), dict[tuple[str, str], float]()
     for order in orders:
@@ -97,7 +97,7 @@ def _summary(orders: Sequence[Order]) -> _Looked:
         {"from": first, "to": second, "share": weight / total}
         for (first, second), weight in sorted(weights.items(), key=lambda item: -item[1])
     ]
-    return _Looked(len(orders), edges, seen, ranks)
+    return _TurnSummary(len(orders), edges, seen, ranks)
 
 
 def _nodes(names: Sequence[str]) -> list[Data]:

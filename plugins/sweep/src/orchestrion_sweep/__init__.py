@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrion import names_on_first_use
 
 if TYPE_CHECKING:
-    from orchestrion_sweep.sweeping import Result as Result
+    from orchestrion_sweep.sweeping import SweepResult as SweepResult
     from orchestrion_sweep.sweeping import sweep as sweep
 
 __getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -23,7 +23,7 @@ from orchestrion.cli import (
 
 if TYPE_CHECKING:
     from orchestrion_sweep.plan import Plan
-    from orchestrion_sweep.sweeping import Result
+    from orchestrion_sweep.sweeping import SweepResult
 
 
 @click.command("sweep")
@@ -83,7 +83,7 @@ def _forecast(plan: Plan, root: Path, as_json: bool) -> None:
         click.echo(line)
 
 
-def _carry_out(result: Result) -> None:
+def _carry_out(result: SweepResult) -> None:
     from orchestrion_sweep.showing import lines_of
     from orchestrion_sweep.sweeping import go_on
 
@@ -100,7 +100,7 @@ def _carry_out(result: Result) -> None:
         raise
 
 
-def _show(result: Result, as_json: bool) -> None:
+def _show(result: SweepResult, as_json: bool) -> None:
     import json
 
     from orchestrion.runs import write_atomic

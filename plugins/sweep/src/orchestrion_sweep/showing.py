@@ -10,7 +10,7 @@ from orchestrion import Usage
 from orchestrion.cli import table
 from orchestrion.runs import Estimate
 from orchestrion_sweep.space import shown
-from orchestrion_sweep.sweeping import BEST, OnTest, Result
+from orchestrion_sweep.sweeping import BEST, OnTest, SweepResult
 from orchestrion_sweep.trials import FIGURES, Trial, spent_of
 
 
@@ -22,7 +22,7 @@ def interval(value: Estimate, sign: bool = False, name: str = "") -> str:
     return f"{value.mean:{form}} [{value.low:{form}}, {value.high:{form}}]"
 
 
-def lines_of(result: Result) -> list[str]:
+def lines_of(result: SweepResult) -> list[str]:
     """Return the report on a sweep, finished or not."""
     lines = [table(_rows(result)), ""]
     lines += [
@@ -42,7 +42,7 @@ def lines_of(result: Result) -> list[str]:
     return lines
 
 
-def _rows(result: Result) -> list[list[str]]:
+def _rows(result: SweepResult) -> list[list[str]]:
     paths = list(result.plan.space.dimensions)
     main = result.plan.settings.objectives[0]
     others = [name for name in FIGURES if name != main]
@@ -64,7 +64,7 @@ def _rows(result: Result) -> list[list[str]]:
     return rows
 
 
-def _of_winner(result: Result, winner: Trial) -> list[str]:
+def _of_winner(result: SweepResult, winner: Trial) -> list[str]:
     count = sum(bool(trial.rows) for trial in result.trials)
     name = result.plan.settings.objectives[0]
     values = ", ".join(f"{path} {shown(value)}" for path, value in winner.values.items())
@@ -92,7 +92,7 @@ def _usage(usage: Usage) -> str:
     return f"{usage.calls:,} calls, {usage.tokens:,} tokens, {usage.usd:,.4f} US dollars"
 
 
-def document(result: Result) -> dict[str, Any]:
+def document(result: SweepResult) -> dict[str, Any]:
     """Return the same as plain data."""
     plan, best = result.plan, result.best
     return {
@@ -113,7 +113,7 @@ def document(result: Result) -> dict[str, Any]:
     }
 
 
-def _trial(result: Result, trial: Trial) -> dict[str, Any]:
+def _trial(result: SweepResult, trial: Trial) -> dict[str, Any]:
     figures = {name: trial.figure(result.plan, name) for name in FIGURES}
     return {
         "trial": trial.number,

@@ -59,7 +59,7 @@ class OnTest:
 
 
 @define
-class Result:
+class SweepResult:
     """What came of a sweep.
 
     Args:
@@ -81,7 +81,7 @@ class Result:
     spend: Usage = Usage()
 
 
-async def sweep(config: str | Path, overrides: Sequence[str] = (), say: Say = print) -> Result:
+async def sweep(config: str | Path, overrides: Sequence[str] = (), say: Say = print) -> SweepResult:
     """Do what `orchestrion sweep` does; given the folder of a sweep, go on with it.
 
     Args:
@@ -98,7 +98,9 @@ async def sweep(config: str | Path, overrides: Sequence[str] = (), say: Say = pr
     return result
 
 
-async def begin(config: Path, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> Result:
+async def begin(
+    config: Path, overrides: Sequence[str] = (), block: Sequence[str] = ()
+) -> SweepResult:
     """Return a new sweep of a config in a folder of its own, or the sweep that a folder holds.
 
     The components of the config as it is are opened once, without network access.
@@ -115,10 +117,10 @@ async def begin(config: Path, overrides: Sequence[str] = (), block: Sequence[str
     for judged in (plan.trial({}), plan.test({}, plan.base.seed)):
         with suppress(RunError):  # what needs the network is opened by the first trial
             await forecast_of(judged)
-    return Result(plan, create(plan, plan.base.run.name or config.stem))
+    return SweepResult(plan, create(plan, plan.base.run.name or config.stem))
 
 
-def _known(config: Path, overrides: Sequence[str], block: Sequence[str]) -> Result | None:
+def _known(config: Path, overrides: Sequence[str], block: Sequence[str]) -> SweepResult | None:
     """Return the sweep that a folder holds; None for a file."""
     if not config.is_dir():
         return None
@@ -126,7 +128,7 @@ def _known(config: Path, overrides: Sequence[str], block: Sequence[str]) -> Resu
     _state(folder)
     plan = read_plan(folder / CONFIG, overrides, block)
     check_unchanged(plan, folder)
-    return Result(plan, folder)
+    return SweepResult(plan, folder)
 
 
 def create(plan: Plan, name: str) -> Path:
@@ -174,7 +176,7 @@ def _write(path: Path, data: Mapping[str, Any]) -> None:
     write_atomic(path, [json.dumps(data, indent=2).encode()])
 
 
-async def go_on(result: Result, say: Say) -> None:
+async def go_on(result: SweepResult, say: Say) -> None:
     """Do all that is still to be done of a sweep; what came of it is in `result` then.
 
     Args:
@@ -195,7 +197,7 @@ async def go_on(result: Result, say: Say) -> None:
 
 
 class _Sweep:
-    def __init__(self, result: Result, say: Say) -> None:
+    def __init__(self, result: SweepResult, say: Say) -> None:
         self.result, self.say = result, say
         self.plan, self.folder = result.plan, result.folder
         self.state = _state(self.folder)

@@ -100,7 +100,7 @@ def merged(results: Sequence[Rows]) -> Rows:
 
 
 @frozen
-class Stored:
+class StoredTrial:
     """What a run folder says; nothing where there is none yet."""
 
     status: str = ""
@@ -110,13 +110,13 @@ class Stored:
     spend: Usage = Usage()
 
 
-def stored(folder: Path) -> Stored:
+def stored(folder: Path) -> StoredTrial:
     """Return what a folder holds."""
     if not (folder / "run.db").exists():
-        return Stored()
+        return StoredTrial()
     with RunReader(folder) as run:
         evaluations: list[Any] = list(run.load_evaluations().values())
-        return Stored(
+        return StoredTrial(
             run.status,
             run.detail,
             evaluations[0]["outcomes"] if evaluations else {},

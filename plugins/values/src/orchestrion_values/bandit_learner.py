@@ -37,7 +37,7 @@ from orchestrion_values.arrays import Floats, Mask, pack, unpack
 from orchestrion_values.bandit import sizes
 from orchestrion_values.bandit_model import BanditModel, Neighbours, View
 from orchestrion_values.learner import ValueLearner
-from orchestrion_values.policy import Exploring, Taken, ValuePolicy, sampling
+from orchestrion_values.policy import Exploring, RecordedChoice, ValuePolicy, sampling
 from orchestrion_values.texts import fit_texts
 from orchestrion_values.tries import Tries, read_tries
 
@@ -147,14 +147,16 @@ class BanditLearner(ValueLearner):
 
     def _learn(self, episodes: Sequence[Episode], view: View) -> int:
         """Add the tries; return how many had no reward."""
-        taken: list[Taken] = []
+        taken: list[RecordedChoice] = []
         returns: list[float] = []
-        lost: list[Taken] = []
+        lost: list[RecordedChoice] = []
         for episode in episodes:
             if episode.reward is None:
-                lost += [d.record for d in episode.decisions if isinstance(d.record, Taken)]
+                lost += [
+                    d.record for d in episode.decisions if isinstance(d.record, RecordedChoice)
+                ]
                 continue
-            for experience in gather([episode], Taken):
+            for experience in gather([episode], RecordedChoice):
                 taken += experience.taken
                 returns += experience.returns
                 self._single &= len(experience.taken) == 1

@@ -18,7 +18,7 @@ from orchestrion import (
     UsageError,
     replace,
 )
-from orchestrion_values.policy import Taken, ValuePolicy
+from orchestrion_values.policy import RecordedChoice, ValuePolicy
 
 
 class NotReplayable(Exception):
@@ -120,7 +120,7 @@ def _recorded(
         if place is None or not row[place]:
             raise NotReplayable("it made a choice that this team lacks or may not make there")
         chance = math.exp(min(decision.logp, 0.0)) if decision.logp is not None else 1.0
-        decisions.append(replace(decision, record=Taken(situation, place, row, chance)))
+        decisions.append(replace(decision, record=RecordedChoice(situation, place, row, chance)))
     return replace(episode, decisions=tuple(decisions))
 
 

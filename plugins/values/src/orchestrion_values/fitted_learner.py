@@ -28,8 +28,16 @@ from orchestrion_values.ensemble import Fitted
 from orchestrion_values.fitted import fit
 from orchestrion_values.fitted_q import batches
 from orchestrion_values.learner import ValueLearner, probing
-from orchestrion_values.plans import LEARNED, LONGEST, Arm, Tried, believed, next_of, of_those_tried
-from orchestrion_values.policy import Exploring, Taken, ValuePolicy
+from orchestrion_values.plans import (
+    LEARNED,
+    LONGEST,
+    Arm,
+    ArmEpisode,
+    believed,
+    next_of,
+    of_those_tried,
+)
+from orchestrion_values.policy import Exploring, RecordedChoice, ValuePolicy
 from orchestrion_values.transitions import Transitions
 
 if TYPE_CHECKING:
@@ -103,7 +111,7 @@ class FittedLearner(ValueLearner):
         super().__init__(ctx, batches(settings.episodes))
         self.settings, self._write_note = settings, ctx.note
         self._data: Transitions | None = None
-        self._tried: list[Tried] = []
+        self._tried: list[ArmEpisode] = []
         self._seen = 0
 
     async def iterate(self, i: int, session: Session) -> Metrics:
@@ -152,7 +160,7 @@ class FittedLearner(ValueLearner):
         """
         policy: ValuePolicy = session.policy
         self._seen += len(episodes)
-        experiences = gather(episodes, Taken)
+        experiences = gather(episodes, RecordedChoice)
         self._note(policy, episodes, experiences, arms)
         self._add(policy, experiences)
         metrics = {"excluded": float(len(episodes) - len(experiences))}
@@ -174,7 +182,7 @@ class FittedLearner(ValueLearner):
             plan = None if best == LEARNED else best
         return FittedModel(fitted, policy, s.caution, plan)
 
-    def _add(self, policy: ValuePolicy, experiences: Sequence[Experience[Taken]]) -> None:
+    def _add(self, policy: ValuePolicy, experiences: Sequence[Experience[RecordedChoice]]) -> None:
         new = Transitions.of(policy, experiences)
         if new is not None:
             self._data = new if self._data is None else self._data.joined(new)
@@ -187,7 +195,7 @@ class FittedLearner(ValueLearner):
         for run in self.settings.runs:
             episodes, lost = await of_run(run, policy, f"{self.path}.runs")
             notes += [f"{run}: learned from {len(episodes)} episodes", *lost]
-            self._add(policy, gather(episodes, Taken))
+            self._add(policy, gather(episodes, RecordedChoice))
         self._write_note("runs", "; ".join(notes))
         if not self.settings.plans:
             policy.model = self._fitted(policy)
@@ -196,7 +204,7 @@ class FittedLearner(ValueLearner):
         self,
         policy: ValuePolicy,
         episodes: Sequence[Episode],
-        experiences: Sequence[Experience[Taken]],
+        experiences: Sequence[Experience[RecordedChoice]],
         arms: Sequence[Arm | None] | None,
     ) -> None:
         """Record which sequences were followed, and their rewards."""
@@ -208,7 +216,9 @@ class FittedLearner(ValueLearner):
             did = tuple(taken.choice for taken in experience.taken if taken.choice != stop)
             arm = followed.get(id(experience.episode), did)
             if arm is not None:
-                self._tried.append(Tried(arm, experience.episode.problem.id, experience.returns[0]))
+                self._tried.append(
+                    ArmEpisode(arm, experience.episode.problem.id, experience.returns[0])
+                )
 
     def _finishing(self, i: int) -> bool:
         """Whether the final comparison with the best sequences has begun."""
@@ -250,7 +260,7 @@ class FittedLearner(ValueLearner):
         """Restore what `save` saved."""
         data: Any = saved.data
         self._seen = data["seen"]
-        self._tried = [Tried(tuple(arm), name, reward) for arm, name, reward in data["tried"]]
+        self._tried = [ArmEpisode(tuple(arm), name, reward) for arm, name, reward in data["tried"]]
         self._data = Transitions.load(unpack(saved.arrays), data) if saved.arrays else None
 
 

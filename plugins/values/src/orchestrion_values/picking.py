@@ -26,7 +26,7 @@ from orchestrion import (
     laps,
 )
 from orchestrion_values.learner import probing, refuse_others
-from orchestrion_values.policy import Taken, ValuePolicy
+from orchestrion_values.policy import RecordedChoice, ValuePolicy
 
 if TYPE_CHECKING:
     from orchestrion_values.auto import Auto
@@ -74,7 +74,9 @@ class Look:
 
 
 def look(
-    experiences: Sequence[Experience[Taken]], policy: ValuePolicy, problems: Sequence[Problem] = ()
+    experiences: Sequence[Experience[RecordedChoice]],
+    policy: ValuePolicy,
+    problems: Sequence[Problem] = (),
 ) -> Look:
     """Return the statistics of some episodes and of the training problems."""
     taken = [step for experience in experiences for step in experience.taken]
@@ -93,19 +95,19 @@ def look(
     )
 
 
-def _log(experiences: Sequence[Experience[Taken]], policy: ValuePolicy) -> bool:
+def _log(experiences: Sequence[Experience[RecordedChoice]], policy: ValuePolicy) -> bool:
     """See `Look.log`."""
     from orchestrion_values.optimism.hidden import find_log
     from orchestrion_values.optimism.learner import add
-    from orchestrion_values.optimism.states import Seen
+    from orchestrion_values.optimism.states import StateMoves
 
-    seen = Seen(len(policy.choices))
+    seen = StateMoves(len(policy.choices))
     for experience in experiences:
         add(seen, policy, experience)
     return bool(seen.moves) and find_log(seen) is not None
 
 
-def _hidden(experiences: Sequence[Experience[Taken]]) -> float | None:
+def _hidden(experiences: Sequence[Experience[RecordedChoice]]) -> float | None:
     """See `Look.hidden`: analysis of variance over ends that occurred at least twice."""
     groups: dict[Any, list[float]] = {}
     for experience in experiences:
@@ -219,7 +221,7 @@ class Picker:
         episodes = await session.rollout(
             [Job(problem, key, explorer) for problem, key in zip(problems, keys, strict=True)]
         )
-        findings = look(gather(episodes, Taken), policy, session.problems("train"))
+        findings = look(gather(episodes, RecordedChoice), policy, session.problems("train"))
         self._picked, why = pick(findings, self._episodes, self._ctx.turns)
         self._ctx.note("picked", f"{self._picked}, since {why}")
         metrics = dict(self._learners[self._picked].absorb(episodes, session))

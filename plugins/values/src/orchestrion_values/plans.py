@@ -62,7 +62,7 @@ ORDER = Likeness(last=0.5, pair=0.4, makes=0.4, order=0.4, length=0.2, longer=1.
 
 
 @frozen
-class Tried:
+class ArmEpisode:
     """An episode that followed an arm.
 
     Args:
@@ -108,7 +108,7 @@ class Beliefs:
         return [self.arms[i] for i in sampled.argmax(axis=0)]
 
 
-def believed(tried: Sequence[Tried], choices: int, longest: int) -> Beliefs:
+def believed(tried: Sequence[ArmEpisode], choices: int, longest: int) -> Beliefs:
     """Return the values of the best arms so far and their neighbours.
 
     Args:
@@ -120,7 +120,7 @@ def believed(tried: Sequence[Tried], choices: int, longest: int) -> Beliefs:
     return process.beliefs(_neighbours(process.seen().ranked, choices, longest))
 
 
-def of_those_tried(tried: Sequence[Tried], choices: int) -> Beliefs:
+def of_those_tried(tried: Sequence[ArmEpisode], choices: int) -> Beliefs:
     """Return the values of the arms that some episode followed."""
     return _Process(tried, choices).seen()
 
@@ -128,7 +128,7 @@ def of_those_tried(tried: Sequence[Tried], choices: int) -> Beliefs:
 class _Process:
     """A Gaussian process with the likeliest kernel, given the tried arms."""
 
-    def __init__(self, tried: Sequence[Tried], choices: int) -> None:
+    def __init__(self, tried: Sequence[ArmEpisode], choices: int) -> None:
         self.choices, self.tried = choices, [attempt.arm for attempt in tried]
         rewards = np.array([attempt.reward for attempt in tried])
         self.spread = float(rewards.std()) or 1.0

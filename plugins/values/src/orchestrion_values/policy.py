@@ -73,7 +73,7 @@ class Model(Protocol):
 
 
 @frozen(eq=False)
-class Taken:
+class RecordedChoice:
     """The record of a decision that a trainer learns from.
 
     Args:
@@ -148,7 +148,7 @@ class ValuePolicy(Reading):
             () if choice is None else (choice,),
             stop=choice is None,
             logp=float(np.log(propensity)) if propensity > 0 else None,
-            record=Taken(situation, place, allowed, propensity),
+            record=RecordedChoice(situation, place, allowed, propensity),
         )
 
     def probabilities(self, situations: Sequence[Situation]) -> Floats:

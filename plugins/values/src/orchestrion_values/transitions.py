@@ -15,7 +15,7 @@ from attrs import frozen
 
 from orchestrion import Experience
 from orchestrion_values.arrays import Floats, Ints, Mask
-from orchestrion_values.policy import Taken, ValuePolicy
+from orchestrion_values.policy import RecordedChoice, ValuePolicy
 
 
 @frozen(eq=False)
@@ -53,7 +53,7 @@ class Transitions:
 
     @classmethod
     def of(
-        cls, policy: ValuePolicy, experiences: Sequence[Experience[Taken]]
+        cls, policy: ValuePolicy, experiences: Sequence[Experience[RecordedChoice]]
     ) -> Transitions | None:
         """Return the decisions of episodes in order; None if there are none."""
         taken = [step for experience in experiences for step in experience.taken]

@@ -19,7 +19,7 @@ from attrs import frozen
 from orchestrion import Saved
 from orchestrion_values.arrays import Floats, Ints, Mask, pack, unpack
 from orchestrion_values.optimism.hidden import Hidden, Log, Sequences, Symbol, find_log, fit
-from orchestrion_values.optimism.states import Seen
+from orchestrion_values.optimism.states import StateMoves
 
 POINTS = 200
 """The maximum of beliefs at each decision number and mode."""
@@ -229,7 +229,7 @@ class Believer:
         self._begun = 0
         """The number of episodes at the last random starts."""
 
-    def think(self, seen: Seen, seed: int) -> Beliefs | None:
+    def think(self, seen: StateMoves, seed: int) -> Beliefs | None:
         """Learn from everything and return a plan; None if there is no log to read."""
         log = find_log(seen) if self.states else None
         if log is None:
@@ -269,7 +269,7 @@ class Believer:
 class _Heard:
     """Episodes as sequences of choices and symbols; new symbols are added to `symbols`."""
 
-    def __init__(self, seen: Seen, log: Log, symbols: dict[Symbol, int]) -> None:
+    def __init__(self, seen: StateMoves, log: Log, symbols: dict[Symbol, int]) -> None:
         moves, k = np.array(seen.moves, np.int64), seen.choices
         choice, ended = moves[:, 2], moves[:, 4] == 1
         used = np.bincount(choice, minlength=k)
@@ -327,7 +327,7 @@ class _Heard:
         self.shape = (len(self.categories), k, len(symbols), len(amounts))
 
     def _said(
-        self, seen: Seen, log: Log, symbols: dict[Symbol, int], place: int, calls: int
+        self, seen: StateMoves, log: Log, symbols: dict[Symbol, int], place: int, calls: int
     ) -> tuple[int, ...]:
         symbols_heard = self._read.get((place, calls))
         if symbols_heard is None:

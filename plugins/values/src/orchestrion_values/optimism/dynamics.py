@@ -18,7 +18,7 @@ import numpy as np
 from attrs import frozen
 
 from orchestrion_values.arrays import Floats, Ints, Mask
-from orchestrion_values.optimism.states import Seen, States
+from orchestrion_values.optimism.states import StateMoves, States
 
 if TYPE_CHECKING:
     from sklearn.tree import ExtraTreeRegressor
@@ -154,7 +154,7 @@ class Dynamics:
     high: float
 
 
-def learn(seen: Seen, states: States, seed: int, best: float) -> Dynamics:
+def learn(seen: StateMoves, states: States, seed: int, best: float) -> Dynamics:
     """Estimate the process from everything that was seen."""
     s, k = states.count, seen.choices
     moves = np.array(seen.moves, np.int64)

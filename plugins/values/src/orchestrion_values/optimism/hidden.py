@@ -21,7 +21,7 @@ import numpy as np
 from attrs import asdict, astuple, frozen
 
 from orchestrion_values.arrays import Floats, Ints
-from orchestrion_values.optimism.states import Seen, changes_once
+from orchestrion_values.optimism.states import StateMoves, changes_once
 
 __all__ = ["Hidden", "Log", "Sequences", "Symbol", "changes_once", "find_log", "fit"]
 
@@ -61,7 +61,7 @@ class Log:
         return tuple(result)
 
 
-def find_log(seen: Seen) -> Log | None:
+def find_log(seen: StateMoves) -> Log | None:
     """Return the log in what was shown; None if there is none."""
     moves = np.array(seen.moves, np.int64)
     going = moves[moves[:, 4] == 0]

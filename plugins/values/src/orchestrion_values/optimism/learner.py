@@ -28,8 +28,8 @@ from orchestrion_values.arrays import Floats, Mask, pack, under, unpack
 from orchestrion_values.learner import ValueLearner
 from orchestrion_values.optimism.beliefs import Beliefs, Believer
 from orchestrion_values.optimism.dynamics import Dynamics, learn, optimistic, plain
-from orchestrion_values.optimism.states import Lookup, Seen, Shown, States
-from orchestrion_values.policy import Taken, ValuePolicy, sampling
+from orchestrion_values.optimism.states import Lookup, ObservedState, StateMoves, States
+from orchestrion_values.policy import RecordedChoice, ValuePolicy, sampling
 
 if TYPE_CHECKING:
     from orchestrion_values.optimistic import Optimistic
@@ -38,7 +38,9 @@ NEVER = -1e9
 """The value of choices that a plan does not know: finite, so allowed ones rank first."""
 
 
-def show(situations: Sequence[Situation], allowed: Mask, choices: Sequence[Choice]) -> list[Shown]:
+def show(
+    situations: Sequence[Situation], allowed: Mask, choices: Sequence[Choice]
+) -> list[ObservedState]:
     """Return what tells situations apart: the numbers that the task shows.
 
     If it shows none, these are the counts of each choice so far.
@@ -47,7 +49,7 @@ def show(situations: Sequence[Situation], allowed: Mask, choices: Sequence[Choic
         RunError: a number is not finite.
     """
     shown = [
-        Shown(situation.problem.category, _features(situation, choices), tuple(row))
+        ObservedState(situation.problem.category, _features(situation, choices), tuple(row))
         for situation, row in zip(situations, allowed.tolist(), strict=True)
     ]
     if not all(math.isfinite(number) for row in shown for number in row.features):
@@ -140,7 +142,7 @@ class Believed:
         ]
         return np.maximum(np.array(rows), NEVER)
 
-    def _score(self, shown: Shown, situation: Situation) -> Floats:
+    def _score(self, shown: ObservedState, situation: Situation) -> Floats:
         made = [
             place
             for turn in situation.trajectory.turns
@@ -175,7 +177,7 @@ class Learner(ValueLearner):
     def __init__(self, settings: Optimistic, ctx: OpenContext) -> None:
         super().__init__(ctx, settings.sizes)
         self.settings = settings
-        self._seen: Seen | None = None
+        self._seen: StateMoves | None = None
         self._hopes: Planned | None = None
         """The optimistic plan over states; None until it is needed."""
         self._believer = Believer(settings.hidden_states, settings.tries)
@@ -198,8 +200,8 @@ class Learner(ValueLearner):
     def absorb(self, episodes: Sequence[Episode], session: Session) -> Metrics:
         """Learn from episodes, whoever ran them, and install a new plan."""
         policy: ValuePolicy = session.policy
-        seen = self._seen = self._seen or Seen(len(policy.choices))
-        experiences = gather(episodes, Taken)
+        seen = self._seen = self._seen or StateMoves(len(policy.choices))
+        experiences = gather(episodes, RecordedChoice)
         for experience in experiences:
             add(seen, policy, experience)
         excluded = {"excluded": float(len(episodes) - len(experiences))}
@@ -287,12 +289,12 @@ class Learner(ValueLearner):
             return
         data: Any = saved.data
         hidden = under(saved.arrays, HIDDEN)
-        self._seen = Seen.load(Saved(saved.arrays, data["seen"]))
+        self._seen = StateMoves.load(Saved(saved.arrays, data["seen"]))
         self._believer.load(Saved(hidden, data["hidden"]))
 
 
 def _metrics(
-    seen: Seen, model: Dynamics, hopes: Floats, means: Floats, known: float
+    seen: StateMoves, model: Dynamics, hopes: Floats, means: Floats, known: float
 ) -> dict[str, float]:
     """Return the expected outcome of an episode (`planned`), its upper bound, and what is known."""
     moves = np.array(seen.moves, np.int64)
@@ -306,7 +308,7 @@ def _metrics(
     }
 
 
-def add(seen: Seen, policy: ValuePolicy, experience: Experience[Taken]) -> None:
+def add(seen: StateMoves, policy: ValuePolicy, experience: Experience[RecordedChoice]) -> None:
     """Add an episode to what was seen."""
     taken = experience.taken
     allowed = np.array([step.allowed for step in taken])

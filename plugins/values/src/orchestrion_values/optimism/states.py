@@ -22,7 +22,7 @@ from orchestrion import RunError, Saved
 from orchestrion_values.arrays import Floats, Ints, Mask, pack, unpack
 
 
-class Shown(NamedTuple):
+class ObservedState(NamedTuple):
     """What a situation shows: category of the problem, numbers, allowed choices [k]."""
 
     category: str
@@ -30,7 +30,7 @@ class Shown(NamedTuple):
     allowed: tuple[bool, ...]
 
 
-class Seen:
+class StateMoves:
     """Episodes as moves between situations; equal situations are stored once.
 
     Args:
@@ -47,14 +47,14 @@ class Seen:
 
     def __init__(self, choices: int) -> None:
         self.choices = choices
-        self.shown: list[Shown] = []
-        self.places: dict[Shown, int] = {}
+        self.shown: list[ObservedState] = []
+        self.places: dict[ObservedState, int] = {}
         self.moves: list[tuple[int, int, int, int, bool]] = []
         self.rewards: list[float] = []
         self.outcomes: list[float] = []
         self.episodes = 0
 
-    def place(self, shown: Shown) -> int:
+    def place(self, shown: ObservedState) -> int:
         """Return the index of a situation, adding it if it is new."""
         place = self.places.get(shown)
         if place is None:
@@ -70,10 +70,10 @@ class Seen:
 
     def add(
         self,
-        shown: Sequence[Shown],
+        shown: Sequence[ObservedState],
         chosen: Sequence[int],
         rewards: Sequence[float],
-        last: Shown | None,
+        last: ObservedState | None,
         outcome: float,
     ) -> None:
         """Add an episode of m decisions.
@@ -115,7 +115,7 @@ class Seen:
         )
 
     @classmethod
-    def load(cls, saved: Saved) -> Seen:
+    def load(cls, saved: Saved) -> StateMoves:
         """Return what `save` saved."""
         arrays = unpack(saved.arrays)
         data: Any = saved.data
@@ -128,7 +128,7 @@ class Seen:
             strict=True,
         )
         for category, numbers, mask in rows:
-            seen.place(Shown(category, tuple(numbers), tuple(mask)))
+            seen.place(ObservedState(category, tuple(numbers), tuple(mask)))
         seen.moves = [tuple(row) for row in arrays["moves"].tolist()]
         seen.rewards, seen.outcomes = arrays["rewards"].tolist(), arrays["outcomes"].tolist()
         return seen
@@ -159,7 +159,7 @@ class Lookup:
         self._scale = np.maximum(1.0, widest)
         self._scale[0] = 1.0 / (2 * codes.shape[1])
 
-    def find(self, shown: Sequence[Shown]) -> Ints:
+    def find(self, shown: Sequence[ObservedState]) -> Ints:
         """Return the state of each, or the nearest one if it is new [m]."""
         codes = self.encode(shown)
         result = np.array([self._rows.get(tuple(row), -1) for row in codes.tolist()], np.int64)
@@ -169,7 +169,7 @@ class Lookup:
             result[i] = int((apart / self._scale).sum(axis=1).argmin())
         return result
 
-    def encode(self, shown: Sequence[Shown]) -> Ints:
+    def encode(self, shown: Sequence[ObservedState]) -> Ints:
         """Return category and intervals of each [m, 1 + f]; an unknown category is -1."""
         raw = np.array([state.features for state in shown], np.float64)[:, self.kept]
         columns = [np.array([self._places.get(state.category, -1) for state in shown], np.int64)]
@@ -192,7 +192,7 @@ class States:
         allowed: what is allowed in each state at each decision [t, s, k].
     """
 
-    def __init__(self, seen: Seen, levels: int) -> None:
+    def __init__(self, seen: StateMoves, levels: int) -> None:
         moves = np.array(seen.moves, np.int64)
         raw = np.array([shown.features for shown in seen.shown], np.float64)
         names = sorted({shown.category for shown in seen.shown})
@@ -225,7 +225,7 @@ class States:
         means: Floats = result / np.bincount(self.of, minlength=self.count)[:, None]
         return means
 
-    def _allowed(self, seen: Seen, moves: Ints) -> Mask:
+    def _allowed(self, seen: StateMoves, moves: Ints) -> Mask:
         """What was allowed there and then; else what both the state and the time ever allowed."""
         masks = np.array([shown.allowed for shown in seen.shown], np.bool_)
         there = np.zeros((self.horizon, self.count, seen.choices), np.bool_)
