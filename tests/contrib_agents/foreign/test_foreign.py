@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_foreign import Asked, Message, Reserve, Tokens, messages
+from orchestrion_foreign import Message, ModelRequests, Reserve, Tokens, messages
 from orchestrion_foreign.faults import failed
 from orchestrion_foreign.spending import reserved, used
 from orchestrion_llm import Price
@@ -38,10 +38,10 @@ def test_the_last_message_is_always_the_users(who: list[str], observed: bool) ->
 
 
 def test_a_price_that_is_given_comes_first() -> None:
-    asked = [Asked(Tokens(1_000_000, 0), usd=5.0)]
+    asked = [ModelRequests(Tokens(1_000_000, 0), usd=5.0)]
     assert used(asked, Price(input=1.0, output=1.0), Usage())[0].usd == 1.0
     assert used(asked, None, Usage())[0].usd == 5.0
-    assert math.isnan(used([*asked, Asked(Tokens(1, 1))], None, Usage())[0].usd)
+    assert math.isnan(used([*asked, ModelRequests(Tokens(1, 1))], None, Usage())[0].usd)
     assert math.isnan(reserved(Reserve(), None).usd)
     assert reserved(Reserve(1, 10, 10), Price(input=1e5, output=2e5)).usd == 3.0
 

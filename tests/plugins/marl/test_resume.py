@@ -18,12 +18,14 @@ from tests.plugins.evolution.support import result, train
 from tests.plugins.marl.support import config
 
 
-def test_a_resumed_training_gives_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_resumed_training_gives_the_same_bytes(tmp_path: Path, lag: int) -> None:
     given = from_data(
         config(
             warm={"episodes": 8, "steps": 4, "batch": 8},
             iterations=4,
             updates=2,
+            lag=lag,
             advantage={"estimator": "gae"},
             kl={"weight": 0.01},
         )

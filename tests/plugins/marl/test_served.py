@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from orchestrion_local.settings import Architecture
+from orchestrion_marl.calls import Sampled
+from orchestrion_marl.trainer import MarlTrainer
 
-from orchestrion import UsageError
+from orchestrion import Key, UsageError
 from orchestrion._replay import replay
 from orchestrion._run import Conduct
 from orchestrion.config import load
@@ -21,7 +25,7 @@ from tests.end_to_end.test_asking import rows, until
 from tests.plugins.evolution.support import Silent
 from tests.plugins.local.engine import Engine, engine_of, server
 from tests.plugins.local.support import opened
-from tests.plugins.marl.support import MODEL, PROMPTS, SIZES, config, train
+from tests.plugins.marl.support import MODEL, PROMPTS, SIZES, config, tensors, train
 from tests.service import ModelService
 
 Served = tuple[Engine, ModelService]
@@ -101,3 +105,72 @@ def test_kill_9_repeats_no_call_that_was_answered(tmp_path: Path, served: Served
         assert len(run.iterations()) == 2
     replayed = asyncio.run(replay(directory, Silent()))
     assert (replayed.difference, len(running.seen)) == ("", seen)
+
+
+def test_with_a_lag_models_learn_while_a_server_samples_for_the_next_iteration(
+    tmp_path: Path, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, running = served
+    asked_before_learning: list[int] = []
+    learn = MarlTrainer._learn
+
+    def late(trainer: MarlTrainer, sampled: Sampled, key: Key) -> dict[str, float]:
+        # Samples must not need that learning has ended: it waits for one of each iteration.
+        if threading.current_thread() is not threading.main_thread():
+            total = sum(engine.asked.values())
+            while sum(engine.asked.values()) == total:
+                time.sleep(0.001)
+            asked_before_learning.append(total)
+        return learn(trainer, sampled, key)
+
+    monkeypatch.setattr(MarlTrainer, "_learn", late)
+    settings = {"iterations": 4, "lag": 1, "importance_cap": 2}
+    done = train(tmp_path / "run", team(running, tmp_path / "weights", **settings))
+    assert len(asked_before_learning) == 3
+    # The second iteration, too, has the first weights: nothing was learned in the first.
+    assert [name.split("-")[1] for name in engine.loaded][:3] == ["v0", "v1", "v2"]
+    assert [metrics.get("staleness") for metrics in done.metrics] == [None, 0, 1, 1]
+    assert [metrics["m/steps"] for metrics in done.metrics[1:]] == [1, 1, 1]
+    assert done.metrics[-1]["stale"] == 0
+
+
+def test_a_server_that_lost_weights_while_the_model_learns_gets_them_again(
+    tmp_path: Path, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, running = served
+    settings = {"iterations": 3, "lag": 1}
+    expected = train(tmp_path / "run", team(running, tmp_path / "weights", **settings))
+    loaded = list(engine.loaded)
+    learn = MarlTrainer._learn
+
+    def lose(trainer: MarlTrainer, sampled: Sampled, key: Key) -> dict[str, float]:
+        metrics = learn(trainer, sampled, key)  # the model has another version now
+        engine.weights = "default"
+        return metrics
+
+    monkeypatch.setattr(MarlTrainer, "_learn", lose)
+    again = train(tmp_path / "again", team(running, tmp_path / "weights", **settings))
+    assert len(engine.loaded) > 2 * len(loaded)
+    assert tensors(again, "models.m") == tensors(expected, "models.m")
+
+
+def test_a_kill_while_it_samples_and_learns_changes_nothing(tmp_path: Path, served: Served) -> None:
+    engine, running = served
+    path = tmp_path / "team.yaml"
+    path.write_text(json.dumps(team(running, tmp_path / "weights", iterations=3, lag=1)))
+    directory = tmp_path / "runs" / "team-1"
+    engine.hold = 35  # in the second iteration
+    process = start(tmp_path, "train", str(path))
+    until(process, lambda: len(engine.held) > 0)
+    process.kill()
+    process.wait()
+    engine.hold = None
+    resumed = load(directory / "config.yaml")
+    with RunStore.open(directory) as store:
+        asyncio.run(Conduct(resumed, store, Silent()).train())
+    whole = train(tmp_path / "whole", team(running, tmp_path / "weights", iterations=3, lag=1))
+    with RunReader(directory) as run:
+        checkpoint = run.usable().checkpoint
+        assert checkpoint is not None
+        assert [i.metrics for i in run.iterations()] == whole.metrics
+        assert checkpoint.components["models.m"].arrays == whole.states["models.m"].arrays

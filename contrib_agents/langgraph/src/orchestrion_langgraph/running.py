@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.runnables.config import merge_configs
 from langgraph.pregel.protocol import PregelProtocol
-from orchestrion_foreign import Asked, Message, Tokens, as_json
+from orchestrion_foreign import Message, ModelRequests, Tokens, as_json
 
 from orchestrion import Output
 
@@ -38,7 +38,7 @@ class Graphs:
     def arguments(self, shown: Sequence[Message]) -> dict[str, Any]:
         return {"input": {"messages": [_message(message) for message in shown]}}
 
-    async def run(self, target: Any, arguments: dict[str, Any], asked: list[Asked]) -> Any:
+    async def run(self, target: Any, arguments: dict[str, Any], asked: list[ModelRequests]) -> Any:
         config: dict[str, Any] = {"callbacks": [_Watch(asked)]}
         if getattr(target, "checkpointer", None):
             # Turns come with each run, so that none goes on with the thread of another one.
@@ -75,7 +75,7 @@ class _Watch(BaseCallbackHandler):  # type: ignore[misc]  # its types are not re
 
     run_inline = True
 
-    def __init__(self, asked: list[Asked]) -> None:
+    def __init__(self, asked: list[ModelRequests]) -> None:
         super().__init__()
         self._asked = asked
 
@@ -92,11 +92,11 @@ def _usage_of(message: Any) -> Mapping[str, Any] | None:
     return getattr(message, "usage_metadata", None) or None
 
 
-def _asked(message: Any) -> Asked:
+def _asked(message: Any) -> ModelRequests:
     """Return the request whose answer a message is."""
     usage = _usage_of(message)
     about: Mapping[str, Any] = getattr(message, "response_metadata", {})
-    return Asked(
+    return ModelRequests(
         None if usage is None else _tokens(usage),
         vendor=str(about.get("model_provider") or ""),
         model=str(about.get("model_name") or ""),

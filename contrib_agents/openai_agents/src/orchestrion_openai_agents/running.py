@@ -9,7 +9,7 @@ from typing import Any
 from agents import Agent, ModelResponse, RunConfig, RunContextWrapper, RunHooks, Runner, Usage
 from agents.models import get_default_model
 from attrs import frozen
-from orchestrion_foreign import Asked, Message, Tokens
+from orchestrion_foreign import Message, ModelRequests, Tokens
 
 
 @frozen
@@ -31,7 +31,7 @@ class Agents:
     def arguments(self, shown: Sequence[Message]) -> dict[str, Any]:
         return {"input": [{"role": message.role, "content": message.labelled} for message in shown]}
 
-    async def run(self, target: Any, arguments: dict[str, Any], asked: list[Asked]) -> Any:
+    async def run(self, target: Any, arguments: dict[str, Any], asked: list[ModelRequests]) -> Any:
         watch = _Watch()
         config = arguments.pop("run_config", None) or RunConfig()
         config = RunConfig(**config) if isinstance(config, dict) else config
@@ -55,7 +55,7 @@ class _Watch(RunHooks):  # type: ignore[misc]  # its types are not read
     def __init__(self) -> None:
         self._total: Usage | None = None
         """Of the whole run, agents that are tools of others included; the SDK adds to it."""
-        self._own: list[Asked] = []
+        self._own: list[ModelRequests] = []
 
     async def on_llm_start(self, context: RunContextWrapper, *args: Any) -> None:
         """Keep the run's usage."""
@@ -70,9 +70,11 @@ class _Watch(RunHooks):  # type: ignore[misc]  # its types are not read
         model = name.removeprefix("openai/") if isinstance(name, str) else ""
         usage = response.usage
         tokens = _tokens(usage) if usage.total_tokens else None
-        self._own.append(Asked(tokens, max(1, usage.requests), "openai" if model else "", model))
+        self._own.append(
+            ModelRequests(tokens, max(1, usage.requests), "openai" if model else "", model)
+        )
 
-    def asked(self) -> list[Asked]:
+    def asked(self) -> list[ModelRequests]:
         """Return what was noted, and what agents took that are tools of others."""
         own, total = self._own, self._total
         if total is None:
@@ -87,7 +89,7 @@ class _Watch(RunHooks):  # type: ignore[misc]  # its types are not read
         )
         if rest == Tokens(0, 0):
             return own
-        return [*own, Asked(rest, max(1, total.requests - sum(tool.calls for tool in own)))]
+        return [*own, ModelRequests(rest, max(1, total.requests - sum(tool.calls for tool in own)))]
 
 
 def _tokens(usage: Usage) -> Tokens:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrion_foreign import Asked, Message, Tokens
+from orchestrion_foreign import Message, ModelRequests, Tokens
 from pydantic_ai import DeferredToolRequests
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import ReinjectSystemPrompt
@@ -35,7 +35,7 @@ class Agents:
             arguments["capabilities"] = [ReinjectSystemPrompt()]
         return arguments
 
-    async def run(self, target: Any, arguments: dict[str, Any], asked: list[Asked]) -> Any:
+    async def run(self, target: Any, arguments: dict[str, Any], asked: list[ModelRequests]) -> Any:
         usage = RunUsage()
         try:
             result = await target.run(**arguments, usage=usage)
@@ -57,7 +57,7 @@ def _message(message: Message) -> ModelRequest | ModelResponse:
     return ModelRequest(parts=[UserPromptPart(message.labelled)])
 
 
-def _asked(usage: RunUsage) -> list[Asked]:
+def _asked(usage: RunUsage) -> list[ModelRequests]:
     """Return what a run took, as one entry, and as another one what was not measured."""
     unmeasured: int = usage.unmeasured_requests
     tokens = Tokens(
@@ -70,7 +70,7 @@ def _asked(usage: RunUsage) -> list[Asked]:
     entries = []
     if usage.requests > unmeasured or tokens != Tokens(0, 0):
         usd = None if usage.cost is None else float(usage.cost)
-        entries.append(Asked(tokens, max(0, usage.requests - unmeasured), usd=usd))
+        entries.append(ModelRequests(tokens, max(0, usage.requests - unmeasured), usd=usd))
     if unmeasured:
-        entries.append(Asked(None, unmeasured))
+        entries.append(ModelRequests(None, unmeasured))
     return entries

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -200,6 +200,14 @@ class Trainable(Protocol):
 
     def updated(self) -> None:
         """Count a change of the weights: later generations have the next version."""
+        ...
+
+    def holding(self) -> AbstractAsyncContextManager[bool]:
+        """Let a server answer from the weights of now while the context lasts.
+
+        Yields whether one does. If so, the model may learn meanwhile; if not, answers are computed
+        from the weights here, which must not change.
+        """
         ...
 
     def answered_by(self, teacher: Model) -> AbstractContextManager[None]:

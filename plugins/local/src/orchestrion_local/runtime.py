@@ -6,8 +6,8 @@ last bits of log-probabilities, on the requests that are computed in one batch w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Self
 
 import torch
@@ -168,6 +168,15 @@ class LocalModel(Weights):
     def ceiling(self, tokens: int) -> Usage:
         """Return the maximum usage of a completion whose prompt has at most `tokens` tokens."""
         return Usage(1, min(tokens, self.context), self.limits.max_tokens)
+
+    @asynccontextmanager
+    async def holding(self) -> AsyncIterator[bool]:
+        """See `Trainable.holding`."""
+        if self.served is None:
+            yield False
+            return
+        async with self.served.holding():
+            yield True
 
     # ------------------------------------------------------------------ teachers
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -79,6 +80,17 @@ class _Models(msgspec.Struct):
     data: list[_Named]
 
 
+class _Weights(NamedTuple):
+    """Weights for the server: their version, that of those under an adapter, the server's name for
+    them, and the folder that they were written to; None for those that the server began with.
+    """
+
+    version: int
+    under: int
+    name: str
+    folder: Path | None
+
+
 class Served:
     """The server that samples for a model.
 
@@ -105,8 +117,10 @@ class Served:
         self._ends = model.tokenizer.ends | {*([own] if isinstance(own, int) else own or ())}
         self._vocabulary = int(model.module.config.get_text_config().vocab_size)
         self._exports = None if settings.folder is None else Exports(model, settings.folder)
-        self._loaded: tuple[int, int, str] | None = None
-        """What the server has: the version of the weights, of those under an adapter, its name."""
+        self._loaded: _Weights | None = None
+        """What the server has."""
+        self._held: _Weights | None = None
+        """What it has to have while the model learns; None for the model's newest."""
         self._syncing: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ answering
@@ -135,7 +149,7 @@ class Served:
 
         settings = {
             "model": self._model.name,
-            "version": 0 if self._exports is None else self._model.version,
+            "version": self._versions[0],
             "served": self._settings.model,
             "max_tokens": limits.max_tokens,
             "temperature": limits.temperature,
@@ -251,6 +265,25 @@ class Served:
 
     # ------------------------------------------------------------------ weights
 
+    @property
+    def _versions(self) -> tuple[int, int]:
+        """The versions that answers have to come from: of the weights, and under an adapter."""
+        if self._exports is None:
+            return 0, 0
+        if self._held is not None:
+            return self._held[:2]
+        return self._model.version, self._model.root.version
+
+    @asynccontextmanager
+    async def holding(self) -> AsyncIterator[None]:
+        """Answer from the weights of now until the end, though the model learns meanwhile."""
+        if self._exports is not None:
+            self._held = await self._exported(self._exports)
+        try:
+            yield
+        finally:
+            self._held = None
+
     async def _current(self) -> tuple[int, str]:
         """Return the version that the server has and its name, after sending it the newest.
 
@@ -258,26 +291,26 @@ class Served:
         """
         if self._exports is None:
             return 0, self._settings.model
-        model = self._model
-        while self._loaded is None or self._loaded[:2] != (model.version, model.root.version):
+        while self._loaded is None or self._loaded[:2] != self._versions:
             if self._syncing is None:
                 self._syncing = asyncio.create_task(self._sync(self._exports))
                 self._syncing.add_done_callback(self._synced)
             # A caller's timeout must not cancel it for the others.
             await asyncio.shield(self._syncing)
-        return self._loaded[0], self._loaded[2]
+        return self._loaded.version, self._loaded.name
 
     def _synced(self, task: asyncio.Task[None]) -> None:
         self._syncing = None
         if not task.cancelled():
             task.exception()  # the callers that waited have it
 
-    async def _sync(self, exports: Exports) -> None:
+    async def _exported(self, exports: Exports) -> _Weights:
+        """Write the model's weights to a folder, unless the server has them from the start."""
         model, name = self._model, self._settings.model
         version, under = model.version, model.root.version
+        folder = None
         if self._settings.sync == "disk":
             folder = await asyncio.to_thread(exports.whole, version)
-            await self._update(str(folder), folder.name)
         elif model.root is not model and under > 0:
             raise self._unfit(
                 f"{model.name} is an adapter on {model.root.name}, which was trained; the server "
@@ -286,8 +319,16 @@ class Served:
         elif version > 0:  # a fresh adapter changes nothing
             folder = await asyncio.to_thread(exports.adapter, version)
             name = folder.name
-            await self._load(str(folder), name)
-        self._loaded = (version, under, name)
+        return _Weights(version, under, name, folder)
+
+    async def _sync(self, exports: Exports) -> None:
+        weights = self._held or await self._exported(exports)
+        if weights.folder is not None:
+            if self._settings.sync == "disk":
+                await self._update(str(weights.folder), weights.folder.name)
+            else:
+                await self._load(str(weights.folder), weights.name)
+        self._loaded = weights
         for former in exports.former():
             if self._settings.sync == "disk" or await self._unloaded(former):
                 exports.remove(former)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from attrs import frozen
 from orchestrion_local.interfaces import Generation, generations_of
 
-from orchestrion import Episode, Status
+from orchestrion import JSON, Episode, Status
 from orchestrion_marl.advantages import Cells, Floats, Integers, Rows, amplification
 
 
@@ -43,8 +44,40 @@ class Call:
         return self.generation.stop == "length"
 
 
-def calls_of(episodes: Sequence[Episode], groups: Sequence[int]) -> tuple[list[Call], list[int]]:
-    """Return the completions of all episodes that have a reward, and the groups of these episodes.
+@frozen
+class Sampled:
+    """What an iteration sampled, to learn from.
+
+    Args:
+        calls: of all episodes that have a reward.
+        groups: of these episodes.
+        lost: number of the other episodes.
+    """
+
+    calls: Sequence[Call]
+    groups: Sequence[int]
+    lost: int = 0
+
+    def to_json(self) -> JSON:
+        """Return it as a checkpoint's data holds it."""
+        calls = [
+            [c.agent, c.episode, c.group, c.turn, c.outcome, c.generation.to_json(), c.valid]
+            for c in self.calls
+        ]
+        return {"calls": calls, "groups": [*self.groups], "lost": self.lost}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Sampled:
+        """Return the inverse of `to_json`."""
+        calls = [
+            Call(*place, Generation.from_json(generation), valid)
+            for *place, generation, valid in data["calls"]
+        ]
+        return cls(calls, data["groups"], data["lost"])
+
+
+def sampled_of(episodes: Sequence[Episode], groups: Sequence[int]) -> Sampled:
+    """Return the completions of all episodes that have a reward.
 
     An episode that a limit ended counts with its reward; one that failed is left out.
     """
@@ -63,7 +96,7 @@ def calls_of(episodes: Sequence[Episode], groups: Sequence[int]) -> tuple[list[C
                 for generation in generations_of(metadata)
             ]
         counted.append(group)
-    return calls, counted
+    return Sampled(calls, counted, len(episodes) - len(counted))
 
 
 def groups_that_differ(episodes: Sequence[Episode], groups: Sequence[int]) -> set[int]:

@@ -205,8 +205,11 @@ class MarlSettings:
         kl: divergence from the models with which this trainer began.
         dynamic: maximal number of batches that are sampled until `problems` groups have episodes
             with different rewards (DAPO's dynamic sampling); null uses the first batch as it is.
+        lag: iterations between sampling and learning. With 1, an iteration samples while the models
+            learn from the calls of the iteration before, which the version before sampled; the last
+            iteration learns from both. The two overlap if a `server` samples for every model.
         max_staleness: number of versions by which the weights that sampled a call may be behind;
-            older calls are left out.
+            older calls are left out. It is at least `lag`.
         optimizer: optimizer of every model.
         optimizers: optimizers of single models, by name.
         micro_batch: tokens, padding included, in one forward pass; by default as many as there is
@@ -233,6 +236,7 @@ class MarlSettings:
     entropy: Amount = 0.0
     kl: Kl = Factory(Kl)
     dynamic: Count | None = None
+    lag: Literal[0, 1] = 0
     max_staleness: Annotated[int, Meta(ge=0)] = 0
     optimizer: Optimizer = Factory(Optimizer)
     optimizers: Mapping[str, Optimizer] = Factory(dict)

@@ -35,8 +35,9 @@ The steps and their loss are in `updating`, the other estimators, with their sou
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AsyncExitStack, nullcontext
 from typing import Literal
 
 import numpy as np
@@ -49,6 +50,7 @@ from orchestrion import (
     Array,
     Episode,
     Job,
+    Key,
     Metrics,
     OpenContext,
     Plan,
@@ -62,11 +64,12 @@ from orchestrion.runs import mean
 from orchestrion_marl.advantages import Floats, Rows, estimate, overlong
 from orchestrion_marl.calls import (
     Call,
-    calls_of,
+    Sampled,
     describe,
     groups_that_differ,
     lengths_of,
     rows_of,
+    sampled_of,
     sizes_of,
 )
 from orchestrion_marl.critic import Critic
@@ -106,6 +109,8 @@ class MarlTrainer(Trainer):
         check_memory(self.optimizers.values())
         self.moving: dict[str, float] = {}
         """Running mean of each agent's rewards."""
+        self.waiting: Sampled | None = None
+        """What the last iteration sampled and nothing has learned from; see `lag`."""
         uses_values = any(advantage.estimator == "gae" for advantage in self.advantages)
         self.critic = Critic() if uses_values else None
 
@@ -129,49 +134,95 @@ class MarlTrainer(Trainer):
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Run one iteration: episodes, advantages, and the steps of every model."""
-        from orchestrion_marl.updating import Batch, update
-
         if i == 0 and self.settings.kl.weight:
             for model in self.models.values():
                 model.anchor()
-        episodes, groups = await self._rollout(session)
-        all_calls, counted = calls_of(episodes, groups)
-        calls, stale = self._learnable(all_calls)
-        metrics = {"stale": float(stale)}
-        if calls:
-            values = self._values(calls) if self.critic is not None else None
-            calls, references = self._with_penalties(calls)
-            rows, lengths = rows_of(calls, self.team), lengths_of(calls)
-            moving = {k: self.moving.get(agent, 0.0) for k, agent in enumerate(self.team)}
-            tokens = estimate(rows, lengths, self.advantages, moving, values)
-            metrics["lost"] = float(len(episodes) - len(counted))
-            metrics["groups"] = float(len(set(counted)))
-            metrics |= describe(calls, rows, self.team, len(counted), tokens)
-            self._update_moving(rows)
-            before = self._scores(calls, "now") if self.settings.importance_cap else ()
-            parts = np.split(tokens, np.cumsum(lengths)[:-1])
-            batch = Batch(calls, parts, references, before)
-            for name, places in self._places_by_model(calls).items():
-                with self.optimizers[name].pinned():
-                    statistics = update(
-                        self.models[name],
-                        self.optimizers[name],
-                        batch.take(places),
-                        self.settings,
-                        self.agents,
-                        session.key.child("update").child(name),
-                    )
-                metrics |= statistics.metrics(name)
+        key = session.key.child("update")
+        metrics: dict[str, float] = {}
+        if self.settings.lag:
+            sampled, metrics = await self._sample_and_learn(session, key.child("waiting"))
+            self.waiting = None if i == self.iterations - 1 else sampled
+        else:
+            sampled = await self._sample(session)
+        if self.waiting is None:
+            metrics |= self._learn(sampled, key)
         if self.settings.validates_after(i):
             validated = await session.evaluate("validation")
             successes = [float(episode.success) for episode in validated]
             metrics["validation_success"] = mean(successes)
         return metrics
 
+    async def _sample_and_learn(
+        self, session: Session, key: Key
+    ) -> tuple[Sampled, dict[str, float]]:
+        """Sample with the present weights, and learn from what was sampled before.
+
+        At the same time, if servers sample for all models; in this process a model cannot sample
+        while it learns, so it does one after the other, with the same result.
+        """
+        waiting = self.waiting
+        if waiting is None:
+            return await self._sample(session), {}
+        async with AsyncExitStack() as stack:
+            held = [
+                await stack.enter_async_context(model.holding()) for model in self.models.values()
+            ]
+            if not all(held):
+                return await self._sample(session), self._learn(waiting, key)
+            import torch
+
+            threads = torch.get_num_threads()
+
+            def learn() -> dict[str, float]:
+                # Another thread would have the machine's number, on which sums depend.
+                torch.set_num_threads(threads)
+                return self._learn(waiting, key)
+
+            learning = asyncio.create_task(asyncio.to_thread(learn))
+            try:
+                sampled = await self._sample(session)
+            finally:  # also when that failed: models are closed then, and must not be learning
+                metrics = await learning
+            return sampled, metrics
+
+    def _learn(self, sampled: Sampled, key: Key) -> dict[str, float]:
+        """Take the steps of every model; return metrics."""
+        from orchestrion_marl.updating import Batch, update
+
+        calls, stale = self._learnable(sampled.calls)
+        metrics = {"stale": float(stale)}
+        if not calls:
+            return metrics
+        metrics["staleness"] = mean([float(self._staleness(call)) for call in calls])
+        values = self._values(calls) if self.critic is not None else None
+        calls, references = self._with_penalties(calls)
+        rows, lengths = rows_of(calls, self.team), lengths_of(calls)
+        moving = {k: self.moving.get(agent, 0.0) for k, agent in enumerate(self.team)}
+        tokens = estimate(rows, lengths, self.advantages, moving, values)
+        metrics["lost"] = float(sampled.lost)
+        metrics["groups"] = float(len(set(sampled.groups)))
+        metrics |= describe(calls, rows, self.team, len(sampled.groups), tokens)
+        self._update_moving(rows)
+        before = self._scores(calls, "now") if self.settings.importance_cap else ()
+        parts = np.split(tokens, np.cumsum(lengths)[:-1])
+        batch = Batch(calls, parts, references, before)
+        for name, places in self._places_by_model(calls).items():
+            with self.optimizers[name].pinned():
+                statistics = update(
+                    self.models[name],
+                    self.optimizers[name],
+                    batch.take(places),
+                    self.settings,
+                    self.agents,
+                    key.child(name),
+                )
+            metrics |= statistics.metrics(name)
+        return metrics
+
     # ------------------------------------------------------------------ episodes
 
-    async def _rollout(self, session: Session) -> tuple[list[Episode], list[int]]:
-        """Return episodes and the group of each; with `dynamic`, of groups that differ in reward.
+    async def _sample(self, session: Session) -> Sampled:
+        """Run episodes; with `dynamic`, keep those of groups that differ in reward.
 
         Dynamic sampling is DAPO's (Yu et al. 2025, arXiv 2503.14476, section 3.2): groups whose
         episodes have equal rewards are replaced, in at most `dynamic` batches. The last batch is
@@ -203,16 +254,20 @@ class MarlTrainer(Trainer):
             wanted -= len(kept)
             if not wanted:
                 break
-        return episodes, groups
+        return sampled_of(episodes, groups)
+
+    def _staleness(self, call: Call) -> int:
+        """Return by how many versions the weights that sampled a call are behind."""
+        return self.models[call.generation.model].version - call.generation.version
 
     def _learnable(self, calls: Sequence[Call]) -> tuple[list[Call], int]:
         """Return the calls that may be learned from, and how many others were too old."""
         learnable, stale = [], 0
+        maximum = max(self.settings.max_staleness, self.settings.lag)
         for call in calls:
-            model = self.models.get(call.generation.model)
-            if model is None or not self.agents[call.agent].train:
+            if call.generation.model not in self.models or not self.agents[call.agent].train:
                 continue
-            if model.version - call.generation.version > self.settings.max_staleness:
+            if self._staleness(call) > maximum:
                 stale += 1
             elif not (call.is_truncated and self.settings.truncated == "drop"):
                 learnable.append(call)
@@ -317,6 +372,8 @@ class MarlTrainer(Trainer):
             arrays.update(saved.arrays)
             optimizers[name] = saved.data
         data: dict[str, JSON] = {"optimizers": optimizers, "moving": self.moving}
+        if self.waiting is not None:
+            data["waiting"] = self.waiting.to_json()
         if self.critic is not None:
             saved = self.critic.save()
             arrays.update(saved.arrays)
@@ -328,5 +385,7 @@ class MarlTrainer(Trainer):
         for name, optimizer in self.optimizers.items():
             optimizer.load(Saved(saved.arrays, saved.data["optimizers"][name]), f"{name}/")
         self.moving = dict(saved.data["moving"])
+        waiting = saved.data.get("waiting")
+        self.waiting = None if waiting is None else Sampled.from_json(waiting)
         if self.critic is not None:
             self.critic.load(Saved(saved.arrays, saved.data["critic"]))

@@ -14,7 +14,7 @@ from orchestrion_serve.refusals import wrong
 TOOLS = "the team decides which tools it uses; leave this out"
 
 T = TypeVar("T")
-Said = tuple[str, str]
+RoleText = tuple[str, str]
 """A role and a text."""
 
 
@@ -114,7 +114,7 @@ def text_of(
     return "\n".join(texts)
 
 
-def transcript(said: Sequence[Said], field: str, last_field: str) -> str:
+def transcript(said: Sequence[RoleText], field: str, last_field: str) -> str:
     """Return the problem: the last message, after those before it as labelled lines.
 
     Further lines of a labelled message are indented, so that no message can forge a label.

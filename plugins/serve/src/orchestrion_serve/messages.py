@@ -19,7 +19,7 @@ from orchestrion_serve.conversation import (
     TOOLS,
     Part,
     Question,
-    Said,
+    RoleText,
     decoded,
     text_of,
     transcript,
@@ -85,7 +85,7 @@ class MessagesRequest(Question, kw_only=True):
             Refusal: the last message is not the user's, or a part of one is not text.
         """
         system = text_of(self.system, "system")
-        said: list[Said] = [("system", system)] if system else []
+        said: list[RoleText] = [("system", system)] if system else []
         field = "messages"
         for index, message in enumerate(self.messages):
             field = f"messages[{index}].content"

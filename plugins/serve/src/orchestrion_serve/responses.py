@@ -20,7 +20,7 @@ from orchestrion_serve.conversation import (
     TOOLS,
     Part,
     Question,
-    Said,
+    RoleText,
     decoded,
     text_of,
     transcript,
@@ -79,7 +79,7 @@ class ResponsesRequest(Question, kw_only=True):
         Raises:
             Refusal: the last message is not the user's, or an item is not text.
         """
-        said: list[Said] = [("system", self.instructions)] if self.instructions else []
+        said: list[RoleText] = [("system", self.instructions)] if self.instructions else []
         field = "input"
         if isinstance(self.input, str):
             said.append(("user", self.input))

@@ -10,8 +10,8 @@ from typing import Any
 from orchestrion import Key, UsageError
 from orchestrion.config import flat, to_yaml
 from orchestrion.runs import (
+    ComparedResult,
     Comparison,
-    Judged,
     RunReader,
     compare_outcomes,
     stored_config,
@@ -62,12 +62,12 @@ def compared(readers: Mapping[str, RunReader]) -> dict[str, Any]:
     }
 
 
-def _own(reader: RunReader) -> Judged | None:
+def _own(reader: RunReader) -> ComparedResult | None:
     """Return the result of a run's own team; None if it was not evaluated."""
     return next(iter(stored_results(reader).values()), None)
 
 
-def _head(name: str, reader: RunReader, judged: Judged | None) -> dict[str, Any]:
+def _head(name: str, reader: RunReader, judged: ComparedResult | None) -> dict[str, Any]:
     rows = list(judged.outcomes.values()) if judged is not None else []
     means = {}
     for field in FIGURES:
@@ -113,7 +113,9 @@ def _plots(readers: Mapping[str, RunReader], units: Mapping[str, str]) -> list[d
 # ------------------------------------------------------------------ results
 
 
-def _pair(name: str, other: str, first: Judged | None, second: Judged | None) -> dict[str, Any]:
+def _pair(
+    name: str, other: str, first: ComparedResult | None, second: ComparedResult | None
+) -> dict[str, Any]:
     """Return the first run minus another on the problems that both were judged on."""
     pair: dict[str, Any] = {"first": name, "second": other, "why_not": "", "rows": []}
     if first is None or second is None:
@@ -154,7 +156,7 @@ def _named(problems: Sequence[str]) -> dict[str, Any]:
     return {"count": len(problems), "names": list(problems[:MOST_PROBLEMS])}
 
 
-def _problems(results: Mapping[str, Judged | None]) -> dict[str, Any]:
+def _problems(results: Mapping[str, ComparedResult | None]) -> dict[str, Any]:
     """Return the problems that some runs solve and others do not: a row each, a share for each run.
 
     Only runs that share problems with the first, and only problems with the same content in all.
@@ -184,7 +186,7 @@ def _problems(results: Mapping[str, Judged | None]) -> dict[str, Any]:
     }
 
 
-def _shared(judged: Sequence[Judged]) -> list[str]:
+def _shared(judged: Sequence[ComparedResult]) -> list[str]:
     """Return the ids of the problems with the same content in all results."""
     if not judged:
         return []

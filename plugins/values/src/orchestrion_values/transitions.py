@@ -1,6 +1,6 @@
 """Decisions as arrays, from episodes, other runs or logs; values are fitted on them.
 
-data = Transitions.of(policy, gather(episodes, Taken))
+data = Transitions.of(policy, gather(episodes, RecordedChoice))
 data = from_steps(features, choices, allowed, choice, reward, next_features, ..., done)
 data = data.joined(more)
 """
