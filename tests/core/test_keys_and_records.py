@@ -114,7 +114,7 @@ PUBLIC = {
     """.split(),
     "orchestrion.runs": """
         Allowance AskedTeam Comparison EpisodeFilter EpisodeOrder EpisodePage EpisodeRow
-        Estimate Finding Forecast Glance Iteration Judged Progress Report Route Router Run
+        ComparedResult Estimate Finding Forecast Glance Iteration Progress Report Route Router Run
         RunLock RunReader RunStore StoredCall StoredEpisode TeamAnswer Trained add_note aevaluate
         aresume as_data atrain compare_outcomes convergence diagnose difference estimate evaluate
         fewer_collections find_run forecast_of glance load make_folder manifest mean
