@@ -29,7 +29,7 @@ from tests.plugins.local.engine import engine_of, server
 from tests.plugins.local.support import opened
 from tests.plugins.marl.support import MODEL, PROMPTS, SIZES, config, train
 
-SHAPE = {**SIZES, "width": 128, "layers": 2}
+SHAPE = {**SIZES, "width": 512, "layers": 4, "heads": 8}
 Times = dict[str, list[float]]
 
 
@@ -87,8 +87,8 @@ def run(url: str, folder: Path, lag: int, iterations: int) -> Times:
         iterations=iterations,
         problems=8,
         group=8,
-        updates=4,
-        epochs=4,
+        updates=2,
+        epochs=2,
         importance_cap=2,
     )
     times: Times = {"sampling": [], "learning": []}
