@@ -113,8 +113,8 @@ PUBLIC = {
         from_data load read_as read_data read_section text_as to_yaml value_at
     """.split(),
     "orchestrion.runs": """
-        Allowance AskedTeam ComparedResult Comparison EpisodeFilter EpisodeOrder EpisodePage EpisodeRow
-        Estimate Finding Forecast Glance Iteration Progress Report Route Router Run
+        Allowance AskedTeam ComparedResult Comparison EpisodeFilter EpisodeOrder EpisodePage
+        EpisodeRow Estimate Finding Forecast Glance Iteration Progress Report Route Router Run
         RunLock RunReader RunStore StoredCall StoredEpisode TeamAnswer Trained add_note aevaluate
         aresume as_data atrain compare_outcomes convergence diagnose difference estimate evaluate
         fewer_collections find_run forecast_of glance load make_folder manifest mean

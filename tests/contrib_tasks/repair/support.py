@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from attrs import define, field
 from orchestrion_repair import role_of
 from orchestrion_repair.bug import Bug, Case
-from orchestrion_repair.runner import Limits, Outcome, SharedRunner, Trial, shared_runner
+from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_runner
 from orchestrion_repair.task import Repair, RunningRepair
 from orchestrion_repair_agents.lint import Lint
 from orchestrion_repair_agents.mutate import Mutate
@@ -89,7 +89,7 @@ def on_loop(work: Coroutine[Any, Any, T]) -> T:
     return _loop().run(work)
 
 
-def with_runner(work: Callable[[SharedRunner], Awaitable[T]]) -> T:
+def with_runner(work: Callable[[Runner], Awaitable[T]]) -> T:
     """What `work` gives with a runner that has forgotten what it knew."""
 
     async def ask() -> T:
@@ -110,7 +110,7 @@ def outcomes(
 ) -> tuple[Outcome, ...]:
     """What one program gives in a search, or in a verdict."""
 
-    async def ask(runner: SharedRunner) -> tuple[Outcome, ...]:
+    async def ask(runner: Runner) -> tuple[Outcome, ...]:
         trial = Trial(code, entry_point, tuple(tests), **settings)
         if judge:
             return await runner.judge(trial, limits)

@@ -9,8 +9,8 @@ import pytest
 from orchestrion_repair.runner import (
     Limits,
     Outcome,
+    Runner,
     Search,
-    SharedRunner,
     Trial,
     may_share,
     shared_runner,
@@ -253,7 +253,7 @@ def test_results_do_not_depend_on_the_company() -> None:
     wrong = [TOTAL.replace("> 0", other) for other in ("> 1", ">= 0", "< 0", "> None")]
     alone = [outcomes(code, TOTAL_CASES, "total") for code in wrong]
 
-    async def together(runner: SharedRunner) -> list[tuple[Outcome, ...]]:
+    async def together(runner: Runner) -> list[tuple[Outcome, ...]]:
         trials = [Trial(code, "total", TOTAL_CASES) for code in wrong]
         halves = await asyncio.gather(runner.run(trials[:2], FAST), runner.run(trials[2:], FAST))
         return [*halves[0], *halves[1]]
@@ -299,7 +299,7 @@ def test_equal_trials_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrion_repair.runner.MOST_KNOWN", 2)
     a, b, c = (Trial(code, "f", ONE) for code in "abc")
 
-    async def ask(runner: SharedRunner) -> list[bool]:
+    async def ask(runner: Runner) -> list[bool]:
         async with shared_runner() as other:
             assert runner is other
         first = await runner.run([a, b, a], FAST)
@@ -314,7 +314,7 @@ def test_equal_trials_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cancelled_batch_leaves_the_runner_usable() -> None:
-    async def ask(runner: SharedRunner) -> bool:
+    async def ask(runner: Runner) -> bool:
         slow = Trial("def f(x):\n    while True: pass", "f", ONE * 50)
         await runner.where()
         with pytest.raises(TimeoutError):
@@ -326,7 +326,7 @@ def test_a_cancelled_batch_leaves_the_runner_usable() -> None:
 
 
 def test_a_sandbox_that_is_killed_costs_nobody_an_outcome() -> None:
-    async def ask(runner: SharedRunner) -> list[bool]:
+    async def ask(runner: Runner) -> list[bool]:
         box: Any = (await runner._opened())[0]
         await runner.run([Trial(RIGHT, "f", ONE)])  # its process waits for the next program
         box._process.kill()

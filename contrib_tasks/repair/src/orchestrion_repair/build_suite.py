@@ -39,7 +39,7 @@ from orchestrion_sandbox.inside.plain import decode
 from orchestrion import JSON
 from orchestrion_repair.bug import Case, same
 from orchestrion_repair.harness import plain
-from orchestrion_repair.runner import Limits, SharedRunner, Trial, shared_runner
+from orchestrion_repair.runner import Limits, Runner, Trial, shared_runner
 from orchestrion_repair.suite import KINDS, SPLITS, UNMENDABLE, patched
 
 LIMITS = Limits(steps=4_000, cpu_seconds=1)
@@ -61,7 +61,7 @@ class BuildError(Exception):
     """A function or a mistake is not as it must be."""
 
 
-async def build(folder: Path, runner: SharedRunner) -> dict[str, JSON]:
+async def build(folder: Path, runner: Runner) -> dict[str, JSON]:
     """Return the content of suite.json, from the files in a folder.
 
     Raises:
@@ -86,7 +86,7 @@ def _tables(folder: Path) -> Iterator[tuple[str, str, dict[str, str]]]:
 
 
 async def _function(
-    name: str, category: str, table: dict[str, str], runner: SharedRunner
+    name: str, category: str, table: dict[str, str], runner: Runner
 ) -> dict[str, JSON]:
     source = table["source"].strip("\n") + "\n"
     if table["split"] not in SPLITS:
@@ -122,7 +122,7 @@ def _stream(text: str) -> Iterator[list[JSON]]:
 
 
 async def _wanted(
-    source: str, name: str, calls: Sequence[list[JSON]], runner: SharedRunner
+    source: str, name: str, calls: Sequence[list[JSON]], runner: Runner
 ) -> list[Case]:
     """Return the cases of these calls, with what the correct source gives."""
     trial = Trial(source, name, tuple(Case(tuple(args)) for args in calls))
@@ -139,7 +139,7 @@ async def _wanted(
 
 
 async def _bugs(
-    text: str, source: str, name: str, cases: Sequence[list[Case]], runner: SharedRunner
+    text: str, source: str, name: str, cases: Sequence[list[Case]], runner: Runner
 ) -> list[dict[str, Any]]:
     bugs, problems = [], []
     for line in text.strip().split("\n"):
@@ -176,7 +176,7 @@ def _tree(code: str) -> str:
     return ast.dump(ast.parse(code))
 
 
-async def _verify(code: str, name: str, cases: Sequence[list[Case]], runner: SharedRunner) -> None:
+async def _verify(code: str, name: str, cases: Sequence[list[Case]], runner: Runner) -> None:
     """Check that visible cases notice the mistake, and hidden ones too."""
     trials = [Trial(code, name, tuple(part)) for part in cases]
     reports = await runner.run(trials, LIMITS)

@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -146,20 +146,6 @@ class Outcome:
     lines: tuple[int, ...] = ()
     same: str = ""
     apart: bool = True
-
-
-class Runner(Protocol):
-    """Runs programs under limits, and remembers: equal trials give equal outcomes."""
-
-    async def run(
-        self, trials: Sequence[Trial], limits: Limits = Limits()
-    ) -> list[tuple[Outcome, ...]]:
-        """The outcomes of each trial, in order: one for every case that was run."""
-        ...
-
-    async def judge(self, trial: Trial, limits: Limits = Limits()) -> tuple[Outcome, ...]:
-        """A verdict on each case of a trial, by the sandbox's judge."""
-        ...
 
 
 # ---------------------------------------------------------------- search
@@ -497,7 +483,7 @@ async def _unsendable(
 _encoder = msgspec.json.Encoder()
 
 
-class SharedRunner:
+class Runner:
     """The runner of an event loop, opened by the first program and in one sandbox for all.
 
     Whoever says which sandbox it has to be says so before that; without a word it is the best one
@@ -603,20 +589,20 @@ def _name(kind: str, trial: Trial, limits: Limits) -> bytes:
     return blake2b(content, digest_size=16).digest()
 
 
-_runners: WeakKeyDictionary[asyncio.AbstractEventLoop, SharedRunner] = WeakKeyDictionary()
+_runners: WeakKeyDictionary[asyncio.AbstractEventLoop, Runner] = WeakKeyDictionary()
 
 
 @asynccontextmanager
 async def shared_runner(
     sandbox: Sandbox | None = None, level: int = LEVEL
-) -> AsyncIterator[SharedRunner]:
+) -> AsyncIterator[Runner]:
     """The runner of this event loop: the task and all agents share it; the last to leave ends it.
 
     Raises:
         RunError: if two ask for different sandboxes.
     """
     loop = asyncio.get_running_loop()
-    shared, me = _runners.setdefault(loop, SharedRunner()), object()
+    shared, me = _runners.setdefault(loop, Runner()), object()
     shared.users.add(me)
     try:
         shared.demand(sandbox, level)
