@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import torch
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.runtime import LocalModel
-from orchestrion_marl.calls import calls_of, groups_that_differ
+from orchestrion_marl.calls import Sampled, groups_that_differ, sampled_of
 
 from orchestrion import (
     ConfigError,
@@ -130,7 +131,7 @@ def episode(reward: Reward | None, status: Status = Status.COMPLETED) -> Episode
 
 
 def test_calls_have_the_reward_of_their_agent_and_failed_episodes_have_none() -> None:
-    calls, groups = calls_of(
+    sampled = sampled_of(
         [
             episode(None),
             episode(Reward(1.0, agents={"b": 0.25})),
@@ -139,7 +140,8 @@ def test_calls_have_the_reward_of_their_agent_and_failed_episodes_have_none() ->
         ],
         [4, 4, 5, 5],
     )
-    assert groups == [4, 5]
+    calls = sampled.calls
+    assert (sampled.groups, sampled.lost) == ([4, 5], 2)
     assert [(call.agent, call.episode, call.group, call.turn, call.outcome) for call in calls] == [
         ("a", 0, 4, 0, 1.0),
         ("b", 0, 4, 1, 0.25),
@@ -148,6 +150,8 @@ def test_calls_have_the_reward_of_their_agent_and_failed_episodes_have_none() ->
     ]
     assert [call.valid for call in calls] == [True, False, True, False]
     assert [call.is_truncated for call in calls] == [False, True, False, True]
+    stored = json.loads(json.dumps(sampled.to_json()))
+    assert Sampled.from_json(stored) == sampled
 
 
 def test_dynamic_sampling_keeps_groups_with_different_rewards() -> None:

@@ -70,8 +70,8 @@ class Sampled:
     def from_json(cls, data: Mapping[str, Any]) -> Sampled:
         """Return the inverse of `to_json`."""
         calls = [
-            Call(*place, Generation.from_json(generation), valid)
-            for *place, generation, valid in data["calls"]
+            Call(agent, episode, group, turn, outcome, Generation.from_json(generation), valid)
+            for agent, episode, group, turn, outcome, generation, valid in data["calls"]
         ]
         return cls(calls, data["groups"], data["lost"])
 
