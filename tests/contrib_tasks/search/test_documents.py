@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_search.dense import Dense
 from orchestrion_search.documents import Bm25, Document, read_corpus
+from orchestrion_search.task import Search
 
 from orchestrion import UsageError
 
@@ -128,6 +129,36 @@ def test_a_corpus_is_encoded_once_if_its_embeddings_are_kept(
     assert [count for kind, _, count in encoded if kind == "document"] == [1, 3, 1]
     Dense(LETTERS[:2], "folder/of/encoder", index=tmp_path / "kept")
     assert [count for kind, _, count in encoded if kind == "document"][-1] == 2
+
+
+def test_a_graph_finds_nearly_all_of_the_nearest_and_is_built_once(
+    encoded: list[tuple[str, str | None, int]], tmp_path: Path
+) -> None:
+    draw = np.random.default_rng(5)
+    texts = ["".join(draw.choice(list("abcdefghij"), 24)) for _ in range(3000)]
+    corpus = [Document(f"{number}:{text}", "") for number, text in enumerate(texts)]
+    exact = Dense(corpus, "folder/of/encoder", index=tmp_path)
+    graph = Dense(corpus, "folder/of/encoder", index=tmp_path, approximate=True)
+    [file] = tmp_path.glob("*.faiss")
+    built = file.stat().st_mtime_ns
+    again = Dense(corpus, "folder/of/encoder", index=tmp_path, approximate=True)
+    assert file.stat().st_mtime_ns == built
+    assert [count for kind, _, count in encoded if kind == "document"] == [1, 3000, 1, 1]
+    queries = ["".join(draw.choice(list("abcdefghij"), 12)) for _ in range(50)]
+    overlaps = [len({*exact.search(q, 10)} & {*graph.search(q, 10)}) for q in queries]
+    assert sum(overlaps) / 500 > 0.95
+    assert [again.search(q, 10) for q in queries] == [graph.search(q, 10) for q in queries]
+    few = Dense(LETTERS, "folder/of/encoder", index=tmp_path, approximate=True)
+    assert len(few.search("aab", 10)) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"approximate": True}, "without `dense`"), ({"dense": "e", "approximate": True}, "needs a")],
+)
+def test_a_graph_needs_an_encoder_and_a_folder(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Search(**settings)
 
 
 def test_dense_retrieval_without_its_library_says_what_to_install(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,12 @@ import numpy as np
 
 from orchestrion import UsageError
 from orchestrion_search.documents import Document
+
+NEIGHBOURS = 32
+"""Of each document in the graph."""
+CANDIDATES = 200
+"""Documents that are looked at in building and searching; more find more of the nearest."""
+_BLOCK = 100_000
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -31,9 +37,11 @@ class Dense:
         document_prompt: put before a document, e.g. "passage: "; None for the encoder's own.
         index: a folder where the corpus's embeddings are kept for the next time; None encodes the
             corpus whenever this is made.
+        approximate: whether to search a graph of neighbours, which is kept in `index`, instead of
+            comparing with every document.
 
     Raises:
-        UsageError: sentence-transformers is not installed, or `index` cannot be written.
+        UsageError: sentence-transformers or faiss is not installed, or `index` cannot be written.
     """
 
     def __init__(
@@ -43,19 +51,23 @@ class Dense:
         query_prompt: str | None = None,
         document_prompt: str | None = None,
         index: Path | None = None,
+        approximate: bool = False,
     ) -> None:
-        try:
-            library = import_module("sentence_transformers")
-        except ImportError as error:
-            raise UsageError(
-                "task search: `dense` needs sentence-transformers; "
-                "`pip install 'orchestrion-search[dense]'`"
-            ) from error
+        library = _library("sentence_transformers", "dense", "dense")
         self._documents = tuple(documents)
         self._encoder: Any = library.SentenceTransformer(path)
         self._query_prompt, self._document_prompt = query_prompt, document_prompt
         texts = [f"{document.title}\n{document.text}" for document in documents]
-        self._vectors = self._encoded(texts) if index is None else self._kept(texts, index)
+        self._vectors: Vectors | None = None
+        self._graph: Any = None
+        if index is None:
+            self._vectors = self._encoded(texts)
+            return
+        file = self._file(texts, index)
+        if approximate:
+            self._graph = _graph(file)
+        else:
+            self._vectors = np.load(file, mmap_mode="r")
 
     def _encoded(self, texts: list[str]) -> Vectors:
         return self._plain(self._encoder.encode_document, texts, self._document_prompt)
@@ -70,8 +82,8 @@ class Dense:
         )
         return np.asarray(embeddings, dtype=np.float32)
 
-    def _kept(self, texts: list[str], folder: Path) -> Vectors:
-        """Read the embeddings of this corpus by this encoder, or make and keep them."""
+    def _file(self, texts: list[str], folder: Path) -> Path:
+        """Return the file of this corpus's embeddings by this encoder; make it if missing."""
         # The embedding of a fixed text stands for the encoder: a name may get other weights.
         probe = self._encoded(["Which encoder is this?"]).round(3) + 0.0
         digest = hashlib.sha256(probe.tobytes())
@@ -80,24 +92,68 @@ class Dense:
         file = folder / f"{digest.hexdigest()[:32]}.npy"
         if not file.exists():
             embeddings = self._encoded(texts)
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                with tempfile.NamedTemporaryFile(dir=folder, delete=False) as temporary:
-                    np.save(temporary, embeddings)
-                os.replace(temporary.name, file)
-            except OSError as error:
-                raise UsageError(f"task search: dense_index: {folder}: {error}") from error
-        vectors: Vectors = np.load(file, mmap_mode="r")
-        return vectors
+            _write(file, lambda temporary: np.save(temporary, embeddings))
+        return file
 
     def search(self, query: str, results: int) -> tuple[Document, ...]:
         """Return the nearest documents; equally near ones in the order of the corpus."""
         if not query.strip():
             return ()
         embedded = self._plain(self._encoder.encode_query, [query], self._query_prompt)
-        nearness = self._vectors @ embedded[0]
-        order = np.argsort(-nearness, kind="stable")[:results]
+        if self._vectors is not None:
+            nearness = self._vectors @ embedded[0]
+            order = np.argsort(-nearness, kind="stable")[:results]
+        else:
+            scores, places = self._graph.search(embedded, results)
+            order = places[0][np.lexsort((places[0], -scores[0]))]
+            order = order[order >= 0]  # -1 stands for none
         return tuple(self._documents[int(i)] for i in order)
 
     def close(self) -> None:
         """Nothing to give back."""
+
+
+def _library(name: str, setting: str, extra: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UsageError(
+            f"task search: `{setting}` needs {name.replace('_', '-')}; "
+            f"`pip install 'orchestrion-search[{extra}]'`"
+        ) from error
+
+
+def _write(file: Path, write: Callable[[str], object]) -> None:
+    """Let `write` make a file, which appears as a whole.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+            temporary = os.path.join(folder, file.name)
+            write(temporary)
+            os.replace(temporary, file)
+    except (OSError, RuntimeError) as error:  # faiss raises the latter
+        raise UsageError(f"task search: dense_index: {file.parent}: {error}") from error
+
+
+def _graph(embeddings: Path) -> Any:
+    """Return the graph of neighbours of embeddings, from its file beside them; make it if missing.
+
+    Source: hierarchical navigable small worlds (Malkov and Yashunin 2018, arXiv 1603.09320) as
+    faiss has them, with its names for their parameters.
+    """
+    faiss = _library("faiss", "approximate", "approximate")
+    file = embeddings.with_suffix(".faiss")
+    if not file.exists():
+        vectors = np.load(embeddings, mmap_mode="r")
+        graph = faiss.IndexHNSWFlat(vectors.shape[1], NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction = CANDIDATES
+        for first in range(0, len(vectors), _BLOCK):
+            graph.add(np.ascontiguousarray(vectors[first : first + _BLOCK]))
+        _write(file, lambda temporary: faiss.write_index(graph, temporary))
+    graph = faiss.read_index(str(file))
+    graph.hnsw.efSearch = CANDIDATES
+    return graph

@@ -57,6 +57,8 @@ class Search:
         query_prompt: put before a query for `dense`, e.g. "query: "; by default the encoder's own.
         document_prompt: put before a document for `dense`; by default the encoder's own.
         dense_index: a folder where embeddings of the corpus are kept between runs.
+        approximate: search a graph of neighbours (HNSW) instead of comparing with every document:
+            for millions of documents, of which it misses some; the graph is kept in `dense_index`.
         rounds: at most.
         results: documents that a search shows.
         history: of how many searches the observation shows the results.
@@ -76,6 +78,7 @@ class Search:
     query_prompt: str | None = None
     document_prompt: str | None = None
     dense_index: Path | None = None
+    approximate: bool = False
     rounds: Count = 4
     results: Count = 3
     history: Count = 4
@@ -88,7 +91,11 @@ class Search:
         idle = ("generated",) if isinstance(self.source, Path) else ("test", "split")
         refuse_idle(self, idle, f"with `source: {self.source}`")
         if self.dense is None:
-            refuse_idle(self, ("query_prompt", "document_prompt", "dense_index"), "without `dense`")
+            idle = ("query_prompt", "document_prompt", "dense_index", "approximate")
+            refuse_idle(self, idle, "without `dense`")
+        elif self.approximate and self.dense_index is None:
+            # A graph that is built again may find other documents.
+            raise ValueError("approximate: needs a `dense_index`, in which the graph is kept")
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
@@ -114,7 +121,12 @@ class Search:
         from orchestrion_search.dense import Dense
 
         return Dense(
-            documents, self.dense, self.query_prompt, self.document_prompt, self.dense_index
+            documents,
+            self.dense,
+            self.query_prompt,
+            self.document_prompt,
+            self.dense_index,
+            self.approximate,
         )
 
     def problems(self, split: Split) -> Sequence[Problem]:
