@@ -91,8 +91,8 @@ class Search:
         idle = ("generated",) if isinstance(self.source, Path) else ("test", "split")
         refuse_idle(self, idle, f"with `source: {self.source}`")
         if self.dense is None:
-            idle = ("query_prompt", "document_prompt", "dense_index", "approximate")
-            refuse_idle(self, idle, "without `dense`")
+            unused = ("query_prompt", "document_prompt", "dense_index", "approximate")
+            refuse_idle(self, unused, "without `dense`")
         elif self.approximate and self.dense_index is None:
             # A graph that is built again may find other documents.
             raise ValueError("approximate: needs a `dense_index`, in which the graph is kept")
