@@ -283,7 +283,7 @@ def _table(shaper: Shaper, cls: type, wired: bool) -> list[str]:
         learnable = " *Learnable.*" if setting.learnable else ""
         cells = (
             f"`{setting.key}`",
-            _said(setting.shape),
+            _expected(setting.shape),
             _default(setting),
             f"{setting.help}{learnable}",
         )
@@ -308,7 +308,7 @@ def _short(value: Any) -> str:
 _WORDS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 
 
-def _said(shape: Shape) -> str:
+def _expected(shape: Shape) -> str:
     """What a shape allows, in words."""
     limits = [
         f"{word} {value}"
@@ -326,17 +326,17 @@ def _base(shape: Shape) -> str:
         case Choice(values=values):
             return " or ".join(f"`{value}`" for value in values)
         case Items(item=item):
-            return f"list of {_said(item)}"
+            return f"list of {_expected(item)}"
         case Fixed(items=items):
-            return "list of " + ", then ".join(map(_said, items))
+            return "list of " + ", then ".join(map(_expected, items))
         case Table(item=item):
-            return f"mapping to {_said(item)}"
+            return f"mapping to {_expected(item)}"
         case Record(cls=cls):
             return f"mapping ({', '.join(setting.key for setting in Shaper().settings(cls))})"
         case Ref(kind=kind):
             return article(kind)
         case Variants(members=members):
-            return " or ".join(map(_said, members))
+            return " or ".join(map(_expected, members))
         case Anything():
             return "anything"
     return type(shape).__name__

@@ -83,7 +83,7 @@ class AskedTeam:
             BudgetError: the config's budget is used up.
             RunError: the policy or the task broke its contract.
         """
-        return await self._answer(*self._asked(question, key))
+        return await self._answer(*self._prepare(question, key))
 
     async def stream(
         self, question: str | Problem, key: Key | None = None
@@ -93,7 +93,7 @@ class AskedTeam:
         Whoever leaves the loop early and closes the iterator (`contextlib.aclosing`) cancels the
         rest. Arguments and errors are those of a call.
         """
-        name, problem, chosen = self._asked(question, key)
+        name, problem, chosen = self._prepare(question, key)
         events: asyncio.Queue[Turn | asyncio.Task[TeamAnswer]] = asyncio.Queue()
         self._watchers[name] = events.put_nowait
         work = asyncio.create_task(self._answer(name, problem, chosen))
@@ -111,7 +111,7 @@ class AskedTeam:
         """Refuse further questions."""
         self._open = False
 
-    def _asked(self, question: str | Problem, key: Key | None) -> tuple[str, Problem, Key]:
+    def _prepare(self, question: str | Problem, key: Key | None) -> tuple[str, Problem, Key]:
         if not self._open:
             raise UsageError("the team is closed: ask it inside `async with orchestrion.load(...)`")
         number = next(self._numbers)

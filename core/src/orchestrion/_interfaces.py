@@ -217,11 +217,11 @@ class View(Struct, frozen=True):
         if self.reads is None:
             turns = [turn for turn in self.trajectory.turns if turn.status == "completed"]
         else:
-            turns = _found(self.trajectory, set(self.reads))
+            turns = _turns_at(self.trajectory, set(self.reads))
         return (*self.given, *turns)
 
 
-def _found(trajectory: Trajectory, wanted: set[int]) -> list[Turn]:
+def _turns_at(trajectory: Trajectory, wanted: set[int]) -> list[Turn]:
     """The completed turns with these indices, in order."""
     # From the end: what is read is mostly recent, and the whole may be long.
     turns: list[Turn] = []

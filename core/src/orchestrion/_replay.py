@@ -200,12 +200,12 @@ def _differing_iteration(recorded: RunReader, store: RunReader) -> str:
                 return _differing_episode(recorded, store) or mean
         if not then.digest or not now.digest or then.digest == now.digest:
             continue
-        if _learned(recorded, then) != _learned(store, now):
+        if _checkpoint_of(recorded, then) != _checkpoint_of(store, now):
             return f"{where}: what was learned differs (checkpoint {then.checkpoint})"
     return ""
 
 
-def _learned(run: RunReader, iteration: Iteration) -> Checkpoint:
+def _checkpoint_of(run: RunReader, iteration: Iteration) -> Checkpoint:
     """Return a checkpoint without the versions it was written with, which may differ."""
     path = run.checkpoints / str(iteration.checkpoint)
     return evolve(read_checkpoint(path, iteration.digest), versions={})

@@ -52,16 +52,16 @@ def stored_results(store: RunReader) -> dict[str, ComparedResult]:
         "digests": stored_digests(evaluations),
         **{name: config["evaluation"][name] for name in ("split", "seeds")},
     }
-    return _judged(report, store.directory.name, config["task"])
+    return _results_of(report, store.directory.name, config["task"])
 
 
 def results_of_file(path: Path) -> dict[str, ComparedResult]:
     """Return the results in a file of an evaluation, by contender."""
     document = read_evaluation(path)
-    return _judged(document["report"], str(path), document.get("task"))
+    return _results_of(document["report"], str(path), document.get("task"))
 
 
-def _judged(report: Mapping[str, Any], title: str, task: Any) -> dict[str, ComparedResult]:
+def _results_of(report: Mapping[str, Any], title: str, task: Any) -> dict[str, ComparedResult]:
     title, digests = f"{title} ({report['split']})", report.get("digests", {})
     return {
         contender: ComparedResult(title, outcomes, report["seeds"], digests, task)

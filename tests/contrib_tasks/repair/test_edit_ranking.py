@@ -73,7 +73,7 @@ async def spread(function: Any, items: Any) -> list[Any]:
 
 
 def learned(one: _Learner, problems: dict[str, Problem]) -> str | None:
-    return asyncio.run(one._learned(spread, problems))
+    return asyncio.run(one._learn(spread, problems))
 
 
 def row(one: _Learner, number: int, problem: Problem) -> Any:

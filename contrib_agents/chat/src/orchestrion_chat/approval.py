@@ -56,7 +56,7 @@ class Approval:
         if ":" in rule:
             rule = await self._ruled(rule, tool, arguments, calls)
         if rule == "ask":
-            return await self._asked(tool, arguments, calls)
+            return await self._ask_person(tool, arguments, calls)
         return "" if rule == "allow" else "this call is not allowed"
 
     async def _ruled(self, path: str, tool: str, arguments: JSON, calls: Calls) -> str:
@@ -74,7 +74,7 @@ class Approval:
         answer = await calls.run(Request("approval", [path, self.agent, tool, arguments]), do)
         return str(answer.data)
 
-    async def _asked(self, tool: str, arguments: JSON, calls: Calls) -> str:
+    async def _ask_person(self, tool: str, arguments: JSON, calls: Calls) -> str:
         shown = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
         text = f"{self.agent} wants to call {tool} with {shown}. Allow it? (yes/no, or why not)"
         reply = await ask(

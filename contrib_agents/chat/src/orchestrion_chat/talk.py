@@ -97,7 +97,7 @@ class Talk:
             text = str(answer.get("text") or "")
             # A truncated answer may end in the middle of a call.
             if answer.get("stop") == "paused" and self._asked <= self.rounds + 1:
-                self.messages.append(_said(answer))
+                self.messages.append(_as_message(answer))
                 continue
             calls = answer.get("tool_calls")
             if calls and answer.get("stop") != "length":
@@ -160,7 +160,7 @@ class Talk:
             if self._mistaken:
                 raise TurnError(f"the model called a tool wrongly again: {done.mistakes[0]}")
             self._mistaken = True
-        self.messages.append(_said(answer, tool_calls=list(asked)))
+        self.messages.append(_as_message(answer, tool_calls=list(asked)))
         self.messages += done.messages
         if self._used == self.rounds:
             last = self.messages[-1]
@@ -202,12 +202,12 @@ class Talk:
         if "repaired" in self.notes:
             raise TurnError(f"the answer cannot be used, nor can its repair: {error}")
         self.notes["repaired"] = str(error)
-        self.messages.append(_said(answer))
+        self.messages.append(_as_message(answer))
         note = f"Your answer cannot be used: {error}\n\n{error.wish}"
         self.messages.append({"role": "user", "content": note})
 
 
-def _said(answer: Mapping[str, Any], **more: JSON) -> dict[str, JSON]:
+def _as_message(answer: Mapping[str, Any], **more: JSON) -> dict[str, JSON]:
     """An answer as a message of the next request, with the parts that its service wants back."""
     message: dict[str, JSON] = {"role": "assistant", "content": str(answer.get("text") or "")}
     raw = answer.get("raw")

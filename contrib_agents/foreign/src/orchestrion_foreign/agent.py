@@ -143,7 +143,7 @@ class Foreign:
         if not framework.fits(target):
             if not callable(target) or inspect.isclass(target):
                 raise UsageError(f"{where}: {path!r} is {_kind(target)}, not {framework.wanted}")
-            target = await _made(target, framework, stack, where, path) if ctx.live else None
+            target = await _loaded(target, framework, stack, where, path) if ctx.live else None
         if target is not None and (reason := framework.refused(target, self)):
             raise UsageError(f"{where}: {path!r} {reason}")
         return _Runner(
@@ -154,7 +154,7 @@ class Foreign:
         )
 
 
-async def _made(
+async def _loaded(
     factory: Callable[[], Any], framework: Framework, stack: AsyncExitStack, where: str, path: str
 ) -> Any:
     """Return what a factory makes: a plain or async function, or an async context manager."""
@@ -196,12 +196,12 @@ class _Runner:
         Raises:
             Exception: whatever the framework or a function of the user raises.
         """
-        arguments = self.framework.arguments(shown) if self.input is None else self._given(view)
+        arguments = self.framework.arguments(shown) if self.input is None else self._arguments(view)
         result = await self.framework.run(self.target, arguments, asked)
         answer = self.framework.read(result) if self.output is None else self.output(result)
         return _written(answer)
 
-    def _given(self, view: View) -> dict[str, Any]:
+    def _arguments(self, view: View) -> dict[str, Any]:
         assert self.input is not None
         call = self.framework.call
         given = self.input(view)

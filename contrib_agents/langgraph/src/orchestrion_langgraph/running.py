@@ -48,7 +48,9 @@ class Graphs:
         if isinstance(state, Mapping) and state.get("__interrupt__"):
             raise RuntimeError(f"the graph waits for a person: {state['__interrupt__'][0].value}")
         if not asked:  # a model that is none of LangChain's, or runs elsewhere
-            asked += [_asked(message) for message in _messages_of(state) if _usage_of(message)]
+            asked += [
+                _requests_of(message) for message in _messages_of(state) if _usage_of(message)
+            ]
         return state
 
     def read(self, result: Any) -> Any:
@@ -77,11 +79,11 @@ class _Watch(BaseCallbackHandler):  # type: ignore[misc]  # its types are not re
 
     def __init__(self, asked: list[ModelRequests]) -> None:
         super().__init__()
-        self._asked = asked
+        self._requests = asked
 
     def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
         """Note one request, whose answers are in `response`."""
-        self._asked.append(_asked(getattr(response.generations[0][0], "message", None)))
+        self._requests.append(_requests_of(getattr(response.generations[0][0], "message", None)))
 
 
 def _messages_of(state: Any) -> Sequence[Any]:
@@ -92,7 +94,7 @@ def _usage_of(message: Any) -> Mapping[str, Any] | None:
     return getattr(message, "usage_metadata", None) or None
 
 
-def _asked(message: Any) -> ModelRequests:
+def _requests_of(message: Any) -> ModelRequests:
     """Return the request whose answer a message is."""
     usage = _usage_of(message)
     about: Mapping[str, Any] = getattr(message, "response_metadata", {})

@@ -39,7 +39,7 @@ def _last(view: View, of: str) -> str:
     return turns[-1].output.content if turns else ""
 
 
-def _said(view: View, of: str) -> str:
+def _last_text_of(view: View, of: str) -> str:
     lines = [f'The output of "{turn.agent}": {turn.output.content}' for turn in _turns(view, of)]
     return "\n".join(lines)
 
@@ -56,7 +56,7 @@ PLACES: Mapping[str, Callable[[View, str], str]] = {
     "count": lambda view, of: str(len(_turns(view, of or view.agent)) + 1),
     "turn": lambda view, _: str(len(view.turns) + 1),
     "last": _last,
-    "said": _said,
+    "said": _last_text_of,
 }
 """What may stand in braces; `last`, `said` and `count` also with ":" and an agent's name."""
 

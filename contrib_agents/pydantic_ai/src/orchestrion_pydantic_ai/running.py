@@ -40,7 +40,7 @@ class Agents:
         try:
             result = await target.run(**arguments, usage=usage)
         finally:
-            asked += _asked(usage)
+            asked += _requests_of(usage)
         if isinstance(result.output, DeferredToolRequests):
             waiting = [*result.output.approvals, *result.output.calls]
             names = ", ".join(call.tool_name for call in waiting)
@@ -57,7 +57,7 @@ def _message(message: Message) -> ModelRequest | ModelResponse:
     return ModelRequest(parts=[UserPromptPart(message.labelled)])
 
 
-def _asked(usage: RunUsage) -> list[ModelRequests]:
+def _requests_of(usage: RunUsage) -> list[ModelRequests]:
     """Return what a run took, as one entry, and as another one what was not measured."""
     unmeasured: int = usage.unmeasured_requests
     tokens = Tokens(

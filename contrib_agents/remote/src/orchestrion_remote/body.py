@@ -49,8 +49,8 @@ def request_of(view: View, key: Key) -> dict[str, JSON]:
         "name": view.agent,
         "option": view.option,
         "problem": problem,
-        "turns": [_said(turn) for turn in own],
-        "given": [_said(turn) for turn in view.given],
+        "turns": [_turn_body(turn) for turn in own],
+        "given": [_turn_body(turn) for turn in view.given],
         "observation": None if view.observation is None else as_data(view.observation),
         "team": [
             {
@@ -65,7 +65,7 @@ def request_of(view: View, key: Key) -> dict[str, JSON]:
     }
 
 
-def _said(turn: Turn) -> dict[str, JSON]:
+def _turn_body(turn: Turn) -> dict[str, JSON]:
     return {
         "index": turn.index,
         "agent": turn.agent,

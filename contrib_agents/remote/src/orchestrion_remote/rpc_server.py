@@ -100,7 +100,7 @@ class _Service:
 
     async def act(self, request: Any, context: Any) -> Any:
         """Answer one request."""
-        view, key = await self._asked(request, context)
+        view, key = await self._request(request, context)
         try:
             return reply_message(await self._agents.act(request.agent, view, key))
         except RefusedError as error:
@@ -108,7 +108,7 @@ class _Service:
 
     async def act_stream(self, request: Any, context: Any) -> AsyncIterator[Any]:
         """Answer one request, and say what the agent says on the way."""
-        view, key = await self._asked(request, context)
+        view, key = await self._request(request, context)
         events = self._agents.stream(request.agent, view, key)
         try:
             async for event in events:
@@ -125,7 +125,7 @@ class _Service:
         """Answer a health check."""
         return NOT_SERVING if self._agents.stopping else SERVING
 
-    async def _asked(self, request: Any, context: Any) -> tuple[View, Key]:
+    async def _request(self, request: Any, context: Any) -> tuple[View, Key]:
         given = dict(context.invocation_metadata() or ()).get("authorization")
         if not self._agents.permits(given):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the key is missing or wrong")

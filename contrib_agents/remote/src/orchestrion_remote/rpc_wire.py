@@ -89,8 +89,8 @@ def request_from(message: pb.ActRequest) -> dict[str, JSON]:
             "data": _data(problem.data_json),
             "category": problem.category,
         },
-        "turns": [_said(turn) for turn in message.turns],
-        "given": [_said(turn) for turn in message.given],
+        "turns": [_turn_body(turn) for turn in message.turns],
+        "given": [_turn_body(turn) for turn in message.given],
         "observation": {
             "text": observation.text,
             "data": _data(observation.data_json),
@@ -157,7 +157,7 @@ def _turn(said: Mapping[str, JSON]) -> pb.Turn:
     return pb.Turn(**fields, data_json=_json(said["data"]))
 
 
-def _said(turn: pb.Turn) -> dict[str, JSON]:
+def _turn_body(turn: pb.Turn) -> dict[str, JSON]:
     return {
         "index": turn.index,
         "agent": turn.agent,

@@ -74,12 +74,12 @@ def main(arguments: Sequence[str]) -> int:
             print(error, file=sys.stderr)
             return error.exit_code
         lines = [*(f"left out: {line}" for line in loaded.skipped), *held.faults]
-        print("\n".join([*lines, _told(path, loaded.challenges, held)]))
+        print("\n".join([*lines, _summary(path, loaded.challenges, held)]))
         faulty |= bool(held.faults)
     return int(faulty)
 
 
-def _told(path: str, challenges: Sequence[Challenge], held: Held) -> str:
+def _summary(path: str, challenges: Sequence[Challenge], held: Held) -> str:
     solutions = sum(bool(challenge.solution) for challenge in challenges)
     wrong = sum(len(challenge.wrong) for challenge in challenges)
     return (

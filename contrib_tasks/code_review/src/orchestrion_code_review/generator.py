@@ -39,7 +39,7 @@ def generate(count: int, key: Key) -> tuple[Challenge, ...]:
     made: dict[str, Challenge] = {}
     draw = 0
     while len(made) < count:
-        blocks = _drawn(LEVELS[len(made) % len(LEVELS)], key.child("blocks", draw))
+        blocks = _draw(LEVELS[len(made) % len(LEVELS)], key.child("blocks", draw))
         draw += 1
         challenge = compose(blocks)
         if challenge is not None:
@@ -47,7 +47,7 @@ def generate(count: int, key: Key) -> tuple[Challenge, ...]:
     return tuple(made.values())
 
 
-def _drawn(level: Level, key: Key) -> tuple[Block, ...]:
+def _draw(level: Level, key: Key) -> tuple[Block, ...]:
     """Steps of a level, no two alike, and an end."""
     random = key.random()
     few = {"basic": 1, "intermediate": 2, "advanced": 3}[level]

@@ -99,7 +99,7 @@ class RandomController(Agent):
         """Return an action that is drawn from the key."""
         data = seen_by(view)
         draw = iter(key.uniforms(_size(data["actions"])))
-        action = _drawn(data["actions"], data.get("allowed"), draw.__next__)
+        action = _draw(data["actions"], data.get("allowed"), draw.__next__)
         return Output("", {"action": action}, Usage(cost=self.cost))
 
 
@@ -117,7 +117,7 @@ def _leaves(value: Any) -> int:
     return sum(map(_leaves, value)) if isinstance(value, list | tuple) else 1
 
 
-def _drawn(actions: Any, allowed: Any, draw: Callable[[], float]) -> JSON:
+def _draw(actions: Any, allowed: Any, draw: Callable[[], float]) -> JSON:
     """Return an action of those described, by numbers from 0 to 1."""
     if actions["kind"] == "discrete":
         choices = allowed or range(actions["start"], actions["start"] + actions["n"])
@@ -126,8 +126,8 @@ def _drawn(actions: Any, allowed: Any, draw: Callable[[], float]) -> JSON:
         return _within(actions["low"], actions["high"], actions["whole"], draw)
     parts = actions["parts"]
     if isinstance(parts, Mapping):
-        return {name: _drawn(part, None, draw) for name, part in parts.items()}
-    return [_drawn(part, None, draw) for part in parts]
+        return {name: _draw(part, None, draw) for name, part in parts.items()}
+    return [_draw(part, None, draw) for part in parts]
 
 
 def _within(low: Any, high: Any, whole: bool, draw: Callable[[], float]) -> JSON:

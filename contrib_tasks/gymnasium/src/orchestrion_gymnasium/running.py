@@ -63,7 +63,7 @@ class RunningGymnasium(OpenedSeeds):
 
     def __init__(self, settings: Gymnasium, where: str) -> None:
         self.settings = settings
-        probe = self._made(where)
+        probe = self._make(where)
         self.features = Features(probe.observation_space, where)
         self.space = probe.action_space
         self.actions = described(self.space)
@@ -80,7 +80,7 @@ class RunningGymnasium(OpenedSeeds):
         probe.close()
         self._live: Live[Moment, gymnasium.Env[Any, Any]] = Live(self._replayed, _close)
 
-    def _made(self, where: str) -> gymnasium.Env[Any, Any]:
+    def _make(self, where: str) -> gymnasium.Env[Any, Any]:
         settings = self.settings
         module, colon, _ = settings.environment.partition(":")
         if colon:  # gymnasium imports it, but not from the folder of the command
@@ -105,23 +105,23 @@ class RunningGymnasium(OpenedSeeds):
         """Return the environment after its reset with the problem's seed."""
         moment, environment = self._reset(_seed(problem))
         self._live.keep(moment, environment)
-        return self._shown(moment)
+        return self._step(moment)
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
         """Return the environment after a turn's action; without one it stays where it is."""
         if state.over:
-            return self._shown(state)
+            return self._step(state)
         try:
             action = to_action(self.space, action_of(turn))
         except ValueError as error:
-            return self._shown(state, f"\nthe last turn gave no action: {error}")
+            return self._step(state, f"\nthe last turn gave no action: {error}")
         environment = self._live.take(state)
         moment = self._after(state, environment, action)
         if moment.over:
             environment.close()
         else:
             self._live.keep(moment, environment)
-        return self._shown(moment)
+        return self._step(moment)
 
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
@@ -134,7 +134,7 @@ class RunningGymnasium(OpenedSeeds):
         return Scores(value, state.over and state.total >= self.solved, parts)
 
     def _reset(self, seed: int) -> tuple[Moment, gymnasium.Env[Any, Any]]:
-        environment = self._made("task")
+        environment = self._make("task")
         observation, _ = environment.reset(seed=seed)
         return Moment(seed, (), plain(observation), self.features(observation)), environment
 
@@ -169,7 +169,7 @@ class RunningGymnasium(OpenedSeeds):
             )
         return environment
 
-    def _shown(self, moment: Moment, note: str = "") -> Step:
+    def _step(self, moment: Moment, note: str = "") -> Step:
         """Return a moment with what agents and policies see of it."""
         text = (
             f"observation: {json.dumps(moment.seen)}\n"

@@ -103,7 +103,7 @@ class RunningInspect(Task):
         splits = splits_of(inputs, settings.split)
         for name, sample in running.samples.items():
             try:
-                question = await _apart(running._asked(sample))
+                question = await _apart(running._messages_for(sample))
             except Exception as error:  # whatever a solver raises
                 raise UsageError(
                     f"{where}: the solver of {settings.evaluation} failed on the sample {name!r}: "
@@ -145,7 +145,7 @@ class RunningInspect(Task):
         first = next(iter(scores.values()))
         return Scores(first, first == 1.0, scores if len(scores) > 1 else {})
 
-    async def _asked(self, sample: Sample) -> list[tuple[str, str]]:
+    async def _messages_for(self, sample: Sample) -> list[tuple[str, str]]:
         """Return the messages that the solver would send to a model, or the sample's own."""
         nobody()
         team, state = _Team(None), _begun(sample)
@@ -160,7 +160,7 @@ class RunningInspect(Task):
             state = await solver(state, team)
         return state
 
-    async def _answered(self, problem: Problem, answer: str) -> TaskState:
+    async def _state_with(self, problem: Problem, answer: str) -> TaskState:
         """Return the state of a sample in which the team has given its answer."""
         nobody()
         sample = self.samples[problem.id]
@@ -181,7 +181,7 @@ class RunningInspect(Task):
         return state
 
     async def _scores(self, problem: Problem, answer: str, calls: Calls) -> dict[str, float]:
-        state = await self._answered(problem, answer)
+        state = await self._state_with(problem, answer)
         target = Target(self.samples[problem.id].target)
         scores = {}
         for name, scorer in self.scorers.items():

@@ -190,11 +190,13 @@ class RunningJsonl(Task):
         data = problem.data if isinstance(problem.data, dict) else {}
         row = {**hidden["row"], **data, "question": problem.text}
         if self.check is None:
-            return await self._judged(problem, hidden["expected"], answer, calls)
+            return await self._judge_scores(problem, hidden["expected"], answer, calls)
         value = self.check(answer, hidden["expected"], row)
         return Scores(value, value == 1.0)
 
-    async def _judged(self, problem: Problem, expected: Any, answer: str, calls: Calls) -> Scores:
+    async def _judge_scores(
+        self, problem: Problem, expected: Any, answer: str, calls: Calls
+    ) -> Scores:
         """Return the judge's verdict.
 
         Raises:

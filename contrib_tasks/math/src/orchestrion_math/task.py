@@ -125,7 +125,7 @@ class RunningMath(Task):
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
         """Return 1 for the right answer, else 0; also for an unfinished episode."""
-        given = self._given(trajectory)
+        given = self._answer_in(trajectory)
         hidden = problem.hidden
         if given is None or not isinstance(hidden, dict) or "answer" not in hidden:
             return Scores(0.0)
@@ -135,7 +135,7 @@ class RunningMath(Task):
         right = await self._right(given.strip(), wanted, problem.text, calls)
         return Scores(float(right), right)
 
-    def _given(self, trajectory: Trajectory) -> str | None:
+    def _answer_in(self, trajectory: Trajectory) -> str | None:
         """Return the solver's answer as it was written."""
         turns = (past for past in trajectory.backward() if past.agent == self.settings.solver)
         turn = next((past for past in turns if past.status == "completed"), None)

@@ -113,18 +113,18 @@ class RunningPettingZoo(OpenedSeeds):
         hidden: Any = problem.hidden
         moment, playing = self._begun(int(hidden["seed"]))
         self._live.keep(moment, playing)
-        return self._shown(moment)
+        return self._step(moment)
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
         """Return the game after a turn's action; without one it stays where it is."""
         moment: Moment = state
         player = next((p for p in moment.waiting if turn.agent in self.agents[p]), None)
         if player is None:
-            return self._shown(moment)
+            return self._step(moment)
         try:
             action = plain(to_action(self.spaces[player], action_of(turn)))
         except ValueError as error:
-            return self._shown(moment, f"\nthe last turn of {player} gave no action: {error}")
+            return self._step(moment, f"\nthe last turn of {player} gave no action: {error}")
         playing = self._live.take(moment)
         chosen = {**moment.chosen, player: action}
         if len(chosen) < len(moment.acting):
@@ -135,7 +135,7 @@ class RunningPettingZoo(OpenedSeeds):
             self._live.keep(after, playing)
         else:
             _close(playing)
-        return self._shown(after)
+        return self._step(after)
 
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
@@ -194,7 +194,7 @@ class RunningPettingZoo(OpenedSeeds):
             )
         return playing
 
-    def _shown(self, moment: Moment, note: str = "") -> Step:
+    def _step(self, moment: Moment, note: str = "") -> Step:
         """Return a moment with what agents and policies see of it.
 
         In a round, players are asked one after the other, and each is shown what it observes alone:

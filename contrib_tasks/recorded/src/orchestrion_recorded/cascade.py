@@ -103,9 +103,9 @@ class CascadeRunner(Policy):
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
         """Return the first ones, the other one, or the end."""
-        return [self._one(situation) for situation in situations]
+        return [self._decide(situation) for situation in situations]
 
-    def _one(self, situation: Situation) -> Decision:
+    def _decide(self, situation: Situation) -> Decision:
         seen = situation.observation
         steps = self.categories.get(situation.problem.category, self.steps)
         if not len(situation.trajectory):
@@ -113,11 +113,11 @@ class CascadeRunner(Policy):
             if start:
                 return Decision(start)
         then = steps.then
-        if then is None or is_blocked(then, seen) or self._asked(then, situation):
+        if then is None or is_blocked(then, seen) or self._was_asked(then, situation):
             return STOP
         return STOP if self._agreement(steps, situation) >= steps.agree else Decision((then,))
 
-    def _asked(self, choice: Activation, situation: Situation) -> bool:
+    def _was_asked(self, choice: Activation, situation: Situation) -> bool:
         return any(
             (turn.agent, turn.option) == (choice.agent, choice.option)
             for turn in situation.trajectory.backward()
@@ -297,8 +297,8 @@ async def price_weight(reward: RewardFunction) -> float:
     Raises:
         UsageError: the reward is not linear in outcome and cost.
     """
-    wrong, right = await _tried(reward, 0.0, 0.0), await _tried(reward, 1.0, 0.0)
-    paid, paid_twice = await _tried(reward, 1.0, 1.0), await _tried(reward, 1.0, 1.0, 1.0)
+    wrong, right = await _score(reward, 0.0, 0.0), await _score(reward, 1.0, 0.0)
+    paid, paid_twice = await _score(reward, 1.0, 1.0), await _score(reward, 1.0, 1.0, 1.0)
     worth, price = right - wrong, right - paid
     if worth <= 0 or price < 0 or abs(right - paid_twice - 2 * price) > 1e-9:
         raise UsageError(
@@ -308,7 +308,7 @@ async def price_weight(reward: RewardFunction) -> float:
     return price / worth
 
 
-async def _tried(reward: RewardFunction, value: float, *costs: float) -> float:
+async def _score(reward: RewardFunction, value: float, *costs: float) -> float:
     turns = [
         Turn(n, "a", output=Output("tried", usage=Usage(1, cost=cost)))
         for n, cost in enumerate(costs)

@@ -317,13 +317,13 @@ def _flat(record: Mapping[str, JSON]) -> dict[str, str]:
             for model, answer in value.items():
                 if model in record:
                     raise ValueError(f"{model!r} is a model and a column; rename one of them")
-                fields |= _told(model, answer)
+                fields |= _record_fields(model, answer)
         else:
             fields[name] = _text(value, name)
     return fields
 
 
-def _told(model: str, record: JSON) -> dict[str, str]:
+def _record_fields(model: str, record: JSON) -> dict[str, str]:
     if not isinstance(record, dict):
         return {model: _text(record)}
     answer = next((record[name] for name in _ANSWER if name in record), _NOTHING)

@@ -133,7 +133,7 @@ class Recording(Task):
     def step(self, state: State, turn: Turn, key: Key) -> Step:
         """Show the answer of the model that a turn asked and paid for; other turns show nothing."""
         state = evolve(state, turns=state.turns + 1)
-        model = self._asked(state.case, turn)
+        model = self._model_of(state.case, turn)
         if model is None:
             return self._step(state)
         foreign = state.foreign
@@ -142,7 +142,7 @@ class Recording(Task):
             foreign |= {choice}
         return self._step(evolve(state, asked=state.asked | 1 << model, foreign=foreign))
 
-    def _asked(self, case: Case, turn: Turn) -> int | None:
+    def _model_of(self, case: Case, turn: Turn) -> int | None:
         data = turn.output.data
         if turn.status != "completed" or not isinstance(data, dict):
             return None

@@ -169,19 +169,19 @@ class Viewer:
     def _text(self, case: Case, asked: Sequence[int], first: int) -> str:
         if not asked:
             return "nobody was asked"
-        lines = [f"{self.models[m]}: {_said(case, m) or 'no answer'}" for m in asked]
+        lines = [f"{self.models[m]}: {_answer_of(case, m) or 'no answer'}" for m in asked]
         lines.append(f"vote: {case.labels[first]}" if first >= 0 else "vote: nothing")
         return "; ".join(lines)
 
     def _data(self, case: Case, asked: Sequence[int], first: int) -> dict[str, object]:
         return {
             "offers": case.offers,
-            "answers": {self.models[m]: _said(case, m) for m in asked},
+            "answers": {self.models[m]: _answer_of(case, m) for m in asked},
             "vote": case.labels[first] if first >= 0 else None,
         }
 
 
-def _said(case: Case, model: int) -> str | None:
+def _answer_of(case: Case, model: int) -> str | None:
     code = case.said[model]
     return case.labels[code] if code >= 0 else None
 

@@ -156,7 +156,7 @@ class _Learner(Trainer):
         if last and self.settings.context:
             await self._study(session, problems)
         named = {problem.id: problem for problem in problems}
-        ranking = await self._learned(session.spread, named)
+        ranking = await self._learn(session.spread, named)
         if ranking is not None:
             session.adopt({PLACE: ranking})
         metrics = {
@@ -192,7 +192,7 @@ class _Learner(Trainer):
         name, data = episode.problem.id, episode.trajectory.turns[-1].output.data
         if isinstance(data, Mapping) and data.get("tool") == "edits" and "code" in data:
             (self.right if episode.success else self.wrong).setdefault(name, set()).add(edits[-1])
-        starts = [0] if len(states) == 1 else [0, 1 + _drawn(self.key, name, len(states) - 1)]
+        starts = [0] if len(states) == 1 else [0, 1 + _draw(self.key, name, len(states) - 1)]
         situations = tuple(situation_of(states[start][0]) for start in starts)
         self.seen.append(_EpisodeRecord(name, edits, situations))
 
@@ -240,7 +240,7 @@ class _Learner(Trainer):
         """The edits that are known to repair a problem."""
         return self._restored(problem) | self.right.get(problem.id, set())
 
-    async def _learned(self, spread: Spread, problems: Mapping[str, Problem]) -> str | None:
+    async def _learn(self, spread: Spread, problems: Mapping[str, Problem]) -> str | None:
         """The ranking by all that was seen; None if nothing was right so far."""
         from orchestrion_repair.fitting import fit, with_rates
         from orchestrion_repair.learned import counted
@@ -369,5 +369,5 @@ def _states(episode: Episode) -> list[tuple[State, tuple[int, ...]]]:
     return states
 
 
-def _drawn(key: Key, name: str, number: int) -> int:
+def _draw(key: Key, name: str, number: int) -> int:
     return int(key.child("situation", name).uniform() * number)

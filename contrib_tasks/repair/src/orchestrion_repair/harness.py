@@ -129,7 +129,7 @@ class Subject:
             case [ast.Assert(ast.Compare(left, [ast.Eq()], [right]))]:
                 got, want = (self._value(part) for part in (left, right))
                 if not (got == want):  # noqa: SIM201 - as the assert has it; `!=` may differ
-                    return _shown(got, want)
+                    return _difference(got, want)
             case _:
                 exec(compile(tree, "<test>", "exec"), self.namespace)
         return {}
@@ -191,7 +191,7 @@ class _Sink(io.TextIOBase):
         return len(text)
 
 
-def _shown(got: Any, want: Any) -> dict[str, Any]:
+def _difference(got: Any, want: Any) -> dict[str, Any]:
     try:
         return {"got": encode(got), "want": encode(want)}
     except Exception:

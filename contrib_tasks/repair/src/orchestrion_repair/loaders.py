@@ -211,13 +211,13 @@ class _Found:
     def in_splits(self, fractions: Mapping[Split, float] | None) -> Iterator[Bug]:
         """The bugs, each in its group's split."""
         free = {bug.group for bug in self.bugs} - self.splits.keys()
-        split_of = _drawn(free, fractions or {"test": 1.0})
+        split_of = _draw_splits(free, fractions or {"test": 1.0})
         for bug in self.bugs:
             placed = self.splits.get(bug.group)
             yield evolve(bug, split=placed[0] if placed else split_of[bug.group])
 
 
-def _drawn(groups: Iterable[str], fractions: Mapping[Split, float]) -> dict[str, Split]:
+def _draw_splits(groups: Iterable[str], fractions: Mapping[Split, float]) -> dict[str, Split]:
     """A split for each group: shares as near as can be, in an order no file decides."""
     order = sorted(groups, key=lambda name: blake2b(name.encode("utf-8", "replace")).digest())
     split_of: dict[str, Split] = {}
@@ -244,7 +244,7 @@ def _rows(path: Path, loaded: _Found) -> _Rows:
     elif path.suffix == ".json":
         yield from _list(path, loaded)
     elif path.suffix == ".py":
-        yield from _one(path, loaded)
+        yield from _load_program(path, loaded)
     else:
         yield from _lines(path, loaded)
 
@@ -274,7 +274,7 @@ def _list(path: Path, loaded: _Found) -> _Rows:
 
 def _folder(path: Path, loaded: _Found) -> _Rows:
     if (path / "buggy.py").exists():
-        yield from _one(path / "buggy.py", loaded)
+        yield from _load_program(path / "buggy.py", loaded)
         return
     try:
         entries = sorted(path.iterdir())
@@ -284,16 +284,16 @@ def _folder(path: Path, loaded: _Found) -> _Rows:
         if entry.name.startswith((".", "_")):
             continue
         if entry.is_dir() and (entry / "buggy.py").exists():
-            yield from _one(entry / "buggy.py", loaded)
+            yield from _load_program(entry / "buggy.py", loaded)
         elif entry.is_dir():
             loaded.skipped.append(f"{entry}: it has no buggy.py")
         elif entry.suffix == ".jsonl":
             yield from _lines(entry, loaded)
         elif entry.suffix == ".py" and not _is_test_file(entry):
-            yield from _one(entry, loaded)
+            yield from _load_program(entry, loaded)
 
 
-def _one(program: Path, loaded: _Found) -> _Rows:
+def _load_program(program: Path, loaded: _Found) -> _Rows:
     try:
         yield str(program), _problem(program)
     except Malformed as error:

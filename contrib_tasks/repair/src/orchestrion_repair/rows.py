@@ -252,7 +252,7 @@ def read_tests(name: str, row: Mapping[str, JSON]) -> Tests:
     if "test" in row:
         source = text_of(row, "test")
         parsed("'test'", source)
-        return _taken(prelude, from_check(source, text_of(row, "entry_point").strip() or name))
+        return _tests_from(prelude, from_check(source, text_of(row, "entry_point").strip() or name))
     if "test_list" in row:
         setup = text_of(row, "test_setup_code")
         imports = row.get("test_imports") or []
@@ -271,7 +271,7 @@ def _files(name: str, files: Sequence[tuple[str, str]]) -> Tests:
         raise Unusable(f"has {len(files)} test files; put the tests into one")
     [(file, source)] = files
     parsed(file, source)
-    return _taken("", from_module(source, {"buggy", "correct", "solution", name}))
+    return _tests_from("", from_module(source, {"buggy", "correct", "solution", name}))
 
 
 def _quixbugs(name: str, row: Mapping[str, JSON]) -> Tests:
@@ -279,7 +279,7 @@ def _quixbugs(name: str, row: Mapping[str, JSON]) -> Tests:
     parsed("'pytest'", source)
     cases = _cases(row, "cases") if row.get("cases") is not None else None
     rows = [[list(case.args), case.want] for case in cases] if cases is not None else None
-    return _taken(text_of(row, "node"), from_module(source, {name}, rows))
+    return _tests_from(text_of(row, "node"), from_module(source, {name}, rows))
 
 
 def _is_plain(name: str, row: Mapping[str, JSON]) -> bool:
@@ -298,7 +298,7 @@ def _is_plain(name: str, row: Mapping[str, JSON]) -> bool:
     return re.fullmatch(rf"assert ({call}|list\({call}\)) == expected", body) is not None
 
 
-def _taken(prelude: str, statements: Statements) -> Tests:
+def _tests_from(prelude: str, statements: Statements) -> Tests:
     if not statements.statements and statements.left_out:
         raise Unusable(f"no test is usable: {statements.left_out[0]}")
     cases = tuple(Case(statement=text) for text in statements.statements)

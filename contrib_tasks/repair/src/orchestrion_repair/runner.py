@@ -413,7 +413,7 @@ async def _judge_calls(
 ) -> list[Outcome]:
     source = f"{_subject(trial, limits)}\n{method} = _subject.{method}"
     result = await judge_calls(box, source, method, cases, **_judge_limits(limits))
-    return _judged(result.outcomes, bool(result.forgeries))
+    return _outcomes_of(result.outcomes, bool(result.forgeries))
 
 
 async def _judge_statements(
@@ -423,7 +423,7 @@ async def _judge_statements(
     own = f"{_subject(trial, limits)}\n{_START} = _subject.start\n{entry} = _subject.call"
     names = [entry, _START]
     result = await judge_statements(box, source or own, names, statements, **_judge_limits(limits))
-    return _judged(result.outcomes, bool(result.forgeries))
+    return _outcomes_of(result.outcomes, bool(result.forgeries))
 
 
 def _judge_limits(limits: Limits) -> dict[str, Any]:
@@ -436,7 +436,7 @@ def _subject(trial: Trial, limits: Limits) -> str:
     return f"from {harness.__name__} import Subject\n_subject = Subject{arguments!r}"
 
 
-def _judged(outcomes: Iterable[CaseOutcome], forged: bool) -> list[Outcome]:
+def _outcomes_of(outcomes: Iterable[CaseOutcome], forged: bool) -> list[Outcome]:
     return [
         Outcome(outcome.passed and not forged, outcome.error, outcome.text) for outcome in outcomes
     ]
@@ -534,7 +534,7 @@ class Runner:
         if missing:
             _, search = await self._opened()
             outcomes = await search.outcomes(list(missing.values()), limits)
-            results |= self._learned(dict(zip(missing, outcomes, strict=True)))
+            results |= self._remember(dict(zip(missing, outcomes, strict=True)))
         return [results[name] for name in names]
 
     async def judge(self, trial: Trial, limits: Limits = Limits()) -> tuple[Outcome, ...]:
@@ -551,7 +551,7 @@ class Runner:
                 outcome.error == "Gone" for outcome in outcomes
             ):  # perhaps the sandbox, not the program
                 outcomes = await verdict(box, trial, limits)
-            self._learned({name: outcomes})
+            self._remember({name: outcomes})
             return outcomes
         return self._known[name]
 
@@ -561,7 +561,7 @@ class Runner:
             await self._search.close()
         await self._stack.aclose()
 
-    def _learned(
+    def _remember(
         self, fresh: Mapping[bytes, tuple[Outcome, ...]]
     ) -> Mapping[bytes, tuple[Outcome, ...]]:
         self._known.update(fresh)

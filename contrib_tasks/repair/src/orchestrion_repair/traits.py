@@ -309,10 +309,10 @@ def of_line(evidence: Evidence) -> Iterator[Trait]:
         yield slot("odd"), 1.0
     for word in sorted(evidence.words):
         yield slot(f"word {word}"), 1.0
-    yield from _tried("", evidence)
+    yield from _tried_traits("", evidence)
 
 
-def _tried(prefix: str, evidence: Evidence) -> Iterator[Trait]:
+def _tried_traits(prefix: str, evidence: Evidence) -> Iterator[Trait]:
     if evidence.gain:
         yield slot(f"{prefix}mended some"), 1.0
         yield slot(f"{prefix}gain"), evidence.gain

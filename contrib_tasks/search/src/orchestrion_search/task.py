@@ -211,14 +211,14 @@ class RunningSearch(Task):
             ]
         }
         observation = Observation(
-            self._shown(state),
+            self._observation_text(state),
             data=data,
             features=(min(1.0, state.rounds / settings.rounds), used),
             blocked=frozenset([settings.searcher]) if last else frozenset(),
         )
         return Step(state, observation, done)
 
-    def _shown(self, state: _State) -> str:
+    def _observation_text(self, state: _State) -> str:
         """Question and searches in the words of Dr.MAS (arXiv 2602.08847); codes are short."""
         settings = self.settings
         first = max(0, len(state.searches) - settings.history)

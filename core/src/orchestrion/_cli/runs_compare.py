@@ -31,7 +31,7 @@ def compare_command(first: str, second: str, root: Path, as_json: bool) -> None:
     from orchestrion._comparison import compare_outcomes
     from orchestrion._keys import Key
 
-    results = _judged(first, root), _judged(second, root)
+    results = _result(first, root), _result(second, root)
     try:
         comparison = compare_outcomes(*results, Key(0).child("compare"))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -45,7 +45,7 @@ def compare_command(first: str, second: str, root: Path, as_json: bool) -> None:
         answer(*comparison_lines(comparison))
 
 
-def _judged(name: str, root: Path) -> ComparedResult:
+def _result(name: str, root: Path) -> ComparedResult:
     """Return the result that A or B names."""
     from attrs import evolve
 

@@ -193,7 +193,7 @@ class Builder:
         # A policy inside another component decides for the team of that component.
         team = kind == "policy" and (path == "policy" or path.startswith("evaluation."))
         agents = self._team(path, node) if team else None
-        found = self._found(kind, path, node)
+        found = self._find(kind, path, node)
         if found is None:
             return None
         skip = {"use", "agents"} if team else {"use"}
@@ -229,7 +229,7 @@ class Builder:
             agents=agents,
         )
 
-    def _found(self, kind: str, path: str, node: Node) -> Found | None:
+    def _find(self, kind: str, path: str, node: Node) -> Found | None:
         """Return the component that `use` names, or None after noting a problem."""
         if node.value is BROKEN:
             return None

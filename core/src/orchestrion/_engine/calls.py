@@ -103,11 +103,11 @@ class Host(ABC):
         """Count a failure of an agent, verifier or reward function."""
         event(WARNING, "failed", agent=who, error=message)
         label = f"{who}: {message}"
-        _kept(self.failed_turns)[label] = self.failed_turns.pop(label, 0) + 1
+        _reports_to_keep(self.failed_turns)[label] = self.failed_turns.pop(label, 0) + 1
 
     def note_cut_off(self, episode: str, agents: str) -> None:
         """Note which agents a cancelled episode had started."""
-        _kept(self.cut_off)[episode] = agents
+        _reports_to_keep(self.cut_off)[episode] = agents
 
     @abstractmethod
     async def nested(
@@ -126,7 +126,7 @@ class Host(ABC):
         """
 
 
-def _kept(reports: dict[str, Any]) -> dict[str, Any]:
+def _reports_to_keep(reports: dict[str, Any]) -> dict[str, Any]:
     """Drop the oldest report if there are `REPORTS`: an engine may serve for months."""
     if len(reports) >= REPORTS:
         del reports[next(iter(reports))]

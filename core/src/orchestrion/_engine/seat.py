@@ -175,7 +175,7 @@ class WorkerSeat:
             await self._serving  # it is over
         link = await self._executor.start()
         self._teams, self._policies = {}, set()
-        self._peer = peer = Peer(link, self._do, self._told)
+        self._peer = peer = Peer(link, self._do, self._receive)
         self._serving = asyncio.create_task(_serve(peer, link))
         return peer
 
@@ -224,7 +224,7 @@ class WorkerSeat:
         call.do = attempt
         return await self._calls.run(call)
 
-    def _told(self, kind: str, *message: Any) -> None:
+    def _receive(self, kind: str, *message: Any) -> None:
         if kind == "secret":
             register(*message)
         else:

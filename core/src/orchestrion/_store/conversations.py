@@ -164,7 +164,7 @@ def _call(database: Database, name: str, row: dict[str, Any]) -> StoredCall:
         who=row["who"],
         stage=row["stage"],
         kind=row["kind"],
-        asked=_asked(database, row["pieces"]),
+        asked=_request_of(database, row["pieces"]),
         answer=answer,
         usage=call.usage,
         seconds=row["seconds"],
@@ -173,7 +173,7 @@ def _call(database: Database, name: str, row: dict[str, Any]) -> StoredCall:
     )
 
 
-def _asked(database: Database, pieces: bytes | None) -> JSON:
+def _request_of(database: Database, pieces: bytes | None) -> JSON:
     if not pieces:
         return None
     digests = [pieces[i : i + _DIGEST] for i in range(0, len(pieces), _DIGEST)]

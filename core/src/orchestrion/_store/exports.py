@@ -82,7 +82,7 @@ def export_run(
     contents: dict[str, Iterator[bytes]] = {
         "episodes.json": _episodes(store),
         "rewards.csv": _rewards(store),
-        "learned_behaviors.json": iter([_pretty(_learned(store))]),
+        "learned_behaviors.json": iter([_pretty(_learned_state(store))]),
         "summary.json": iter([_pretty(summarize(store))]),
     }
     if conversations:
@@ -135,7 +135,7 @@ def _line(*values: object) -> bytes:
     return line.getvalue().encode(errors="replace")
 
 
-def _learned(store: RunReader) -> JSON:
+def _learned_state(store: RunReader) -> JSON:
     checkpoint = store.latest().checkpoint
     if checkpoint is None:
         return {"stage": None, "iteration": None, "settings": {}, "learned": {}}

@@ -51,9 +51,9 @@ class Mortal(Agent):
             if self.once:
                 Path(self.once).touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return self._said(key, calls)
+        return self._answer(key, calls)
 
-    async def _said(self, key: Key, calls: Calls) -> Output:
+    async def _answer(self, key: Key, calls: Calls) -> Output:
         async def answer() -> Answer:
             return Answer({"draw": key.uniform()}, Usage(1, 2, 3, 0.5))
 

@@ -80,7 +80,7 @@ def graph(
             f"{config.policy}: --turns draws the episodes of a run; name one, not a config"
         )
     elif chosen in graphs:
-        text, what = _drawn(graphs, chosen, form), chosen
+        text, what = _draw(graphs, chosen, form), chosen
     else:
         known = ", ".join(graphs) or "none"
         raise UsageError(
@@ -94,7 +94,7 @@ def graph(
         click.echo(f"{output}: {form} of {what}", err=True)
 
 
-def _drawn(graphs: Mapping[str, Graph], chosen: str, form: Form) -> str:
+def _draw(graphs: Mapping[str, Graph], chosen: str, form: Form) -> str:
     """Return a graph with those of nested teams inside it, as text."""
     inner = {
         where.removeprefix("agents.").removesuffix(".policy"): graph

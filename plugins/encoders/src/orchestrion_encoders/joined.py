@@ -123,8 +123,8 @@ class Joined:
             return Encoded(part.context, np.zeros((n, k, expected[1])), np.zeros((n, k)))
         if shape != expected:
             raise RunError(
-                f"{self.who}: its encoder {type(encoder).__name__} gives {_told(shape)}, before it "
-                f"gave {_told(expected)}; a task must always show equally many"
+                f"{self.who}: its encoder {type(encoder).__name__} gives {_describe(shape)}, "
+                f"before it gave {_describe(expected)}; a task must always show equally many"
             )
         return part
 
@@ -204,5 +204,5 @@ def _shape(part: Encoded) -> list[int]:
     return [part.context.shape[1], part.choices.shape[2], turn]
 
 
-def _told(shape: list[int]) -> str:
+def _describe(shape: list[int]) -> str:
     return f"{shape[0]} numbers of a situation and {shape[1]} of a choice"

@@ -201,7 +201,7 @@ def _listed(habits: Sequence[Habit]) -> str:
     return "\n".join(f"- {habit.instruction}" for habit in habits) or "(none)"
 
 
-def _shown(title: str, chosen: Sequence[Example], characters: int) -> list[str]:
+def _example_lines(title: str, chosen: Sequence[Example], characters: int) -> list[str]:
     parts = []
     for n, example in enumerate(chosen, 1):
         about = f", category {example.category}" if example.category else ""
@@ -342,8 +342,8 @@ class HabitImprover(Improver):
             f"Categories: {', '.join([*categories, ANY])}",
             f"Present habits:\n{_listed(active)}",
             f"Tried before, and no help:\n{_listed(refused[-MOST_REFUSED:])}",
-            *_shown("Went well", best, characters),
-            *_shown("Went badly", worst, characters),
+            *_example_lines("Went well", best, characters),
+            *_example_lines("Went badly", worst, characters),
             f"Propose at most {settings.proposals} habits for {role}.",
         ]
         return await ask(

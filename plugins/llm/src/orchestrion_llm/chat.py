@@ -138,7 +138,7 @@ def _part(part: Part) -> JSON:
     return {"type": "file", "file": {"filename": part.name, "file_data": data_url(part)}}
 
 
-def _kept(message: Mapping[str, Any]) -> JSON:
+def _kept_parts(message: Mapping[str, Any]) -> JSON:
     """A message that must be sent back unchanged; None for plain ones.
 
     Some services need their reasoning back, and sign calls (`extra_content`).
@@ -244,7 +244,7 @@ class _Collector(wire.Collector):
         if self._calls:
             whole["tool_calls"] = [self._calls[i] for i in sorted(self._calls)]
         message = msgspec.convert(whole, _Message)
-        return _result(message, self._reason, self._model, self._usage, _kept(whole))
+        return _result(message, self._reason, self._model, self._usage, _kept_parts(whole))
 
 
 def _joined(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:
@@ -316,5 +316,5 @@ class ChatWire:
             choice.finish_reason,
             whole.model,
             whole.usage,
-            _kept(written["message"]),
+            _kept_parts(written["message"]),
         )

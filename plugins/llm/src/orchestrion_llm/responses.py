@@ -107,7 +107,7 @@ def _part(part: Part) -> JSON:
     return {"type": "input_file", "filename": part.name, "file_data": data_url(part)}
 
 
-def _kept(written: Mapping[str, Any]) -> JSON:
+def _kept_parts(written: Mapping[str, Any]) -> JSON:
     """The items that must be sent back unchanged; None if all are plain.
 
     The service stores nothing: reasoning that it did not return encrypted is lost.
@@ -158,7 +158,7 @@ def _result(response: _Response, written: Mapping[str, Any]) -> wire.Result:
     stop = wire.settled(text, stop, calls, images)
     usage = _tokens(response.usage)
     uses = Counter(_USES[item.type] for item in response.output if item.type in _USES)
-    kept = _kept(written)
+    kept = _kept_parts(written)
     return wire.Result(text, stop, response.model, calls, usage, unknown, kept, uses, images)
 
 

@@ -280,9 +280,7 @@ def learn(
             "the log has no contents, so nothing can be learned from what is asked; "
             "`serve --log-contents` keeps them"
         )
-    folder, after, before = in_loop(
-        _learned(log.resolve(), source, cost_weight, overrides, blocked)
-    )
+    folder, after, before = in_loop(_learn(log.resolve(), source, cost_weight, overrides, blocked))
     with RunReader(folder) as reader:
         findings = diagnose(reader)
     if as_json:
@@ -300,7 +298,7 @@ def learn(
     return 0
 
 
-async def _learned(
+async def _learn(
     log: Path,
     source: str,
     cost_weight: float | None,

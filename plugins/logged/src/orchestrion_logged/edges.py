@@ -227,7 +227,7 @@ class EdgeLog:
                     return result  # it goes on along the graph's own edges
                 text, turns = problem_and_turns(state, choices)
                 free = [*choices, *([STOP] if turns else [])]
-                chosen = self._taken(Context(text=text), name, free, None, turns, end)
+                chosen = self._decided(Context(text=text), name, free, None, turns, end)
                 return chosen if name is result else dataclasses.replace(result, goto=chosen)
 
             async def waits(state: Any, *rest: Any, **more: Any) -> Any:
@@ -299,11 +299,11 @@ class EdgeLog:
             free = [name for name in chances or (*router.agents, STOP) if name not in shown.blocked]
             if not turns and STOP in free:
                 free.remove(STOP)
-            return self._taken(context, route.agent, free, chances, turns, end)
+            return self._decided(context, route.agent, free, chances, turns, end)
 
         return edge
 
-    def _taken(
+    def _decided(
         self,
         context: Context,
         name: str,

@@ -198,7 +198,7 @@ def from_chats(
         unrated += feedback is None
         records.append(
             Logged(
-                Context(text=_asked(body), category=str(_first(tags, data, category) or "")),
+                Context(text=_question_in(body), category=str(_first(tags, data, category) or "")),
                 # Colons separate agent and option in a choice.
                 model.replace(":", "-"),
                 reward=_number(feedback, f"{where}: {reward}"),
@@ -224,7 +224,7 @@ def _first(tags: Mapping[str, Any], data: Mapping[str, Any], *names: str) -> Any
     return None
 
 
-def _asked(body: Mapping[str, Any]) -> str:
+def _question_in(body: Mapping[str, Any]) -> str:
     """The text of the last message of a user."""
     messages = body.get("messages")
     for message in reversed(messages if isinstance(messages, list) else []):

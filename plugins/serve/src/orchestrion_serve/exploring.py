@@ -165,7 +165,7 @@ class Watched(Policy):
         if not waiting:
             self._traces.pop(trace.next, None)
 
-    def _taken(self, name: tuple[bytes, str]) -> Trace | None:
+    def _take_trace(self, name: tuple[bytes, str]) -> Trace | None:
         """Return a trace that waits for this decision: of several, all are alike."""
         waiting = self._traces.pop(name, [])
         trace = waiting.pop(0) if waiting else None
@@ -179,7 +179,7 @@ class Watched(Policy):
         rows = self._stated(situations) if self._stated is not None else [None] * len(decisions)
         share = self.exploration.now()
         for i, (situation, key) in enumerate(zip(situations, keys, strict=True)):
-            trace = self._taken((key.digest, situation.problem.text))
+            trace = self._take_trace((key.digest, situation.problem.text))
             if trace is None:
                 continue
             decisions[i], seen = self._explored(situation, key, decisions[i], rows[i], share)

@@ -128,7 +128,7 @@ class InUse:
         for text in log.notes:
             self._note(f"{folder}: {text}")
         for request in log.served.values():
-            self._known(request, self._log.number - 1)
+            self._remember(request, self._log.number - 1)
         for score in log.scores:
             self._scored(score)
         for step in log.steps:
@@ -218,7 +218,7 @@ class InUse:
         except (OrchestrionError, TypeError, ValueError) as error:  # the answer goes out anyway
             self._say_once(f"a request is not logged: {error}")
             return
-        self._known(request, number)
+        self._remember(request, number)
         if (canary := self.canary) is not None and request.canary == canary.new:
             self._step(canary.answered())
         if unanswered:
@@ -249,7 +249,7 @@ class InUse:
                 self._step(ServedStep("serving", known[0], {"run": str(team.directory or "")}))
         return known
 
-    def _known(self, request: ServedRequest, number: int) -> None:
+    def _remember(self, request: ServedRequest, number: int) -> None:
         """Remember a request, as long as its file is there."""
         if request.explored and request.served not in self._requests:
             self.exploration.requests += 1

@@ -158,7 +158,7 @@ def _server(exchange: Callable[[Context], Exchange]) -> Server[Any]:
                     message = f"there is no tool {params.name!r:.80}"
                     raise Refusal(404, "model_not_found", message)
                 request.episodes.choose(request.call, names[params.name])
-                data, images = await _asked(context, request, params.arguments or {})
+                data, images = await _answer(context, request, params.arguments or {})
         except Refusal as refusal:
             if refusal.status == 404:
                 raise MCPError(INVALID_PARAMS, str(refusal)) from None
@@ -179,7 +179,7 @@ def _server(exchange: Callable[[Context], Exchange]) -> Server[Any]:
     )
 
 
-async def _asked(
+async def _answer(
     context: Context, exchange: Exchange, arguments: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
     """Run an episode, reporting its turns; return the tool's output, and images."""

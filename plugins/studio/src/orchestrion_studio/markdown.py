@@ -26,7 +26,7 @@ def markdown_of(store: RunReader) -> str:
     if report is not None:
         lines += [*_results(report), ""]
     lines += _notes(store)
-    lines += _learned(store)
+    lines += _learned_lines(store)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -125,7 +125,7 @@ def _notes(store: RunReader) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _learned(store: RunReader) -> list[str]:
+def _learned_lines(store: RunReader) -> list[str]:
     """Return learned settings as differences, folded, and in words what else was learned."""
     sections = lessons_of(store)["sections"]
     lines = []

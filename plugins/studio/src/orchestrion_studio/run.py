@@ -61,7 +61,7 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
         "facts": facts
         | {"rewards": smoothed([iteration.reward for iteration in iterations], smooth)},
         "smooth": smooth,
-        "curves_first": [_plot(name, iterations, smooth, report) for name in _shown(iterations)]
+        "curves_first": [_plot(name, iterations, smooth, report) for name in _charts_of(iterations)]
         if facts["draws"]
         else [],
         "curves_more": [_plot(name, iterations, smooth, report) for name in more],
@@ -69,7 +69,7 @@ def run_data(query: Query, reader: RunReader | None) -> Data:
         "steady": steady if query.text("more") else {},
         "report": report,
         "report_pending": known is None,
-        "kept": _kept(reader),
+        "kept": _evaluations_kept(reader),
         "findings": known.findings if known else [],
         "spending": spending_of(reader, config["budget"], iterations),
         "agents": _agents(iterations, smooth, facts["draws"], colours),
@@ -120,7 +120,7 @@ def _planned(reader: RunReader, config: Mapping[str, Any]) -> int | None:
 # ------------------------------------------------------------------ curves
 
 
-def _shown(iterations: Sequence[Iteration]) -> list[str]:
+def _charts_of(iterations: Sequence[Iteration]) -> list[str]:
     """Return the metrics among the first ones that a run has."""
     if not iterations:
         return []
@@ -250,7 +250,7 @@ def _agents(
 # ------------------------------------------------------------------ evaluated later
 
 
-def _kept(reader: RunReader) -> list[Data]:
+def _evaluations_kept(reader: RunReader) -> list[Data]:
     """Return what `orchestrion eval` kept of the run, the newest first."""
     newest = list(reader.kept_evaluations().items())[::-1][:KEPT]
     return [{"file": name, **_evaluated(document)} for name, document in newest]

@@ -70,13 +70,13 @@ class Plan:
         Raises:
             ConfigError: these values do not fit together.
         """
-        return self._judged("validation", values, seed)
+        return self._evaluation_config("validation", values, seed)
 
     def test(self, values: Values, seed: int) -> Config:
         """Return the config of the run in which a trial is judged on test."""
-        return self._judged("test", values, seed)
+        return self._evaluation_config("test", values, seed)
 
-    def _judged(self, split: str, values: Values, seed: int | None) -> Config:
+    def _evaluation_config(self, split: str, values: Values, seed: int | None) -> Config:
         evaluation = {"evaluation.split": split, "evaluation.baselines": {}}
         own_seed = {} if seed is None else {"seed": seed}
         return self.draft.config({**values, **evaluation, **own_seed}, "search")

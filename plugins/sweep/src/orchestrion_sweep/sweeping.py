@@ -108,7 +108,7 @@ async def begin(
     Raises:
         UsageError: something is wrong; then nothing was made.
     """
-    known = _known(config, overrides, block)
+    known = _earlier_result(config, overrides, block)
     if known is not None:
         return known
     plan = read_plan(config, overrides, block)
@@ -120,7 +120,9 @@ async def begin(
     return SweepResult(plan, create(plan, plan.base.run.name or config.stem))
 
 
-def _known(config: Path, overrides: Sequence[str], block: Sequence[str]) -> SweepResult | None:
+def _earlier_result(
+    config: Path, overrides: Sequence[str], block: Sequence[str]
+) -> SweepResult | None:
     """Return the sweep that a folder holds; None for a file."""
     if not config.is_dir():
         return None
@@ -274,7 +276,7 @@ class _Sweep:
             in_use = self._in_use.setdefault(trial.folders[0], asyncio.Lock())
             async with places, in_use:
                 if self._out_of_budget is None:
-                    await self._one(trial)
+                    await self._run_trial(trial)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -285,7 +287,7 @@ class _Sweep:
         if self._out_of_budget is not None:
             raise self._out_of_budget
 
-    async def _one(self, trial: Trial) -> None:
+    async def _run_trial(self, trial: Trial) -> None:
         def say(text: str) -> None:
             self.say(f"trial {trial.number}: {text}")
 

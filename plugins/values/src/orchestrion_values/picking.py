@@ -80,7 +80,7 @@ def look(
 ) -> Look:
     """Return the statistics of some episodes and of the training problems."""
     taken = [step for experience in experiences for step in experience.taken]
-    counts = Counter(_shown(step.situation) for step in taken)
+    counts = Counter(_state_key(step.situation) for step in taken)
     single = sum(count == 1 for count in counts.values())
     return Look(
         len(experiences),
@@ -122,7 +122,7 @@ def _hidden(experiences: Sequence[Experience[RecordedChoice]]) -> float | None:
     return min(1.0, within / variance(every))
 
 
-def _shown(situation: Situation) -> Any:
+def _state_key(situation: Situation) -> Any:
     return _numbers(situation.problem, situation.observation)
 
 

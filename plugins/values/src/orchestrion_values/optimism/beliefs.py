@@ -296,7 +296,7 @@ class _Heard:
             place, _, last, after, _ = mine[-1]
             by_choice = bool(ends[last])
             calls = tuple(row[2] for row in (mine[:-1] if by_choice else mine))
-            symbols_heard = self._said(
+            symbols_heard = self._symbols_of(
                 seen, log, symbols, place if by_choice else after, len(calls)
             )
             for t in range(len(mode) - 1):
@@ -326,7 +326,7 @@ class _Heard:
         )
         self.shape = (len(self.categories), k, len(symbols), len(amounts))
 
-    def _said(
+    def _symbols_of(
         self, seen: StateMoves, log: Log, symbols: dict[Symbol, int], place: int, calls: int
     ) -> tuple[int, ...]:
         symbols_heard = self._read.get((place, calls))
