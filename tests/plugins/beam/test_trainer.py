@@ -240,6 +240,19 @@ async def test_an_improver_needs_problems_to_decide_on() -> None:
 # -------------------------------------------------------------------------------- bounds
 
 
+@sync
+async def test_a_bound_counts_the_turns_after_each_one_that_is_left_out() -> None:
+    settings = GrpoBeam(beam_width=2, samples=3, turns=4, problems=1, held_out=2)
+    sizes: Any = {"train": 6, "validation": 6, "test": 6}
+    plain = (await opened(settings)).plan(0, sizes)
+    credited = (await opened(evolve(settings, credit="counterfactual", credited=9))).plan(0, sizes)
+    assert plain is not None
+    assert credited is not None
+    # Of both trajectories: 3 turns are run again without the first, 2 without the second, then 1.
+    assert credited.turns - plain.turns == 2 * (3 + 2 + 1)
+    assert credited.scores - plain.scores == 2 * 4
+
+
 @given(
     st.integers(1, 4),
     st.integers(1, 4),

@@ -8,7 +8,7 @@ import resource
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -252,6 +252,20 @@ def test_a_head_that_comes_too_slowly_ends_the_connection(
         assert new.recv(100) == b""
     monkeypatch.undo()
     assert answer(server, chat())[0] == 200
+
+
+def test_an_answer_may_take_longer_than_the_head_of_its_request(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    GATE.reset()
+    monkeypatch.setattr("orchestrion._cli.web.HEAD_SECONDS", 0.05)
+    with closing(server.connect()) as connection:
+        connection.request("POST", "/v1/chat/completions", chat(model="slow"), JSON)
+        assert GATE.came.acquire(timeout=WAIT)
+        with raw(server) as later:
+            assert later.recv(100) == b"", "its time is up, and so would be that of the other one"
+        server.open_gate()
+        assert connection.getresponse().status == 200
 
 
 def test_more_connections_than_file_descriptors_are_refused_and_told_of_once(
