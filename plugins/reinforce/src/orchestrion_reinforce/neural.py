@@ -70,7 +70,6 @@ class Neural:
             UsageError: `begin` is no run, or one that has learned no policy.
             CheckpointError: what it has learned is damaged, or does not fit this team.
         """
-        from orchestrion.runs import newest_checkpoint
         from orchestrion_reinforce.neural_policy import NeuralPolicy
 
         encoders: list[Encoder] = self.encoders or [Counts(self.observation, self.history)]
@@ -78,6 +77,8 @@ class Neural:
             encoders = [*encoders, Hints(told=False)]
         policy = NeuralPolicy(self, encoders, ctx)
         if self.begin:
+            from orchestrion.runs import newest_checkpoint  # `validate` needs no store
+
             try:
                 directory, checkpoint = newest_checkpoint(self.begin)
             except UsageError as error:
