@@ -37,7 +37,7 @@ from typing import Any
 
 from attrs import define, evolve, frozen
 from orchestrion_beam.interfaces import Valued, ValueEstimator
-from orchestrion_beam.search import Search
+from orchestrion_beam.search import BeamSearch
 from orchestrion_beam.trainer import GrpoBeam
 from orchestrion_beam.values import Noise, TaskValue
 from orchestrion_offline.speakers.steps import Solver
@@ -100,7 +100,7 @@ class Talker(Agent):
         return Output(key.hex(), usage=Usage(calls=1))
 
 
-async def searched(agent: Agent) -> tuple[Search, float]:
+async def searched(agent: Agent) -> tuple[BeamSearch, float]:
     """Return a search that was run, and its seconds."""
     trainer = await opened(SHAPE)
     session = session_for({"a": agent}, Free())

@@ -38,7 +38,7 @@ from orchestrion_logged.decisions import as_decisions, choices_of
 from orchestrion_logged.evaluating import Evaluator, encode_by
 from orchestrion_logged.learning import learn
 from orchestrion_logged.ridges import inputs_of
-from orchestrion_serve.confidence import Comparison
+from orchestrion_serve.confidence import VersionComparison
 from orchestrion_serve.in_use import InUse, UseSettings
 
 from orchestrion import Key
@@ -179,7 +179,7 @@ def trials(seeds: Sequence[int], scores: int) -> None:
         verdicts: Counter[str] = Counter()
         lengths = []
         for seed in seeds:
-            draw, comparison = Random(seed), Comparison()
+            draw, comparison = Random(seed), VersionComparison()
             verdict = "no verdict"
             for count in range(1, scores + 1):
                 of_new = draw.random() < share

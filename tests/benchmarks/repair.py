@@ -35,10 +35,10 @@ import numpy as np
 from attrs import evolve, frozen
 from orchestrion_repair.alternatives import probed
 from orchestrion_repair.bug import Bug
-from orchestrion_repair.learned import Model, Ranked, begin, counted, rank
+from orchestrion_repair.learned import EditModel, Ranked, begin, counted, rank
 from orchestrion_repair.ranking import ochiai
-from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_runner
-from orchestrion_repair.state import State, program_of, seen_of, situation_of, target_of
+from orchestrion_repair.runner import Outcome, ProgramTrial, RepairLimits, Runner, shared_runner
+from orchestrion_repair.state import RepairState, program_of, seen_of, situation_of, target_of
 from orchestrion_repair.task import Repair
 
 from orchestrion import Key
@@ -62,19 +62,19 @@ BUDGET = 114
 class Known:
     """A bug with what every edit gives: whether it passes the visible tests, and all."""
 
-    state: State
+    state: RepairState
     passing: frozenset[int]
     right: frozenset[int]
 
 
-async def known_of(bug: Bug, runner: Runner, limits: Limits) -> Known:
+async def known_of(bug: Bug, runner: Runner, limits: RepairLimits) -> Known:
     """Run the bug's tests, and every candidate on all its tests."""
     visible = [case.to_json() for case in bug.visible]
     data = {"entry_point": bug.entry_point, "visible": visible, "limits": {}}
-    state = State(target_of(data), bug.code)
+    state = RepairState(target_of(data), bug.code)
 
-    def trial(code: str, cases: Sequence[Any], lines: bool = False) -> Trial:
-        return Trial(code, bug.entry_point, tuple(cases), bug.prelude, not lines, lines)
+    def trial(code: str, cases: Sequence[Any], lines: bool = False) -> ProgramTrial:
+        return ProgramTrial(code, bug.entry_point, tuple(cases), bug.prelude, not lines, lines)
 
     looking = probed(program_of(state))
     tests = trial(bug.code, bug.visible, True)
@@ -105,7 +105,7 @@ async def known_of(bug: Bug, runner: Runner, limits: Limits) -> Known:
     )
 
 
-def places(known: Known, model: Model) -> dict[str, int | None]:
+def places(known: Known, model: EditModel) -> dict[str, int | None]:
     """Return how many edits are tried until one passes, if it is a right one; None if it is not."""
     ranked = rank(model, program_of(known.state), situation_of(known.state))
     edits = program_of(known.state).candidates
@@ -156,7 +156,7 @@ async def bounds(given: argparse.Namespace) -> None:
         with RunReader(given.run) as reader:
             checkpoint = reader.usable().checkpoint
         assert checkpoint is not None
-        learned = Model.from_text(checkpoint.overlay["task.ranking"])
+        learned = EditModel.from_text(checkpoint.overlay["task.ranking"])
         models |= {"counted": counted(learned.rates), "learned": learned}
     print(f"{len(known)} bugs, {given.steps} steps")
     print(f"{'':12} {f'in {BUDGET}':>6} {'ever':>8} {'mean':>8} {'median':>8}")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from orchestrion_chat.chat import Chat
 from orchestrion_chat.mcp import MCP
-from orchestrion_chat.mcp_session import Session
+from orchestrion_chat.mcp_session import McpSession
 from orchestrion_chat.sees import BYTES_PER_TOKEN
 
 from orchestrion import CallError, Episode, Key, OpenContext, Turn, UsageError, hidden
@@ -284,16 +284,16 @@ def test_a_replay_repeats_a_run_without_the_server(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- what fails
 
 
-def with_session(settings: MCP, use: Callable[[Session], Awaitable[Any]]) -> Any:
+def with_session(settings: MCP, use: Callable[[McpSession], Awaitable[Any]]) -> Any:
     async def main() -> Any:
-        async with Session.opened(settings, "tools.files", os.environ) as session:
+        async with McpSession.opened(settings, "tools.files", os.environ) as session:
             return await use(session)
 
     return asyncio.run(main())
 
 
 def test_a_killed_server_is_restarted_once_for_all_callers() -> None:
-    async def use(session: Session) -> tuple[int, set[int]]:
+    async def use(session: McpSession) -> tuple[int, set[int]]:
         first = int((await session.call("pid", {})).text)
         os.kill(first, signal.SIGKILL)
         results = await asyncio.gather(*(session.call("pid", {}) for _ in range(20)))
@@ -318,7 +318,7 @@ def test_a_tool_that_ends_its_server_is_an_error_and_the_server_is_restarted() -
 def test_a_call_that_may_have_written_is_not_made_again(tmp_path: Path) -> None:
     file = tmp_path / "out"
     settings = MCP(command=COMMAND, allow_writes=["write_and_die"])
-    call = partial(Session.call, name="write_and_die", arguments={"file": str(file)})
+    call = partial(McpSession.call, name="write_and_die", arguments={"file": str(file)})
     done = with_session(settings, call)
     assert done.error
     assert "whether it was done is not known" in done.text
@@ -329,7 +329,7 @@ def test_a_server_that_does_not_come_back_fails_the_turn_in_the_end(tmp_path: Pa
     command = [sys.executable, SERVER, "once", str(tmp_path / "begun")]
     settings = MCP(command=command, allow=["crash"], restarts=1)
 
-    async def use(session: Session) -> list[CallError]:
+    async def use(session: McpSession) -> list[CallError]:
         errors = []
         for _ in range(2):
             with pytest.raises(CallError) as caught:
@@ -348,7 +348,7 @@ def test_a_server_over_http_that_forgot_the_session_is_asked_for_another() -> No
     """It answers 404 then, and has done nothing: calls that write are made again as well."""
     with Sessions() as server:
 
-        async def use(session: Session) -> list[str]:
+        async def use(session: McpSession) -> list[str]:
             texts = [(await session.call("note", {})).text]
             server.known.clear()
             return [*texts, (await session.call("note", {})).text]

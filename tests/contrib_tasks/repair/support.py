@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from attrs import define, field
 from orchestrion_repair import role_of
 from orchestrion_repair.bug import Bug, Case
-from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_runner
+from orchestrion_repair.runner import Outcome, ProgramTrial, RepairLimits, Runner, shared_runner
 from orchestrion_repair.task import Repair, RunningRepair
 from orchestrion_repair_agents.lint import Lint
 from orchestrion_repair_agents.mutate import Mutate
@@ -34,7 +34,7 @@ from orchestrion import (
 from tests.coroutines import AsyncTest, SyncTest, given
 
 REGIONS = ("top", "next", "rest")
-FAST = Limits(steps=2_000, cpu_seconds=1)
+FAST = RepairLimits(steps=2_000, cpu_seconds=1)
 T = TypeVar("T")
 
 TOTAL = """\
@@ -104,14 +104,14 @@ def outcomes(
     code: str,
     tests: Sequence[Any],
     entry_point: str = "f",
-    limits: Limits = FAST,
+    limits: RepairLimits = FAST,
     judge: bool = False,
     **settings: Any,
 ) -> tuple[Outcome, ...]:
     """What one program gives in a search, or in a verdict."""
 
     async def ask(runner: Runner) -> tuple[Outcome, ...]:
-        trial = Trial(code, entry_point, tuple(tests), **settings)
+        trial = ProgramTrial(code, entry_point, tuple(tests), **settings)
         if judge:
             return await runner.judge(trial, limits)
         return (await runner.run([trial], limits))[0]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from orchestrion_repair.checking import checked
 from orchestrion_repair.loaders import Collection, load_path
-from orchestrion_repair.runner import Limits
+from orchestrion_repair.runner import RepairLimits
 from orchestrion_repair.task import Repair
 from structlog.testing import capture_logs
 
@@ -33,7 +33,7 @@ def of(tmp_path: Path, *rows: dict[str, Any], steps: int = 2_000) -> Collection:
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(one) + "\n" for one in rows))
 
-    return with_runner(lambda runner: checked(load_path(file), runner, Limits(steps=steps)))
+    return with_runner(lambda runner: checked(load_path(file), runner, RepairLimits(steps=steps)))
 
 
 def arguments(cases: Any) -> list[Any]:

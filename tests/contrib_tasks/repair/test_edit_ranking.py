@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from orchestrion_repair.edit_ranking import EditRanking, _Learner, row_of
-from orchestrion_repair.learned import Model, begin, counted
+from orchestrion_repair.learned import EditModel, begin, counted
 from orchestrion_repair.ranking import program
 from orchestrion_repair.state import digest_of
 from orchestrion_repair.task import Repair, RunningRepair
@@ -103,7 +103,7 @@ def test_an_edit_that_fails_a_hidden_test_was_wrong() -> None:
     rows = row(one, 1, PROBLEM)
     assert rows is not None
     assert rows.right.sum() == 1
-    ranking = Model.from_text(learned(one, {PROBLEM.id: PROBLEM}) or "")
+    ranking = EditModel.from_text(learned(one, {PROBLEM.id: PROBLEM}) or "")
     scores, before = rows.matrix @ ranking.weights, rows.matrix @ counted({}).weights
     # First the right one, then those that are known to be wrong.
     assert scores[0] - scores[1:3].max() > before[0] - before[1:3].max()
@@ -117,7 +117,7 @@ def test_a_known_repair_teaches_what_no_episode_tried() -> None:
     rows = row(one, 0, known)
     assert rows is not None
     assert rows.right.sum() == 1
-    ranking = Model.from_text(learned(one, {PROBLEM.id: known}) or "")
+    ranking = EditModel.from_text(learned(one, {PROBLEM.id: known}) or "")
     assert rows.matrix[0] @ ranking.weights > rows.matrix[0] @ counted({}).weights
     without = _Learner(EditRanking(repairs=False), Key(1), seen=one.seen, wrong=one.wrong)
     assert learned(without, {PROBLEM.id: known}) is None
@@ -126,7 +126,7 @@ def test_a_known_repair_teaches_what_no_episode_tried() -> None:
 def test_without_context_it_learns_how_often_kinds_of_edits_are_right() -> None:
     known = replace(PROBLEM, hidden={**PROBLEM.hidden, "repair": TOTAL})
     one = _Learner(EditRanking(episodes=0, context=False), Key(1))
-    ranking = Model.from_text(learned(one, {PROBLEM.id: known}) or "")
+    ranking = EditModel.from_text(learned(one, {PROBLEM.id: known}) or "")
     assert max(ranking.rates, key=lambda kind: ranking.rates[kind])[0] == "comparison"
     assert np.array_equal(ranking.weights, counted({}).weights.astype("<f4"))
 
@@ -182,7 +182,7 @@ async def test_a_run_learns_a_ranking_that_its_baselines_do_not_have(tmp_path: P
         checkpoint = reader.usable().checkpoint
     assert checkpoint is not None
     ranking = checkpoint.overlay["task.ranking"]
-    assert (Model.from_text(ranking).weights != begin().weights).any()
+    assert (EditModel.from_text(ranking).weights != begin().weights).any()
     async with open_run(tmp_path / "one") as trained, AsyncExitStack() as stack:
         baseline = trained.config.evaluation.baselines["untrained"]
         configured = await trained.components.of_contender(baseline, stack)
@@ -190,9 +190,9 @@ async def test_a_run_learns_a_ranking_that_its_baselines_do_not_have(tmp_path: P
         assert task.settings.ranking == ranking
         assert plain.settings.ranking == ""
         # What a baseline's own trainer learned is kept with the run, and used again.
-        kept = Model.from_text(trained.overlays["counted"]["task.ranking"])
+        kept = EditModel.from_text(trained.overlays["counted"]["task.ranking"])
         assert np.array_equal(kept.weights, counted({}).weights.astype("<f4"))
-        assert kept.rates == Model.from_text(ranking).rates
+        assert kept.rates == EditModel.from_text(ranking).rates
         assert trained.overlays["untrained"] == {}
         assert (await trained.evaluate()).outcomes == report.outcomes
     # Another run of the same config learns the same.

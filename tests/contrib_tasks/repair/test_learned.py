@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_repair.features import outlooks
-from orchestrion_repair.fitting import Case, fit, rows_of, with_rates
+from orchestrion_repair.fitting import FitCase, fit, rows_of, with_rates
 from orchestrion_repair.learned import (
-    Model,
-    Situation,
+    EditModel,
+    EditSituation,
     begin,
     counted,
     rank,
@@ -20,7 +20,7 @@ from orchestrion_repair.learned import (
     situation_json,
 )
 from orchestrion_repair.ranking import program
-from orchestrion_repair.state import State, blocked, ranking_of, target_of
+from orchestrion_repair.state import RepairState, blocked, ranking_of, target_of
 from orchestrion_repair.traits import SIZE, slot
 from scipy.optimize import approx_fprime
 
@@ -33,23 +33,23 @@ def candidates_of(code: str, family: str) -> list[int]:
     return [one.number for one in program(code).candidates if one.family == family]
 
 
-def case(code: str, right: str) -> Case:
+def case(code: str, right: str) -> FitCase:
     """A program and the edit that gives `right`; every other one was not tried."""
     known = program(code)
     good = tuple(one.number for one in known.candidates if one.apply(code) == right)
     assert len(good) == 1
     others = tuple(one.number for one in known.candidates if one.number not in good)
-    return Case(known, Situation(), good, (), others, len(others))
+    return FitCase(known, EditSituation(), good, (), others, len(others))
 
 
 def test_before_anything_is_learned_it_goes_by_suspicion_and_all_kinds_are_alike() -> None:
     known = program(WRONG)
     lines = sorted({one.line for one in known.candidates})
-    seen = Situation(suspicion=tuple((line, 0.9 if line == 4 else 0.1) for line in lines))
+    seen = EditSituation(suspicion=tuple((line, 0.9 if line == 4 else 0.1) for line in lines))
     ranked = rank(begin(), known, seen)
     assert ranked.order[0] == 4
     assert ranked.chances.sum() == pytest.approx(1)
-    alike = rank(begin(), known, Situation())  # without test results, lines are alike too
+    alike = rank(begin(), known, EditSituation())  # without test results, lines are alike too
     promised: dict[tuple[str, str], float] = {}
     for number, chance in zip(alike.numbers.tolist(), alike.chances.tolist(), strict=True):
         kind = known.candidates[number][1:3]
@@ -60,9 +60,9 @@ def test_before_anything_is_learned_it_goes_by_suspicion_and_all_kinds_are_alike
 def test_a_line_on_which_an_edit_helped_moves_up_and_so_does_an_odd_one() -> None:
     known = program(WRONG)
     suspicion = tuple((line, 0.7) for line in range(1, 7))
-    last = rank(begin(), known, Situation(suspicion=suspicion)).order[-1]
-    helped = Situation(suspicion=suspicion, gains=((last, 1.0),))
-    odd = Situation(suspicion=suspicion, odd=(last,))
+    last = rank(begin(), known, EditSituation(suspicion=suspicion)).order[-1]
+    helped = EditSituation(suspicion=suspicion, gains=((last, 1.0),))
+    odd = EditSituation(suspicion=suspicion, odd=(last,))
     assert rank(begin(), known, helped).order.index(last) <= 1
     assert rank(begin(), known, odd).order[-1] != last
 
@@ -70,7 +70,7 @@ def test_a_line_on_which_an_edit_helped_moves_up_and_so_does_an_odd_one() -> Non
 def test_by_counts_an_edit_is_worth_the_rate_of_its_kind() -> None:
     known = program(WRONG)
     rates = {("comparison", ""): 0.5, ("variable", ""): 0.01}
-    ranked = rank(counted(rates), known, Situation())
+    ranked = rank(counted(rates), known, EditSituation())
     values = [known.candidates[number].family for number in ranked.numbers.tolist()]
     number = values.count("comparison")
     assert set(values[:number]) == {"comparison"}
@@ -89,8 +89,8 @@ def test_what_was_right_elsewhere_comes_first_here() -> None:
         "def best(items, other):\n    if items < other:\n        return items\n    return other\n"
     )
 
-    def place(ranking: Model) -> int:
-        numbers = rank(ranking, program(code), Situation()).numbers.tolist()
+    def place(ranking: EditModel) -> int:
+        numbers = rank(ranking, program(code), EditSituation()).numbers.tolist()
         known = program(code).candidates
         return next(
             i for i, n in enumerate(numbers) if known[n].apply(code) == code.replace("<", ">")
@@ -125,18 +125,18 @@ def test_the_fit_is_where_the_likelihood_has_no_slope() -> None:
 
 def test_a_sample_stands_for_all_that_were_not_tried() -> None:
     whole = case(WRONG, TOTAL)
-    sample = Case(whole.program, whole.situation, whole.right, (), whole.others[::4], whole.rest)
+    sample = FitCase(whole.program, whole.situation, whole.right, (), whole.others[::4], whole.rest)
     for one in (whole, sample):
         rows = rows_of(one)
         assert np.exp(rows.offset[~rows.right]).sum() == pytest.approx(whole.rest)
 
 
 def test_a_model_is_kept_as_text() -> None:
-    model = Model(np.arange(SIZE) / 4, {("comparison", ""): 0.25, ("guard", "a/b"): 0.125})
-    again = Model.from_text(model.to_text())
+    model = EditModel(np.arange(SIZE) / 4, {("comparison", ""): 0.25, ("guard", "a/b"): 0.125})
+    again = EditModel.from_text(model.to_text())
     assert np.array_equal(again.weights, model.weights)
     assert again.rates == model.rates
-    assert Model.from_text(model.to_text()) is again
+    assert EditModel.from_text(model.to_text()) is again
 
 
 @pytest.mark.parametrize(
@@ -150,15 +150,15 @@ def test_a_model_is_kept_as_text() -> None:
 )
 def test_what_is_no_model_is_refused(text: str, what: str) -> None:
     with pytest.raises(ValueError, match=what):
-        Model.from_text(text)
+        EditModel.from_text(text)
 
 
 def test_a_situation_survives_json() -> None:
-    seen = Situation(
+    seen = EditSituation(
         ((2, 0.5),), (("too low", 1.0),), ((2, 0.5),), ((2, 1),), (3,), (), frozenset({4})
     )
     assert situation_from(json_and_back(situation_json(seen))) == seen
-    assert situation_from(json_and_back(situation_json(Situation()))) == Situation()
+    assert situation_from(json_and_back(situation_json(EditSituation()))) == EditSituation()
 
 
 def json_and_back(data: object) -> dict[str, object]:
@@ -169,7 +169,7 @@ def json_and_back(data: object) -> dict[str, object]:
 @settings(max_examples=25, deadline=None)
 def test_what_was_tried_is_not_ranked_again(tried: set[int]) -> None:
     known = program(WRONG)
-    ranked = rank(begin(), known, Situation(tried=frozenset(tried)))
+    ranked = rank(begin(), known, EditSituation(tried=frozenset(tried)))
     numbers = ranked.numbers.tolist()
     assert sorted(numbers) == sorted({one.number for one in known.candidates} - tried)
     lines = [line for some in ranked.regions.values() for line in some]
@@ -183,23 +183,26 @@ def test_lines_on_which_nothing_changes_the_outcome_can_be_learned_to_be_avoided
     lines = tuple((line, 0.5) for line in range(1, 7))
     tried = frozenset(one.number for one in program(WRONG).candidates if one.line == 4)
     some = frozenset(sorted(tried)[:10])
-    seen = Situation(suspicion=lines, tried=some)
-    before, after = rank(begin(), program(WRONG), seen), rank(Model(weights), program(WRONG), seen)
+    seen = EditSituation(suspicion=lines, tried=some)
+    before, after = (
+        rank(begin(), program(WRONG), seen),
+        rank(EditModel(weights), program(WRONG), seen),
+    )
     assert after.order.index(4) > before.order.index(4)
 
 
 def state_of(
-    code: str, model: Model | None, skills: tuple[tuple[str, tuple[str, ...]], ...]
-) -> State:
+    code: str, model: EditModel | None, skills: tuple[tuple[str, tuple[str, ...]], ...]
+) -> RepairState:
     data = {"entry_point": "total", "visible": [], "limits": {}}
-    return State(target_of(data), code, skills=skills, model=model)
+    return RepairState(target_of(data), code, skills=skills, model=model)
 
 
 def test_agents_are_promising_by_what_the_ranking_says_of_their_edits() -> None:
     weights = begin().weights.copy()
     weights[slot("family delete")] = 12.0
     skills = (("cut", ("delete",)), ("swap", ("comparison", "variable")))
-    state = state_of(WRONG, Model(weights), skills)
+    state = state_of(WRONG, EditModel(weights), skills)
     found = outlooks(state)
     assert max(found, key=lambda name: found[name].outlook).startswith("cut:")
     total = sum(found[f"cut:{region}"].left for region in ("top", "next", "rest"))

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from orchestrion_repair.runner import (
-    Limits,
+    EditSearch,
     Outcome,
+    ProgramTrial,
+    RepairLimits,
     Runner,
-    Search,
-    Trial,
     may_share,
     shared_runner,
 )
@@ -71,9 +71,9 @@ def f(x):
 def test_programs_that_misbehave_fail_and_spoil_nothing() -> None:
     """All of them in one batch, each followed by a program that is right."""
 
-    trials: list[Trial] = []
+    trials: list[ProgramTrial] = []
     for code in MISBEHAVIOURS.values():
-        trials += [Trial(code, "f", ONE), Trial(f"{RIGHT}# {len(trials)}", "f", ONE)]
+        trials += [ProgramTrial(code, "f", ONE), ProgramTrial(f"{RIGHT}# {len(trials)}", "f", ONE)]
     found = with_runner(lambda runner: runner.run(trials, FAST))
     assert all(after[0].passed for after in found[1::2]), "a program spoilt the one after it"
     fooled = [name for name, (o,) in zip(MISBEHAVIOURS, found[::2], strict=True) if o.passed]
@@ -126,7 +126,7 @@ def test_an_exception_is_told_with_its_line_in_the_program() -> None:
 def test_steps_are_counted_for_each_case_alone() -> None:
     code = "def f(n):\n    for _ in range(n): pass\n    return n\n"
     tests = cases(*[([900], 900)] * 5, ([1200], 1200))
-    found = outcomes(code, tests, limits=Limits(steps=1_000))
+    found = outcomes(code, tests, limits=RepairLimits(steps=1_000))
     assert [one.passed for one in found] == [True] * 5 + [False]
 
 
@@ -254,7 +254,7 @@ def test_results_do_not_depend_on_the_company() -> None:
     alone = [outcomes(code, TOTAL_CASES, "total") for code in wrong]
 
     async def together(runner: Runner) -> list[tuple[Outcome, ...]]:
-        trials = [Trial(code, "total", TOTAL_CASES) for code in wrong]
+        trials = [ProgramTrial(code, "total", TOTAL_CASES) for code in wrong]
         halves = await asyncio.gather(runner.run(trials[:2], FAST), runner.run(trials[2:], FAST))
         return [*halves[0], *halves[1]]
 
@@ -291,20 +291,22 @@ def test_only_programs_that_leave_nothing_behind_share_a_process() -> None:
 def test_equal_trials_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    async def run(self: Search, trials: list[Trial], limits: Limits) -> list[tuple[Outcome, ...]]:
+    async def run(
+        self: EditSearch, trials: list[ProgramTrial], limits: RepairLimits
+    ) -> list[tuple[Outcome, ...]]:
         asked.extend(trial.code for trial in trials)
         return [(Outcome(trial.code == "a"),) for trial in trials]
 
-    monkeypatch.setattr(Search, "outcomes", run)
+    monkeypatch.setattr(EditSearch, "outcomes", run)
     monkeypatch.setattr("orchestrion_repair.runner.MOST_KNOWN", 2)
-    a, b, c = (Trial(code, "f", ONE) for code in "abc")
+    a, b, c = (ProgramTrial(code, "f", ONE) for code in "abc")
 
     async def ask(runner: Runner) -> list[bool]:
         async with shared_runner() as other:
             assert runner is other
         first = await runner.run([a, b, a], FAST)
         second = await runner.run([b, a], FAST)
-        await runner.run([a], Limits())  # other limits are another trial
+        await runner.run([a], RepairLimits())  # other limits are another trial
         await runner.run([c], FAST)
         await runner.run([b], FAST)  # forgotten: the oldest go first
         return [one[0].passed for one in (*first, *second)]
@@ -315,12 +317,12 @@ def test_equal_trials_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_cancelled_batch_leaves_the_runner_usable() -> None:
     async def ask(runner: Runner) -> bool:
-        slow = Trial("def f(x):\n    while True: pass", "f", ONE * 50)
+        slow = ProgramTrial("def f(x):\n    while True: pass", "f", ONE * 50)
         await runner.where()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
-                await runner.run([slow] * 50, Limits(steps=10_000_000, cpu_seconds=1))
-        return (await runner.run([Trial(RIGHT, "f", ONE)]))[0][0].passed
+                await runner.run([slow] * 50, RepairLimits(steps=10_000_000, cpu_seconds=1))
+        return (await runner.run([ProgramTrial(RIGHT, "f", ONE)]))[0][0].passed
 
     assert with_runner(ask)
 
@@ -328,11 +330,11 @@ def test_a_cancelled_batch_leaves_the_runner_usable() -> None:
 def test_a_sandbox_that_is_killed_costs_nobody_an_outcome() -> None:
     async def ask(runner: Runner) -> list[bool]:
         box: Any = (await runner._opened())[0]
-        await runner.run([Trial(RIGHT, "f", ONE)])  # its process waits for the next program
+        await runner.run([ProgramTrial(RIGHT, "f", ONE)])  # its process waits for the next program
         box._process.kill()
-        searched = await runner.run([Trial(TOTAL, "total", TOTAL_CASES)])
+        searched = await runner.run([ProgramTrial(TOTAL, "total", TOTAL_CASES)])
         box._process.kill()
-        judged = await runner.judge(Trial(TOTAL, "total", TOTAL_CASES))
+        judged = await runner.judge(ProgramTrial(TOTAL, "total", TOTAL_CASES))
         return [one.passed for one in (*searched[0], *judged)]
 
     assert with_runner(ask) == [True] * 2 * len(TOTAL_CASES)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from orchestrion_repair import build_suite
 from orchestrion_repair.bug import Bug, same
-from orchestrion_repair.runner import Limits, Outcome, Trial
+from orchestrion_repair.runner import Outcome, ProgramTrial, RepairLimits
 from orchestrion_repair.suite import KINDS, SPLITS, UNMENDABLE, bugs
 from orchestrion_sandbox.inside.plain import encode
 
@@ -98,10 +98,12 @@ class Stored:
             for arguments, value in function["visible"] + function["hidden"]
         }
 
-    async def run(self, trials: list[Trial], limits: Limits) -> list[tuple[Outcome, ...]]:
+    async def run(
+        self, trials: list[ProgramTrial], limits: RepairLimits
+    ) -> list[tuple[Outcome, ...]]:
         return [tuple(self.outcome(trial, case) for case in trial.cases) for trial in trials]
 
-    def outcome(self, trial: Trial, case: Any) -> Outcome:
+    def outcome(self, trial: ProgramTrial, case: Any) -> Outcome:
         if trial.code != self.sources[trial.entry_point]:
             return Outcome(False)
         return Outcome(True, got=encode(self.values[trial.entry_point, json.dumps(case["call"])]))
@@ -123,7 +125,7 @@ def test_every_mistake_is_noticed(category: str, tmp_path: Path) -> None:
 
 
 def outcomes(chosen: list[Bug], code: Callable[[Bug], str]) -> list[tuple[Outcome, ...]]:
-    trials = [Trial(code(bug), bug.entry_point, bug.visible + bug.hidden) for bug in chosen]
+    trials = [ProgramTrial(code(bug), bug.entry_point, bug.visible + bug.hidden) for bug in chosen]
     return with_runner(lambda runner: runner.run(trials))
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_repair.features import names, outlooks
-from orchestrion_repair.state import State, Target, after, digest_of
+from orchestrion_repair.state import RepairState, Target, after, digest_of
 from orchestrion_repair.suite import bugs
 from orchestrion_repair.task import Repair, RunningRepair
 
@@ -245,7 +245,7 @@ async def test_a_verdict_names_what_each_test_gave(bench: Bench) -> None:
     assert (await bench.scores(final=False)).checks == {}
 
 
-STATE = State(Target("total", "", ({"call": [[], 0], "want": 0},), (), {}), WRONG)
+STATE = RepairState(Target("total", "", ({"call": [[], 0], "want": 0},), (), {}), WRONG)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),

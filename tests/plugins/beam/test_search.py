@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_beam.choosers import Everybody, PolicyChooser, Rotation
 from orchestrion_beam.interfaces import Valued, ValueEstimator
-from orchestrion_beam.search import Search
+from orchestrion_beam.search import BeamSearch
 from orchestrion_beam.trainer import GrpoBeam
 from orchestrion_beam.values import Noise, TaskValue
 
@@ -43,7 +43,7 @@ from tests.plugins.beam.support import Climber, Ladder, opened, session_for
 SMALL = GrpoBeam(beam_width=3, samples=3, turns=6, problems=1)
 
 
-async def searched(given: GrpoBeam, session: EngineSession, n: int = 0) -> Search:
+async def searched(given: GrpoBeam, session: EngineSession, n: int = 0) -> BeamSearch:
     """Run one search, on the n-th training problem."""
     trainer = await opened(given)
     problem = session.problems("train")[n]
@@ -52,12 +52,12 @@ async def searched(given: GrpoBeam, session: EngineSession, n: int = 0) -> Searc
     return search
 
 
-def search(given: GrpoBeam, session: EngineSession, n: int = 0) -> Search:
+def search(given: GrpoBeam, session: EngineSession, n: int = 0) -> BeamSearch:
     """Run one search, from outside of an event loop."""
     return asyncio.run(searched(given, session, n))
 
 
-def results_of(search: Search) -> list[Any]:
+def results_of(search: BeamSearch) -> list[Any]:
     """Return all results of a search."""
     return [
         [(node.path, node.value, node.fate, node.digest) for node in search.nodes],

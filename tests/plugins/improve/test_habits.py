@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from orchestrion_improve.habits import Habit, Library, Trial, normalized, read_file
+from orchestrion_improve.habits import Habit, HabitTrial, Library, normalized, read_file
 
 from orchestrion import UsageError
 
@@ -23,7 +23,7 @@ HABITS = st.builds(
     status=st.sampled_from(["active", "refused", "retired"]),
     effect=st.floats(-1, 1),
     interval=st.tuples(st.floats(-1, 1), st.floats(-1, 1)),
-    tested_on=st.builds(Trial, problems=st.integers(0, 9), pairs=st.integers(0, 99)),
+    tested_on=st.builds(HabitTrial, problems=st.integers(0, 9), pairs=st.integers(0, 99)),
     round=st.integers(-1, 5),
 )
 

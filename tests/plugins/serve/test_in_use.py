@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from orchestrion_logged import read
 from orchestrion_serve import Keys
-from orchestrion_serve.canary import Trial
+from orchestrion_serve.canary import VersionTrial
 from orchestrion_serve.in_use import UseSettings
 from orchestrion_serve.keys import hash_of
 from orchestrion_serve.limits import KeyLimits
@@ -60,7 +60,7 @@ def test_the_whole_circle(desk: Desk, tmp_path: Path) -> None:
         [checkpoint] = Path("runs", f"desk-{number}", "checkpoints").iterdir()
         digests.add(sha256(checkpoint.read_bytes()).hexdigest())
     assert len(digests) == 1
-    settings = UseSettings(logs, trial=Trial(share=0.5))
+    settings = UseSettings(logs, trial=VersionTrial(share=0.5))
     with served(str(desk.config), use=settings, canary="runs/desk-1") as server:
         use(desk, server.address, 240, Key(2), tells=1)
     _, text = command("serve-log", "logs/desk", "--json")

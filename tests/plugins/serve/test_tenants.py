@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from orchestrion_logged import read
 from orchestrion_serve import Keys, Settings
-from orchestrion_serve.canary import Trial
+from orchestrion_serve.canary import VersionTrial
 from orchestrion_serve.in_use import UseSettings
 from orchestrion_serve.keys import hash_of
 from orchestrion_serve.limits import SHARE, Room
@@ -101,7 +101,9 @@ def test_a_version_that_is_served_by_its_number_is_not_answered_by_a_canary(
     run: Path, tmp_path: Path
 ) -> None:
     new, log = f"{run}@3", tmp_path / "logs"
-    with served(f"{run}@2", use=UseSettings(log, trial=Trial(share=0.999)), canary=new) as server:
+    with served(
+        f"{run}@2", use=UseSettings(log, trial=VersionTrial(share=0.999)), canary=new
+    ) as server:
         for _ in range(3):
             assert ask(server, "team@2", text="feature")[0] == 200
     requests = read(log / "team@2").served.values()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from orchestrion_logged import Feedback, Log, ServedRequest
-from orchestrion_serve.canary import Canary, Trial, trials_of
-from orchestrion_serve.confidence import Comparison
+from orchestrion_serve.canary import Canary, VersionTrial, trials_of
+from orchestrion_serve.confidence import VersionComparison
 from orchestrion_serve.exploring import Exploration, Watched
 
 from orchestrion import (
@@ -27,9 +27,11 @@ from orchestrion import (
 )
 
 
-def compared(seed: int, old: float, new: float, scores: int, share: float = 0.5) -> Comparison:
+def compared(
+    seed: int, old: float, new: float, scores: int, share: float = 0.5
+) -> VersionComparison:
     """Scores of 0 and 1, looked at after each; ends where a bound leaves 0 behind."""
-    draw, comparison = random.Random(seed), Comparison()
+    draw, comparison = random.Random(seed), VersionComparison()
     for _ in range(scores):
         of_new = draw.random() < share
         comparison.add(float(draw.random() < (new if of_new else old)), new=of_new)
@@ -50,7 +52,7 @@ def test_a_better_version_is_found_and_a_worse_one_too() -> None:
 
 
 def test_a_change_of_traffic_that_moves_both_versions_is_no_difference() -> None:
-    draw, comparison = random.Random(5), Comparison()
+    draw, comparison = random.Random(5), VersionComparison()
     for worth in (0.9, 0.1):
         for _ in range(500):
             comparison.add(float(draw.random() < worth), new=draw.random() < 0.5)
@@ -60,7 +62,7 @@ def test_a_change_of_traffic_that_moves_both_versions_is_no_difference() -> None
 def test_the_interval_holds_the_difference() -> None:
     draw, held = random.Random(2), 0
     for _ in range(25):
-        comparison, inside = Comparison(), True
+        comparison, inside = VersionComparison(), True
         for _ in range(300):
             new = draw.random() < 0.5
             comparison.add(draw.betavariate(4, 2) if new else draw.betavariate(2, 2), new=new)
@@ -100,7 +102,7 @@ def requests(canary: Canary, count: int, worth: dict[bool, float], seed: int) ->
 def test_a_trial_ends_by_the_rule_and_is_read_back_from_the_log(
     worth: dict[bool, float], verdict: str, last: str | None
 ) -> None:
-    canary = Canary("old", "new", Trial(share=0.4, requests=500, undecided="kept"))
+    canary = Canary("old", "new", VersionTrial(share=0.4, requests=500, undecided="kept"))
     log = requests(canary, 600, worth, 4)
     assert canary.verdict == verdict
     assert [step.step for step in log.steps] == ["canary", verdict]

@@ -81,9 +81,9 @@ class MCP:
         if not ctx.live:
             yield _Server(self, name)
             return
-        from orchestrion_chat.mcp_session import Session
+        from orchestrion_chat.mcp_session import McpSession
 
-        async with Session.opened(self, ctx.path, ctx.environment) as session:
+        async with McpSession.opened(self, ctx.path, ctx.environment) as session:
             yield _Server(self, name, session)
 
 

@@ -38,7 +38,7 @@ _TOLD = 500
 
 
 @define
-class Session:
+class McpSession:
     """A running server, and its functions by the names that models see.
 
     After a server died or lost the session, the next call starts it or a session again: at once,
@@ -63,13 +63,13 @@ class Session:
     @asynccontextmanager
     async def opened(
         settings: MCP, place: str, environment: Mapping[str, str]
-    ) -> AsyncIterator[Session]:
+    ) -> AsyncIterator[McpSession]:
         """Yield a session that ends with the block.
 
         Raises:
             UsageError: the server does not start, or does not offer the allowed tools.
         """
-        session = Session(settings, place, environment)
+        session = McpSession(settings, place, environment)
         await session._start()
         try:
             yield session

@@ -50,7 +50,7 @@ _EVENT = re.compile(
 
 
 @frozen
-class Step:
+class WorksheetStep:
     """A step of a worksheet, such as "add", 57."""
 
     verb: str
@@ -89,7 +89,7 @@ class Sheet:
 
     category: str
     start: int
-    steps: tuple[Step, ...]
+    steps: tuple[WorksheetStep, ...]
 
     @property
     def text(self) -> str:
@@ -169,7 +169,9 @@ def _sheet(category: str, start: str, rows: str) -> Sheet:
     steps = []
     for row in re.findall(_STEP, rows):
         verb, _, last = row.partition(". ")[2].rpartition(" ")
-        steps.append(Step(verb, int(last)) if last.isdigit() else Step(f"{verb} {last}"))
+        steps.append(
+            WorksheetStep(verb, int(last)) if last.isdigit() else WorksheetStep(f"{verb} {last}")
+        )
     return Sheet(category, int(start), tuple(steps))
 
 
@@ -177,16 +179,18 @@ def draw_sheet(category: str, steps: int, start: int, key: Key) -> Sheet:
     """Draw a worksheet; a `mixed` one has every kind of step if it is long enough."""
     kinds = KINDS if category == "mixed" else (category,)
     first = int(key.uniform() * len(kinds))  # kinds take turns from a drawn one on
-    rows: list[Step] = []
+    rows: list[WorksheetStep] = []
     for i in range(steps):
         which, number = key.child("step", i).uniforms(2)
         match kinds[(first + i) % len(kinds)]:
             case "sums":
-                rows.append(Step("add" if which < 0.5 else "subtract", 11 + int(number * 389)))
+                rows.append(
+                    WorksheetStep("add" if which < 0.5 else "subtract", 11 + int(number * 389))
+                )
             case "products":
-                rows.append(Step("multiply by", 3 + int(number * 17)))
+                rows.append(WorksheetStep("multiply by", 3 + int(number * 17)))
             case _:
-                rows.append(Step(f"{'reverse' if which < 0.5 else 'rotate'} the digits"))
+                rows.append(WorksheetStep(f"{'reverse' if which < 0.5 else 'rotate'} the digits"))
     return Sheet(category, start, tuple(rows))
 
 
@@ -203,7 +207,7 @@ RULES = (
 
 
 @frozen
-class State:
+class WorksheetState:
     """A worksheet and its written lines."""
 
     sheet: Sheet
@@ -287,18 +291,18 @@ class Steps(Task):
 
     def start(self, problem: Problem, key: Key) -> TaskStep:
         """Return an empty worksheet."""
-        return self._after(State(sheet_of(problem)))
+        return self._after(WorksheetState(sheet_of(problem)))
 
-    def step(self, state: State, turn: Turn, key: Key) -> TaskStep:
+    def step(self, state: WorksheetState, turn: Turn, key: Key) -> TaskStep:
         """Return the worksheet after a turn; a failed turn changes nothing."""
         statements = list(events(turn.output.content)) if turn.status == "completed" else []
         if not statements:
             return self._after(state)
         number, value = statements[-1]
         done = state.written.with_event(number, value, len(state.sheet.steps))
-        return self._after(State(state.sheet, done))
+        return self._after(WorksheetState(state.sheet, done))
 
-    def _after(self, state: State) -> TaskStep:
+    def _after(self, state: WorksheetState) -> TaskStep:
         total, done = len(state.sheet.steps), len(state.written.lines)
         kind = state.sheet.steps[done].kind if done < total else ""
         blamed = state.written.blamed
@@ -312,7 +316,13 @@ class Steps(Task):
         return TaskStep(state, observation, self.ends and done == total and not blamed)
 
     async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: State, *, final: bool, calls: Calls
+        self,
+        problem: Problem,
+        trajectory: Trajectory,
+        state: WorksheetState,
+        *,
+        final: bool,
+        calls: Calls,
     ) -> Scores:
         """Return the share of right lines before the first wrong one, at any time of an episode."""
         total, lines = len(state.sheet.steps), state.written.lines

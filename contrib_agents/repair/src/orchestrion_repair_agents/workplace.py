@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrion_repair import Limits, Outcome, Trial
+from orchestrion_repair import Outcome, ProgramTrial, RepairLimits
 
 from orchestrion import JSON, Output, View
 
@@ -22,9 +22,9 @@ def work_of(view: View) -> Mapping[str, Any] | None:
     return None
 
 
-def limits_of(work: Mapping[str, Any]) -> Limits:
+def limits_of(work: Mapping[str, Any]) -> RepairLimits:
     """The task's limits on one program."""
-    return Limits(**work["limits"])
+    return RepairLimits(**work["limits"])
 
 
 def trial_of(
@@ -33,10 +33,10 @@ def trial_of(
     order: list[int],
     stop: bool = False,
     lines: bool = False,
-) -> Trial:
+) -> ProgramTrial:
     """A trial of a program on visible tests, in the given order."""
     cases = tuple(work["visible"][index] for index in order)
-    return Trial(code, work["entry_point"], cases, work.get("prelude", ""), stop, lines)
+    return ProgramTrial(code, work["entry_point"], cases, work.get("prelude", ""), stop, lines)
 
 
 def outcome_json(outcome: Outcome) -> dict[str, JSON]:

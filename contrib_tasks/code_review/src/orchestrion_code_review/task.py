@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from attrs import Factory, field, frozen
-from orchestrion_repair import Limits as TrialLimits
+from orchestrion_repair import RepairLimits as TrialLimits
 from orchestrion_repair import Skills, skills_of
 from orchestrion_sandbox import Limits, Sandbox
 

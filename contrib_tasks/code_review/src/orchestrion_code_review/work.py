@@ -18,9 +18,9 @@ from typing import Any
 
 from attrs import asdict, evolve, frozen
 from orchestrion_repair import (
-    Limits,
+    RepairLimits,
+    RepairState,
     Skills,
-    State,
     Target,
     after,
     digest_of,
@@ -62,7 +62,7 @@ class Work:
     target: Target
     level: str
     skills: Skills = ()
-    state: State | None = None
+    state: RepairState | None = None
     writer: str = ""
     author: str = ""
     versions: int = 0
@@ -71,7 +71,7 @@ class Work:
     reviewed: bool = False
 
 
-def target_data(challenge: Challenge, limits: Limits) -> dict[str, JSON]:
+def target_data(challenge: Challenge, limits: RepairLimits) -> dict[str, JSON]:
     """Return the public part of a problem, which agents read as data."""
     return {
         "entry_point": challenge.entry_point,
@@ -104,7 +104,7 @@ def _replaced(work: Work, turn: Turn, code: str) -> Work:
     """Another version. An agent that says how its examples went is believed for now."""
     old = work.state
     brought = old is not None and _brings(turn, code)
-    state = old if brought else State(work.target, code, skills=work.skills)
+    state = old if brought else RepairState(work.target, code, skills=work.skills)
     return evolve(
         work,
         state=state,

@@ -185,7 +185,7 @@ class BestInquiry(TableTrainer):
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Plan, choose openings, and hand the plans over."""
         from orchestrion_recorded.baselines import cross_fitted, matrix
-        from orchestrion_recorded.planning import Search, shortlist
+        from orchestrion_recorded.planning import PlanSearch, shortlist
 
         self.check(session)
         task: Any = self.task  # its runtime, a Recording
@@ -194,7 +194,7 @@ class BestInquiry(TableTrainer):
         team = asking(task.models, session)
         data = cross_fitted(task, matrix(task, "train", ids))
         models = shortlist(data, weight, list(team), self.models)
-        search = Search(task, data, weight, models, self.classes)
+        search = PlanSearch(task, data, weight, models, self.classes)
         chosen, reward = search.openings(self.shrinkage)
         names = [choice_name(team[m]) if m in team else "" for m in range(len(task.models))]
         session.policy.plans = search.plans(chosen, names)

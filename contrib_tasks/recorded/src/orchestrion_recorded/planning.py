@@ -146,7 +146,7 @@ def _ordered(path: Heard) -> Heard:
     )
 
 
-class Search:
+class PlanSearch:
     """Plans on all training questions, and on parts of them.
 
     Args:

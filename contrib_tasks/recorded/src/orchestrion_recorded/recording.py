@@ -36,7 +36,7 @@ SOLVED = 0.5
 
 
 @frozen
-class State:
+class RecordedState:
     """A question, the models asked as a bit set, turns so far, and choices that must not be taken
     again although the team's roster does not have them."""
 
@@ -128,9 +128,9 @@ class Recording(Task):
         case = self.cases.get(problem.id)
         if case is None:
             raise UsageError(f"there is no question {problem.id!r} in {self.table.source}")
-        return self._step(State(case))
+        return self._step(RecordedState(case))
 
-    def step(self, state: State, turn: Turn, key: Key) -> Step:
+    def step(self, state: RecordedState, turn: Turn, key: Key) -> Step:
         """Show the answer of the model that a turn asked and paid for; other turns show nothing."""
         state = evolve(state, turns=state.turns + 1)
         model = self._model_of(state.case, turn)
@@ -153,7 +153,7 @@ class Recording(Task):
         # Only what was paid for is shown.
         return model if turn.usage.cost >= case.costs[model] - 1e-12 else None
 
-    def _step(self, state: State) -> Step:
+    def _step(self, state: RecordedState) -> Step:
         seen = self._see(state.case, state.asked)
         observation = seen.observation
         if state.foreign:
@@ -169,7 +169,7 @@ class Recording(Task):
         self,
         problem: Problem,
         trajectory: Trajectory,
-        state: State,
+        state: RecordedState,
         *,
         final: bool,
         calls: Calls,

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from orchestrion_repair.ranking import REGIONS as REGIONS
     from orchestrion_repair.ranking import program as program
     from orchestrion_repair.ranking import propose as propose
-    from orchestrion_repair.runner import Limits as Limits
     from orchestrion_repair.runner import Outcome as Outcome
+    from orchestrion_repair.runner import ProgramTrial as ProgramTrial
+    from orchestrion_repair.runner import RepairLimits as RepairLimits
     from orchestrion_repair.runner import Runner as Runner
-    from orchestrion_repair.runner import Trial as Trial
     from orchestrion_repair.runner import shared_runner as shared_runner
     from orchestrion_repair.state import RUNS_TESTS as RUNS_TESTS
+    from orchestrion_repair.state import RepairState as RepairState
     from orchestrion_repair.state import Skills as Skills
-    from orchestrion_repair.state import State as State
     from orchestrion_repair.state import Target as Target
     from orchestrion_repair.state import after as after
     from orchestrion_repair.state import digest_of as digest_of

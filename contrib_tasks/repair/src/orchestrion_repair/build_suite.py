@@ -39,10 +39,10 @@ from orchestrion_sandbox.inside.plain import decode
 from orchestrion import JSON
 from orchestrion_repair.bug import Case, same
 from orchestrion_repair.harness import plain
-from orchestrion_repair.runner import Limits, Runner, Trial, shared_runner
+from orchestrion_repair.runner import ProgramTrial, RepairLimits, Runner, shared_runner
 from orchestrion_repair.suite import KINDS, SPLITS, UNMENDABLE, patched
 
-LIMITS = Limits(steps=4_000, cpu_seconds=1)
+LIMITS = RepairLimits(steps=4_000, cpu_seconds=1)
 """A call that takes more steps counts as endless; honest ones stay below a quarter."""
 
 GROWING = frozenset({"OutOfTime", "MemoryError", "BadReply", "Crash"})
@@ -125,7 +125,7 @@ async def _wanted(
     source: str, name: str, calls: Sequence[list[JSON]], runner: Runner
 ) -> list[Case]:
     """Return the cases of these calls, with what the correct source gives."""
-    trial = Trial(source, name, tuple(Case(tuple(args)) for args in calls))
+    trial = ProgramTrial(source, name, tuple(Case(tuple(args)) for args in calls))
     [outcomes] = await runner.run([trial], LIMITS)
     cases = []
     for args, outcome in zip(calls, outcomes, strict=True):
@@ -178,7 +178,7 @@ def _tree(code: str) -> str:
 
 async def _verify(code: str, name: str, cases: Sequence[list[Case]], runner: Runner) -> None:
     """Check that visible cases notice the mistake, and hidden ones too."""
-    trials = [Trial(code, name, tuple(part)) for part in cases]
+    trials = [ProgramTrial(code, name, tuple(part)) for part in cases]
     reports = await runner.run(trials, LIMITS)
     for word, outcomes in zip(("visible", "hidden"), reports, strict=True):
         if slow := [outcome.error for outcome in outcomes if outcome.error in GROWING]:

@@ -15,12 +15,12 @@ from attrs import evolve, frozen
 from orchestrion_repair.bug import Bug, Case
 from orchestrion_repair.loaders import Collection
 from orchestrion_repair.rows import divided
-from orchestrion_repair.runner import Limits, Outcome, Runner, Trial
+from orchestrion_repair.runner import Outcome, ProgramTrial, RepairLimits, Runner
 
 _LIMITS = frozenset({"OutOfSteps", "OutOfTime", "MemoryError", "RecursionError"})
 
 
-async def checked(collection: Collection, runner: Runner, limits: Limits) -> Collection:
+async def checked(collection: Collection, runner: Runner, limits: RepairLimits) -> Collection:
     """The collection without what cannot be mended under these limits.
 
     - A test that the solution passes only beyond the limits is left out.
@@ -61,8 +61,8 @@ class _Test:
     solution: Outcome | None
 
 
-def _trial(bug: Bug, code: str) -> Trial:
-    return Trial(code, bug.entry_point, (*bug.visible, *bug.hidden), bug.prelude)
+def _trial(bug: Bug, code: str) -> ProgramTrial:
+    return ProgramTrial(code, bug.entry_point, (*bug.visible, *bug.hidden), bug.prelude)
 
 
 def _tests(bug: Bug, program: Sequence[Outcome], solution: Sequence[Outcome] | None) -> list[_Test]:
@@ -79,7 +79,7 @@ def _tests(bug: Bug, program: Sequence[Outcome], solution: Sequence[Outcome] | N
     ]
 
 
-def _fair(tests: Sequence[_Test], limits: Limits) -> tuple[list[_Test], list[str], str]:
+def _fair(tests: Sequence[_Test], limits: RepairLimits) -> tuple[list[_Test], list[str], str]:
     """The tests that the solution passes, notes on others, and a reason to leave all out."""
     bad = [test for test in tests if test.solution is not None and not test.solution.passed]
     kept = [test for test in tests if test.solution is None or test.solution.passed]

@@ -46,11 +46,18 @@ from orchestrion import (
 )
 from orchestrion_repair.counts import Counts, restoring
 from orchestrion_repair.ranking import Program
-from orchestrion_repair.state import State, after, program_of, situation_of, target_of, testers_of
+from orchestrion_repair.state import (
+    RepairState,
+    after,
+    program_of,
+    situation_of,
+    target_of,
+    testers_of,
+)
 
 if TYPE_CHECKING:
     from orchestrion_repair.fitting import Rows
-    from orchestrion_repair.learned import Model, Situation
+    from orchestrion_repair.learned import EditModel, EditSituation
 
 PLACE = "task.ranking"
 NEAREST, OTHERS = 150, 100
@@ -95,7 +102,7 @@ class _EpisodeRecord:
 
     problem: str
     tried: tuple[int, ...]
-    situations: tuple[Situation, ...]
+    situations: tuple[EditSituation, ...]
 
 
 class _Known(NamedTuple):
@@ -214,7 +221,7 @@ class _Learner(Trainer):
         branch = session.begin(problem, key.child("begin"))
         branch = await session.extend(branch, [Activation(tester)], key.child("tests"))
         state = branch.step.state
-        if not isinstance(state, State) or not state.failing:
+        if not isinstance(state, RepairState) or not state.failing:
             return None
         return _EpisodeRecord(problem.id, (), (situation_of(state),))
 
@@ -275,7 +282,7 @@ class _Learner(Trainer):
 
         return await asyncio.to_thread(fitted)
 
-    def _item(self, number: int, n: int, problem: Problem, start: Model) -> tuple[Any, ...]:
+    def _item(self, number: int, n: int, problem: Problem, start: EditModel) -> tuple[Any, ...]:
         """The arguments of `row_of` for one situation."""
         seen = self.seen[number]
         right = self._right(problem)
@@ -324,14 +331,14 @@ def known_of(problem: Problem, repairs: bool, right: frozenset[int]) -> _Known:
 
 def row_of(
     problem: Problem,
-    situation: Situation,
+    situation: EditSituation,
     right: frozenset[int],
     wrong: frozenset[int],
-    start: Model,
+    start: EditModel,
     seed: bytes,
 ) -> Rows | None:
     """Return the case of a situation, as the fit needs it; None if all that is right was tried."""
-    from orchestrion_repair.fitting import Case, rows_of
+    from orchestrion_repair.fitting import FitCase, rows_of
     from orchestrion_repair.learned import rank
 
     right, wrong = right - situation.tried, wrong - situation.tried
@@ -343,7 +350,9 @@ def row_of(
     nearest, rest = unknown[:NEAREST], unknown[NEAREST:]
     others = Key(seed).random().sample(rest, min(OTHERS, len(rest)))
     known = (*sorted(wrong), *nearest)
-    return rows_of(Case(program, situation, tuple(sorted(right)), known, tuple(others), len(rest)))
+    return rows_of(
+        FitCase(program, situation, tuple(sorted(right)), known, tuple(others), len(rest))
+    )
 
 
 def _repair(problem: Problem) -> str:
@@ -353,13 +362,13 @@ def _repair(problem: Problem) -> str:
 
 
 def _program(problem: Problem) -> Program:
-    return program_of(State(target_of(problem.data), problem.data["code"]))
+    return program_of(RepairState(target_of(problem.data), problem.data["code"]))
 
 
-def _states(episode: Episode) -> list[tuple[State, tuple[int, ...]]]:
+def _states(episode: Episode) -> list[tuple[RepairState, tuple[int, ...]]]:
     """The state before each turn that tried edits, and what it tried."""
     problem = episode.problem
-    state = State(target_of(problem.data), problem.data["code"])
+    state = RepairState(target_of(problem.data), problem.data["code"])
     states = []
     for turn in episode.trajectory.turns:
         data = turn.output.data

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from orchestrion_repair.ranking import REGIONS, Program
-from orchestrion_repair.state import Skills, State, program_of, ranking_of
+from orchestrion_repair.state import RepairState, Skills, program_of, ranking_of
 from orchestrion_repair.symptoms import SYMPTOMS, symptoms
 from orchestrion_repair.syntax import line_syntax
 
@@ -49,7 +49,7 @@ def names(skills: Skills) -> tuple[str, ...]:
     return (*_SHARED, *outlooks)
 
 
-def features(state: State) -> tuple[float, ...]:
+def features(state: RepairState) -> tuple[float, ...]:
     """One number for every name."""
     program, lines = program_of(state), ranking_of(state)
     return (
@@ -60,7 +60,7 @@ def features(state: State) -> tuple[float, ...]:
     )
 
 
-def hints(state: State) -> dict[str, tuple[float, ...]]:
+def hints(state: RepairState) -> dict[str, tuple[float, ...]]:
     """Numbers about each choice whose worth is known, for policies that score choices alike.
 
     The outlook, how many calls the choice had, and how many candidates it has left, each 0 to 1.
@@ -81,7 +81,7 @@ def hints(state: State) -> dict[str, tuple[float, ...]]:
 # ---------------------------------------------------------------- groups
 
 
-def _progress(state: State, program: Program, lines: Ranked) -> Iterator[float]:
+def _progress(state: RepairState, program: Program, lines: Ranked) -> Iterator[float]:
     results = state.results
     yield float(results is not None)
     yield sum(result["passed"] for result in results) / len(results) if results else 0.0
@@ -109,7 +109,7 @@ def _progress(state: State, program: Program, lines: Ranked) -> Iterator[float]:
     yield len(state.tried) / number if number else 1.0
 
 
-def _symptoms(state: State) -> Iterator[float]:
+def _symptoms(state: RepairState) -> Iterator[float]:
     if state.results is None:
         yield from (0.0 for _ in SYMPTOMS)
         return
@@ -117,7 +117,7 @@ def _symptoms(state: State) -> Iterator[float]:
     yield from (shares[name] for name in SYMPTOMS)
 
 
-def _syntax(state: State, program: Program, region: tuple[int, ...]) -> Iterator[float]:
+def _syntax(state: RepairState, program: Program, region: tuple[int, ...]) -> Iterator[float]:
     """The share of a region's lines that have each property."""
     raised = {r["line"] for r in state.results or () if r["line"] is not None}
     rows = [line_syntax(program).get(line, frozenset()) for line in region]
@@ -142,7 +142,7 @@ class Outlook:
     left: int
 
 
-def outlooks(state: State) -> dict[str, Outlook]:
+def outlooks(state: RepairState) -> dict[str, Outlook]:
     """By "agent:region", in the order of the team."""
     return _outlooks(ranking_of(state), state.skills)
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from orchestrion_repair.counts import Kind
 from orchestrion_repair.learned import (
     RATE,
+    EditModel,
+    EditSituation,
     Floats,
-    Model,
-    Situation,
     crossing_of,
     effects,
     log_rate,
@@ -33,14 +33,14 @@ from orchestrion_repair.traits import SIZE, Trait, of_crossing, of_effect, of_ki
 
 
 @frozen
-class Case:
+class FitCase:
     """What an episode showed: in this situation `right` were right and `wrong` were not.
 
     `others` stand for all `rest` candidates of which nothing is known.
     """
 
     program: Program
-    situation: Situation
+    situation: EditSituation
     right: tuple[int, ...]
     wrong: tuple[int, ...]
     others: tuple[int, ...]
@@ -64,7 +64,7 @@ class Rows:
     kinds: Sequence[Kind]
 
 
-def rows_of(case: Case) -> Rows:
+def rows_of(case: FitCase) -> Rows:
     """Return a case's traits, without rates."""
     from scipy.sparse import csr_matrix
 
@@ -109,7 +109,9 @@ def with_rates(rows: Rows, rates: Mapping[Kind, float]) -> Any:
     return rows.matrix + csr_matrix((values, column), shape=rows.matrix.shape)
 
 
-def fit(cases: Sequence[tuple[Any, Rows]], first: Model, doubt: float, steps: int = 100) -> Model:
+def fit(
+    cases: Sequence[tuple[Any, Rows]], first: EditModel, doubt: float, steps: int = 100
+) -> EditModel:
     """Return the most likely ranking, drawn towards `first`.
 
     Args:
@@ -150,4 +152,4 @@ def fit(cases: Sequence[tuple[Any, Rows]], first: Model, doubt: float, steps: in
     )
     weights = first.weights.copy()
     weights[columns] += optimum.x
-    return Model(weights, first.rates)
+    return EditModel(weights, first.rates)

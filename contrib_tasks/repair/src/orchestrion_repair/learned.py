@@ -53,7 +53,7 @@ RATE = slot("rate")
 
 
 @frozen(eq=False)
-class Model:
+class EditModel:
     """A ranking.
 
     Args:
@@ -76,7 +76,7 @@ class Model:
         return json.dumps({"rates": rates, "weights": weights})
 
     @staticmethod
-    def from_text(text: str) -> Model:
+    def from_text(text: str) -> EditModel:
         """The inverse of `to_text`; equal texts share one model.
 
         Raises:
@@ -97,7 +97,7 @@ class Model:
 
 
 @lru_cache(maxsize=64)
-def _model(text: str) -> Model:
+def _model(text: str) -> EditModel:
     try:
         data = json.loads(text)
         rates = {_kind(name): float(rate) for name, rate in data["rates"].items()}
@@ -111,7 +111,7 @@ def _model(text: str) -> Model:
         raise ValueError("some weights are no finite numbers")
     if not all(0 < rate <= 1 for rate in rates.values()):
         raise ValueError("some rates are not between 0 and 1")
-    return Model(weights, rates)
+    return EditModel(weights, rates)
 
 
 def _kind(name: str) -> Kind:
@@ -120,14 +120,14 @@ def _kind(name: str) -> Kind:
 
 
 @lru_cache(maxsize=1)
-def begin() -> Model:
+def begin() -> EditModel:
     """The ranking before anything was learned."""
-    return Model(_weights(slot("alike"), -1.0))
+    return EditModel(_weights(slot("alike"), -1.0))
 
 
-def counted(rates: Mapping[Kind, float]) -> Model:
+def counted(rates: Mapping[Kind, float]) -> EditModel:
     """The ranking by counts alone, see `Counts.rates`."""
-    return Model(_weights(RATE, 1.0), rates)
+    return EditModel(_weights(RATE, 1.0), rates)
 
 
 def _weights(index: int, value: float) -> Floats:
@@ -144,7 +144,7 @@ def log_rate(rates: Mapping[Kind, float], kind: Kind) -> float:
 
 
 @frozen
-class Situation:
+class EditSituation:
     """What is known of a program, all public and all hashable.
 
     Args:
@@ -200,7 +200,7 @@ class Ranked:
 # ---------------------------------------------------------------- scores
 
 
-class Table:
+class CandidateTable:
     """A program's candidates as arrays, and what was read of them."""
 
     def __init__(self, program: Program) -> None:
@@ -219,14 +219,14 @@ class Table:
         self.words = line_syntax(program)
         assert program.source is not None
         self._reader = Reader(program.source)
-        self._model: Model | None = None
+        self._model: EditModel | None = None
         self._known: dict[int, float] = {}
 
     def traits(self, number: int) -> list[Trait]:
         """The traits of a candidate that depend on the program alone."""
         return self._reader.traits(self.edits[number])
 
-    def own(self, model: Model, numbers: Sequence[int]) -> list[float]:
+    def own(self, model: EditModel, numbers: Sequence[int]) -> list[float]:
         """What the candidates' own traits give."""
         if not model.contextual:
             return [0.0] * len(numbers)
@@ -238,7 +238,7 @@ class Table:
                 known[number] = model.dot(self.traits(number))
         return [known[number] for number in numbers]
 
-    def evidence(self, situation: Situation) -> list[Evidence]:
+    def evidence(self, situation: EditSituation) -> list[Evidence]:
         """What is known of each line."""
         known = None if situation.suspicion is None else dict(situation.suspicion)
         scores = [known.get(line, 0.0) if known is not None else 0.0 for line in self.lines]
@@ -263,9 +263,9 @@ class Table:
 
 
 @lru_cache(maxsize=1_000)
-def table_of(program: Program) -> Table:
+def table_of(program: Program) -> CandidateTable:
     """A program's candidates as arrays."""
-    return Table(program)
+    return CandidateTable(program)
 
 
 @lru_cache(maxsize=1_000)
@@ -287,12 +287,14 @@ def _bits(text: str, size: int) -> NDArray[np.bool_]:
 
 
 @lru_cache(maxsize=20_000)
-def _effect(model: Model, family: str, changed: float) -> float:
+def _effect(model: EditModel, family: str, changed: float) -> float:
     return model.dot(of_effect(family, changed))
 
 
 @lru_cache(maxsize=2_000)
-def _kind_scores(model: Model, program: Program, symptoms: tuple[tuple[str, float], ...]) -> Floats:
+def _kind_scores(
+    model: EditModel, program: Program, symptoms: tuple[tuple[str, float], ...]
+) -> Floats:
     named, table = dict(symptoms), table_of(program)
     return np.array(
         [
@@ -309,13 +311,13 @@ def crossing_of(evidence: Evidence) -> tuple[frozenset[str], float | None, bool,
 
 
 @lru_cache(maxsize=20_000)
-def _crossed(model: Model, table: Table, *line: Any) -> tuple[float, ...]:
+def _crossed(model: EditModel, table: CandidateTable, *line: Any) -> tuple[float, ...]:
     """What each family is worth on such a line."""
     return tuple(model.dot(of_crossing(name, *line)) for name in table.families)
 
 
 @lru_cache(maxsize=1_000)
-def rank(model: Model, program: Program, situation: Situation) -> Ranked:
+def rank(model: EditModel, program: Program, situation: EditSituation) -> Ranked:
     """The program's lines and candidates in the order to try them."""
     if not program.candidates:
         none = np.zeros(0, int)
@@ -351,7 +353,7 @@ def rank(model: Model, program: Program, situation: Situation) -> Ranked:
     return _ranked(table, numbers, chances)
 
 
-def _ranked(table: Table, numbers: NDArray[np.int64], chances: Floats) -> Ranked:
+def _ranked(table: CandidateTable, numbers: NDArray[np.int64], chances: Floats) -> Ranked:
     masses = np.bincount(table.line[numbers], chances, len(table.lines))
     places = np.argsort(-masses, kind="stable")
     order = tuple(table.lines[i] for i in places)
@@ -365,7 +367,7 @@ def _ranked(table: Table, numbers: NDArray[np.int64], chances: Floats) -> Ranked
 # ---------------------------------------------------------------- as JSON
 
 
-def situation_from(data: Mapping[str, Any]) -> Situation:
+def situation_from(data: Mapping[str, Any]) -> EditSituation:
     """The inverse of `situation_json`."""
     pairs = ("suspicion", "symptoms", "gains", "moved")
     given: dict[str, Any] = {
@@ -373,10 +375,10 @@ def situation_from(data: Mapping[str, Any]) -> Situation:
     }
     lines = {name: tuple(data[name]) for name in ("raised", "odd")}
     seen = ProbeResults(data["seen"]["probed"], data["seen"]["inert"], tuple(data["seen"]["kept"]))
-    return Situation(**given, **lines, tried=frozenset(data["tried"]), seen=seen)
+    return EditSituation(**given, **lines, tried=frozenset(data["tried"]), seen=seen)
 
 
-def situation_json(situation: Situation) -> Mapping[str, Any]:
+def situation_json(situation: EditSituation) -> Mapping[str, Any]:
     """A situation as JSON."""
     from attrs import asdict
 

@@ -61,7 +61,7 @@ _PROFILE = Profile(harness.PRELOAD, (), _INSIDE)
 
 
 @frozen
-class Limits:
+class RepairLimits:
     """How far one program may go.
 
     Args:
@@ -99,7 +99,7 @@ def _as_json(cases: Iterable[Case | Mapping[str, JSON]]) -> tuple[Mapping[str, J
 
 
 @frozen
-class Trial:
+class ProgramTrial:
     """A program to run.
 
     Args:
@@ -154,7 +154,7 @@ class Outcome:
 class _Process:
     """A conversation with a process that runs programs, one after the other."""
 
-    def __init__(self, limits: Limits, alone: bool) -> None:
+    def __init__(self, limits: RepairLimits, alone: bool) -> None:
         self.limits, self.alone = limits, alone
         self.uses = 0
         self._stack = AsyncExitStack()
@@ -244,14 +244,16 @@ def may_share(code: str) -> bool:
     )
 
 
-class Search:
+class EditSearch:
     """Runs trials in the processes of a box, at most one a processor at a time."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
         self._idle: list[_Process] = []
 
-    async def outcomes(self, trials: Sequence[Trial], limits: Limits) -> list[tuple[Outcome, ...]]:
+    async def outcomes(
+        self, trials: Sequence[ProgramTrial], limits: RepairLimits
+    ) -> list[tuple[Outcome, ...]]:
         """The outcomes of some trials, one after the other.
 
         Raises:
@@ -274,7 +276,7 @@ class Search:
         for process in idle:
             await process.close()
 
-    async def _outcomes(self, trial: Trial, limits: Limits) -> tuple[Outcome, ...]:
+    async def _outcomes(self, trial: ProgramTrial, limits: RepairLimits) -> tuple[Outcome, ...]:
         alone = not may_share(trial.code + trial.prelude)
         program = {
             "code": trial.code,
@@ -311,7 +313,7 @@ class Search:
                 await process.close()
         return tuple(outcomes)
 
-    async def _process(self, limits: Limits, alone: bool) -> _Process:
+    async def _process(self, limits: RepairLimits, alone: bool) -> _Process:
         """One that is idle, if programs may share it, or a new one."""
         for process in [] if alone else list(self._idle):
             self._idle.remove(process)
@@ -371,7 +373,7 @@ _START = "start_anew"
 """What statements call to have the program started anew."""
 
 
-async def verdict(box: Box, trial: Trial, limits: Limits) -> tuple[Outcome, ...]:
+async def verdict(box: Box, trial: ProgramTrial, limits: RepairLimits) -> tuple[Outcome, ...]:
     """One outcome a case, by the sandbox's judge.
 
     Calls are compared here. Statements run in a sandbox of their own; those that need more of the
@@ -409,7 +411,7 @@ async def verdict(box: Box, trial: Trial, limits: Limits) -> tuple[Outcome, ...]
 
 
 async def _judge_calls(
-    box: Box, trial: Trial, method: str, cases: Sequence[JudgeCase], limits: Limits
+    box: Box, trial: ProgramTrial, method: str, cases: Sequence[JudgeCase], limits: RepairLimits
 ) -> list[Outcome]:
     source = f"{_subject(trial, limits)}\n{method} = _subject.{method}"
     result = await judge_calls(box, source, method, cases, **_judge_limits(limits))
@@ -417,7 +419,7 @@ async def _judge_calls(
 
 
 async def _judge_statements(
-    box: Box, trial: Trial, statements: Sequence[str], limits: Limits, source: str = ""
+    box: Box, trial: ProgramTrial, statements: Sequence[str], limits: RepairLimits, source: str = ""
 ) -> list[Outcome]:
     entry = trial.entry_point
     own = f"{_subject(trial, limits)}\n{_START} = _subject.start\n{entry} = _subject.call"
@@ -426,11 +428,11 @@ async def _judge_statements(
     return _outcomes_of(result.outcomes, bool(result.forgeries))
 
 
-def _judge_limits(limits: Limits) -> dict[str, Any]:
+def _judge_limits(limits: RepairLimits) -> dict[str, Any]:
     return {"limits": limits.sandboxed(), "seconds": 4.0 * limits.wall_seconds}
 
 
-def _subject(trial: Trial, limits: Limits) -> str:
+def _subject(trial: ProgramTrial, limits: RepairLimits) -> str:
     """The beginning of a program that is the trial's, started anew for each case."""
     arguments = (trial.code, trial.entry_point, trial.prelude, limits.steps)
     return f"from {harness.__name__} import Subject\n_subject = Subject{arguments!r}"
@@ -442,12 +444,12 @@ def _outcomes_of(outcomes: Iterable[CaseOutcome], forged: bool) -> list[Outcome]
     ]
 
 
-def _statement(statement: str, trial: Trial) -> str:
+def _statement(statement: str, trial: ProgramTrial) -> str:
     """A test that sees nothing of the tests before it, neither here nor in the program."""
     return f"{trial.prelude}\n{_START}()\n{statement}"
 
 
-def _needs_program(statement: str, trial: Trial) -> bool:
+def _needs_program(statement: str, trial: ProgramTrial) -> bool:
     """Whether a statement reads a name that it must have from the program."""
     bound = {trial.entry_point, *dir(builtins)}
     read = set()
@@ -467,7 +469,11 @@ def _needs_program(statement: str, trial: Trial) -> bool:
 
 
 async def _unsendable(
-    box: Box, trial: Trial, refused: Sequence[int], cases: Sequence[Case], limits: Limits
+    box: Box,
+    trial: ProgramTrial,
+    refused: Sequence[int],
+    cases: Sequence[Case],
+    limits: RepairLimits,
 ) -> list[int]:
     """The statements that pass objects of their own to the program, which cannot cross."""
     if not refused:
@@ -497,7 +503,7 @@ class Runner:
         self._opening = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._box: Box | None = None
-        self._search: Search | None = None
+        self._search: EditSearch | None = None
         self._known: OrderedDict[bytes, tuple[Outcome, ...]] = OrderedDict()
 
     def demand(self, sandbox: Sandbox | None, level: int) -> None:
@@ -521,7 +527,7 @@ class Runner:
         return box.backend, box.level
 
     async def run(
-        self, trials: Sequence[Trial], limits: Limits = Limits()
+        self, trials: Sequence[ProgramTrial], limits: RepairLimits = RepairLimits()
     ) -> list[tuple[Outcome, ...]]:
         """The outcomes of each trial, in order: one for every case that was run.
 
@@ -537,7 +543,9 @@ class Runner:
             results |= self._remember(dict(zip(missing, outcomes, strict=True)))
         return [results[name] for name in names]
 
-    async def judge(self, trial: Trial, limits: Limits = Limits()) -> tuple[Outcome, ...]:
+    async def judge(
+        self, trial: ProgramTrial, limits: RepairLimits = RepairLimits()
+    ) -> tuple[Outcome, ...]:
         """A verdict on each case of a trial, by the sandbox's judge.
 
         Raises:
@@ -569,7 +577,7 @@ class Runner:
             self._known.popitem(last=False)
         return fresh
 
-    async def _opened(self) -> tuple[Box, Search]:
+    async def _opened(self) -> tuple[Box, EditSearch]:
         async with self._opening:
             if self._box is None or self._search is None:
                 sandbox = self._sandbox or choose("auto", level=self._level)
@@ -580,11 +588,11 @@ class Runner:
                         f"repair cannot run programs in the sandbox {box.backend!r}; "
                         "use namespaces or landlock"
                     )
-                self._box, self._search = box, Search(box)
+                self._box, self._search = box, EditSearch(box)
             return self._box, self._search
 
 
-def _name(kind: str, trial: Trial, limits: Limits) -> bytes:
+def _name(kind: str, trial: ProgramTrial, limits: RepairLimits) -> bytes:
     content = _encoder.encode([kind, trial, limits])
     return blake2b(content, digest_size=16).digest()
 

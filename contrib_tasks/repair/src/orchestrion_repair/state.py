@@ -24,7 +24,7 @@ from orchestrion_repair.ranking import ProbeResults, Program, ochiai, program
 from orchestrion_repair.symptoms import kinds_of_cases, symptoms
 
 if TYPE_CHECKING:
-    from orchestrion_repair.learned import Model, Ranked, Situation
+    from orchestrion_repair.learned import EditModel, EditSituation, Ranked
 
 from collections.abc import Iterable
 
@@ -55,7 +55,7 @@ class Target:
 
 
 @frozen
-class State:
+class RepairState:
     """What is known.
 
     Args:
@@ -99,7 +99,7 @@ class State:
     skills: Skills = ()
     testers: tuple[str, ...] = ()
     done: frozenset[str] = frozenset()
-    model: Model | None = None
+    model: EditModel | None = None
 
     @property
     def failing(self) -> tuple[int, ...]:
@@ -123,28 +123,28 @@ def digest_of(code: str) -> str:
     return blake2b(code.encode(errors="replace"), digest_size=8).hexdigest()
 
 
-def program_of(state: State) -> Program:
+def program_of(state: RepairState) -> Program:
     """The current program with all its candidates."""
     return program(state.code, state.target.entry_point, state.target.arguments)
 
 
-def ranking_of(state: State) -> Ranked:
+def ranking_of(state: RepairState) -> Ranked:
     """Return the current program's lines and untried edits, the most promising first."""
     from orchestrion_repair.learned import begin, rank
 
     return rank(state.model or begin(), program_of(state), situation_of(state))
 
 
-def situation_of(state: State) -> Situation:
+def situation_of(state: RepairState) -> EditSituation:
     """What the ranking goes by."""
-    from orchestrion_repair.learned import Situation
+    from orchestrion_repair.learned import EditSituation
 
     how: tuple[tuple[str, float], ...] = ()
     if state.results is not None:
         named = symptoms(state.results, state.target.visible, state.target.entry_point)
         how = tuple((name, share) for name, share in named.items() if share)
     raised = {result["line"] for result in state.results or () if result["line"] is not None}
-    return Situation(
+    return EditSituation(
         suspicion=state.suspicion,
         symptoms=how,
         gains=state.boosts,
@@ -156,7 +156,7 @@ def situation_of(state: State) -> Situation:
     )
 
 
-def blocked(state: State) -> frozenset[str]:
+def blocked(state: RepairState) -> frozenset[str]:
     """Agents, and options of agents, of which it is known that they have nothing left to do."""
     from orchestrion_repair.features import outlooks
 
@@ -167,7 +167,7 @@ def blocked(state: State) -> frozenset[str]:
 # ---------------------------------------------------------------- what turns do
 
 
-def after(state: State, turn: Turn) -> State:
+def after(state: RepairState, turn: Turn) -> RepairState:
     """Return the state after a turn; a malformed report changes nothing but the counts."""
     state = evolve(
         state, turns=state.turns + 1, executions=state.executions + turn.output.usage.cost
@@ -187,11 +187,11 @@ def after(state: State, turn: Turn) -> State:
     return state
 
 
-def _nothing(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
+def _nothing(state: RepairState, data: Mapping[str, JSON], turn: Turn) -> RepairState:
     return state
 
 
-def _tests(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
+def _tests(state: RepairState, data: Mapping[str, JSON], turn: Turn) -> RepairState:
     results = tuple(_result(result) for result in data["results"])
     if len(results) != len(state.target.visible):
         return state
@@ -240,7 +240,7 @@ def _result(report: Mapping[str, JSON]) -> dict[str, JSON]:
     }
 
 
-def _edits(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
+def _edits(state: RepairState, data: Mapping[str, JSON], turn: Turn) -> RepairState:
     boosts, moved = dict(state.boosts), dict(state.moved)
     for line, share in data["gains"]:
         boosts[int(line)] = max(boosts.get(int(line), 0.0), min(1.0, float(share)))
@@ -259,18 +259,18 @@ def _edits(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
     )
 
 
-def _lint(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
+def _lint(state: RepairState, data: Mapping[str, JSON], turn: Turn) -> RepairState:
     lines = tuple(sorted({int(line) for line, _ in data["findings"]}))
     return evolve(state, findings=lines, done=state.done | {turn.agent})
 
 
-def _replaced(state: State, code: str, data: Mapping[str, JSON]) -> State:
+def _replaced(state: RepairState, code: str, data: Mapping[str, JSON]) -> RepairState:
     """Another program: what was tried and found belongs to the one before."""
     results: Sequence[Any] | None = data.get("results")
     known = None
     if results is not None and len(results) == len(state.target.visible):
         known = tuple(_result(result) for result in results)
-    return State(
+    return RepairState(
         target=state.target,
         code=code,
         results=known,

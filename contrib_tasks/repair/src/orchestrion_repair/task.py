@@ -30,10 +30,17 @@ from orchestrion import (
 )
 from orchestrion_repair.bug import Bug
 from orchestrion_repair.features import features, hints
-from orchestrion_repair.runner import LEVEL, Limits, Outcome, Runner, Trial, shared_runner
+from orchestrion_repair.runner import (
+    LEVEL,
+    Outcome,
+    ProgramTrial,
+    RepairLimits,
+    Runner,
+    shared_runner,
+)
 from orchestrion_repair.state import (
+    RepairState,
     Skills,
-    State,
     after,
     blocked,
     digest_of,
@@ -44,7 +51,7 @@ from orchestrion_repair.state import (
 )
 
 if TYPE_CHECKING:
-    from orchestrion_repair.learned import Model, Ranked
+    from orchestrion_repair.learned import EditModel, Ranked
     from orchestrion_repair.loaders import Collection
 
 
@@ -102,14 +109,14 @@ class Repair:
             model = self._model(ctx.path)
             yield RunningRepair(self, bugs, runner, skills_of(roster), testers_of(roster), model)
 
-    def _model(self, path: str) -> Model | None:
+    def _model(self, path: str) -> EditModel | None:
         """The learned ranking of edits, if there is one."""
         if not self.ranking:
             return None
-        from orchestrion_repair.learned import Model
+        from orchestrion_repair.learned import EditModel
 
         try:
-            return Model.from_text(self.ranking)
+            return EditModel.from_text(self.ranking)
         except ValueError as error:
             raise UsageError(f"{path}.ranking: is no ranking of edits: {error}") from None
 
@@ -148,9 +155,9 @@ class Repair:
         return load_path(Path(self.suite), self.fractions)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> RepairLimits:
         """How far one program may go."""
-        return Limits(self.steps, self.cpu_seconds, self.memory_mb)
+        return RepairLimits(self.steps, self.cpu_seconds, self.memory_mb)
 
 
 @frozen(eq=False)
@@ -164,7 +171,7 @@ class RunningRepair(Task):
     runner: Runner | None
     skills: Skills = ()
     testers: tuple[str, ...] = ()
-    model: Model | None = None
+    model: EditModel | None = None
     _known: dict[str, tuple[Problem, ...]] = field(factory=dict, init=False)
 
     def problems(self, split: Split) -> Sequence[Problem]:
@@ -203,7 +210,7 @@ class RunningRepair(Task):
     def start(self, problem: Problem, key: Key) -> Step:
         """Nothing is known but the program and its visible tests."""
         data = problem.data
-        state = State(
+        state = RepairState(
             target_of(data),
             data["code"],
             skills=self.skills,
@@ -233,7 +240,7 @@ class RunningRepair(Task):
         if self.runner is None:
             raise UsageError("open the repair task before asking it for a verdict")
         data = problem.data
-        code = state.code if isinstance(state, State) else data["code"]
+        code = state.code if isinstance(state, RepairState) else data["code"]
         visible, hidden = data["visible"], (problem.hidden or {}).get("cases", [])
         outcomes = await self._outcomes(code, data, [*visible, *(hidden if final else ())])
         shown = outcomes[: len(visible)]
@@ -255,11 +262,11 @@ class RunningRepair(Task):
 
         A program that is right only at first, or only after certain other calls, is not right.
         """
-        limits = Limits(**data["limits"])
+        limits = RepairLimits(**data["limits"])
 
         async def judged(order: Sequence[Mapping[str, JSON]]) -> tuple[Outcome, ...]:
             assert self.runner is not None
-            trial = Trial(code, data["entry_point"], tuple(order), data.get("prelude", ""))
+            trial = ProgramTrial(code, data["entry_point"], tuple(order), data.get("prelude", ""))
             return await self.runner.judge(trial, limits)
 
         forwards = await judged(cases)
@@ -268,7 +275,7 @@ class RunningRepair(Task):
         return list((await judged(cases[::-1]))[::-1])
 
 
-def observed(state: State) -> Observation:
+def observed(state: RepairState) -> Observation:
     """Return what a state shows to people, to agents that work on it, and to learned policies."""
     ranked = ranking_of(state)
     data: dict[str, JSON] = {
@@ -321,7 +328,7 @@ def problem_text(data: Mapping[str, Any]) -> str:
     )
 
 
-def observation_text(state: State, ranked: Ranked) -> str:
+def observation_text(state: RepairState, ranked: Ranked) -> str:
     """The current program with the most suspicious lines marked, and its known results."""
     marks = dict.fromkeys(ranked.regions["top"], ">>")
     marks |= dict.fromkeys(ranked.regions["next"], " >")
@@ -333,7 +340,7 @@ def observation_text(state: State, ranked: Ranked) -> str:
     return "\n".join([*rows, "", *_results(state)])
 
 
-def _results(state: State) -> list[str]:
+def _results(state: RepairState) -> list[str]:
     entry, cases = state.target.entry_point, state.target.visible
     if state.results is not None:
         return [_row(entry, *pair) for pair in zip(cases, state.results, strict=True)]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
 from attrs import frozen
 
-from orchestrion import UsageError
+from orchestrion import Turn, UsageError
 
 WORDS = 64
 """Different words of a query that count."""
@@ -102,6 +102,23 @@ def read_corpus(path: Path) -> tuple[Document, ...]:
                     f'{path}:{number}: want {{"title": "...", "text": "..."}} ({error})'
                 ) from error
     return tuple(documents)
+
+
+def documents_of(turn: Turn) -> tuple[Document, ...]:
+    """Return the documents in a turn's data; none of a turn that failed, or in another form."""
+    data = turn.output.data
+    rows = data.get("documents") if isinstance(data, Mapping) else None
+    if turn.status != "completed" or not isinstance(rows, (list, tuple)):
+        return ()
+    fields = [
+        (row.get("title"), row.get("text")) if isinstance(row, Mapping) else (None, None)
+        for row in rows
+    ]
+    return tuple(
+        Document(title, text)
+        for title, text in fields
+        if isinstance(title, str) and isinstance(text, str)
+    )
 
 
 def _text(row: dict[str, object], name: str) -> str:

@@ -30,6 +30,16 @@ def orchestrion_tasks() -> Iterator[Component]:
 
 
 @hookimpl
+def orchestrion_agents() -> Iterator[Component]:
+    yield Component(
+        "retrieve",
+        f"{HERE}.retrieve:Retrieve",
+        "asks a retrieval server for the documents of the latest query",
+        example={"url": "http://127.0.0.1:9/retrieve"},
+    )
+
+
+@hookimpl
 def orchestrion_models() -> Iterator[Component]:
     yield Component(
         "lookup-teacher",

@@ -32,7 +32,14 @@ from orchestrion import (
     splits_of,
 )
 from orchestrion_search.answers import exact, f1, value_of
-from orchestrion_search.documents import Bm25, Document, Index, read_corpus, without_doubles
+from orchestrion_search.documents import (
+    Bm25,
+    Document,
+    Index,
+    documents_of,
+    read_corpus,
+    without_doubles,
+)
 from orchestrion_search.questions import load
 from orchestrion_search.world import World, generate
 
@@ -59,6 +66,8 @@ class Search:
         dense_index: a folder where embeddings of the corpus are kept between runs.
         approximate: search a graph of neighbours (HNSW) instead of comparing with every document:
             for millions of documents, of which it misses some; the graph is kept in `dense_index`.
+        retriever: the agent whose turns have the documents for the searcher's query, such as
+            `retrieve`, which asks a server; without it, the task searches its own corpus.
         rounds: at most.
         results: documents that a search shows.
         history: of how many searches the observation shows the results.
@@ -79,6 +88,7 @@ class Search:
     document_prompt: str | None = None
     dense_index: Path | None = None
     approximate: bool = False
+    retriever: str | None = None
     rounds: Count = 4
     results: Count = 3
     history: Count = 4
@@ -90,6 +100,8 @@ class Search:
     def __attrs_post_init__(self) -> None:
         idle = ("generated",) if isinstance(self.source, Path) else ("test", "split")
         refuse_idle(self, idle, f"with `source: {self.source}`")
+        if self.retriever is not None:
+            refuse_idle(self, ("corpus", "dense", "results"), "with `retriever`")
         if self.dense is None:
             unused = ("query_prompt", "document_prompt", "dense_index", "approximate")
             refuse_idle(self, unused, "without `dense`")
@@ -104,12 +116,14 @@ class Search:
         needed = {"searcher": self.searcher, "answerer": self.answerer}
         if self.verifier != fields(Search).verifier.default:
             needed["verifier"] = self.verifier  # a team can do without one, if none is named
+        if self.retriever is not None:
+            needed["retriever"] = self.retriever
         for field, name in needed.items():
             if team and name not in team:
                 near = did_you_mean(name, team)
                 raise UsageError(f"{ctx.path}.{field}: no agent {name!r} in the team{near}")
         divided, documents = self.read()
-        index = await asyncio.to_thread(self._index, documents)
+        index = await asyncio.to_thread(self._index, () if self.retriever else documents)
         try:
             yield RunningSearch(self, divided, index)
         finally:
@@ -193,12 +207,20 @@ class RunningSearch(Task):
         if turn.agent == settings.verifier:
             return self._step(evolve(state, rounds=state.rounds + 1))
         if turn.agent == settings.searcher:
-            documents = self.index.search(text, settings.results)
+            documents = () if settings.retriever else self.index.search(text, settings.results)
             state = evolve(state, searches=(*state.searches, (text, documents)))
-            return self._step(state, done=len(state.searches) >= settings.rounds)
+            return self._step(state, done=settings.retriever is None and self._is_last(state))
+        if turn.agent == settings.retriever and state.searches:
+            *before, (query, _) = state.searches
+            state = evolve(state, searches=(*before, (query, documents_of(turn))))
+            return self._step(state, done=self._is_last(state))
         if turn.agent == settings.answerer:
             return self._step(evolve(state, answer=text), done=True)
         return self._step(state)
+
+    def _is_last(self, state: _State) -> bool:
+        """Return whether as many searches were made as there are rounds."""
+        return len(state.searches) >= self.settings.rounds
 
     def _step(self, state: _State, done: bool = False) -> Step:
         settings = self.settings

@@ -23,7 +23,7 @@ _LOW_DISK = 1 << 30
 """Bytes."""
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """One line of the report. Only a `problem` changes the exit code."""
 
     topic: str
@@ -50,28 +50,30 @@ def command(ctx: click.Context, as_json: bool) -> int:
     return FINDINGS if problems else 0
 
 
-def _python(plugins: Plugins) -> Iterator[Finding]:
+def _python(plugins: Plugins) -> Iterator[DoctorFinding]:
     version = platform.python_version()
-    yield Finding("python", "ok", f"{version} at {sys.executable}")
-    yield Finding("platform", "ok", f"{platform.platform()}, {os.cpu_count()} CPUs")
+    yield DoctorFinding("python", "ok", f"{version} at {sys.executable}")
+    yield DoctorFinding("platform", "ok", f"{platform.platform()}, {os.cpu_count()} CPUs")
     where = Path(__file__).parent.parent
-    yield Finding("orchestrion", "ok", f"{__version__}, plugin API {API_VERSION}, at {where}")
+    yield DoctorFinding("orchestrion", "ok", f"{__version__}, plugin API {API_VERSION}, at {where}")
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
         text = "PYTHONDONTWRITEBYTECODE is set: every start compiles every module again"
-        yield Finding("byte code", "note", text)
+        yield DoctorFinding("byte code", "note", text)
 
 
-def _plugins(plugins: Plugins) -> Iterator[Finding]:
+def _plugins(plugins: Plugins) -> Iterator[DoctorFinding]:
     loaded = {item.plugin: item for item in plugins.load_all()}
     plugins.kinds()
     if not plugins.installed:
-        yield Finding("plugins", "note", "none is installed, so no config can be run")
+        yield DoctorFinding("plugins", "note", "none is installed, so no config can be run")
     for plugin in plugins.installed:
         failure = plugins.failure(plugin)
         topic = f"plugin {plugin.name}"
         if failure is not None:
             state: Literal["note", "problem"] = "note" if failure.state == "blocked" else "problem"
-            yield Finding(topic, state, f"{plugin.origin} is {failure.state}: {failure.reason}")
+            yield DoctorFinding(
+                topic, state, f"{plugin.origin} is {failure.state}: {failure.reason}"
+            )
             continue
         broken = list(_broken_components(plugins, loaded[plugin]))
         yield from broken
@@ -81,10 +83,10 @@ def _plugins(plugins: Plugins) -> Iterator[Finding]:
             slow = milliseconds > 500
             text = f"{plugin.origin}, {count} components, loaded in {milliseconds:.0f} ms"
             hint = ": that slows every command down, import heavy libraries in `open`"
-            yield Finding(topic, "note" if slow else "ok", text + (hint if slow else ""))
+            yield DoctorFinding(topic, "note" if slow else "ok", text + (hint if slow else ""))
 
 
-def _broken_components(plugins: Plugins, loaded: Any) -> Iterator[Finding]:
+def _broken_components(plugins: Plugins, loaded: Any) -> Iterator[DoctorFinding]:
     from orchestrion._config.components import shaper_of
     from orchestrion._config.shapes import UnsupportedError
 
@@ -97,19 +99,19 @@ def _broken_components(plugins: Plugins, loaded: Any) -> Iterator[Finding]:
                 f"{loaded.plugin.origin} supplies components of kind {kind!r}, which no installed "
                 "plugin defines"
             )
-            yield Finding(topic, "problem", text)
+            yield DoctorFinding(topic, "problem", text)
             continue
         for component in components.values():
             candidate = Found(kinds[kind], component, loaded.plugin)
             try:
                 shaper.settings(plugins.component_class(candidate), wired=True)
             except UnsupportedError as exc:
-                yield Finding(topic, "problem", f"{candidate} cannot be configured: {exc}")
+                yield DoctorFinding(topic, "problem", f"{candidate} cannot be configured: {exc}")
             except OrchestrionError as exc:
-                yield Finding(topic, "problem", str(exc))
+                yield DoctorFinding(topic, "problem", str(exc))
 
 
-def _shared_names(plugins: Plugins) -> Iterator[Finding]:
+def _shared_names(plugins: Plugins) -> Iterator[DoctorFinding]:
     """Check for names that two distributions supply, so that a config must qualify them."""
     owners: dict[tuple[str, str], list[Found]] = {}
     for candidate in plugins.components():
@@ -119,10 +121,10 @@ def _shared_names(plugins: Plugins) -> Iterator[Finding]:
             origins = " and ".join(candidate.plugin.origin for candidate in suppliers)
             choices = " or ".join(repr(candidate.qualified) for candidate in suppliers)
             text = f"{kind} {name!r} is supplied by {origins}; a config must say {choices}"
-            yield Finding("components", "problem", text)
+            yield DoctorFinding("components", "problem", text)
 
 
-def _commands(plugins: Plugins) -> Iterator[Finding]:
+def _commands(plugins: Plugins) -> Iterator[DoctorFinding]:
     from orchestrion._cli import COMMANDS
     from orchestrion._discovery import COMMANDS as GROUP
     from orchestrion._discovery import installed
@@ -136,13 +138,13 @@ def _commands(plugins: Plugins) -> Iterator[Finding]:
                 f"{' and '.join(origins)} supplies a command {name!r}; core's command of that name "
                 "is used"
             )
-            yield Finding("commands", "problem", text)
+            yield DoctorFinding("commands", "problem", text)
         elif len(origins) > 1:
             text = f"command {name!r} is supplied by {' and '.join(origins)}"
-            yield Finding("commands", "problem", text)
+            yield DoctorFinding("commands", "problem", text)
 
 
-def _extras(plugins: Plugins) -> Iterator[Finding]:
+def _extras(plugins: Plugins) -> Iterator[DoctorFinding]:
     """Check for extras of plugins of which a package is missing."""
     import re
 
@@ -154,7 +156,7 @@ def _extras(plugins: Plugins) -> Iterator[Finding]:
                 continue
             if _version(package[0]) is None:
                 text = f"{package[0]} is missing: pip install '{name}[{extra[1]}]' if you need it"
-                yield Finding(f"extra {extra[1]}", "note", text)
+                yield DoctorFinding(f"extra {extra[1]}", "note", text)
 
 
 def _requirements(name: str) -> list[str]:
@@ -179,15 +181,15 @@ def _version(name: str) -> str | None:
         return ""
 
 
-def _keys(plugins: Plugins) -> Iterator[Finding]:
+def _keys(plugins: Plugins) -> Iterator[DoctorFinding]:
     """Check that the variables in the current folder's config are set; list other keys."""
     needed = _config_variables()
     for name, present in needed.items():
         text = f"{name} is set" if present else f"{name} is not set, and the config here needs it"
-        yield Finding("keys", "ok" if present else "problem", text)
+        yield DoctorFinding("keys", "ok" if present else "problem", text)
     unused = [n for n in sorted(os.environ) if n.endswith("_API_KEY") and n not in needed]
     for name in unused:
-        yield Finding("keys", "ok", f"{name} is set")
+        yield DoctorFinding("keys", "ok", f"{name} is set")
 
 
 def _config_variables() -> Mapping[str, bool]:
@@ -205,7 +207,7 @@ def _config_variables() -> Mapping[str, bool]:
     return {name: name in environment for name in names}
 
 
-def _plugins_own(plugins: Plugins) -> Iterator[Finding]:
+def _plugins_own(plugins: Plugins) -> Iterator[DoctorFinding]:
     """Run the plugins' own checks; one that raises is a problem of that plugin."""
     for loaded in plugins.load_all():
         topic = f"plugin {loaded.plugin.name}"
@@ -216,22 +218,22 @@ def _plugins_own(plugins: Plugins) -> Iterator[Finding]:
             for name, state, text in check():
                 if state not in ("ok", "note", "problem"):
                     raise ValueError(f"a finding's state is {state!r}")
-                yield Finding(name, state, text)
+                yield DoctorFinding(name, state, text)
         except Exception as exc:
             text = f"{loaded.plugin.origin}: its checks failed: {type(exc).__name__}: {exc}"
-            yield Finding(topic, "problem", text)
+            yield DoctorFinding(topic, "problem", text)
 
 
-def _disk(plugins: Plugins) -> Iterator[Finding]:
+def _disk(plugins: Plugins) -> Iterator[DoctorFinding]:
     free = shutil.disk_usage(Path.cwd()).free
     low = free < _LOW_DISK
     text = f"{free / (1 << 30):.1f} GiB free here" + (": runs may not fit" if low else "")
-    yield Finding("disk", "problem" if low else "ok", text)
+    yield DoctorFinding("disk", "problem" if low else "ok", text)
     if not os.access(Path.cwd(), os.W_OK):
-        yield Finding("disk", "note", f"{Path.cwd()} cannot be written: set run.directory")
+        yield DoctorFinding("disk", "note", f"{Path.cwd()} cannot be written: set run.directory")
 
 
-_CHECKS: tuple[Callable[[Plugins], Iterator[Finding]], ...] = (
+_CHECKS: tuple[Callable[[Plugins], Iterator[DoctorFinding]], ...] = (
     _python,
     _plugins,
     _shared_names,

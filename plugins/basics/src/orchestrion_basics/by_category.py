@@ -54,10 +54,10 @@ class ByCategory:
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
         """Check the steps against the team."""
-        yield Table(self.steps, ctx)
+        yield CategoryTable(self.steps, ctx)
 
 
-class Table(Policy):
+class CategoryTable(Policy):
     """The look-up at work; `runners` is its learned state: a sequence for each category."""
 
     def __init__(self, steps: Mapping[str, Sequence[str]], ctx: OpenContext) -> None:
@@ -115,7 +115,7 @@ class BestByCategory(OneIteration):
     least: Annotated[int, Meta(ge=1)] = 3
 
     smoke: ClassVar[Mapping[str, JSON]] = {"length": 2, "problems": 2, "beam": 1}
-    trains = ("by-category", "by-category", Table)
+    trains = ("by-category", "by-category", CategoryTable)
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:

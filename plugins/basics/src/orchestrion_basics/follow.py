@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from attrs import frozen
+from attrs import Factory, frozen
 
 from orchestrion import (
     Activation,
@@ -19,6 +19,7 @@ from orchestrion import (
     UsageError,
     choice_name,
     choices,
+    did_you_mean,
     is_blocked,
     parse_choice,
 )
@@ -38,10 +39,12 @@ class Follow:
     Args:
         router: the agent that says who is next.
         fallback: "stop", or the choice ("agent" or "agent:option") to start instead.
+        after: by agent, the choice that always follows its turn, before the router is asked again.
     """
 
     router: str
     fallback: str = "stop"
+    after: Mapping[str, str] = Factory(dict)
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
@@ -53,7 +56,13 @@ class Follow:
         if router is None:
             raise UsageError(f"{ctx.path}.router: no agent {self.router!r} in the team")
         known = {choice_name(choice): choice for choice in choices(ctx.roster)}
-        yield _Following(router, fallback, known)
+        agents = [member.name for member in ctx.roster]
+        for agent in self.after:
+            if agent not in agents or agent == self.router:
+                near = did_you_mean(agent, [name for name in agents if name != self.router])
+                raise UsageError(f"{ctx.path}.after: {agent!r} is no agent beside the router{near}")
+        after = {agent: parse_choice(name, ctx.roster) for agent, name in self.after.items()}
+        yield _Following(router, fallback, known, after)
 
 
 @frozen
@@ -61,10 +70,14 @@ class _Following(OneByOne):
     router: Activation
     fallback: Activation | None
     known: dict[str, Activation]
+    after: dict[str, Activation]
 
     def decide_one(self, situation: Situation, key: Key) -> Decision:
         last = situation.trajectory.last
         choice: Activation | None = self.router
+        following = self.after.get(last.agent) if last is not None else None
+        if following is not None and not is_blocked(following, situation.observation):
+            return Decision((following,))
         if last is not None and last.agent == self.router.agent:
             wanted = self._wanted(last)
             if wanted == "stop":

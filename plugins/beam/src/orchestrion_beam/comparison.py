@@ -45,9 +45,9 @@ from orchestrion_beam.groups import judge_searches
 from orchestrion_beam.interfaces import ValueEstimator, reward_of
 from orchestrion_beam.report import FEWEST_PROBLEMS, sentences
 from orchestrion_beam.search import (
+    BeamSearch,
     Count,
     EstimateCache,
-    Search,
     SearchCounts,
     SearchNode,
     SearchSettings,
@@ -198,7 +198,7 @@ def _turns(end: SearchNode) -> int:
 
 
 @define(eq=False, repr=False)
-class GreedySearch(Search):
+class GreedySearch(BeamSearch):
     """A search of width 1 with as many calls as another search, spread over as many levels."""
 
     other: SearchCounts
@@ -398,7 +398,7 @@ async def compare(
     settings: ComparisonSettings,
     session: Session,
     problems: Sequence[Problem],
-    make_search: Callable[[Problem, Key], Search],
+    make_search: Callable[[Problem, Key], BeamSearch],
     estimator: ValueEstimator,
     value_name: str,
     key: Key,
@@ -416,7 +416,7 @@ async def compare(
     """
     keys = session.key.child("compare")
 
-    async def run(problem: Problem) -> tuple[Search, Baselines]:
+    async def run(problem: Problem) -> tuple[BeamSearch, Baselines]:
         problem_key = keys.child(problem.id)
         search = make_search(problem, problem_key.child("search"))
         await search.run()

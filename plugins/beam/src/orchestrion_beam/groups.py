@@ -17,13 +17,13 @@ from typing import Literal, NamedTuple
 
 from orchestrion import Activation, Key, Session, replace
 from orchestrion_beam.interfaces import Group, Scale, make_group, reward_of
-from orchestrion_beam.search import Search, SearchNode, new_turns, run_all
+from orchestrion_beam.search import BeamSearch, SearchNode, new_turns, run_all
 
 
 class JudgedSearch(NamedTuple):
     """A search with the group of its finalists; `nodes` are in the order of the group."""
 
-    search: Search
+    search: BeamSearch
     group: Group
     nodes: Sequence[SearchNode]
     chosen: SearchNode | None
@@ -31,7 +31,7 @@ class JudgedSearch(NamedTuple):
 
 async def judge_searches(
     session: Session,
-    searches: Sequence[Search],
+    searches: Sequence[BeamSearch],
     *,
     select: Literal["reward", "value"],
     scale: Scale = "mean",
@@ -55,7 +55,7 @@ async def judge_searches(
     ):
         node.episode = episode
 
-    async def judged(search: Search) -> JudgedSearch:
+    async def judged(search: BeamSearch) -> JudgedSearch:
         ranked = sorted(search.finalists, key=_rank_by_reward)
         credits: dict[int, tuple[float, ...]] = {}
         for n, node in enumerate(ranked[:credited]):

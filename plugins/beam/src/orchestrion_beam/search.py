@@ -353,7 +353,7 @@ def _is_number(value: Any) -> bool:
 
 
 @define(eq=False, repr=False)
-class Search:
+class BeamSearch:
     """Beam search on one problem."""
 
     settings: SearchSettings

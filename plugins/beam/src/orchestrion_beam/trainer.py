@@ -38,7 +38,7 @@ from orchestrion_beam.comparison import ComparisonSettings, compare
 from orchestrion_beam.groups import JudgedSearch, judge_searches
 from orchestrion_beam.interfaces import Group, Improver, Scale, ValueEstimator, reward_of
 from orchestrion_beam.report import write_iteration, write_report
-from orchestrion_beam.search import Count, Search, run_all
+from orchestrion_beam.search import BeamSearch, Count, run_all
 from orchestrion_beam.values import TaskValue
 
 
@@ -172,10 +172,10 @@ class BeamTrainer(Trainer):
 
     # ---------------------------------------------------------------------------------- search
 
-    def search(self, session: Session, problem: Problem, key: Key, training: bool) -> Search:
+    def search(self, session: Session, problem: Problem, key: Key, training: bool) -> BeamSearch:
         """Return a search with this trainer's settings."""
         chooser = self.settings.chooser(session, training)
-        return Search(self.settings, session, problem, chooser, self.estimator, key)
+        return BeamSearch(self.settings, session, problem, chooser, self.estimator, key)
 
     async def _search_problems(self, i: int, session: Session) -> list[JudgedSearch]:
         settings = self.settings

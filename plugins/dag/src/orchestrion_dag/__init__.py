@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from orchestrion_dag.graph import as_config as as_config
     from orchestrion_dag.graph import wire as wire
     from orchestrion_dag.machine import NodeState as NodeState
-    from orchestrion_dag.plan import Plan as Plan
+    from orchestrion_dag.plan import GraphPlan as GraphPlan
     from orchestrion_dag.validation import validate as validate
 
 __getattr__, __dir__, __all__ = names_on_first_use(__name__)

@@ -32,7 +32,7 @@ from orchestrion import (
 from orchestrion_dag.graph import Graph, Wiring
 from orchestrion_dag.machine import Machine, NodeState
 from orchestrion_dag.order import is_sequence
-from orchestrion_dag.plan import Plan, plan_of
+from orchestrion_dag.plan import GraphPlan, plan_of
 from orchestrion_dag.validation import check_roster, validate
 
 MAX_EPISODES = 16_384
@@ -103,7 +103,7 @@ class _AnyTeam(dict[str, Activation]):
         return Activation(agent, option or None)
 
 
-def _agents(plan: Plan) -> set[str]:
+def _agents(plan: GraphPlan) -> set[str]:
     agents: set[str] = set()
     for step in plan.steps:
         agents.update(agent for agent, _ in step.tries)
@@ -117,14 +117,14 @@ class DagPolicy(Policy):
 
     portable = True
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: GraphPlan) -> None:
         self.plan = plan
         # By the identity of the trajectory that it was fed, which is kept alive with it.
         self._machines: dict[int, tuple[Trajectory, Machine]] = {}
         # What was observed at each trajectory, for conditions on observations.
         self._observed: dict[int, tuple[Trajectory, Observation | None]] = {}
 
-    def __reduce__(self) -> tuple[type[DagPolicy], tuple[Plan]]:
+    def __reduce__(self) -> tuple[type[DagPolicy], tuple[GraphPlan]]:
         return DagPolicy, (self.plan,)  # what it keeps of episodes is theirs alone
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
@@ -240,7 +240,7 @@ def _skip_blocked(machine: Machine, situation: Situation) -> None:
 class SequentialPolicy(DagPolicy):
     """Runs a graph in which at most one node runs at a time; it gives probabilities, too."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: GraphPlan) -> None:
         super().__init__(plan)
         tries = dict.fromkeys(attempt for step in plan.steps for attempt in step.tries)
         self.choices: tuple[tuple[str, str | None] | None, ...] = (*tries, None)

@@ -14,7 +14,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from orchestrion import Activation, Observation, Problem, Turn
-from orchestrion_dag.plan import Link, Plan, Step
+from orchestrion_dag.plan import GraphPlan, PlanLink, PlanStep
 from orchestrion_dag.ports import wrong
 
 PENDING, RUNNING, SUCCEEDED = "pending", "running", "succeeded"
@@ -57,11 +57,11 @@ class Scope:
     """
 
     machine: Machine
-    plan: Plan
+    plan: GraphPlan
     base: int
     entry: tuple[int, ...]
     outer: Scope | None = None
-    step: Step | None = None
+    step: PlanStep | None = None
     iteration: int = 0
     status: list[str] = field(init=False)
     left: list[int] = field(init=False)
@@ -108,7 +108,7 @@ class Scope:
             return False
         return not step.until((bodies[-1], -1))
 
-    def path(self, step: Step) -> str:
+    def path(self, step: PlanStep) -> str:
         """Return the step's name from the outermost graph on."""
         if self.outer is None or self.step is None:
             return step.name
@@ -138,7 +138,7 @@ class Scope:
                 yield from body.states(f"{prefix}{step.name}{number}/", over)
 
 
-Active = tuple[Scope, Step, int, Activation]
+Active = tuple[Scope, PlanStep, int, Activation]
 """What an activation is for: the step in its scope, and which try of it."""
 
 
@@ -152,12 +152,12 @@ class Machine:
 
     __slots__ = ("active", "error", "fresh", "observation", "over", "problem", "todo", "top")
 
-    def __init__(self, plan: Plan, problem: Problem, observation: Observation | None) -> None:
+    def __init__(self, plan: GraphPlan, problem: Problem, observation: Observation | None) -> None:
         self.problem, self.observation = problem, observation
         self.active: dict[int, Active] = {}
         self.fresh: list[int] = []
         self.over, self.error = False, ""
-        self.todo: deque[tuple[Scope, Step]] = deque()
+        self.todo: deque[tuple[Scope, PlanStep]] = deque()
         self.top = Scope(self, plan, 0, ())
         self._open(self.top)
         self._work()
@@ -234,14 +234,14 @@ class Machine:
         if plan.first:
             self._branch(scope, -1, plan.first, scope.entry)
 
-    def _activate(self, scope: Scope, step: Step) -> None:
+    def _activate(self, scope: Scope, step: PlanStep) -> None:
         scope.status[step.place] = RUNNING
         if step.body is not None:
             self._repeat(scope, step, step.body, scope.reads[step.place])
         else:
             self._start(scope, step, 0)
 
-    def _start(self, scope: Scope, step: Step, attempt: int) -> None:
+    def _start(self, scope: Scope, step: PlanStep, attempt: int) -> None:
         agent, option = step.tries[attempt]
         index = scope.base + step.offset + attempt
         reads = scope.reads[step.place]
@@ -252,7 +252,9 @@ class Machine:
         self.active[index] = (scope, step, attempt, activation)
         self.fresh.append(index)
 
-    def _repeat(self, scope: Scope, step: Step, body: Plan, entry: tuple[int, ...]) -> None:
+    def _repeat(
+        self, scope: Scope, step: PlanStep, body: GraphPlan, entry: tuple[int, ...]
+    ) -> None:
         bodies = scope.children.setdefault(step.place, [])
         base = scope.base + step.offset + len(bodies) * body.size
         bodies.append(Scope(self, body, base, entry, scope, step, len(bodies)))
@@ -291,7 +293,7 @@ class Machine:
         self,
         scope: Scope,
         place: int,
-        links: Sequence[Link],
+        links: Sequence[PlanLink],
         results: tuple[int, ...],
         failed: bool = False,
     ) -> None:
@@ -340,15 +342,15 @@ class Machine:
 
     # ------------------------------------------------------------------ steps and scopes end
 
-    def _succeed(self, scope: Scope, step: Step) -> None:
+    def _succeed(self, scope: Scope, step: PlanStep) -> None:
         scope.status[step.place] = SUCCEEDED
         self.todo.append((scope, step))
 
-    def _skip(self, scope: Scope, step: Step, reason: str) -> None:
+    def _skip(self, scope: Scope, step: PlanStep, reason: str) -> None:
         scope.status[step.place], scope.reasons[step.place] = SKIPPED, reason
         self.todo.append((scope, step))
 
-    def _fail(self, scope: Scope, step: Step, reason: str) -> None:
+    def _fail(self, scope: Scope, step: PlanStep, reason: str) -> None:
         scope.status[step.place], scope.reasons[step.place] = FAILED, reason
         # The results of earlier runs of a body are no result of the failed node.
         scope.results[step.place], scope.turns[step.place] = (), None
@@ -403,7 +405,7 @@ def _is_for(entry: Active, turn: Turn) -> bool:
     return (entry[3].agent, entry[3].option) == (turn.agent, turn.option)
 
 
-def _leads(steps: Sequence[Step], source: Step, target: Step) -> bool:
+def _leads(steps: Sequence[PlanStep], source: PlanStep, target: PlanStep) -> bool:
     """Return whether one step comes before another one."""
     seen, waiting = {source.place}, [source.place]
     while waiting:

@@ -23,7 +23,7 @@ from orchestrion_dag.ports import Type, output_type
 
 
 @define(eq=False)
-class Link:
+class PlanLink:
     """An edge, seen from its source.
 
     Args:
@@ -42,7 +42,7 @@ class Link:
 
 
 @define(eq=False)
-class Step:
+class PlanStep:
     """A node.
 
     Args:
@@ -67,9 +67,9 @@ class Step:
     place: int
     node: Node
     offset: int
-    links: list[Link] = Factory(list)
+    links: list[PlanLink] = Factory(list)
     tries: tuple[tuple[str, str | None], ...] = ()
-    body: Plan | None = None
+    body: GraphPlan | None = None
     until: Value | None = None
     times: int = 1
     check: Type | None = None
@@ -81,7 +81,7 @@ class Step:
 
 
 @define(eq=False)
-class Plan:
+class GraphPlan:
     """A graph.
 
     Args:
@@ -96,10 +96,10 @@ class Plan:
         observes: whether a condition looks at what is observed.
     """
 
-    steps: list[Step] = Factory(list)
+    steps: list[PlanStep] = Factory(list)
     places: dict[str, int] = Factory(dict)
     waits: list[int] = Factory(list)
-    first: list[Link] = Factory(list)
+    first: list[PlanLink] = Factory(list)
     roots: list[int] = Factory(list)
     outputs: list[int] = Factory(list)
     size: int = 0
@@ -107,10 +107,12 @@ class Plan:
     observes: bool = False
 
 
-def plan_of(wiring: Wiring, known: Mapping[str, Activation]) -> Plan:
+def plan_of(wiring: Wiring, known: Mapping[str, Activation]) -> GraphPlan:
     """Return a valid graph made ready to run; `known` holds the team's choices by name."""
     order = topological(wiring)
-    plan = Plan(places={name: place for place, name in enumerate(order)}, waits=[0] * len(order))
+    plan = GraphPlan(
+        places={name: place for place, name in enumerate(order)}, waits=[0] * len(order)
+    )
     for name in order:
         step = _step(name, plan, wiring.nodes[name], known)
         plan.steps.append(step)
@@ -134,10 +136,10 @@ def plan_of(wiring: Wiring, known: Mapping[str, Activation]) -> Plan:
     return plan
 
 
-def _step(name: str, plan: Plan, node: Node, known: Mapping[str, Activation]) -> Step:
+def _step(name: str, plan: GraphPlan, node: Node, known: Mapping[str, Activation]) -> PlanStep:
     # `any` and `k_of_n` run before all edges are decided.
     need = {"any": 1, "k_of_n": node.k}.get(node.join, 0)
-    step = Step(name, plan.places[name], node, plan.size, need=need)
+    step = PlanStep(name, plan.places[name], node, plan.size, need=need)
     if node.body is not None:
         step.body = plan_of(wire(node.body), known)
         step.times = node.max or 1
@@ -153,13 +155,13 @@ def _step(name: str, plan: Plan, node: Node, known: Mapping[str, Activation]) ->
     return step
 
 
-def _add(plan: Plan, edge: Edge) -> None:
+def _add(plan: GraphPlan, edge: Edge) -> None:
     target = plan.places[edge.target]
     plan.waits[target] += 1
     test = compiled(parse(edge.when), _names_in(plan.places)) if edge.when else None
     success, failure = edge.on in ("success", "done"), edge.on in ("failure", "done")
     links = plan.first if edge.source == START else plan.steps[plan.places[edge.source]].links
-    links.append(Link(target, test, edge.otherwise, success, failure))
+    links.append(PlanLink(target, test, edge.otherwise, success, failure))
     plan.observes |= "observation" in edge.when
 
 

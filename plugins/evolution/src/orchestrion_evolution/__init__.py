@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from orchestrion_evolution.nsga2 import crossover as crossover
     from orchestrion_evolution.nsga2 import mutate as mutate
     from orchestrion_evolution.search import FAILED as FAILED
+    from orchestrion_evolution.search import GraphTrial as GraphTrial
     from orchestrion_evolution.search import RandomSearch as RandomSearch
     from orchestrion_evolution.search import Search as Search
-    from orchestrion_evolution.search import Trial as Trial
     from orchestrion_evolution.search import Value as Value
     from orchestrion_evolution.search import hypervolume as hypervolume
     from orchestrion_evolution.successive_halving import SuccessiveHalving as SuccessiveHalving

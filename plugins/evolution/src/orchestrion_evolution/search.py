@@ -43,7 +43,7 @@ FAILED = Value(-math.inf, math.inf, 0)
 """The value of a graph without any reward. It is worse than every other and on no front."""
 
 
-class Trial(NamedTuple):
+class GraphTrial(NamedTuple):
     """A genome to evaluate: run `graph`, its canonical form, and tell the value of `genome`.
 
     `samples` is the number of samples that the value must cover; None leaves it to the caller.
@@ -101,14 +101,14 @@ class Search:
         self.known: dict[Genome, Value] = {}
         """The latest value of each graph, in the order in which graphs were first told."""
 
-    def ask(self, n: int, key: Key) -> list[Trial]:
+    def ask(self, n: int, key: Key) -> list[GraphTrial]:
         """Return up to `n` trials of new graphs; none if nothing is left to try."""
         rng = key.random()
-        trials: dict[Genome, Trial] = {}
+        trials: dict[Genome, GraphTrial] = {}
         for seed in self.seeds:
             graph = canonical(seed)
             if graph not in self.known and len(trials) < n:
-                trials.setdefault(graph, Trial(seed, graph))
+                trials.setdefault(graph, GraphTrial(seed, graph))
         while len(trials) < n:
             trial = self._new_trial(rng, trials)
             if trial is None:
@@ -116,14 +116,14 @@ class Search:
             trials[trial.graph] = trial
         return list(trials.values())
 
-    def _new_trial(self, rng: Random, asked: Collection[Genome]) -> Trial | None:
+    def _new_trial(self, rng: Random, asked: Collection[Genome]) -> GraphTrial | None:
         propose: Callable[[Random], Genome]
         for propose in (self.propose, self.space.draw):
             for _ in range(ATTEMPTS):
                 genome = propose(rng)
                 graph = canonical(genome)
                 if graph not in self.known and graph not in asked:
-                    return Trial(genome, graph)
+                    return GraphTrial(genome, graph)
         return None
 
     def propose(self, rng: Random) -> Genome:

@@ -21,7 +21,7 @@ from random import Random
 
 from orchestrion import Key
 from orchestrion_evolution.genome import Genome, Space, canonical
-from orchestrion_evolution.search import Evaluated, Search, Trial
+from orchestrion_evolution.search import Evaluated, GraphTrial, Search
 
 SHRINK = 0.8
 """The share of the previous rung's samples that a rung gets."""
@@ -62,12 +62,12 @@ class SuccessiveHalving(Search):
         """Return a random genome."""
         return self.space.draw(rng)
 
-    def ask(self, n: int, key: Key) -> list[Trial]:
+    def ask(self, n: int, key: Key) -> list[GraphTrial]:
         """Return the next rung; a trial's samples include those of earlier rungs."""
         if self.rung >= self.rungs or (self.rung and len(self.racing) < 2):
             return []
         if self.rung:
-            trials = [Trial(graph, graph) for graph in self.racing]
+            trials = [GraphTrial(graph, graph) for graph in self.racing]
         else:
             trials = super().ask(self.candidates, key)
         if self.budget_left < len(trials):

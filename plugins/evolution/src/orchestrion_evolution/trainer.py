@@ -54,9 +54,9 @@ from orchestrion_evolution.report import (
 from orchestrion_evolution.search import (
     FAILED,
     Evaluated,
+    GraphTrial,
     RandomSearch,
     Search,
-    Trial,
     Value,
     front_of,
     hypervolume,
@@ -315,7 +315,7 @@ class Evolver(Trainer):
         self,
         search: Search,
         session: Session,
-        trials: Sequence[Trial],
+        trials: Sequence[GraphTrial],
         again: Sequence[tuple[Genome, int]] = (),
     ) -> list[list[Evaluated]]:
         """Measure trials, and known graphs on more samples, side by side; tell a strategy."""

@@ -53,7 +53,7 @@ from orchestrion_improve.asking import (
     shortened,
     team_of,
 )
-from orchestrion_improve.habits import ANY, Habit, Library, Trial, problem_of_text, read_file
+from orchestrion_improve.habits import ANY, Habit, HabitTrial, Library, problem_of_text, read_file
 from orchestrion_improve.trials import (
     Change,
     Overlay,
@@ -363,7 +363,7 @@ class HabitImprover(Improver):
             return True
         current.counts["untested"] += 1
         reason = f"untested: {available} validation problems, at least {needed} are needed"
-        trial = Trial(problems=available)
+        trial = HabitTrial(problems=available)
         self.habits.add(replace(candidate.habit, status="refused", reason=reason, tested_on=trial))
         return False
 
@@ -530,5 +530,5 @@ def _measured(habit: Habit, result: TrialResult) -> Habit:
         habit,
         effect=verdict.effect,
         interval=(verdict.low, verdict.high),
-        tested_on=Trial(problems=verdict.problems, pairs=verdict.pairs),
+        tested_on=HabitTrial(problems=verdict.problems, pairs=verdict.pairs),
     )

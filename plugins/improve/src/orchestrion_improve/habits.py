@@ -23,7 +23,7 @@ Count = Annotated[int, Meta(ge=0)]
 Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
 
 
-class Trial(Struct, frozen=True, forbid_unknown_fields=True):
+class HabitTrial(Struct, frozen=True, forbid_unknown_fields=True):
     """Hold the size of a habit's trial."""
 
     split: str = "validation"
@@ -63,7 +63,7 @@ class Habit(Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
     effect: Finite = 0.0
     interval: tuple[Finite, Finite] = (0.0, 0.0)
-    tested_on: Trial = Trial()
+    tested_on: HabitTrial = HabitTrial()
     round: Annotated[int, Meta(ge=-1)] = -1
     tested_again: LaterTrials = LaterTrials()
 

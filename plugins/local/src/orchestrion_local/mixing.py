@@ -12,7 +12,7 @@ from orchestrion_local.batching import Batcher
 from orchestrion_local.offloading import fits, pinned
 from orchestrion_local.runtime import LocalModel, limits_of, sampled
 from orchestrion_local.sampling import CACHE, Completion, Prompt, roomy_cache, sample
-from orchestrion_local.settings import Limits
+from orchestrion_local.settings import SamplingLimits
 
 
 class _Caches:
@@ -89,7 +89,7 @@ class MixedModel(Model):
         models: Sequence[Model],
         weights: Sequence[float],
         mode: str,
-        limits: Limits,
+        limits: SamplingLimits,
     ) -> None:
         self.name, self.limits = path.partition(".")[2] or path, limits
         members: list[LocalModel] = []

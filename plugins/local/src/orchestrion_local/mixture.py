@@ -10,7 +10,7 @@ from attrs import frozen
 
 from orchestrion import Meta, Model, OpenContext, UsageError
 from orchestrion_local.hf import PlannedModel, server_of
-from orchestrion_local.settings import UNSUPPORTED, Count, Limits, settings_of
+from orchestrion_local.settings import UNSUPPORTED, Count, SamplingLimits, settings_of
 
 
 @frozen
@@ -62,5 +62,5 @@ class Mixture:
             return
         from orchestrion_local.mixing import MixedModel
 
-        limits = Limits(self.max_tokens, self.temperature)
+        limits = SamplingLimits(self.max_tokens, self.temperature)
         yield MixedModel(ctx.path, self.members, self.weights, self.mode, limits)

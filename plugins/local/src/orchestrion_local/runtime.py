@@ -17,7 +17,7 @@ from orchestrion_local.batching import Batcher
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.memory import BATCH
 from orchestrion_local.sampling import Completion, Prompt, sample
-from orchestrion_local.settings import UNSUPPORTED, Limits, ModelSettings
+from orchestrion_local.settings import UNSUPPORTED, ModelSettings, SamplingLimits
 from orchestrion_local.tokenizers import Tokenizer
 from orchestrion_local.weights import Weights
 
@@ -239,8 +239,8 @@ def sampled(
 
 
 def limits_of(
-    name: str, request: Mapping[str, JSON], default: Limits, prompt: int, context: int
-) -> Limits:
+    name: str, request: Mapping[str, JSON], default: SamplingLimits, prompt: int, context: int
+) -> SamplingLimits:
     """Return how a request is sampled, with `default` for what it leaves out.
 
     Raises:
@@ -257,7 +257,7 @@ def limits_of(
             "permanent",
         )
     temperature, top_p = request.get("temperature"), request.get("top_p")
-    return Limits(
+    return SamplingLimits(
         longest,
         default.temperature if temperature is None else float(temperature),
         default.top_p if top_p is None else float(top_p),

@@ -26,7 +26,7 @@ from orchestrion.runs import mean
 from orchestrion_local.exporting import Exports
 from orchestrion_local.runtime import LocalModel
 from orchestrion_local.sampling import Completion
-from orchestrion_local.settings import Limits, Server
+from orchestrion_local.settings import SamplingLimits, Server
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ class Served:
     # ------------------------------------------------------------------ answering
 
     async def complete(
-        self, messages: JSON, prompt: Sequence[int], limits: Limits, key: Key, calls: Calls
+        self, messages: JSON, prompt: Sequence[int], limits: SamplingLimits, key: Key, calls: Calls
     ) -> Answer:
         """Return one completion; it is journaled, since nothing can compute it again.
 
@@ -167,7 +167,7 @@ class Served:
         return await calls.run(call, do, Usage(1, len(prompt), limits.max_tokens))
 
     async def _completion(
-        self, name: str, prompt: Sequence[int], limits: Limits, seed: int
+        self, name: str, prompt: Sequence[int], limits: SamplingLimits, seed: int
     ) -> Completion:
         body = {
             "model": name,

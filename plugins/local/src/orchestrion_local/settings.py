@@ -59,7 +59,7 @@ class Lora:
 
 
 @frozen
-class Limits:
+class SamplingLimits:
     """How one response is sampled."""
 
     max_tokens: int = 256
@@ -259,10 +259,10 @@ class ModelSettings:
         base = settings_of(self.base)
         return self if base is None else base.root()
 
-    def sampling(self) -> Limits:
+    def sampling(self) -> SamplingLimits:
         """Return how it samples if a request has no settings of its own."""
         base = settings_of(self.base)
-        limits = base.sampling() if base is not None else Limits()
+        limits = base.sampling() if base is not None else SamplingLimits()
         if self.architecture is not None and self.architecture.context <= limits.max_tokens:
             limits = evolve(limits, max_tokens=self.architecture.context // 2)
         own = {name: getattr(self, name) for name in ("max_tokens", "temperature", "top_p")}

@@ -40,7 +40,7 @@ SHRINK = 30.0
 
 
 @frozen
-class Estimate:
+class PolicyValue:
     """A mean value per episode, with a 95 % interval."""
 
     mean: float
@@ -105,7 +105,7 @@ def effective(weights: Floats) -> float:
     return float(weights.sum()) ** 2 / square if square > 0 else 0.0
 
 
-def mean_of(values: Floats, count: float = inf, variance: float = 0.0) -> Estimate:
+def mean_of(values: Floats, count: float = inf, variance: float = 0.0) -> PolicyValue:
     """Return a mean with its interval.
 
     Args:
@@ -117,32 +117,32 @@ def mean_of(values: Floats, count: float = inf, variance: float = 0.0) -> Estima
 
     m, mean = len(values), float(values.mean())
     if m < 2:
-        return Estimate(mean, nan, nan)
+        return PolicyValue(mean, nan, nan)
     spread = max(float(values.var(ddof=1)), variance)
     half = float(t.ppf(0.975, max(min(count, m) - 1, 1))) * sqrt(spread / m)
-    return Estimate(mean, mean - half, mean + half)
+    return PolicyValue(mean, mean - half, mean + half)
 
 
-def ips(terms: Terms) -> Estimate:
+def ips(terms: Terms) -> PolicyValue:
     """Return the mean of weighted rewards."""
     return mean_of(terms.total(terms.weights * terms.reward), effective(terms.whole))
 
 
-def snips(terms: Terms) -> Estimate:
+def snips(terms: Terms) -> PolicyValue:
     """Return the weighted mean of rewards; interval by the delta method."""
     rho, reward = terms.whole, terms.total(terms.reward)
     if not rho.any():
-        return Estimate(nan, nan, nan)
+        return PolicyValue(nan, nan, nan)
     mean = float((rho * reward).sum() / rho.sum())
     return _around(mean, mean_of(rho * (reward - mean) / rho.mean(), effective(rho)))
 
 
-def direct(terms: Terms) -> Estimate:
+def direct(terms: Terms) -> PolicyValue:
     """Return the model's estimate; its interval ignores the error of the model."""
     return mean_of(terms.value[terms.first])
 
 
-def dr(terms: Terms) -> tuple[Estimate, Floats]:
+def dr(terms: Terms) -> tuple[PolicyValue, Floats]:
     """Return the doubly robust estimate, and its term of each episode [m]."""
     rho, surprise, starts = terms.weights, terms.surprise, terms.value[terms.first]
     values = starts + terms.total(rho * surprise)
@@ -156,8 +156,8 @@ def dr(terms: Terms) -> tuple[Estimate, Floats]:
     return mean_of(values, count, spread), values
 
 
-def _around(mean: float, estimate: Estimate) -> Estimate:
-    return Estimate(mean, estimate.low + mean, estimate.high + mean)
+def _around(mean: float, estimate: PolicyValue) -> PolicyValue:
+    return PolicyValue(mean, estimate.low + mean, estimate.high + mean)
 
 
 @frozen

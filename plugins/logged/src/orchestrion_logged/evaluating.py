@@ -14,8 +14,8 @@ from sklearn.linear_model import LogisticRegression
 from orchestrion import Key, Policy, Situation, UsageError, choice_name
 from orchestrion_logged.decisions import STOP, Decisions, Floats, activation
 from orchestrion_logged.estimating import (
-    Estimate,
     Overlap,
+    PolicyValue,
     Terms,
     direct,
     dr,
@@ -46,8 +46,8 @@ class PolicyEvaluation:
 
     name: str
     refusal: str
-    estimates: Mapping[str, Estimate]
-    gain: Estimate | None = None
+    estimates: Mapping[str, PolicyValue]
+    gain: PolicyValue | None = None
     overlap: Overlap | None = None
 
     def as_json(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from orchestrion_sandbox.inside.program import ENVIRONMENT, FLAGS, NOBODY
 from orchestrion_sandbox.inside.usage import exceeded, tree_usage
 from orchestrion_sandbox.interface import PLAIN, Limits, Profile, Program, SandboxError, Status
 from orchestrion_sandbox.launching import encode_program
-from orchestrion_sandbox.supervising import Box, Run
+from orchestrion_sandbox.supervising import Box, SupervisedRun
 
 _INSIDE = Path(__file__).parent / "inside"
 # Given to `python -c`: imports the package from sources on standard input, so that no folder of
@@ -171,7 +171,7 @@ class ColdBox(Box):
         return run
 
 
-class ColdRun(Run):
+class ColdRun(SupervisedRun):
     """One process of ours, which stands for whatever it started."""
 
     _process: asyncio.subprocess.Process

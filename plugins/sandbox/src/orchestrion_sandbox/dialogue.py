@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from orchestrion_sandbox.compare import Outside
 from orchestrion_sandbox.inside.plain import Malformed, crowded
 from orchestrion_sandbox.interface import ConversationEnded, Result
-from orchestrion_sandbox.supervising import Run
+from orchestrion_sandbox.supervising import SupervisedRun
 from orchestrion_sandbox.verdict import CaseOutcome
 
 Reply = Mapping[str, Any]
@@ -40,7 +40,7 @@ class Forged(Exception):
 class Dialogue:
     """Requests to one run, under numbers that the program cannot guess."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SupervisedRun) -> None:
         self.run = run
         self.lies = False
         self.size = 0  # bytes of the last reply

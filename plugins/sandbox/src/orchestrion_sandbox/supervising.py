@@ -49,7 +49,7 @@ class Box(ABC):
     @abstractmethod
     async def _begin(
         self, program: Program, limits: Limits, stdin: bytes, harness: Mapping[str, Any] | None
-    ) -> Run:
+    ) -> SupervisedRun:
         """Start a run; one with a `harness` is a conversation."""
 
     async def run(
@@ -77,7 +77,7 @@ class Box(ABC):
         program: Program,
         limits: Limits = DEFAULT_LIMITS,
         harness: Mapping[str, Any] | None = None,
-    ) -> AsyncIterator[Run]:
+    ) -> AsyncIterator[SupervisedRun]:
         """Start a run that answers requests; `harness` is added to its payload.
 
         `harness["answers"]` names the function that answers, as MODULE:FUNCTION of a preloaded
@@ -90,7 +90,7 @@ class Box(ABC):
             await run.end()
 
 
-class Run(ABC):
+class SupervisedRun(ABC):
     """One run: its output, its conversation, and how it ended."""
 
     _reader: asyncio.StreamReader

@@ -25,7 +25,7 @@ from orchestrion_sandbox.launching import (
     is_filtered,
     launch,
 )
-from orchestrion_sandbox.supervising import Box, Run
+from orchestrion_sandbox.supervising import Box, SupervisedRun
 
 LATE_SECONDS = 1.0
 """How long after its limit this process kills a run that the supervisor inside did not end."""
@@ -129,7 +129,7 @@ class WarmBox(Box):
             self._stop()
 
 
-class WarmRun(Run):
+class WarmRun(SupervisedRun):
     """One fork, seen through its status channel and the pipes of its output."""
 
     def __init__(self, box: WarmBox, limits: Limits) -> None:

@@ -19,7 +19,7 @@ from attrs import asdict, define, field, fields_dict, frozen
 from orchestrion_logged import Log, ServedRequest, ServedStep
 
 from orchestrion import Key
-from orchestrion_serve.confidence import Comparison
+from orchestrion_serve.confidence import VersionComparison
 
 Verdict = Literal["promoted", "rolled back", "kept"]
 BEGUN = "canary"
@@ -27,7 +27,7 @@ BEGUN = "canary"
 
 
 @frozen
-class Trial:
+class VersionTrial:
     """How a new version is tried.
 
     Args:
@@ -56,14 +56,14 @@ class Canary:
 
     old: str
     new: str
-    trial: Trial
+    trial: VersionTrial
     verdict: Verdict | None = field(default=None, init=False)
     requests: int = field(default=0, init=False)
-    comparison: Comparison = field(init=False)
+    comparison: VersionComparison = field(init=False)
     _scored: set[str] = field(factory=set, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.comparison = Comparison(self.trial.alpha)
+        self.comparison = VersionComparison(self.trial.alpha)
 
     @property
     def versions(self) -> tuple[str, str]:
@@ -132,7 +132,7 @@ def trials_of(log: Log) -> list[Canary]:
     trials = []
     for step in log.steps:
         if step.step == BEGUN:
-            trial = Trial(**{name: step.data[name] for name in fields_dict(Trial)})
+            trial = VersionTrial(**{name: step.data[name] for name in fields_dict(VersionTrial)})
             trials.append(Canary(step.data["old"], step.version, trial))
             trials[-1].resume(log)
     return trials

@@ -41,7 +41,7 @@ _DOWN: Any = 0.5 / np.maximum(1 - _GRID, 1e-9)
 
 
 @define(eq=False)
-class Comparison:
+class VersionComparison:
     """The difference of two versions' mean scores, new minus old.
 
     Args:

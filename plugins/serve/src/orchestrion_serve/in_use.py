@@ -29,7 +29,7 @@ from orchestrion import (
     replace,
 )
 from orchestrion.runs import Trained, add_note
-from orchestrion_serve.canary import Canary, Trial, trials_of
+from orchestrion_serve.canary import Canary, VersionTrial, trials_of
 from orchestrion_serve.exploring import Exploration, Watched
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.names import logs_of
@@ -64,7 +64,7 @@ class UseSettings:
     explore_budget: float | None = None
     verify: str | None = None
     verify_share: float = 0.0
-    trial: Trial = Trial()
+    trial: VersionTrial = VersionTrial()
 
 
 class InUse:

@@ -101,14 +101,14 @@ async def open_uses(
         )
     if given["explore_budget"] is not None and not given["explore"]:
         raise UsageError("--explore-budget has no effect without --explore")
-    from orchestrion_serve.canary import Trial
+    from orchestrion_serve.canary import VersionTrial
     from orchestrion_serve.in_use import UseSettings, using
     from orchestrion_serve.versions import check_text, open_traced
 
     options = {"share": given["share"], "requests": given["trial_requests"]}
     if given["undecided"] is not None:
         options["undecided"] = {"roll-back": "rolled back", "keep": "kept"}[given["undecided"]]
-    trial = Trial(**{name: value for name, value in options.items() if value is not None})
+    trial = VersionTrial(**{name: value for name, value in options.items() if value is not None})
     if canary is not None and not 0 < trial.share < 1:
         raise UsageError("--share: a canary is compared with the old version; more than 0, below 1")
     settings = UseSettings(

@@ -22,7 +22,7 @@ from orchestrion.cli import (
 )
 
 if TYPE_CHECKING:
-    from orchestrion_sweep.plan import Plan
+    from orchestrion_sweep.plan import SweepPlan
     from orchestrion_sweep.sweeping import SweepResult
 
 
@@ -72,7 +72,7 @@ def sweep(
     return 0 if result.best is not None else 1
 
 
-def _forecast(plan: Plan, root: Path, as_json: bool) -> None:
+def _forecast(plan: SweepPlan, root: Path, as_json: bool) -> None:
     from orchestrion_sweep.forecasting import forecast_lines
 
     lines, data = in_loop(forecast_lines(plan, root))

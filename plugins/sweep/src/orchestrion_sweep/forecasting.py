@@ -8,10 +8,10 @@ from typing import Any
 
 from orchestrion import Usage
 from orchestrion.runs import forecast_of, spent_before
-from orchestrion_sweep.plan import Plan
+from orchestrion_sweep.plan import SweepPlan
 
 
-async def forecast_lines(plan: Plan, root: Path) -> tuple[list[str], dict[str, Any]]:
+async def forecast_lines(plan: SweepPlan, root: Path) -> tuple[list[str], dict[str, Any]]:
     """Return what a sweep would do and take at most, as lines and as plain data.
 
     Components are opened, without network access; nothing is run.

@@ -30,7 +30,7 @@ TRIES = 100
 
 
 @frozen
-class Plan:
+class SweepPlan:
     """A checked sweep.
 
     Args:
@@ -120,7 +120,7 @@ class Plan:
         return trials
 
 
-def read_plan(path: Path, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> Plan:
+def read_plan(path: Path, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> SweepPlan:
     """Read a config with its section `search`, and check every value that may be tried.
 
     Raises:
@@ -145,7 +145,7 @@ def read_plan(path: Path, overrides: Sequence[str] = (), block: Sequence[str] = 
         space, problems = _checked(written, sections)
     if problems or sections is None or base is None or space is None:
         raise ConfigError(list(dict.fromkeys(problems)), str(path))
-    return Plan(written, base, space, sections.sweep)
+    return SweepPlan(written, base, space, sections.sweep)
 
 
 def _misplaced(written: Draft, sections: Sections) -> list[str]:

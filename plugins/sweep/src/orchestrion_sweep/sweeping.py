@@ -20,7 +20,7 @@ from attrs import Factory, define, frozen
 from orchestrion import BudgetError, Key, Metrics, OrchestrionError, RunError, Usage, UsageError
 from orchestrion.config import to_yaml
 from orchestrion.runs import Allowance, Estimate, RunLock, forecast_of, make_folder, write_atomic
-from orchestrion_sweep.plan import Plan, read_plan
+from orchestrion_sweep.plan import SweepPlan, read_plan
 from orchestrion_sweep.settings import Objective, rises
 from orchestrion_sweep.space import Values
 from orchestrion_sweep.trials import (
@@ -72,7 +72,7 @@ class SweepResult:
         spend: of all its runs.
     """
 
-    plan: Plan
+    plan: SweepPlan
     folder: Path
     trials: list[Trial] = Factory(list)
     best: Trial | None = None
@@ -133,7 +133,7 @@ def _earlier_result(
     return SweepResult(plan, folder)
 
 
-def create(plan: Plan, name: str) -> Path:
+def create(plan: SweepPlan, name: str) -> Path:
     """Make the folder of a new sweep below that of runs, `NAME-sweep-NUMBER`, and return it."""
     root = Path(plan.base.run.directory).expanduser()
     make_folder(root.absolute())
@@ -153,7 +153,7 @@ def create(plan: Plan, name: str) -> Path:
     return folder
 
 
-def check_unchanged(plan: Plan, folder: Path) -> None:
+def check_unchanged(plan: SweepPlan, folder: Path) -> None:
     """Refuse to go on with other trials than a sweep began with.
 
     Raises:
@@ -361,14 +361,14 @@ def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     return next((e for e in flat if isinstance(e, OrchestrionError)), flat[0])
 
 
-def best(plan: Plan, trials: Sequence[Trial]) -> Trial | None:
+def best(plan: SweepPlan, trials: Sequence[Trial]) -> Trial | None:
     """Return the trial whose first objective is best; of equal ones the first."""
     name = plan.settings.objectives[0]
     sign = 1 if rises(name) else -1
     return max(trials, key=lambda trial: sign * trial.figure(plan, name).mean, default=None)
 
 
-def front(plan: Plan, trials: Sequence[Trial]) -> list[Trial]:
+def front(plan: SweepPlan, trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials that no other beats: as good in all objectives, and better in one."""
     points = [
         [

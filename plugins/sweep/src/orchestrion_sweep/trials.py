@@ -24,7 +24,7 @@ from orchestrion.runs import (
     manifest,
     mean,
 )
-from orchestrion_sweep.plan import Plan
+from orchestrion_sweep.plan import SweepPlan
 from orchestrion_sweep.settings import Objective
 from orchestrion_sweep.space import Values, name_of
 
@@ -58,12 +58,12 @@ class Trial:
     reason: str = ""
     rows: Rows = Factory(dict)
 
-    def figure(self, plan: Plan, name: Objective) -> Estimate:
+    def figure(self, plan: SweepPlan, name: Objective) -> Estimate:
         """Return a result with its interval, over the problems of the validation split."""
         return of_rows(self.rows, name, Key(plan.base.seed).child("sweep", "validation"))
 
 
-def new_trial(plan: Plan, folder: Path, number: int, values: Values) -> Trial:
+def new_trial(plan: SweepPlan, folder: Path, number: int, values: Values) -> Trial:
     """Return a trial that has not begun, or goes on where its folders are."""
     many = len(plan.seeds) > 1
     names = [name_of(number, values, seed if many else None) for seed in plan.seeds]
@@ -181,7 +181,7 @@ class _Watch(Progress):
 
 
 async def carry_out(
-    plan: Plan,
+    plan: SweepPlan,
     trial: Trial,
     allowance: Allowance,
     say: Callable[[str], None],
@@ -233,7 +233,7 @@ async def carry_out(
 
 
 async def judge_on_test(
-    plan: Plan, folder: Path, trial: Trial, allowance: Allowance, say: Callable[[str], None]
+    plan: SweepPlan, folder: Path, trial: Trial, allowance: Allowance, say: Callable[[str], None]
 ) -> Rows:
     """Return a trained trial's results on the test split; it is judged there once.
 

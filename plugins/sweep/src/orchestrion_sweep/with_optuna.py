@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrion import JSON, Key, UsageError
-from orchestrion_sweep.plan import Plan
+from orchestrion_sweep.plan import SweepPlan
 from orchestrion_sweep.settings import Dimension, rises
 from orchestrion_sweep.space import Values, rounded
 
@@ -30,7 +30,7 @@ class Study:
         UsageError: optuna is not installed.
     """
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
+    def __init__(self, plan: SweepPlan, folder: Path) -> None:
         try:
             import optuna
             from optuna.storages import JournalStorage

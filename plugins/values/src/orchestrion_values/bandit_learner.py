@@ -35,7 +35,7 @@ from orchestrion import (
 )
 from orchestrion_values.arrays import Floats, Mask, pack, unpack
 from orchestrion_values.bandit import sizes
-from orchestrion_values.bandit_model import BanditModel, Neighbours, View
+from orchestrion_values.bandit_model import BanditModel, BanditView, Neighbours
 from orchestrion_values.learner import ValueLearner
 from orchestrion_values.policy import Exploring, RecordedChoice, ValuePolicy, sampling
 from orchestrion_values.texts import fit_texts
@@ -130,7 +130,7 @@ class BanditLearner(ValueLearner):
 
     # ------------------------------------------------------------------ what is learned
 
-    def _view(self, policy: ValuePolicy, problems: Sequence[Problem]) -> View:
+    def _view(self, policy: ValuePolicy, problems: Sequence[Problem]) -> BanditView:
         """Return what values are linear in; it is the same in every iteration."""
         model = policy.model
         if isinstance(model, BanditModel):
@@ -143,9 +143,9 @@ class BanditLearner(ValueLearner):
             texts = fit_texts([problem.text for problem in problems], known, seed)
         names = sorted({problem.category for problem in problems if problem.category})
         categories = tuple(names) if s.category != "hidden" and len(names) > 1 else ()
-        return View(policy, categories, s.category == "guessed", texts)
+        return BanditView(policy, categories, s.category == "guessed", texts)
 
-    def _learn(self, episodes: Sequence[Episode], view: View) -> int:
+    def _learn(self, episodes: Sequence[Episode], view: BanditView) -> int:
         """Add the tries; return how many had no reward."""
         taken: list[RecordedChoice] = []
         returns: list[float] = []
@@ -189,7 +189,7 @@ class BanditLearner(ValueLearner):
         except UsageError as error:
             raise UsageError(f"{self.path}.start: {error}") from None
 
-    def _model(self, view: View, problems: Sequence[Problem]) -> BanditModel | None:
+    def _model(self, view: BanditView, problems: Sequence[Problem]) -> BanditModel | None:
         posterior = self.tries.posterior() if self.tries is not None else None
         if posterior is None:
             return None

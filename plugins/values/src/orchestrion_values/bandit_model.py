@@ -21,7 +21,7 @@ KEPT = 20_000
 
 
 @frozen(eq=False)
-class View:
+class BanditView:
     """The numbers that values are linear in: the category, and what the encoders show.
 
     Args:
@@ -118,7 +118,7 @@ class BanditModel:
         neighbours: if texts are read and each episode is one decision.
     """
 
-    view: View
+    view: BanditView
     posterior: Posterior
     neighbours: Neighbours | None = None
 
@@ -168,7 +168,7 @@ class BanditModel:
         texts = None
         if data["texts"] is not None:
             texts = Texts.load(under(arrays, "texts."), data["texts"])
-        view = View(policy, tuple(data["categories"]), data["guess"], texts)
+        view = BanditView(policy, tuple(data["categories"]), data["guess"], texts)
         coefficients = arrays["middle"], arrays["coefficients"], arrays["inverse"]
         near = None
         if data["most"] is not None:

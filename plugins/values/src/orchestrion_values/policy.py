@@ -51,7 +51,7 @@ STUCK = Decision(stop=True)
 """The decision where the task blocks every choice."""
 
 
-class Model(Protocol):
+class ValueModel(Protocol):
     """What a trainer has learned, as the policy uses it.
 
     A class of models also has a class method `load(saved, policy)`, the inverse of `save`, and is
@@ -105,7 +105,7 @@ class ValuePolicy(Reading):
             raise UsageError(f"{ctx.path}: the team has no agent to choose")
         self.names = ["stop" if c is None else choice_name(c) for c in self.choices]
         self.roster = ctx.roster
-        self.model: Model | None = None
+        self.model: ValueModel | None = None
         self.encoders, self._path = tuple(encoders), ctx.path
         self._decisions = [STUCK if c is None else Decision((c,)) for c in self.choices]
 

@@ -12,7 +12,15 @@ from orchestrion import JSON, Key, Meta
 from orchestrion_offline.interfaces import Answer, Speaker
 from orchestrion_offline.reading import Filler, Slot, asked_text, fill, form_of, system_text
 from orchestrion_offline.speakers.habits import HABITS, Habit, Share, effective
-from orchestrion_offline.steps import Sheet, Step, Written, leading, line, sheets_in, written
+from orchestrion_offline.steps import (
+    Sheet,
+    WorksheetStep,
+    Written,
+    leading,
+    line,
+    sheets_in,
+    written,
+)
 
 REMARKS = (
     "I go on from the value above.",
@@ -85,7 +93,7 @@ class Solver(Speaker):
         remarks = REMARKS[: int(talk * (self.remarks + 1))]
         return Answer("\n".join([*remarks, line(number, value)]))
 
-    def chance(self, step: Step, instructions: str = "", about: str = "") -> float:
+    def chance(self, step: WorksheetStep, instructions: str = "", about: str = "") -> float:
         """Return the chance of a right line for a step, on a worksheet of the category `about`."""
         return effective(self.skills, self.skill, step.kind, self.habits, instructions, about)
 
