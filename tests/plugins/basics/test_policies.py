@@ -155,6 +155,28 @@ def test_follow_starts_with_the_router_and_returns_to_it() -> None:
     assert chosen(policy, "a", "c") == "a"
 
 
+def test_follow_starts_who_always_acts_after_an_agent_unless_the_task_refuses() -> None:
+    policy = opened(Follow("a", after={"c": "b:x"}))
+    assert chosen(policy, "a", "c") == "b:x"
+    assert chosen(policy, "a", "c", "b") == "a"
+    turns = Trajectory([Turn(0, "c", output=Output("query"))])
+    blocked = Situation(Problem("p"), turns, Observation(blocked=frozenset({"b"})))
+    assert choice_name(policy.decide([blocked], [Key(0)])[0].start[0]) == "a"
+
+
+@pytest.mark.parametrize(
+    ("after", "message"),
+    [
+        ({"cc": "b:x"}, "'cc' is no agent"),
+        ({"a": "b:x"}, "beside the router"),
+        ({"c": "b:q"}, "b:q"),
+    ],
+)
+def test_follow_refuses_names_that_are_not_in_the_team(after: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        opened(Follow("a", after=after))
+
+
 def test_a_nested_team_is_an_agent_like_any_other() -> None:
     inner = ScriptedAgent([Output("inner", usage=Usage(cost=2.0))])
     context = OpenContext("agents.team", Key(1), names={"members": ("one",)})
