@@ -47,6 +47,18 @@ def test_figures_of_training_and_of_held_out_problems_are_told_apart(client: Tes
     assert "Training reward" in client.get("/runs").text
 
 
+def test_a_list_of_runs_that_have_all_ended_is_not_loaded_again(client: TestClient) -> None:
+    runs = client.get("/api/runs").json()
+    assert (runs["unread"], runs["live"]) == (0, False)
+
+
+def test_agents_stand_above_and_below_in_turn(client: TestClient) -> None:
+    nodes = client.get("/api/run/plain-1").json()["topology"]["nodes"]
+    first, second = [node for node in nodes if node["name"] not in ("(start)", "(end)")][:2]
+    assert first["x"] == second["x"]
+    assert first["y"] < 0.5 < second["y"]
+
+
 def test_metrics_that_never_change_are_named_and_not_drawn(client: TestClient) -> None:
     data = client.get("/api/run/plain-1?more=1").json()
     assert data["steady"] == {"plain": 1.0}
