@@ -82,8 +82,8 @@ def test_a_seed_draws_the_same_tables_every_time_and_another_seed_others() -> No
 
 
 def test_tables_of_a_seed_do_not_change_under_a_newer_version() -> None:
-    relay = [Relay(tables=RelayTables(seed)) for seed in range(12)]
-    stop = [Stop(tables=StopTables(seed)) for seed in range(5)]
+    relay: list[Any] = [Relay(tables=RelayTables(seed)) for seed in range(12)]
+    stop: list[Any] = [Stop(tables=StopTables(seed)) for seed in range(5)]
     drawn = json.dumps([asdict(task) for task in (*relay, *stop)], sort_keys=True, default=str)
     assert blake2b(drawn.encode(), digest_size=8).hexdigest() == "eb12adc63dfccef7"
 

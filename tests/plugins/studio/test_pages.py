@@ -11,6 +11,7 @@ import pytest
 from orchestrion_studio import create_app, panels
 from orchestrion_studio.app import PAGES
 from orchestrion_studio.security import COOKIE
+from orchestrion_studio.topology import _nodes
 from starlette.testclient import TestClient
 
 from orchestrion import Usage
@@ -52,11 +53,10 @@ def test_a_list_of_runs_that_have_all_ended_is_not_loaded_again(client: TestClie
     assert (runs["unread"], runs["live"]) == (0, False)
 
 
-def test_agents_stand_above_and_below_in_turn(client: TestClient) -> None:
-    nodes = client.get("/api/run/plain-1").json()["topology"]["nodes"]
-    first, second = [node for node in nodes if node["name"] not in ("(start)", "(end)")][:2]
-    assert first["x"] == second["x"]
-    assert first["y"] < 0.5 < second["y"]
+def test_agents_stand_above_and_below_in_turn() -> None:
+    nodes = _nodes(["a", "b", "c", "d"])[2:]  # after start and end
+    assert [node["y"] < 0.5 for node in nodes] == [True, False, True, False]
+    assert [node["x"] for node in nodes][::2] == [node["x"] for node in nodes][1::2]
 
 
 def test_metrics_that_never_change_are_named_and_not_drawn(client: TestClient) -> None:
