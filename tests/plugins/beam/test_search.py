@@ -10,7 +10,7 @@ import pytest
 from attrs import define, evolve, field, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_beam.choosers import Everybody, PolicyChooser, Rotation
+from orchestrion_beam.choosers import PolicyChooser, Rotation
 from orchestrion_beam.interfaces import Valued, ValueEstimator
 from orchestrion_beam.search import BeamSearch
 from orchestrion_beam.trainer import GrpoBeam
@@ -344,7 +344,7 @@ def test_a_rotation_passes_over_blocked_choices() -> None:
         (Activation("a"),),
         (Activation("b", "x"),),
     ]
-    assert Everybody([Activation("a")]).starts([blocked], [Key(1)]) == [None]
+    assert Rotation([Activation("a")]).starts([blocked], [Key(1)]) == [None]
     with pytest.raises(UsageError, match="at least one"):
         Rotation([])
 

@@ -1,11 +1,11 @@
-"""Decide who acts next on a branch: by the team's policy, in rotation, or everybody at once."""
+"""Decide who acts next on a branch: by the team's policy or in rotation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from orchestrion import (
     Activation,
@@ -118,21 +118,6 @@ class Rotation(Chooser):
             if not is_blocked(choice, branch.step.observation):
                 return (choice,)
         return None
-
-
-@frozen
-class Everybody(Chooser):
-    """Starts all members at once, round after round: each reads all earlier rounds."""
-
-    members: Sequence[Activation]
-
-    def starts(self, branches: Sequence[Branch], keys: Sequence[Key]) -> list[Start]:
-        """Return all members that the task does not block."""
-        free = [
-            tuple(m for m in self.members if not is_blocked(m, branch.step.observation))
-            for branch in branches
-        ]
-        return [members or None for members in free]
 
 
 def rotation_of(names: Sequence[str], roster: Sequence[Member]) -> tuple[Activation, ...]:

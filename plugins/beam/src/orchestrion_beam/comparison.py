@@ -5,7 +5,6 @@ best-of-n         the team as it is, attempt after attempt; likewise
 self-consistency  the same attempts; one of those with the most frequent answer
 greedy            a search of width 1 with more samples a turn: what is a wide beam worth?
 sequential        the team in rotation, one long trajectory
-discussion        all agents at once, round after round, one long trajectory
 
 A baseline begins attempts while it has made fewer calls than the search, so it never has fewer, as
 far as it can use them: one trajectory ends when the task is done or after `longest` turns. Where
@@ -40,7 +39,7 @@ from orchestrion import (
     parse_choice,
 )
 from orchestrion.runs import Estimate, difference, estimate, mean
-from orchestrion_beam.choosers import Chooser, Everybody, Rotation, rotation_of
+from orchestrion_beam.choosers import Chooser, Rotation, rotation_of
 from orchestrion_beam.groups import judge_searches
 from orchestrion_beam.interfaces import ValueEstimator, reward_of
 from orchestrion_beam.report import FEWEST_PROBLEMS, sentences
@@ -58,7 +57,7 @@ BEAM = "beam"
 EXTRA_TURNS = 1.5
 DEPTHS = (0.25, 0.5, 0.75)
 """At which shares of their length attempts are valued, to compare values with final scores."""
-Baseline = Literal["single", "best-of-n", "self-consistency", "greedy", "sequential", "discussion"]
+Baseline = Literal["single", "best-of-n", "self-consistency", "greedy", "sequential"]
 
 
 @frozen
@@ -72,7 +71,7 @@ class ComparisonSettings(SearchSettings):
             improver decides on the other validation problems, and has at least half of them.
         baselines: what the search is compared with.
         single: the agent of the baseline `single`; the first of the team by default.
-        longest: turns of the baselines with one long trajectory; 4 x `turns` by default.
+        longest: turns of the baseline `sequential`; 4 x `turns` by default.
         probes: trajectories of each held-out problem on which values are compared with scores.
     """
 
@@ -84,7 +83,6 @@ class ComparisonSettings(SearchSettings):
         "self-consistency",
         "greedy",
         "sequential",
-        "discussion",
     )
     single: str = ""
     longest: Count | None = None
@@ -92,7 +90,7 @@ class ComparisonSettings(SearchSettings):
 
     @property
     def longest_turns(self) -> int:
-        """Return the most turns of a baseline with one long trajectory."""
+        """Return the most turns of the baseline `sequential`."""
         return 4 * self.turns if self.longest is None else self.longest
 
     def plan_baselines(self, value: ValueEstimator, search: Plan) -> Plan:
@@ -123,11 +121,10 @@ class ComparisonSettings(SearchSettings):
             verdicts += 1
             estimates += samples
             final_scores = samples if self.early_stop else 0
-        for name in ("sequential", "discussion"):
-            if name in wanted:
-                longest = min(self.longest_turns, attempt_turns)
-                activations += longest
-                verdicts += 1
+        if "sequential" in wanted:
+            longest = min(self.longest_turns, attempt_turns)
+            activations += longest
+            verdicts += 1
         return Plan(
             turns=activations,
             verdicts=verdicts,
@@ -232,7 +229,7 @@ class Baselines:
     async def run(self, searched: SearchCounts) -> None:
         """Run all baselines concurrently, each with the calls of the search."""
         wanted = self.settings.baselines
-        names = [n for n in ("single", "greedy", "sequential", "discussion") if n in wanted]
+        names = [n for n in ("single", "greedy", "sequential") if n in wanted]
         if "best-of-n" in wanted or "self-consistency" in wanted:
             names.append("best-of-n")
         runs = await run_all(self._run(name, searched, self.key.child(name)) for name in names)
@@ -248,7 +245,6 @@ class Baselines:
             _most_turns(turns + searched.estimate_calls),
             max(1.0, searched.turn_calls / turns),
         )
-        rotation = rotation_of(settings.rotation, roster)
         match name:
             case "greedy":
                 return await self._greedy(searched, key)
@@ -257,12 +253,8 @@ class Baselines:
                 alone = parse_choice(agent, roster) if agent else choices(roster)[0]
                 return await self._attempts(Rotation([alone]), allowance, key)
             case "sequential":
+                rotation = rotation_of(settings.rotation, roster)
                 return await self._long_attempt(Rotation(rotation), allowance, key)
-            case "discussion":
-                # The first choice of each agent.
-                members = {choice.agent: choice for choice in reversed(rotation)}
-                chooser = Everybody([*members.values()][::-1])
-                return await self._long_attempt(chooser, allowance, key)
             case _:
                 return await self._attempts(self.team, allowance, key)
 
