@@ -12,8 +12,6 @@ from orchestrion import UsageError
 from orchestrion.runs import RunReader
 from tests.plugins.improve.support import config, improving, metrics_of, result, state_of, train
 
-SEEDS = (7, 8, 9)
-"""Of a search from the best text, luck carries some others over the gap."""
 PLUS, MINUS = "carry the one", "mind the sign"
 DECEPTIVE = {
     PLUS: {"sums": 0.4, "differences": -0.45},
@@ -43,14 +41,29 @@ def rate(run: Path) -> float:
 
 
 def test_the_front_finds_what_a_search_from_the_best_text_misses(tmp_path: Path) -> None:
-    def successes(choose: str) -> int:
-        """Return how many runs find both lessons."""
-        settings = {"choose": choose, "pairs": 40}
-        runs = [train(given(settings, seed=n), tmp_path / choose / str(n)) for n in SEEDS]
-        return sum(rate(run) == pytest.approx(0.9) for run in runs)
+    """A lesson alone is right on half of the instances, no text on four in five.
 
-    assert successes("front") == 3
-    assert successes("best") <= 1
+    So a search from the best text keeps to no text, whatever the seed. Where one run in twenty
+    goes against that, six runs pass a bound in 2 of 1,000 cases.
+    """
+    effects = {
+        PLUS: {"sums": 0.2, "differences": -0.8},
+        MINUS: {"differences": 0.2, "sums": -0.8},
+        f"{PLUS} + {MINUS}": {"any": 0.8},
+    }
+
+    def successes(choose: str) -> int:
+        """Return how many of six runs find both lessons."""
+        settings = {"choose": choose, "pairs": 24, "minibatch": 1}
+        count = 0
+        for seed in range(6):
+            parts = given(settings, agents=_anna(skill=0.8, effects=effects), seed=seed)
+            pool = state_of(train(parts, tmp_path / choose / str(seed)))["pool"]
+            count += any(candidate["texts"]["anna"].count("\n") for candidate in pool)
+        return count
+
+    assert successes("front") >= 4
+    assert successes("best") <= 2
 
 
 @pytest.fixture(scope="module")

@@ -444,8 +444,8 @@ async def compare(
     }
     for name in settings.baselines:
         contenders[name] = [baselines.runs[name] for _, baselines in runs]
-    known = [number for number in correlations if number is not None]
-    overall = estimate(known, key.child("correlation"))
+    defined = [number for number in correlations if number is not None]
+    overall = estimate(defined, key.child("correlation"))
     enough = overall.count >= FEWEST_PROBLEMS
     report: dict[str, Any] = {
         "problems": len(judged),
@@ -477,8 +477,8 @@ async def _correlation(ends: Sequence[SearchNode], values: EstimateCache) -> flo
             if valued.value is not None
         ]
         correlations.append(spearman([a for a, _ in pairs], [b for _, b in pairs]))
-    known = [number for number in correlations if number is not None]
-    return mean(known) if known else None
+    defined = [number for number in correlations if number is not None]
+    return mean(defined) if defined else None
 
 
 def _at_depth(end: SearchNode, depth: float) -> SearchNode:

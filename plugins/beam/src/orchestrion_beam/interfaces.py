@@ -167,16 +167,16 @@ def group_advantages(
         scale: `mean` centres the rewards; `std` also divides by the sample standard deviation.
         least_std: lower bound of the divisor, so that differences that mean nothing stay small.
     """
-    known = [reward for reward in rewards if reward is not None]
-    if len(known) < 2 or min(known) == max(known):
+    numbers = [reward for reward in rewards if reward is not None]
+    if len(numbers) < 2 or min(numbers) == max(numbers):
         return [None if reward is None else 0.0 for reward in rewards]
     # Subtracting one of the rewards first loses no digits if all of them are large.
-    origin = known[0]
-    mean = fsum(reward - origin for reward in known) / len(known)
+    origin = numbers[0]
+    mean = fsum(reward - origin for reward in numbers) / len(numbers)
     divisor = 1.0
     if scale == "std":
-        squares = fsum((reward - origin - mean) ** 2 for reward in known)
-        divisor = max(sqrt(squares / (len(known) - 1)), least_std)
+        squares = fsum((reward - origin - mean) ** 2 for reward in numbers)
+        divisor = max(sqrt(squares / (len(numbers) - 1)), least_std)
     return [None if r is None else (r - origin - mean) / divisor for r in rewards]
 
 

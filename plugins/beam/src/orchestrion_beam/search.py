@@ -276,7 +276,7 @@ class EstimateCache:
     counts: SearchCounts = field(factory=SearchCounts)
     settings: SearchSettings | None = None  # for lookahead; without them there is none
     chooser: Chooser | None = None  # for lookahead
-    _known: dict[bytes, asyncio.Future[Valued]] = field(factory=dict)
+    _futures: dict[bytes, asyncio.Future[Valued]] = field(factory=dict)
 
     async def value_of(self, node: SearchNode) -> Valued:
         """Return the estimate for a trajectory.
@@ -284,16 +284,16 @@ class EstimateCache:
         Raises:
             RunError: the estimator returned no number from 0 to 1.
         """
-        known = self._known.get(node.digest)
-        if known is None:
-            known = self._known[node.digest] = asyncio.get_running_loop().create_future()
+        future = self._futures.get(node.digest)
+        if future is None:
+            future = self._futures[node.digest] = asyncio.get_running_loop().create_future()
             try:
-                known.set_result(await self._estimate(node))
+                future.set_result(await self._estimate(node))
             except BaseException:
                 # Those that wait for the same content end together with this one.
-                known.cancel()
+                future.cancel()
                 raise
-        valued = await known
+        valued = await future
         self.counts.scored += 1
         self.counts.unreadable += valued.value is None
         return valued

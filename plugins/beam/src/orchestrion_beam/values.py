@@ -72,8 +72,8 @@ class Combined(ValueEstimator):
     def ceiling(self, tokens: int) -> Usage | None:
         """Return the most that all parts use together; None if a part has no bound."""
         usages = [ceiling_of(part, tokens) for part in self.parts]
-        known = [usage for usage in usages if usage is not None]
-        return sum(known, Usage()) if len(known) == len(usages) else None
+        bounds = [usage for usage in usages if usage is not None]
+        return sum(bounds, Usage()) if len(bounds) == len(usages) else None
 
     async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
         """Return the weighted mean of the parts that have a value."""

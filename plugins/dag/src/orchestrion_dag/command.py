@@ -82,10 +82,10 @@ def graph(
     elif chosen in graphs:
         text, what = _draw(graphs, chosen, form), chosen
     else:
-        known = ", ".join(graphs) or "none"
+        names = ", ".join(graphs) or "none"
         raise UsageError(
             f"{path or config.policy}: policy {_used(config, chosen)!r} has no fixed graph to draw "
-            f"(graphs in this config: {known})"
+            f"(graphs in this config: {names})"
         )
     if output is None:
         click.echo(text, nl=False)

@@ -177,10 +177,10 @@ class _Reader:
                 name = self.tokens[at]
                 if isinstance(function, ast.Name) and name in FUNCTIONS and len(arguments) == 1:
                     return Operation(name, self._each(arguments, depth), at + 1)
-                known = ", ".join(FUNCTIONS)
+                functions = ", ".join(FUNCTIONS)
                 called = name if isinstance(function, ast.Name) else "of that name"
                 raise ConditionError(
-                    f"no function {called} (there are: {known}, of one value)",
+                    f"no function {called} (there are: {functions}, of one value)",
                     self._after(function),
                 )
             case ast.Name() | ast.Attribute() | ast.Subscript():

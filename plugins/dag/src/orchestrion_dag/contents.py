@@ -138,8 +138,8 @@ class Checker:
             return _unknown_field(_OF_THE_REST[root], parts, root)
         if root not in self.wiring.nodes:
             visible = [name for name in self.wiring.nodes if self._sees(source, name)]
-            known = [*visible, *RESERVED[1:]]
-            close = did_you_mean(root, known) or f" (there are: {', '.join(sorted(known))})"
+            names = [*visible, *RESERVED[1:]]
+            close = did_you_mean(root, names) or f" (there are: {', '.join(sorted(names))})"
             return f"no node is called {root!r}{close}; put strings in quotes"
         if not self._sees(source, root):
             return f"{root!r} does not come before {source}, so its result may be missing"
@@ -237,10 +237,10 @@ class Checker:
         if not edge.output:
             return declared
         if declared.fields is None or edge.output not in declared.fields:
-            known = ", ".join(declared.fields or ()) or "no fields"
+            fields = ", ".join(declared.fields or ()) or "no fields"
             self.problems.append(
                 f"{place}: {edge.source}.{edge.output} is no output; nodes.{edge.source}.output "
-                f"declares {known}"
+                f"declares {fields}"
             )
             return None
         return declared.fields[edge.output]
@@ -251,10 +251,10 @@ class Checker:
         if edge.input:
             if edge.input in ports:
                 return edge.input
-            known = ", ".join(ports) or "none"
+            names = ", ".join(ports) or "none"
             self.problems.append(
                 f"{place}: {edge.target}.{edge.input} is no input; nodes.{edge.target}.inputs "
-                f"declares {known}"
+                f"declares {names}"
             )
         elif len(ports) == 1:
             return next(iter(ports))

@@ -69,8 +69,8 @@ def policy_of(graph: Graph | Wiring, roster: Sequence[Member]) -> DagPolicy:
     problems = list(check_roster(wiring, roster))
     if problems:
         raise ValueError("; ".join(problems))
-    known = {choice_name(choice): choice for choice in choices(roster)}
-    plan = plan_of(wiring, known)
+    choices_by_name = {choice_name(choice): choice for choice in choices(roster)}
+    plan = plan_of(wiring, choices_by_name)
     return (SequentialPolicy if is_sequence(wiring) else DagPolicy)(plan)
 
 
@@ -152,11 +152,11 @@ class DagPolicy(Policy):
     def _machine(self, situation: Situation) -> Machine:
         """Return the machine of this trajectory."""
         before = situation.trajectory.before
-        known = self._machines.get(id(before))
-        if known and known[0] is before and known[1].problem is situation.problem:
+        entry = self._machines.get(id(before))
+        if entry and entry[0] is before and entry[1].problem is situation.problem:
             # The usual case: one more turn than in the last call.
             del self._machines[id(before)]
-            machine = known[1]
+            machine = entry[1]
             machine.observation = situation.observation
             assert situation.trajectory.last is not None
             machine.arrive(situation.trajectory.last)
@@ -177,11 +177,11 @@ class DagPolicy(Policy):
         if self.plan.observes:
             self._note(situation)
         while place is not None:
-            known = self._machines.get(id(place))
+            entry = self._machines.get(id(place))
             # Several problems may share the empty trajectory.
-            if known and known[0] is place and known[1].problem is situation.problem:
+            if entry and entry[0] is place and entry[1].problem is situation.problem:
                 del self._machines[id(place)]
-                machine = known[1]
+                machine = entry[1]
                 break
             missing.append(place)
             place = place.before
@@ -196,14 +196,14 @@ class DagPolicy(Policy):
 
     def _seen_at(self, place: Trajectory, situation: Situation) -> Observation | None:
         """Return what was observed then, or what is observed now if that is unknown."""
-        known = self._observed.get(id(place))
-        return known[1] if known and known[0] is place else situation.observation
+        entry = self._observed.get(id(place))
+        return entry[1] if entry and entry[0] is place else situation.observation
 
 
-def _forget(known: dict[int, Any]) -> None:
+def _forget(entries: dict[int, Any]) -> None:
     """Drop the oldest entry of a full cache."""
-    if len(known) > MAX_EPISODES:
-        del known[next(iter(known))]
+    if len(entries) > MAX_EPISODES:
+        del entries[next(iter(entries))]
 
 
 def _ready(machine: Machine, situation: Situation) -> tuple[Activation, ...]:

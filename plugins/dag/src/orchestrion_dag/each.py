@@ -63,9 +63,9 @@ class Map:
     def _check_over(self, attribute: Attribute[Any], value: str) -> None:
         for path in paths(parse(value)):
             if path.root not in _ROOTS:
-                known = ", ".join(_ROOTS)
+                roots = ", ".join(_ROOTS)
                 raise ValueError(
-                    f"column {path.column}: {path.root!r} is unknown here (there are: {known}), "
+                    f"column {path.column}: {path.root!r} is unknown here (there are: {roots}), "
                     f"in {value!r}"
                 )
 

@@ -183,9 +183,9 @@ def _chain(text: str, nodes: dict[str, Node]) -> Iterator[Edge]:
     for name in names:
         seen[name] += 1
         place = name if seen[name] == 1 else f"{name}#{seen[name]}"
-        known = nodes.get(name, Node())
-        agent = known.agent if known.agent or known.body is not None else name
-        nodes.setdefault(place, evolve(known, agent=agent))
+        node = nodes.get(name, Node())
+        agent = node.agent if node.agent or node.body is not None else name
+        nodes.setdefault(place, evolve(node, agent=agent))
         places.append(place)
     for source, target in pairwise(places):
         yield Edge(source, target)

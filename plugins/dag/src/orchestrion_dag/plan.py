@@ -107,14 +107,14 @@ class GraphPlan:
     observes: bool = False
 
 
-def plan_of(wiring: Wiring, known: Mapping[str, Activation]) -> GraphPlan:
-    """Return a valid graph made ready to run; `known` holds the team's choices by name."""
+def plan_of(wiring: Wiring, choices: Mapping[str, Activation]) -> GraphPlan:
+    """Return a valid graph made ready to run; `choices` are those of the team, by name."""
     order = topological(wiring)
     plan = GraphPlan(
         places={name: place for place, name in enumerate(order)}, waits=[0] * len(order)
     )
     for name in order:
-        step = _step(name, plan, wiring.nodes[name], known)
+        step = _step(name, plan, wiring.nodes[name], choices)
         plan.steps.append(step)
         plan.size += step.size
         if step.body is not None:
@@ -136,19 +136,19 @@ def plan_of(wiring: Wiring, known: Mapping[str, Activation]) -> GraphPlan:
     return plan
 
 
-def _step(name: str, plan: GraphPlan, node: Node, known: Mapping[str, Activation]) -> PlanStep:
+def _step(name: str, plan: GraphPlan, node: Node, choices: Mapping[str, Activation]) -> PlanStep:
     # `any` and `k_of_n` run before all edges are decided.
     need = {"any": 1, "k_of_n": node.k}.get(node.join, 0)
     step = PlanStep(name, plan.places[name], node, plan.size, need=need)
     if node.body is not None:
-        step.body = plan_of(wire(node.body), known)
+        step.body = plan_of(wire(node.body), choices)
         step.times = node.max or 1
         step.size = step.body.size * step.times
         if node.until:
             step.until = compiled(parse(node.until), _names_in(step.body.places))
         return step
     agents = [node.agent] * (node.retries + 1) + ([node.fallback] if node.fallback else [])
-    step.tries = tuple((known[agent].agent, known[agent].option) for agent in agents)
+    step.tries = tuple((choices[agent].agent, choices[agent].option) for agent in agents)
     step.size = len(step.tries)
     if node.output and node.output != "text":
         step.check = output_type(node.output)

@@ -63,21 +63,21 @@ def problems_of(wiring: Wiring) -> list[str]:
 def check_roster(wiring: Wiring, roster: Sequence[Member], at: str = "") -> Iterator[str]:
     """Yield agents that are not in the team, or are named without one of their options."""
     members = {member.name: member for member in roster}
-    known = {choice_name(choice) for choice in choices(roster)}
+    names = {choice_name(choice) for choice in choices(roster)}
     for name, node in wiring.nodes.items():
         if node.body is not None:
             yield from check_roster(wire(node.body), roster, f"{at}nodes.{name}.body.")
             continue
         for field in ("agent", "fallback"):
             wanted = getattr(node, field)
-            if not wanted or wanted in known:
+            if not wanted or wanted in names:
                 continue
             where = f"{at}nodes.{name}.{field}"
             if wanted in members:
                 options = ", ".join(members[wanted].options)
                 yield f"{where}: {wanted!r} needs one of its options: {options}"
             else:
-                close = did_you_mean(wanted, [*known])
+                close = did_you_mean(wanted, [*names])
                 yield f"{where}: no agent {wanted!r} in the team{close} ({', '.join(members)})"
 
 

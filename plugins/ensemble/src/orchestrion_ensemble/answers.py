@@ -199,12 +199,12 @@ def _number(text: str, decimals: int) -> str | None:
 
 
 def _choice(text: str, choices: Sequence[str]) -> str | None:
-    known = {_plain(choice): choice for choice in choices}
+    choices_by_text = {_plain(choice): choice for choice in choices}
 
     def choice_of(words: str) -> str | None:
         plain = _plain(words)
-        if known:
-            return known.get(plain)
+        if choices_by_text:
+            return choices_by_text.get(plain)
         return plain if plain and len(plain.split()) == 1 else None
 
     whole = choice_of(text)

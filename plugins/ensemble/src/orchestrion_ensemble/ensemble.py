@@ -153,8 +153,8 @@ class OpenEnsemble(Agent):
             # A member without a bound on its output is taken to write as much as it reads.
             written = sum((bound.output_tokens or tokens) for bound in bounds if bound is not None)
             bounds.append(ceiling_of(self._agents[self._reader.agent], tokens + written))
-        known = [bound for bound in bounds if bound is not None]
-        return None if len(known) < len(bounds) else sum(known, Usage())
+        finite = [bound for bound in bounds if bound is not None]
+        return None if len(finite) < len(bounds) else sum(finite, Usage())
 
     def _result(
         self, ballots: Sequence[Ballot], inner: Trajectory, problem: Problem, key: Key
@@ -330,8 +330,8 @@ class FanOut(Policy):
         answer = self.aggregator.combine(ballots, situation.problem, Key(0)).answer
         # The text is that of the first voter in member order. It must be known as well, or the
         # order of arrival would choose between spellings.
-        known = in_order[: in_order.index(None)] if None in in_order else in_order
-        return answer is None or any(b is not None and b.vote == answer for b in known)
+        arrived = in_order[: in_order.index(None)] if None in in_order else in_order
+        return answer is None or any(b is not None and b.vote == answer for b in arrived)
 
 
 # ------------------------------------------------------------------ mixture of agents

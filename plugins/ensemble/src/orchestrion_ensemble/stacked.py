@@ -81,15 +81,15 @@ class Stacked(Aggregator):
 
     def learn(self, examples: Sequence[Example], key: Key) -> Mapping[str, JSON]:
         """Return the model, fitted on the examples with known truth."""
-        known = [example for example in examples if example.truth is not None]
-        if len(known) < 2:
+        labelled = [example for example in examples if example.truth is not None]
+        if len(labelled) < 2:
             raise UsageError(
                 "stacked needs at least two problems on which a member names the right answer, "
-                f"got {len(known)}"
+                f"got {len(labelled)}"
             )
-        features = _features(known)
-        rows = [_row(features, example.ballots) for example in known]
-        labels = [str(example.truth) for example in known]
+        features = _features(labelled)
+        rows = [_row(features, example.ballots) for example in labelled]
+        labels = [str(example.truth) for example in labelled]
         seed = key.child("folds").integer()
         try:
             fit = fit_logistic(rows, labels, self.folds, self.strengths, seed)

@@ -91,8 +91,8 @@ class Weighted(_Weighing):
             return self.weights.get(voter, 0.0)
         if not self.accuracies:
             return 1.0
-        known = self.accuracies
-        p = known[voter] if voter in known else fsum(known.values()) / len(known)
+        mean = fsum(self.accuracies.values()) / len(self.accuracies)
+        p = self.accuracies.get(voter, mean)
         return p if self.scheme == "accuracy" else self._log_odds(p)
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:

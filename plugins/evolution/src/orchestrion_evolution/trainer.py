@@ -297,7 +297,7 @@ class Evolver(Trainer):
     async def _search(self, i: int, session: Session) -> Metrics:
         if self._is_stuck():
             return self._search_metrics([], 0, 0)
-        s, known, episodes = self.settings, len(self.search.known), self.evaluator.episodes
+        s, before, episodes = self.settings, len(self.search.known), self.evaluator.episodes
         size = min(s.batch, s.evaluations - i * s.batch)
         again = self._front_to_measure_again(size)
         trials = self.search.ask(size - len(again), session.key.child("ask"))
@@ -308,7 +308,7 @@ class Evolver(Trainer):
         if front and (best := self._choose(front)) != self.chosen:
             self.chosen = best
             session.adopt(self._overlay(best))
-        new = len(self.search.known) - known
+        new = len(self.search.known) - before
         return self._search_metrics(batches[0], new, self.evaluator.episodes - episodes)
 
     async def _measure(
@@ -470,7 +470,7 @@ class Evolver(Trainer):
         held_out: Mapping[Genome, HeldOut],
     ) -> JSON:
         s, names, chosen = self.settings, self.space.choices, self.chosen
-        known = [value for value in self.search.known.values() if value.samples]
+        measured = [value for value in self.search.known.values() if value.samples]
 
         def described(graph: Genome) -> dict[str, JSON]:
             text, held = as_text(graph, names), held_out.get(graph)
@@ -497,7 +497,7 @@ class Evolver(Trainer):
             "measure": s.measure,
             "problems": s.problems,
             "evaluations": len(self.search.known),
-            "failed": len(self.search.known) - len(known),
+            "failed": len(self.search.known) - len(measured),
             "episodes": self.evaluator.episodes,
             "held_out": {
                 "split": "validation",
@@ -511,7 +511,7 @@ class Evolver(Trainer):
                 {"name": name, **described(graph), "behind": behind(name, graph)}
                 for name, graph in rivals.items()
             ],
-            "searched": sorted({(round(v.cost, 9), round(v.quality, 9)) for v in known}),
+            "searched": sorted({(round(v.cost, 9), round(v.quality, 9)) for v in measured}),
             "hypervolume": {"by_iteration": self.volumes, "reference": self.reference},
         }
 

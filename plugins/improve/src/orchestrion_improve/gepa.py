@@ -178,8 +178,8 @@ class Texts(Struct, frozen=True):
     @property
     def mean(self) -> float:
         """Return the mean over the instances with a score; minus infinity without any."""
-        known = [score for score in self.scores if score is not None]
-        return fsum(known) / len(known) if known else float("-inf")
+        scores = [score for score in self.scores if score is not None]
+        return fsum(scores) / len(scores) if scores else float("-inf")
 
 
 @define
@@ -218,9 +218,9 @@ class Pool:
         all_winners = []
         for n in range(max((len(c.scores) for c in self.candidates), default=0)):
             scores = {i: candidate.scores[n] for i, candidate in enumerate(self.candidates)}
-            known = {i: score for i, score in scores.items() if score is not None}
-            highest = max(known.values(), default=0.0)
-            all_winners.append({i for i, score in known.items() if score == highest})
+            defined = {i: score for i, score in scores.items() if score is not None}
+            highest = max(defined.values(), default=0.0)
+            all_winners.append({i for i, score in defined.items() if score == highest})
         return all_winners
 
     def parent(self, key: Key) -> int:
@@ -265,8 +265,10 @@ class Pool:
     def contested(self, first: int, second: int) -> tuple[list[int], list[int]]:
         """Return the instances where the first is better, and those where the second is."""
         pairs = zip(self.candidates[first].scores, self.candidates[second].scores, strict=True)
-        known = [(n, a - b) for n, (a, b) in enumerate(pairs) if a is not None and b is not None]
-        return [n for n, d in known if d > 0], [n for n, d in known if d < 0]
+        differences = [
+            (n, a - b) for n, (a, b) in enumerate(pairs) if a is not None and b is not None
+        ]
+        return [n for n, d in differences if d > 0], [n for n, d in differences if d < 0]
 
 
 def merged_texts(
@@ -583,8 +585,8 @@ class _Round:
         rewards = [reward_or_nan(episode) for episode in await self._play(texts, jobs)]
         scores: list[float | None] = []
         for n in range(0, len(rewards), draws):
-            known = [reward for reward in rewards[n : n + draws] if not isnan(reward)]
-            scores.append(fsum(known) / len(known) if known else None)
+            numbers = [reward for reward in rewards[n : n + draws] if not isnan(reward)]
+            scores.append(fsum(numbers) / len(numbers) if numbers else None)
         return scores
 
     async def _play(self, texts: Mapping[str, str], jobs: Sequence[Job]) -> list[Episode]:
@@ -592,10 +594,10 @@ class _Round:
         return await play(self.session, self.improver.overlay_of(texts), jobs)
 
     def _is_known(self, texts: Mapping[str, str]) -> bool:
-        known = self.pool.has(texts)
-        self.counts["known"] += known
-        self.counts["children"] += not known
-        return known
+        is_known = self.pool.has(texts)
+        self.counts["known"] += is_known
+        self.counts["children"] += not is_known
+        return is_known
 
     # --------------------------------------------------------------------------- questions
 

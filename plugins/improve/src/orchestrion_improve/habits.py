@@ -215,8 +215,8 @@ def read_file(path: Path) -> Library:
     library = Library()
     for where, habits in _parts(data, str(file)).items():
         for habit in Library.from_json(habits, where).habits:
-            known = library.knows(habit.role, habit.category, habit.text)
-            if habit.status == "active" and not known:
+            is_known = library.knows(habit.role, habit.category, habit.text)
+            if habit.status == "active" and not is_known:
                 library.add(replace(habit, round=-1))
     if not library.habits:
         raise UsageError(f"{file}: has no habit that is in use")

@@ -201,12 +201,12 @@ class PracticeCoach(Model):
 
     def _habits(self, question: str) -> list[JSON]:
         [limit] = re.findall(r"Propose at most (\d+) habits", question)
-        known = question.partition("\n\n##")[0].splitlines()
+        listed_lines = question.partition("\n\n##")[0].splitlines()
         categories = question.partition("Categories: ")[2].partition("\n")[0].split(", ")
         new = [
             {"category": idea.category, "habit": idea.habit, "replaces": None}
             for idea in self.habits
-            if idea.category in categories and not any(idea.habit in line for line in known)
+            if idea.category in categories and not any(idea.habit in line for line in listed_lines)
         ]
         return new[: int(limit)]
 
@@ -214,8 +214,8 @@ class PracticeCoach(Model):
         versions = re.findall(r"^~~~\n(.*?)\n~~~$", question, re.M | re.S)
         lines = [line for text in versions for line in text.splitlines() if line != "(none)"]
         if len(versions) == 1:
-            seen = re.findall(r"^## Episode \d+, category (\w+), reward (\S+)$", question, re.M)
-            worst = min(seen, key=lambda pair: float(pair[1]), default=("", ""))[0]
+            pairs = re.findall(r"^## Episode \d+, category (\w+), reward (\S+)$", question, re.M)
+            worst = min(pairs, key=lambda pair: float(pair[1]), default=("", ""))[0]
             if worst in self.lessons:
                 lines = [*(lines if self.keeps else []), self.lessons[worst]]
         return "\n".join(dict.fromkeys(lines)) or "work well"

@@ -17,12 +17,12 @@ async def forecast_lines(plan: SweepPlan, root: Path) -> tuple[list[str], dict[s
     Components are opened, without network access; nothing is run.
     """
     settings = plan.settings
-    known = settings.method != "optuna"
-    values = plan.draws() if known else [{}]
-    count = len(values) if known else settings.trials or 0
+    is_fixed = settings.method != "optuna"
+    values = plan.draws() if is_fixed else [{}]
+    count = len(values) if is_fixed else settings.trials or 0
     bounds = [await forecast_of(plan.trial(value)) for value in values]
     each = sum((bound.total for bound in bounds), Usage())
-    times = settings.seeds * (1 if known else count)
+    times = settings.seeds * (1 if is_fixed else count)
     total = sum((each for _ in range(times)), Usage())
     judging = await forecast_of(plan.test({}, plan.base.seed))
     parts = [part.usage for part in judging.parts if part.part.startswith("evaluation of")]
@@ -45,7 +45,7 @@ async def forecast_lines(plan: SweepPlan, root: Path) -> tuple[list[str], dict[s
         "on test at most",
         f"at most: {total.calls:,} calls, {total.tokens:,} tokens, {usd} US dollars",
     ]
-    if not known:
+    if not is_fixed:
         lines.append("  as if each trial took as much as the config as it is")
     lines += [f"  not known: {text}" for text in unknown]
     own = plan.base

@@ -90,7 +90,7 @@ class SweepPlan:
             ConfigError: values of a trial do not fit together.
         """
         trials: list[Values] = [{}]
-        known = {self.trial({}).digest}
+        digests = {self.trial({}).digest}
         problems: list[str] = []
 
         def is_new(values: Values) -> bool:
@@ -100,9 +100,9 @@ class SweepPlan:
                 together = ", ".join(f"{path}: {shown(value)}" for path, value in values.items())
                 problems.extend(f"{problem} (with {together})" for problem in error.problems)
                 return True
-            if digest in known:
+            if digest in digests:
                 return False
-            known.add(digest)
+            digests.add(digest)
             return True
 
         if self.settings.method == "grid":

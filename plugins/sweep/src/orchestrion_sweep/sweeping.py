@@ -108,9 +108,9 @@ async def begin(
     Raises:
         UsageError: something is wrong; then nothing was made.
     """
-    known = _earlier_result(config, overrides, block)
-    if known is not None:
-        return known
+    earlier = _earlier_result(config, overrides, block)
+    if earlier is not None:
+        return earlier
     plan = read_plan(config, overrides, block)
     if plan.settings.method != "optuna":
         plan.draws()  # values that do not fit together are said before anything is made
@@ -258,9 +258,11 @@ class _Sweep:
 
     def _trials(self, first: int, values: Sequence[Values]) -> list[Trial]:
         trials = [new_trial(self.plan, self.folder, first + i, v) for i, v in enumerate(values)]
-        known = {json.dumps(trial.values): trial.folders for trial in self.result.trials}
+        folders_by_values = {
+            json.dumps(trial.values): trial.folders for trial in self.result.trials
+        }
         for trial in trials:  # optuna may ask for the same values twice
-            trial.folders = known.setdefault(json.dumps(trial.values), trial.folders)
+            trial.folders = folders_by_values.setdefault(json.dumps(trial.values), trial.folders)
         self.result.trials += trials
         return trials
 

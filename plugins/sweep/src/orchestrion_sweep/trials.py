@@ -91,8 +91,8 @@ def merged(results: Sequence[Rows]) -> Rows:
     for problem in results[0]:
         rows[problem] = {}
         for name in FIGURES:
-            known = [v for r in results if problem in r and (v := r[problem][name]) is not None]
-            rows[problem][name] = mean(known) if known else None
+            values = [v for r in results if problem in r and (v := r[problem][name]) is not None]
+            rows[problem][name] = mean(values) if values else None
     return rows
 
 
@@ -204,17 +204,17 @@ async def carry_out(
     """
     results = []
     for i, (folder, seed) in enumerate(zip(trial.folders, plan.seeds, strict=True)):
-        known = stored(folder)
+        run = stored(folder)
         follow = step if i == 0 else None
         if follow is not None:
-            for number, metrics in enumerate(known.curve):
+            for number, metrics in enumerate(run.curve):
                 follow(number, metrics)
-        if known.status == "failed" or known.detail.startswith(PRUNED):
-            trial.status = "failed" if known.status == "failed" else "pruned"
-            trial.reason = known.detail or "failed"
+        if run.status == "failed" or run.detail.startswith(PRUNED):
+            trial.status = "failed" if run.status == "failed" else "pruned"
+            trial.reason = run.detail or "failed"
             return
-        if known.status != "completed":
-            watch = _Watch(say, tick, follow, len(known.curve))
+        if run.status != "completed":
+            watch = _Watch(say, tick, follow, len(run.curve))
             try:
                 await atrain(plan.trial(trial.values, seed), folder, watch, allowance=allowance)
             except _Pruned as error:
