@@ -61,7 +61,7 @@ early.
 
 
 def learnable(default: Any, **kwargs: Any) -> Any:
-    """An attrs field that trainers may change through an overlay, e.g. an agent's instructions."""
+    """Return an attrs field that trainers may change, e.g. the instructions of an agent."""
     metadata = {**kwargs.pop("metadata", {}), "learnable": True}
     return field(default=default, metadata=metadata, **kwargs)
 
@@ -166,9 +166,9 @@ class OpenContext:
     trains: bool = False
 
     def secret(self, name: str) -> Secret:
-        """The secret in an environment variable, which from now on is kept out of all we write.
+        """Return the secret in an environment variable, and keep it out of all that core writes.
 
-        Where the context is not `live` it may be absent, and is empty then.
+        If the context is not `live`, the variable may be missing; the secret is then empty.
 
         Raises:
             UsageError: the variable is not set, or empty.
@@ -187,7 +187,7 @@ class Stateful(Protocol):
     """A runtime that learns: what it saves is what it loads."""
 
     def save(self) -> Saved:
-        """Everything that `load` needs to go on exactly as before."""
+        """Return all that `load` needs to go on exactly as before."""
         ...
 
     def load(self, saved: Saved) -> None:
@@ -213,7 +213,7 @@ class View(Struct, frozen=True):
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """The finished turns this activation may read, in order of activation; `given` first."""
+        """Return the completed turns this activation may read: `given`, then in their order."""
         if self.reads is None:
             turns = [turn for turn in self.trajectory.turns if turn.status == "completed"]
         else:
@@ -222,7 +222,7 @@ class View(Struct, frozen=True):
 
 
 def _turns_at(trajectory: Trajectory, wanted: set[int]) -> list[Turn]:
-    """The completed turns with these indices, in order."""
+    """Return the completed turns with these indices, in order."""
     # From the end: what is read is mostly recent, and the whole may be long.
     turns: list[Turn] = []
     for turn in trajectory.backward() if wanted else ():
@@ -301,11 +301,11 @@ class Calls(Protocol):
 
     @property
     def watched(self) -> bool:
-        """Whether somebody reads along, so that a model should stream and `show` what comes."""
+        """Return whether somebody is watching, so that a model should stream and `show`."""
         return False
 
     def show(self, text: str) -> None:
-        """A piece of an answer as it comes, for whoever reads along; no part of any record."""
+        """Show a piece of an answer to whoever is watching; it is not recorded."""
         return
 
     async def run(
@@ -329,7 +329,7 @@ class Calls(Protocol):
         ...
 
     async def reuse(self, content: JSON, do: Callable[[], Awaitable[Any]]) -> Any:
-        """The result of a pure computation, done once for equal `content` in this process.
+        """Return the result of a pure computation, done once for equal `content` in this process.
 
         `content` is hashed as JSON. Callers that come while it is being computed wait for it. The
         result must be immutable, or never changed.
@@ -367,21 +367,21 @@ class Agent(Protocol):
 
     @property
     def options(self) -> Sequence[str]:
-        """The finite set an activation's option is drawn from; empty means no option."""
+        """Return the finite set of options of an activation; empty means no option."""
         return ()
 
     @property
     def pure(self) -> bool:
-        """Whether the output depends on nothing but settings, option and `memo(view)`."""
+        """Return whether the output depends only on settings, option and `memo(view)`."""
         return False
 
     @property
     def ends(self) -> bool:
-        """Whether it is its job to end the episode: its output is always `final`."""
+        """Return whether the agent always ends the episode: its output is always `final`."""
         return False
 
     def act(self, view: View, key: Key, calls: Calls) -> Output | Awaitable[Output]:
-        """One turn. Raising fails the turn; the episode goes on and the policy sees it."""
+        """Do one turn. Raising fails the turn; the episode goes on and the policy sees it."""
         ...
 
     def ceiling(self, tokens: int) -> Usage | None:
@@ -437,11 +437,11 @@ class Model(Protocol):
     """
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """One completion; see above. `key` tells samples of one request apart."""
+        """Return one completion; see above. `key` distinguishes samples of the same request."""
         ...
 
     async def embed(self, texts: Sequence[str], calls: Calls) -> Answer:
-        """The texts as vectors of one length; the answer's data is {"vectors": [[number]]}.
+        """Return texts as vectors of equal length; the answer's data is {"vectors": [[number]]}.
 
         Raises:
             CallError: permanent, if the model cannot embed, which is the default.
@@ -450,7 +450,7 @@ class Model(Protocol):
 
     @property
     def together(self) -> bool:
-        """Whether an answer's last bits depend on what else is computed in one batch with it.
+        """Return whether the last bits of an answer depend on the other requests of its batch.
 
         Then all of a run must be computed in one process: with `run.executor`, too, a team with
         such a model stays in the process that leads the run.
@@ -469,15 +469,15 @@ class Task(Protocol):
     """Where the work comes from, and who says how good the result is."""
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """All problems of a split, in a fixed order; splits never overlap."""
+        """Return all problems of a split, in a fixed order; splits never overlap."""
         ...
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """The environment at the beginning."""
+        """Return the state of the environment at the beginning."""
         return Step()
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
-        """The environment after a turn. Pure: states are immutable and shared by forks."""
+        """Return the environment after a turn. Pure: states are immutable; forks share them."""
         return Step(state)
 
     async def verify(
@@ -500,7 +500,7 @@ class Task(Protocol):
         return None
 
     def problem_from(self, text: str) -> Problem:
-        """A problem from free text, for `orchestrion run --input`."""
+        """Return a problem made of free text, for `orchestrion run --input`."""
         return Problem(id="input", text=text)
 
 
@@ -533,7 +533,7 @@ class Policy(Protocol):
 
     @property
     def prepares(self) -> bool:
-        """Whether `prepare` is to be awaited before each decision."""
+        """Return whether `prepare` has to be awaited before each decision."""
         return False
 
     async def prepare(self, situation: Situation, calls: Calls) -> None:
@@ -557,12 +557,12 @@ class Policy(Protocol):
 
     @property
     def longest(self) -> int | None:
-        """The most turns of an episode; None if only the limits of the run end it."""
+        """Return the most turns an episode can have; None if only the run's limits end it."""
         return None
 
     @property
     def portable(self) -> bool:
-        """Whether a pickled copy decides alike in another process, and nobody asks this one later.
+        """Return whether a pickled copy can decide in another process in place of this one.
 
         Matters for the policy of a `Job` alone: with `run.executor`, jobs whose policy is not
         portable run in the process that leads the run.
@@ -574,7 +574,7 @@ class RewardFunction(Protocol):
     """Turns a verified episode into numbers."""
 
     async def score(self, episode: Episode, calls: Calls) -> Reward | None:
-        """The reward; None means missing: the episode is excluded and counted."""
+        """Return the reward, or None if there is none: the episode is then excluded and counted."""
         ...
 
     def ceiling(self, tokens: int) -> Usage | None:
@@ -618,7 +618,7 @@ class Session(Protocol):
     roster: tuple[Member, ...]
 
     def problems(self, split: Split = "train") -> Sequence[Problem]:
-        """Problems of a split; `test` raises `UsageError` while training."""
+        """Return the problems of a split; `test` raises `UsageError` while training."""
         ...
 
     async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
@@ -628,7 +628,7 @@ class Session(Protocol):
     async def evaluate(
         self, split: Split = "validation", policy: Policy | None = None, limit: int | None = None
     ) -> list[Episode]:
-        """One episode on each problem of a split, for use and not for training.
+        """Run one episode on each problem of a split, for use and not for training.
 
         The keys depend on the split and the problem alone, so that policies are compared on
         common random numbers.
@@ -636,31 +636,31 @@ class Session(Protocol):
         ...
 
     def begin(self, problem: Problem, key: Key) -> Branch:
-        """A fresh branch."""
+        """Return a new branch without turns."""
         ...
 
     async def extend(self, branch: Branch, activations: Sequence[Activation], key: Key) -> Branch:
-        """The branch after these activations, which run in parallel."""
+        """Run these activations in parallel, and return the branch after them."""
         ...
 
     async def score(self, branch: Branch, *, final: bool = False) -> Scores:
-        """The verifier's score of a branch."""
+        """Return the verifier's score of a branch."""
         ...
 
     async def finish(self, branch: Branch) -> Episode:
-        """The branch as a completed, verified and rewarded episode.
+        """Return the branch as a completed, verified and rewarded episode.
 
-        Episodes are numbered in the order of these calls. Call it in an order that does not hang
-        on how long agents take, or a replay numbers them otherwise: extend all, then finish all.
+        Episodes are numbered in the order of these calls. The order must not depend on how long
+        agents take, because a replay must number them alike: extend all, then finish all.
         """
         ...
 
     def calls(self, key: Key) -> Calls:
-        """Calls of the trainer's own; `key` names them, and must be another one each time."""
+        """Return calls of the trainer's own; `key` names them, and must be a new one each time."""
         ...
 
     async def spread(self, function: Callable[..., T], items: Sequence[tuple[Any, ...]]) -> list[T]:
-        """What a function returns for each item, in their order; an item is its arguments.
+        """Call a function for each item, its arguments; return the results in the same order.
 
         With `run.executor` the workers compute it, and a thread otherwise. So the function is one
         of a module, its result depends on the arguments alone, and both can be pickled. Items whose
@@ -670,15 +670,15 @@ class Session(Protocol):
         ...
 
     def learnable(self) -> Mapping[str, JSON]:
-        """The learnable settings by config path, as they are, or will be by what was adopted."""
+        """Return the learnable settings by config path, with what was adopted."""
         ...
 
     def build(self, overlay: Mapping[str, JSON]) -> AbstractAsyncContextManager[Session]:
-        """A session whose components have other learnable settings, by config path."""
+        """Return a session whose components have other learnable settings, by config path."""
         ...
 
     def adopt(self, overlay: Mapping[str, JSON]) -> None:
-        """Make an overlay the run's own from the next iteration on."""
+        """Use other learnable settings in the run, from the next iteration on."""
         ...
 
 
@@ -695,7 +695,7 @@ class Trainer(Protocol):
 
     @property
     def iterations(self) -> int:
-        """How many iterations this stage has."""
+        """Return how many iterations this stage has."""
         ...
 
     def check(self, session: Session) -> None:
@@ -712,5 +712,5 @@ class Trainer(Protocol):
         return None
 
     async def iterate(self, i: int, session: Session) -> Metrics:
-        """Iteration `i`, from 0. Core commits its episodes, metrics and state together."""
+        """Do iteration `i`, from 0. Core commits its episodes, metrics and state together."""
         ...
