@@ -133,20 +133,20 @@ class OpenContext:
         path: the component's place in the config, e.g. "agents.critic".
         key: randomness of this component, e.g. for initial weights.
         roster: the team, in config order; what a policy chooses from.
-        names: the config names of components wired into this one, by field name (a list field
-            has one name an element); inline components are named by their path.
+        names: the config names of components wired into this one, by field name (one name for
+            each element of a list); inline components are named by their path.
         directory: the run's folder, or None where nothing is stored.
-        note: called with a name and a text, puts in the run's manifest what opening found out,
-            e.g. which of several backends was chosen, and tells the person who started the run.
+        note: puts a name and a text into the run's manifest, e.g. which of several backends was
+            chosen, and shows it to the person who started the run.
         live: whether the components may make external calls; not in a replay, a dry run or
             `validate`, where `open` must neither make one nor ask for a key.
-        trial: whether nothing will be run at all, as in `validate` and a dry run: what components
-            say of themselves is asked for, and what is heavy to load may be left out.
-        described: whether that is all that will ever be asked for, by a policy that decides alone
-            (`router`): what the settings name need not even be there. `trial` is set too.
+        trial: whether nothing will be run, as in `validate` and a dry run: core only reads what
+            components say of themselves, and `open` may skip what is heavy to load.
+        described: whether a policy that decides alone (`router`) reads what components say of
+            themselves: files that the settings name may be missing. `trial` is then true, too.
         environment: the environment variables, with those of the config's `.env`.
-        turns: that an episode may have, by `limits.turns`; None for no limit.
-        timeout: seconds of a turn, by `run.timeout`; None for no limit.
+        turns: the most turns of an episode (`limits.turns`); None for no limit.
+        timeout: the most seconds of a turn (`run.timeout`); None for no limit.
         trains: whether a run of many episodes is stored (`orchestrion train`), or, where nothing
             is run (`trial`), whether the config has a trainer.
     """
@@ -198,8 +198,8 @@ class Stateful(Protocol):
 class View(Struct, frozen=True):
     """What one activation may read. Failed turns are not in it.
 
-    `given` is what a nested team was given to read, by its outer team. `team` is who else is in the
-    team, and this agent itself, in config order.
+    `given` has the turns that an outer team lets its nested team read. `team` has all members of
+    the team, this agent included, in config order.
     """
 
     agent: str
@@ -250,16 +250,16 @@ class Request:
     """One call to the outside, in canonical form.
 
     Args:
-        service: whom it asks, e.g. "openai:gpt-5"; limiter, journal and cache go by it.
-        content: all that the answer is drawn from, as JSON (model, messages, settings).
-        version: of the component that makes the call; part of cache and journal keys.
+        service: the service called, e.g. "openai:gpt-5"; limiter, journal and cache use this name.
+        content: all that the answer depends on, as JSON (model, messages, settings).
+        version: the version of the component that calls; part of cache and journal keys.
         sample: tells samples of one content apart; part of the cache key.
         cache: whether an equal earlier request may answer this one: one of this run, and one of
             an earlier run where `run.cache` names a cache that runs share; None means only there.
         limits: the service's limits; the first request of a service sets them.
         timeout: seconds for one attempt.
-        shown: what stands for `content` where people look at the call later, if that is in a form
-            they cannot read, such as numbers of tokens.
+        shown: what people see in place of `content` when they look at the call later, if they
+            cannot read `content`, e.g. numbers of tokens.
         lasting: whether an attempt goes on at the service when this process ends, and is taken up
             by a resumed run (a batch): what is cut off is then not booked as spent.
         computed: whether the answer is computed in this process from the request and from what
@@ -284,7 +284,7 @@ class Request:
 class Answer:
     """What a call gave: JSON data, and what it took.
 
-    `estimated` says that the service did not tell, and `usage` is a bound or a guess.
+    `estimated` says that the service did not state the usage: it is a bound or a guess.
     """
 
     data: JSON
@@ -293,10 +293,10 @@ class Answer:
 
 
 class Calls(Protocol):
-    """The one path on which anything that costs is done; each activation has its own.
+    """The only way to do what costs something; each activation has its own.
 
-    What goes through `run` and `team` is booked on the activation's turn by the engine;
-    `Output.usage` states only what did not.
+    The engine books what goes through `run` and `team` on the activation's turn; `Output.usage`
+    states only other usage.
     """
 
     @property
@@ -609,7 +609,7 @@ class Branch:
 
 
 class Session(Protocol):
-    """What a trainer works with: episodes on demand, never the engine."""
+    """What a trainer works with: it asks for episodes, and never gets the engine."""
 
     key: Key
     """Randomness of this stage and iteration."""
