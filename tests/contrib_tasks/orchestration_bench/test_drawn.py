@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
+from attrs import asdict, evolve
 from click import Command
 from click.testing import CliRunner
 from hypothesis import given, settings
@@ -77,6 +79,13 @@ def test_a_seed_draws_the_same_tables_every_time_and_another_seed_others() -> No
     assert first != Relay(tables=RelayTables(4))
     assert (len(first.skills), len(first.types), len(first.agents), first.horizon) == (6, 3, 7, 13)
     assert Stop(tables=StopTables(3)) != Stop(tables=StopTables(4))
+
+
+def test_tables_of_a_seed_do_not_change_under_a_newer_version() -> None:
+    relay: list[Any] = [Relay(tables=RelayTables(seed)) for seed in range(12)]
+    stop: list[Any] = [Stop(tables=StopTables(seed)) for seed in range(5)]
+    drawn = json.dumps([asdict(task) for task in (*relay, *stop)], sort_keys=True, default=str)
+    assert blake2b(drawn.encode(), digest_size=8).hexdigest() == "eb12adc63dfccef7"
 
 
 def test_other_settings_can_be_changed_without_changing_the_tables() -> None:

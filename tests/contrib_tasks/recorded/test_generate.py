@@ -50,6 +50,8 @@ def test_a_table_does_not_change_under_a_newer_version() -> None:
         for row in generate(Generated(questions=4, models=4, groups=2)).rows
     ]
     assert told == ["ADCEE", "HGBHH", "HEEEE", "GBGGG"]
+    [row] = generate(Generated(questions=1, models=2, texts=True)).rows
+    assert row.text.split()[:5] == ["word98", "word39", "hard2", "hard3", "word110"]
 
 
 def test_skill_costs_and_mistakes_come_together() -> None:

@@ -465,3 +465,4 @@ async def test_the_vector_of_a_text_does_not_depend_on_other_texts() -> None:
         assert both.data["vectors"][0] != both.data["vectors"][1]
         with pytest.raises(CallError, match="context of 32"):
             await model.embed(["7" * 40], NoJournal())
+        assert model.embedding_ceiling(5) == Usage(1, 5)

@@ -6,7 +6,17 @@ from itertools import product
 
 import numpy as np
 import pytest
-from orchestrion_logged.estimating import Overlap, Terms, direct, dr, effective, ips, snips
+from orchestrion_logged.estimating import (
+    Overlap,
+    Terms,
+    direct,
+    dr,
+    effective,
+    ips,
+    mean_of,
+    snips,
+)
+from scipy import stats
 
 
 def terms(reward: list[float], ratio: list[float], value: float, guess: float) -> Terms:
@@ -79,3 +89,14 @@ def test_several_steps_are_unbiased_whatever_the_model_says(wrong: float) -> Non
 def test_no_overlap_is_refused_in_words(weights: np.ndarray, outside: float, reason: str) -> None:
     refusal = Overlap.of(weights, outside).refusal(20)
     assert (reason in refusal) if reason else refusal == ""
+
+
+def test_the_interval_of_a_mean_is_students() -> None:
+    values = np.array([0.0, 1.0, 1.0, 0.25])
+    low, high = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
+    mean = mean_of(values)
+    assert (mean.low, mean.high) == pytest.approx((low, high))
+    # With the weight of three, there is one degree of freedom less.
+    low, high = stats.t.interval(0.95, 2, values.mean(), stats.sem(values))
+    fewer = mean_of(values, count=3.0)
+    assert (fewer.low, fewer.high) == pytest.approx((low, high))

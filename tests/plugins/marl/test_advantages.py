@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_marl import advantages as adv
 from orchestrion_marl.advantages import Floats, Rows
+from orchestrion_marl.critic import Critic
 from orchestrion_marl.settings import Advantage, Estimator
 
 V, S = 0, 1
@@ -279,6 +280,46 @@ def test_gae_with_lambda_1_and_0(pairs: list[tuple[float, float]]) -> None:
     following = np.append(values[1:], 0.0)
     errors = rewards + 0.9 * following - values
     assert adv.gae(rewards, values, gamma=0.9, lam=0.0) == pytest.approx(errors, abs=1e-9)
+
+
+def test_actions_of_gae_are_calls_or_tokens_of_all_agents_in_the_order_of_turns() -> None:
+    # Two episodes: V says two tokens, then S says one.
+    rows = Rows([1, 1, 0, 0], [0] * 4, [0, 0, 1, 1], [V, S, V, S], turn=[0, 1, 0, 1])
+    lengths = np.array([2, 1, 2, 1])
+    values = np.array([0.5, 0.6, 0.9, 0.5, 0.4, 0.2])  # before each token
+    token = Advantage("gae", lam=0.5, actions="tokens")
+    first = adv.gae(np.array([0.0, 0.0, 1.0]), values[:3], 1.0, 0.5)
+    second = adv.gae(np.array([0.0, 0.0, 0.0]), values[3:], 1.0, 0.5)
+    both = np.concatenate((first, second))
+    expected = adv.whiten(both, np.array([V, V, S, V, V, S]))
+    assert adv.estimate(rows, lengths, [token, token], {}, values) == pytest.approx(expected)
+    # The first token is credited with what it changed: it raised the value from .5 to .6.
+    assert first[0] == pytest.approx(0.1 + 0.5 * 0.3 + 0.25 * 0.1)
+    call = Advantage("gae", lam=0.5)
+    of_calls = adv.estimate(rows, lengths, [call, call], {}, values)
+    assert of_calls[0] == of_calls[1], "both tokens of a call have its advantage"
+
+
+def test_a_critic_knows_nothing_at_first_then_fits_rewards_by_states() -> None:
+    draw = np.random.default_rng(1)
+    critic, slope = Critic(), np.array([1.0, -2.0, 0.5])
+    for iteration in range(3):
+        for _ in range(40):
+            states = draw.normal(size=(5, 3))
+            reward = float(states.mean(axis=0) @ slope)
+            values = critic.values("a", np.tile(states.mean(axis=0), (5, 1)), reward)
+            assert (values is None) == (iteration == 0)
+        critic.learn()
+    values = critic.values("a", np.eye(3), 0.0)
+    assert values is not None
+    assert values == pytest.approx(slope, abs=0.05)
+    again = Critic()
+    again.load(critic.save())
+    critic.learn()  # what was noted and not learned is not saved
+    assert critic.values("b", np.eye(3), 0.0) is None
+    restored = again.values("a", np.eye(3), 0.0)
+    assert restored is not None
+    assert restored.tolist() == values.tolist()
 
 
 def test_the_overlong_penalty_is_linear_over_its_buffer() -> None:

@@ -26,7 +26,7 @@ def test_a_resumed_training_gives_the_same_bytes(tmp_path: Path, lag: int) -> No
             iterations=4,
             updates=2,
             lag=lag,
-            advantage={"estimator": "gae"},
+            advantage={"estimator": "gae", "actions": ("calls", "tokens")[lag]},
             kl={"weight": 0.01},
         )
     )

@@ -206,6 +206,25 @@ def test_the_divergence_is_measured_from_the_weights_of_the_previous_stage(tmp_p
     assert abs(run.metrics[-1]["answerer/kl"]) < 1e-4
 
 
+@pytest.mark.parametrize("where", ["loss", "reward"])
+def test_the_divergence_is_taken_from_advantages_only_where_it_is_part_of_the_reward(
+    tmp_path: Path, where: str
+) -> None:
+    data = config(
+        kl={"weight": 0.5, "form": "k2", "where": where},
+        entropy=1.0,  # moves the weights also where all rewards are equal
+        optimizer={"learning_rate": 0.05},
+        iterations=2,
+        penalty=0.0,
+        truncated="learn",
+    )
+    last = train(tmp_path / "run", data).metrics[-1]
+    assert last["answerer/kl"] > 0.001 if where == "loss" else "answerer/kl" not in last
+    # Dr.MAS' own advantages have the mean 0 in each group.
+    advantage = last["answerer/advantage"]
+    assert advantage < -1e-3 if where == "reward" else abs(advantage) < 1e-9
+
+
 def test_weights_that_two_names_share_have_one_learning_rate(tmp_path: Path) -> None:
     same = {"use": "hf", "base": "base"}
     data = config(

@@ -40,9 +40,10 @@ def test_it_learns_at_any_scale(scale: float, offset: float) -> None:
 def test_following_the_scale_does_not_change_predictions() -> None:
     value, _, _ = fitted(1.0, 0.0, steps=20)
     inputs, targets = data()
-    before = value.predict(inputs)
+    before, unit = value.predict(inputs), value.unit
     value.rescale(40 * targets + 7)
     assert value.unit[0] > 0.3
+    assert unit[1] < value.unit[1] < 40, "the deviation follows, too"
     assert value.predict(inputs) == pytest.approx(before, abs=1e-4)
 
 

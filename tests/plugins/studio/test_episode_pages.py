@@ -34,7 +34,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 def _plain_run(folder: Path) -> None:
     def episode(number: int) -> Episode:
         first = Output("```python\nx = 1\n```", {"code": "x = 1"})
-        second = Output("better", {"code": "x = 2"})
+        second = Output("better", {"code": "x = 2"}, metadata={"attempts": 2})
         turns = [Turn(0, "writer", output=first), Turn(1, "mender", output=second, decision=1)]
         return Episode(
             f"0/0/{number}",
@@ -149,6 +149,11 @@ def test_a_program_that_changes_is_shown_as_a_diff(client: TestClient) -> None:
         ("(stop)", 0.25),
     ]
     assert unified_diff("a", "a") == ""
+
+
+def test_what_an_agent_notes_beside_its_answer_is_shown(client: TestClient) -> None:
+    page = client.get("/episode/plain", params={"id": "0/0/1"}).text
+    assert "attempts" in page
 
 
 def test_contents_are_shown_in_the_form_they_have() -> None:

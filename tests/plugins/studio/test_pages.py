@@ -11,6 +11,7 @@ import pytest
 from orchestrion_studio import create_app, panels
 from orchestrion_studio.app import PAGES
 from orchestrion_studio.security import COOKIE
+from orchestrion_studio.topology import _nodes
 from starlette.testclient import TestClient
 
 from orchestrion import Usage
@@ -45,6 +46,17 @@ def test_figures_of_training_and_of_held_out_problems_are_told_apart(client: Tes
     assert "0.835" in held_out
     assert "0.300<small> reward" in training
     assert "Training reward" in client.get("/runs").text
+
+
+def test_a_list_of_runs_that_have_all_ended_is_not_loaded_again(client: TestClient) -> None:
+    runs = client.get("/api/runs").json()
+    assert (runs["unread"], runs["live"]) == (0, False)
+
+
+def test_agents_stand_above_and_below_in_turn() -> None:
+    nodes = _nodes(["a", "b", "c", "d"])[2:]  # after start and end
+    assert [node["y"] < 0.5 for node in nodes] == [True, False, True, False]
+    assert [node["x"] for node in nodes][::2] == [node["x"] for node in nodes][1::2]
 
 
 def test_metrics_that_never_change_are_named_and_not_drawn(client: TestClient) -> None:

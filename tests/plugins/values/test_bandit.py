@@ -14,8 +14,9 @@ from attrs import field, frozen
 from orchestrion_encoders.counts import Counts
 from orchestrion_values.bandit import Bandit, batches
 from orchestrion_values.bandit_learner import BanditLearner
-from orchestrion_values.bandit_model import BanditModel
+from orchestrion_values.bandit_model import BanditModel, BanditView
 from orchestrion_values.policy import RecordedChoice, ValuePolicy
+from orchestrion_values.texts import fit_texts
 
 from orchestrion import (
     Episode,
@@ -29,6 +30,7 @@ from orchestrion import (
     Situation,
     Trajectory,
     UsageError,
+    replace,
 )
 
 TEAM = (Member("a"), Member("b"), Member("c"))
@@ -213,6 +215,16 @@ def test_it_trains_the_policy_values_only() -> None:
     object.__setattr__(session, "policy", "other")
     with pytest.raises(UsageError, match="trains the policy values"):
         learner().check(session)  # type: ignore[arg-type]
+
+
+def test_a_guessed_category_goes_by_the_words_of_the_problem() -> None:
+    problems = [
+        Problem(f"{kind}{i}", f"{kind} {i}", category=kind) for kind in "ab" for i in range(9)
+    ]
+    texts = fit_texts([p.text for p in problems], [p.category for p in problems], seed=1)
+    view = BanditView(team(), ("a", "b"), True, texts)
+    hidden = [replace(problem, category=None) for problem in problems]
+    assert view._category(hidden).argmax(axis=1).tolist() == [0] * 9 + [1] * 9
 
 
 def test_guessing_a_category_needs_words() -> None:

@@ -67,7 +67,7 @@ class Scored:
         logprobs: of the response tokens, shape [B, L], padded with 0 at the end.
         mask: 1 where a token is, shape [B, L].
         entropy: of the distribution of each token, in nats, shape [B, L], if requested.
-        hidden: the last layer before the first response token, shape [B, width], if requested.
+        hidden: the last layer before each response token, shape [B, L, width], if requested.
     """
 
     logprobs: torch.Tensor

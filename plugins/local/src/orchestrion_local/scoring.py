@@ -46,7 +46,7 @@ def score(
         generations: one row each.
         pad: token id of padding.
         entropy: whether entropies are computed, and whether with gradient.
-        hidden: whether the states before the responses are returned, too.
+        hidden: whether the states before the tokens of responses are returned, too.
         whole: compute the logits by the network itself, all at once; for networks that scale or cap
             them after the last matrix.
         recompute_layers: keep the inputs of layers only, and compute the rest again.
@@ -64,13 +64,13 @@ def score(
             longest = rows.mask.shape[1]
             out = network(**rows.whole(), logits_to_keep=longest + 1, output_hidden_states=hidden)
             states, head = out.logits[:, :-1][of_tokens], _unchanged
-            before = out.hidden_states[-1][:, -longest - 1] if hidden else None
+            before = out.hidden_states[-1][:, -longest - 1 : -1] if hidden else None
             vocabulary = states.shape[1]
         else:
             shares = len(rows.prompts) < len(generations) and not recompute_layers
             by_column = (rows.shared if shares else rows.at_once)(network.base_model)
             states, head = by_column[of_tokens], network.get_output_embeddings()
-            before = by_column[:, 0] if hidden else None
+            before = by_column if hidden else None
             vocabulary = head.weight.shape[0]
     size = max(1, memory.LOGITS // vocabulary)
     of_chunk = partial(_of_chunk, head, entropy)

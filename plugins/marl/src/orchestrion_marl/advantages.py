@@ -425,7 +425,8 @@ def estimate(
         lengths: tokens of each response, shape [B].
         settings: the estimator of each agent, by agent id.
         moving: running mean of rewards by agent id, for `baseline: moving`.
-        values: value of the situation before each call, shape [B]; required by `gae`.
+        values: value before each token, shape [sum of lengths]; required by `gae`, which uses those
+            of first tokens where its actions are calls.
     """
     tokens = np.zeros(int(lengths.sum()))
     owner = np.repeat(rows.agent, lengths)
@@ -436,8 +437,11 @@ def estimate(
                 computed[advantage] = reinforce_plus_plus(
                     rows, lengths, advantage.gamma, advantage.over, advantage.centered
                 )
+            elif advantage.estimator == "gae" and advantage.actions == "tokens":
+                computed[advantage] = _gae(advantage, rows, lengths, values)
             else:
-                by_call = _of_calls(advantage, rows, moving, values)
+                first = None if values is None else values[np.cumsum(lengths) - lengths]
+                by_call = _of_calls(advantage, rows, moving, first)
                 computed[advantage] = np.repeat(by_call, lengths)
         mine = owner == agent
         tokens[mine] = computed[advantage][mine]
@@ -471,16 +475,31 @@ def _of_calls(
         return gigpo(
             rows, rows.turn, rewards, rows.situation, s.weight, s.gamma, scale, by_agent, ddof
         )
+    return _gae(s, rows, np.ones(len(rows), np.int64), values)
+
+
+def _gae(settings: Advantage, rows: Rows, lengths: Integers, values: Floats | None) -> Floats:
+    """Return the advantage of every action, shape [sum of lengths].
+
+    Args:
+        settings: gamma and lambda.
+        rows: the calls.
+        lengths: actions in each call, shape [B].
+        values: value before each action, shape [sum of lengths].
+    """
     assert values is not None, "gae needs the values of a critic"
-    advantages = np.zeros(len(rows))
+    actions = np.split(np.arange(len(values)), np.cumsum(lengths)[:-1])
+    advantages = np.zeros(len(values))
     for episode in np.unique(rows.episode):
-        mine = np.flatnonzero(rows.episode == episode)
-        mine = mine[np.argsort(rows.turn[mine], kind="stable")]
-        rewards = np.zeros(len(mine))
-        rewards[-1] = rows.outcome[mine[-1]]
-        advantages[mine] = gae(rewards, values[mine], s.gamma, s.lam)
+        calls = np.flatnonzero(rows.episode == episode)
+        calls = calls[np.argsort(rows.turn[calls], kind="stable")]
+        places = np.concatenate([actions[call] for call in calls])
+        rewards = np.zeros(len(places))
+        rewards[-1] = rows.outcome[calls[-1]]
+        advantages[places] = gae(rewards, values[places], settings.gamma, settings.lam)
     # Each agent is whitened apart, so that its scale does not depend on other agents.
-    return whiten(advantages, rows.agent) - rows.penalty
+    whitened = whiten(advantages, np.repeat(rows.agent, lengths))
+    return whitened - np.repeat(rows.penalty, lengths)
 
 
 def _episode_statistics(rows: Rows, scores: Floats, ddof: int) -> tuple[Floats, Floats]:

@@ -36,7 +36,7 @@ _SETTINGS_OF: Mapping[str, tuple[str, ...]] = {
     "reinforce": ("baseline", "memory"),
     "reinforce++": ("gamma", "over", "centered"),
     "gigpo": ("gamma", "weight", "scale", "std", "over"),
-    "gae": ("gamma", "lam"),
+    "gae": ("gamma", "lam", "actions"),
 }
 
 
@@ -60,8 +60,10 @@ class Advantage:
         baseline: baseline of `reinforce`; "moving" is a running mean of each agent's rewards.
         memory: share of the running mean that an iteration keeps.
         centered: whether `reinforce++` subtracts the group's mean reward first.
-        gamma: discount between tokens (`reinforce++`), calls (`gae`) or steps (`gigpo`).
+        gamma: discount between tokens (`reinforce++`), actions (`gae`) or steps (`gigpo`).
         lam: lambda of `gae`.
+        actions: whether an action of `gae` is a call, with a value of its prompt, or a token, with
+            a value of what stands before it.
         weight: weight of the step advantage in `gigpo`.
     """
 
@@ -78,6 +80,7 @@ class Advantage:
     centered: bool = False
     gamma: Annotated[float, Meta(gt=0, le=1)] = 1.0
     lam: Annotated[float, Meta(ge=0, le=1)] = 0.95
+    actions: Literal["calls", "tokens"] = "calls"
     weight: Amount = 1.0
 
     def __attrs_post_init__(self) -> None:

@@ -28,7 +28,8 @@ The steps and their loss are in `updating`, the other estimators, with their sou
 - the loss averages over all tokens of a model (`aggregation`), also where agents share it;
 - "when it was sampled" is the log-probability that was recorded at that moment, by a server if
   one samples; only with `importance_cap` it is computed again before the first step;
-- the values of `gae` come from one ridge regression for each agent instead of a trained network;
+- the values of `gae` come from one ridge regression for each agent on states of its own model,
+  instead of a network that is trained beside it;
 - a step whose gradient is not finite is skipped and counted;
 - episodes that failed are left out of their group.
 """
@@ -36,14 +37,14 @@ The steps and their loss are in `updating`, the other estimators, with their sou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from typing import Literal
 
 import numpy as np
 from attrs import evolve
 from orchestrion_local import settings_by_model
-from orchestrion_local.interfaces import Trainable
+from orchestrion_local.interfaces import Scored, Trainable
 
 from orchestrion import (
     JSON,
@@ -314,45 +315,74 @@ class MarlTrainer(Trainer):
         return self.agents[call.agent].kl_weight or 0.0
 
     def _values(self, calls: Sequence[Call]) -> Floats:
-        """Return the value of each call's prompt, shape [B]; then learn from these calls."""
-        assert self.critic is not None
-        features = self._scores(calls, "hidden")
-        values = np.zeros(len(calls))
-        for agent in self.team:
-            places = [i for i, call in enumerate(calls) if call.agent == agent]
-            if places:
-                x = np.stack([np.append(features[i], 1.0) for i in places])
-                y = np.array([calls[i].outcome for i in places])
-                values[places] = self.critic.values(agent, x, y)
-        return values
+        """Return the value before each token, shape [sum of lengths]; then learn from these calls.
 
-    def _scores(
-        self, calls: Sequence[Call], what: Literal["reference", "now", "hidden"]
-    ) -> list[Floats]:
-        """Return each response's log-probabilities, or the last layer before it ("hidden").
+        Of a call whose actions are not tokens, all tokens have the value of its prompt. Where
+        nothing is known of an agent yet, values are the mean of its rewards.
+        """
+        assert self.critic is not None
+        critic = self.critic
+        values: list[Floats | None] = [None] * len(calls)
+
+        def value(i: int, scored: Scored, row: int) -> None:
+            call, advantage = calls[i], self.agents[calls[i].agent].advantage
+            assert scored.hidden is not None
+            assert advantage is not None
+            length = len(call.generation.response)
+            of_tokens = advantage.actions == "tokens"
+            states = scored.hidden[row, : length if of_tokens else 1].double().cpu().numpy()
+            found = critic.values(call.agent, states, call.outcome)
+            values[i] = found if found is None or of_tokens else np.repeat(found, length)
+
+        self._score(calls, value, hidden=True)
+        critic.learn()
+        means = {
+            agent: mean([call.outcome for call in calls if call.agent == agent])
+            for agent in {call.agent for call in calls}
+        }
+        return np.concatenate(
+            [
+                np.full(len(call.generation.response), means[call.agent]) if row is None else row
+                for call, row in zip(calls, values, strict=True)
+            ]
+        )
+
+    def _scores(self, calls: Sequence[Call], what: Literal["reference", "now"]) -> list[Floats]:
+        """Return the log-probabilities of each response's tokens.
 
         By the present weights, or those with which training began ("reference").
         """
+        rows: list[Floats] = [np.zeros(0)] * len(calls)
+
+        def take(i: int, scored: Scored, row: int) -> None:
+            length = len(calls[i].generation.response)
+            rows[i] = scored.logprobs[row, :length].double().cpu().numpy()
+
+        self._score(calls, take, reference=what == "reference")
+        return rows
+
+    def _score(
+        self,
+        calls: Sequence[Call],
+        take: Callable[[int, Scored, int], None],
+        *,
+        hidden: bool = False,
+        reference: bool = False,
+    ) -> None:
+        """Score calls in micro-batches; give `take` the place of each, and its row."""
         import torch
         from orchestrion_local import micro_batches
 
-        hidden = what == "hidden"
-        rows: list[Floats] = [np.zeros(0)] * len(calls)
         for name, places in self._places_by_model(calls).items():
             model, budget = self.models[name], self.optimizers[name].micro_batch
             if not places:
                 continue
-            weights = model.reference() if what == "reference" else nullcontext()
-            with weights, torch.no_grad():
+            with model.reference() if reference else nullcontext(), torch.no_grad():
                 for part in micro_batches(sizes_of([calls[i] for i in places]), budget):
                     generations = [calls[places[k]].generation for k in part]
                     scored = model.score(generations, hidden=hidden)
-                    tensor = scored.hidden if hidden else scored.logprobs
-                    assert tensor is not None
-                    for k, row in zip(part, tensor.double().cpu().numpy(), strict=True):
-                        i = places[k]
-                        rows[i] = row if hidden else row[: len(calls[i].generation.response)]
-        return rows
+                    for row, k in enumerate(part):
+                        take(places[k], scored, row)
 
     def _update_moving(self, rows: Rows) -> None:
         for k, (name, advantage) in enumerate(zip(self.team, self.advantages, strict=True)):
