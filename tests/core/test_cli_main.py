@@ -201,3 +201,19 @@ def test_schema_prints_json_and_writes_files(tmp_path: Path) -> None:
     result = invoke("schema", "--output", str(tmp_path / "s.json"))
     assert result.stdout == ""
     assert json.loads((tmp_path / "s.json").read_text())["type"] == "object"
+
+
+@pytest.mark.parametrize(("words", "collected"), [("plugins", True), ("validate none.yaml", False)])
+def test_validate_alone_ends_without_a_search_for_cycles(words: str, collected: bool) -> None:
+    code = f"""
+import os, sys
+from orchestrion.cli import main
+class InACycle:
+    def __del__(self, write=os.write):
+        write(1, b"collected")
+value, sys.argv = InACycle(), ["orchestrion", *{words.split()}]
+main()
+"""
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.stdout.endswith("collected") is collected, result.stderr

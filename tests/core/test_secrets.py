@@ -25,7 +25,7 @@ from orchestrion import (
     register,
 )
 from orchestrion import _secrets as secrets
-from orchestrion._secrets import SHORTEST, begun
+from orchestrion._secrets import SHORTEST, partial_secret
 from orchestrion.config import load
 from orchestrion.runs import RunReader, RunStore
 
@@ -36,7 +36,7 @@ VALUES = st.text(min_size=SHORTEST, max_size=40).filter(lambda text: len(text.st
 def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No test knows the secrets of another."""
     factory = logging.getLogRecordFactory()
-    monkeypatch.setattr(secrets, "_KNOWN", secrets._Known())
+    monkeypatch.setattr(secrets, "_SECRETS", secrets._Registry())
     yield
     logging.setLogRecordFactory(factory)
 
@@ -65,7 +65,7 @@ def test_a_secret_that_is_not_there_is_asked_for_only_where_calls_follow(
 
 @given(VALUES, st.text(max_size=20), st.text(max_size=20))
 def test_no_spelling_of_a_secret_is_left(value: str, before: str, after: str) -> None:
-    secrets._KNOWN = secrets._Known()
+    secrets._SECRETS = secrets._Registry()
     register("KEY", value)
     value = value.strip()
     raw = value.encode()
@@ -92,7 +92,7 @@ def test_no_spelling_of_a_secret_is_left(value: str, before: str, after: str) ->
 def test_inside_of_base64_all_but_its_ends_is_taken_out(
     data: bytes, before: int, after: int
 ) -> None:
-    secrets._KNOWN = secrets._Known()
+    secrets._SECRETS = secrets._Registry()
     value = data.hex()
     register("KEY", value)
     text = b64encode(b"u" * before + value.encode() + b"p" * after).decode()
@@ -163,7 +163,7 @@ def test_a_text_of_several_words_is_a_secret_only_as_a_whole() -> None:
 def test_the_end_of_a_text_that_may_begin_a_secret_is_known(text: str) -> None:
     register("KEY", "abcdef/gh")
     ends = {"abcd": 4, "abcdabcdef": 6, "xabcd": 4}
-    assert begun(text) == ends.get(text, 0)
+    assert partial_secret(text) == ends.get(text, 0)
 
 
 def test_variables_that_a_config_names_are_secrets_if_they_are_called_so(tmp_path: Path) -> None:
@@ -185,6 +185,6 @@ def test_keys_in_a_dotenv_file_are_secrets(tmp_path: Path) -> None:
 
 @given(st.text(max_size=60))
 def test_without_a_secret_nothing_is_changed(text: str) -> None:
-    secrets._KNOWN = secrets._Known()
+    secrets._SECRETS = secrets._Registry()
     assert hidden(text) == text
     assert hidden_bytes(text.encode(errors="replace")) == text.encode(errors="replace")

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from orchestrion import register
 from orchestrion._cli.watching import Watch
-from orchestrion._secrets import _Known
+from orchestrion._secrets import _Registry
 
 
 @pytest.fixture(autouse=True)
 def no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What may begin a secret is kept back; other tests leave secrets behind."""
-    monkeypatch.setattr("orchestrion._secrets._KNOWN", _Known())
+    monkeypatch.setattr("orchestrion._secrets._SECRETS", _Registry())
 
 
 def shown(capsys: pytest.CaptureFixture[str], *pieces: tuple[str, str]) -> str:

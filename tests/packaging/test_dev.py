@@ -250,7 +250,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
             file.write_text(f"{file.read_text()}dependencies = [{needs!r}]\n")
         for folder in (f"tests/{path}", "tests/repository"):
             (workspace.root / folder).mkdir(parents=True, exist_ok=True)
-    (workspace.root / "tests/test_conformance.py").touch()
+    for path in dev.CORE_TESTS:
+        (workspace.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (workspace.root / path).touch()
     monkeypatch.setattr(dev, "ROOT", workspace.root)
     dev.git("init", "--initial-branch=main")
     dev.git("add", "-A")
@@ -268,7 +270,7 @@ def lane(*options: str) -> list[str]:
     [
         ("plugins/alone/src/pocket_alone/__init__.py", ["tests/plugins/alone"]),
         ("plugins/middle/new.py", ["tests/plugins/middle", "tests/plugins/top"]),
-        ("core/README.md", ["tests/core", "tests/test_conformance.py"]),
+        ("core/README.md", ["tests/core", *dev.CORE_TESTS]),
         ("tests/plugins/middle/test_new.py", ["tests/plugins/middle"]),
         ("tests/docs/test_new.py", ["tests/docs/test_new.py"]),
         ("README.md", []),

@@ -52,12 +52,12 @@ class Activations:
 
     @property
     def cycle_length(self) -> float:
-        """Mean length of the cycles that were counted; 0 if there are none."""
+        """Return the mean length of the cycles that were counted; 0 if there are none."""
         count = sum(self.cycles)
         return sum(n * mean for n, mean in enumerate(self.cycles, 1)) / count if count else 0.0
 
     def metrics(self, names: Iterable[str]) -> dict[str, float]:
-        """What a trainer can report: compactness, cycles, and these agents' shares of all turns."""
+        """Return metrics for a trainer: compactness, cycles, these agents' shares of all turns."""
         total = sum(self.turns.values())
         return {
             "compactness": self.compactness,
@@ -82,7 +82,7 @@ class Activations:
 
 
 def waves(turns: Iterable[Turn]) -> Waves:
-    """Who acted, decision by decision, in the order of the decisions' first turns."""
+    """Return who acted, by decision, in the order of the decisions' first turns."""
     agents: dict[int, list[str]] = {}
     for turn in turns:
         agents.setdefault(turn.decision, []).append(turn.agent)
@@ -90,7 +90,7 @@ def waves(turns: Iterable[Turn]) -> Waves:
 
 
 def fold(episodes: Iterable[Waves]) -> Activations:
-    """All episodes as one graph."""
+    """Return all episodes as one graph."""
     times = Counter(episode for episode in episodes if episode)
     count = sum(times.values())
     turns: Counter[str] = Counter()

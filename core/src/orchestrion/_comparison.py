@@ -38,7 +38,7 @@ class ComparedResult:
 
     @property
     def unit(self) -> str:
-        """What costs are measured in."""
+        """Return the unit of costs."""
         return unit_of(self.outcomes.values())
 
 

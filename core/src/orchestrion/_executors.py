@@ -47,7 +47,7 @@ class Executor(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many workers there are at once."""
+        """Return how many workers run at once."""
         ...
 
     async def start(self) -> Link:

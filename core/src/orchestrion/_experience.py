@@ -86,7 +86,7 @@ def gather(episodes: Sequence[Episode], kind: type[R]) -> list[Experience[R]]:
 
 def _experience(episode: Episode, reward: Reward, kind: type[R]) -> Experience[R] | None:
     parts = [0.0] * len(episode.decisions)
-    given = 0.0
+    of_turns = 0.0
     if reward.turns is not None:
         if len(reward.turns) != len(episode.turns):
             raise RunError(
@@ -95,7 +95,7 @@ def _experience(episode: Episode, reward: Reward, kind: type[R]) -> Experience[R
             )
         for turn, part in zip(episode.turns, reward.turns, strict=True):
             parts[turn.decision] += part
-            given += part
+            of_turns += part
     taken: list[R] = []
     rewards: list[float] = []
     for decision, part in zip(episode.decisions, parts, strict=True):
@@ -106,6 +106,6 @@ def _experience(episode: Episode, reward: Reward, kind: type[R]) -> Experience[R
             rewards[-1] += part
     if not taken:
         return None
-    outcome = reward.total - given
+    outcome = reward.total - of_turns
     rewards[-1] += outcome
     return Experience(episode, tuple(taken), tuple(rewards), outcome)

@@ -74,7 +74,7 @@ def supplied(
     """Return the components, by kind and name, and the kinds of a registered plugin."""
     components: dict[str, dict[str, Component]] = {}
     for kind, component in _components(manager, namespace):
-        known = components.setdefault(kind, {})
+        of_kind = components.setdefault(kind, {})
         if not isinstance(component, Component):
             raise HookError(f"{type(component).__name__} {component!r} is not a Component")
         if not _COMPONENT_NAME.fullmatch(component.name):
@@ -84,9 +84,9 @@ def supplied(
                 f"the path of {kind} {component.name!r} must be 'package.module:Class', "
                 f"not {component.path!r}"
             )
-        if component.name in known:
+        if component.name in of_kind:
             raise HookError(f"it supplies two components of kind {kind} called {component.name!r}")
-        known[component.name] = component
+        of_kind[component.name] = component
     return components, tuple(_kinds(manager, namespace))
 
 

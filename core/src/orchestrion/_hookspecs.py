@@ -109,7 +109,7 @@ def orchestrion_sections() -> Iterable[str]:
 
 @hookspec
 def orchestrion_doctor() -> Iterable[tuple[str, str, str]]:
-    """What `orchestrion doctor` reports of this plugin: (topic, state, text), a line each.
+    """Return lines for `orchestrion doctor` about this plugin: (topic, state, text).
 
     The state is "ok", "note" (worth knowing) or "problem" (the exit code is not 0). Called by
     that command alone; may take seconds. Since 0.1.

@@ -61,7 +61,7 @@ early.
 
 
 def learnable(default: Any, **kwargs: Any) -> Any:
-    """An attrs field that trainers may change through an overlay, e.g. an agent's instructions."""
+    """Return an attrs field that trainers may change, e.g. the instructions of an agent."""
     metadata = {**kwargs.pop("metadata", {}), "learnable": True}
     return field(default=default, metadata=metadata, **kwargs)
 
@@ -133,20 +133,20 @@ class OpenContext:
         path: the component's place in the config, e.g. "agents.critic".
         key: randomness of this component, e.g. for initial weights.
         roster: the team, in config order; what a policy chooses from.
-        names: the config names of components wired into this one, by field name (a list field
-            has one name an element); inline components are named by their path.
+        names: the config names of components wired into this one, by field name (one name for
+            each element of a list); inline components are named by their path.
         directory: the run's folder, or None where nothing is stored.
-        note: called with a name and a text, puts in the run's manifest what opening found out,
-            e.g. which of several backends was chosen, and tells the person who started the run.
+        note: puts a name and a text into the run's manifest, e.g. which of several backends was
+            chosen, and shows it to the person who started the run.
         live: whether the components may make external calls; not in a replay, a dry run or
             `validate`, where `open` must neither make one nor ask for a key.
-        trial: whether nothing will be run at all, as in `validate` and a dry run: what components
-            say of themselves is asked for, and what is heavy to load may be left out.
-        described: whether that is all that will ever be asked for, by a policy that decides alone
-            (`router`): what the settings name need not even be there. `trial` is set too.
+        trial: whether nothing will be run, as in `validate` and a dry run: core only reads what
+            components say of themselves, and `open` may skip what is heavy to load.
+        described: whether a policy that decides alone (`router`) reads what components say of
+            themselves: files that the settings name may be missing. `trial` is then true, too.
         environment: the environment variables, with those of the config's `.env`.
-        turns: that an episode may have, by `limits.turns`; None for no limit.
-        timeout: seconds of a turn, by `run.timeout`; None for no limit.
+        turns: the most turns of an episode (`limits.turns`); None for no limit.
+        timeout: the most seconds of a turn (`run.timeout`); None for no limit.
         trains: whether a run of many episodes is stored (`orchestrion train`), or, where nothing
             is run (`trial`), whether the config has a trainer.
     """
@@ -166,9 +166,9 @@ class OpenContext:
     trains: bool = False
 
     def secret(self, name: str) -> Secret:
-        """The secret in an environment variable, which from now on is kept out of all we write.
+        """Return the secret in an environment variable, and keep it out of all that core writes.
 
-        Where the context is not `live` it may be absent, and is empty then.
+        If the context is not `live`, the variable may be missing; the secret is then empty.
 
         Raises:
             UsageError: the variable is not set, or empty.
@@ -187,7 +187,7 @@ class Stateful(Protocol):
     """A runtime that learns: what it saves is what it loads."""
 
     def save(self) -> Saved:
-        """Everything that `load` needs to go on exactly as before."""
+        """Return all that `load` needs to go on exactly as before."""
         ...
 
     def load(self, saved: Saved) -> None:
@@ -198,8 +198,8 @@ class Stateful(Protocol):
 class View(Struct, frozen=True):
     """What one activation may read. Failed turns are not in it.
 
-    `given` is what a nested team was given to read, by its outer team. `team` is who else is in the
-    team, and this agent itself, in config order.
+    `given` has the turns that an outer team lets its nested team read. `team` has all members of
+    the team, this agent included, in config order.
     """
 
     agent: str
@@ -213,7 +213,7 @@ class View(Struct, frozen=True):
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """The finished turns this activation may read, in order of activation; `given` first."""
+        """Return the completed turns this activation may read: `given`, then in their order."""
         if self.reads is None:
             turns = [turn for turn in self.trajectory.turns if turn.status == "completed"]
         else:
@@ -222,7 +222,7 @@ class View(Struct, frozen=True):
 
 
 def _turns_at(trajectory: Trajectory, wanted: set[int]) -> list[Turn]:
-    """The completed turns with these indices, in order."""
+    """Return the completed turns with these indices, in order."""
     # From the end: what is read is mostly recent, and the whole may be long.
     turns: list[Turn] = []
     for turn in trajectory.backward() if wanted else ():
@@ -250,16 +250,16 @@ class Request:
     """One call to the outside, in canonical form.
 
     Args:
-        service: whom it asks, e.g. "openai:gpt-5"; limiter, journal and cache go by it.
-        content: all that the answer is drawn from, as JSON (model, messages, settings).
-        version: of the component that makes the call; part of cache and journal keys.
+        service: the service called, e.g. "openai:gpt-5"; limiter, journal and cache use this name.
+        content: all that the answer depends on, as JSON (model, messages, settings).
+        version: the version of the component that calls; part of cache and journal keys.
         sample: tells samples of one content apart; part of the cache key.
         cache: whether an equal earlier request may answer this one: one of this run, and one of
             an earlier run where `run.cache` names a cache that runs share; None means only there.
         limits: the service's limits; the first request of a service sets them.
         timeout: seconds for one attempt.
-        shown: what stands for `content` where people look at the call later, if that is in a form
-            they cannot read, such as numbers of tokens.
+        shown: what people see in place of `content` when they look at the call later, if they
+            cannot read `content`, e.g. numbers of tokens.
         lasting: whether an attempt goes on at the service when this process ends, and is taken up
             by a resumed run (a batch): what is cut off is then not booked as spent.
         computed: whether the answer is computed in this process from the request and from what
@@ -284,7 +284,7 @@ class Request:
 class Answer:
     """What a call gave: JSON data, and what it took.
 
-    `estimated` says that the service did not tell, and `usage` is a bound or a guess.
+    `estimated` says that the service did not state the usage: it is a bound or a guess.
     """
 
     data: JSON
@@ -293,19 +293,19 @@ class Answer:
 
 
 class Calls(Protocol):
-    """The one path on which anything that costs is done; each activation has its own.
+    """The only way to do what costs something; each activation has its own.
 
-    What goes through `run` and `team` is booked on the activation's turn by the engine;
-    `Output.usage` states only what did not.
+    The engine books what goes through `run` and `team` on the activation's turn; `Output.usage`
+    states only other usage.
     """
 
     @property
     def watched(self) -> bool:
-        """Whether somebody reads along, so that a model should stream and `show` what comes."""
+        """Return whether somebody is watching, so that a model should stream and `show`."""
         return False
 
     def show(self, text: str) -> None:
-        """A piece of an answer as it comes, for whoever reads along; no part of any record."""
+        """Show a piece of an answer to whoever is watching; it is not recorded."""
         return
 
     async def run(
@@ -329,7 +329,7 @@ class Calls(Protocol):
         ...
 
     async def reuse(self, content: JSON, do: Callable[[], Awaitable[Any]]) -> Any:
-        """The result of a pure computation, done once for equal `content` in this process.
+        """Return the result of a pure computation, done once for equal `content` in this process.
 
         `content` is hashed as JSON. Callers that come while it is being computed wait for it. The
         result must be immutable, or never changed.
@@ -367,21 +367,21 @@ class Agent(Protocol):
 
     @property
     def options(self) -> Sequence[str]:
-        """The finite set an activation's option is drawn from; empty means no option."""
+        """Return the finite set of options of an activation; empty means no option."""
         return ()
 
     @property
     def pure(self) -> bool:
-        """Whether the output depends on nothing but settings, option and `memo(view)`."""
+        """Return whether the output depends only on settings, option and `memo(view)`."""
         return False
 
     @property
     def ends(self) -> bool:
-        """Whether it is its job to end the episode: its output is always `final`."""
+        """Return whether the agent always ends the episode: its output is always `final`."""
         return False
 
     def act(self, view: View, key: Key, calls: Calls) -> Output | Awaitable[Output]:
-        """One turn. Raising fails the turn; the episode goes on and the policy sees it."""
+        """Do one turn. Raising fails the turn; the episode goes on and the policy sees it."""
         ...
 
     def ceiling(self, tokens: int) -> Usage | None:
@@ -437,11 +437,11 @@ class Model(Protocol):
     """
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """One completion; see above. `key` tells samples of one request apart."""
+        """Return one completion; see above. `key` distinguishes samples of the same request."""
         ...
 
     async def embed(self, texts: Sequence[str], calls: Calls) -> Answer:
-        """The texts as vectors of one length; the answer's data is {"vectors": [[number]]}.
+        """Return texts as vectors of equal length; the answer's data is {"vectors": [[number]]}.
 
         Raises:
             CallError: permanent, if the model cannot embed, which is the default.
@@ -450,7 +450,7 @@ class Model(Protocol):
 
     @property
     def together(self) -> bool:
-        """Whether an answer's last bits depend on what else is computed in one batch with it.
+        """Return whether the last bits of an answer depend on the other requests of its batch.
 
         Then all of a run must be computed in one process: with `run.executor`, too, a team with
         such a model stays in the process that leads the run.
@@ -469,15 +469,15 @@ class Task(Protocol):
     """Where the work comes from, and who says how good the result is."""
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """All problems of a split, in a fixed order; splits never overlap."""
+        """Return all problems of a split, in a fixed order; splits never overlap."""
         ...
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """The environment at the beginning."""
+        """Return the state of the environment at the beginning."""
         return Step()
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
-        """The environment after a turn. Pure: states are immutable and shared by forks."""
+        """Return the environment after a turn. Pure: states are immutable; forks share them."""
         return Step(state)
 
     async def verify(
@@ -500,7 +500,7 @@ class Task(Protocol):
         return None
 
     def problem_from(self, text: str) -> Problem:
-        """A problem from free text, for `orchestrion run --input`."""
+        """Return a problem made of free text, for `orchestrion run --input`."""
         return Problem(id="input", text=text)
 
 
@@ -533,7 +533,7 @@ class Policy(Protocol):
 
     @property
     def prepares(self) -> bool:
-        """Whether `prepare` is to be awaited before each decision."""
+        """Return whether `prepare` has to be awaited before each decision."""
         return False
 
     async def prepare(self, situation: Situation, calls: Calls) -> None:
@@ -557,12 +557,12 @@ class Policy(Protocol):
 
     @property
     def longest(self) -> int | None:
-        """The most turns of an episode; None if only the limits of the run end it."""
+        """Return the most turns an episode can have; None if only the run's limits end it."""
         return None
 
     @property
     def portable(self) -> bool:
-        """Whether a pickled copy decides alike in another process, and nobody asks this one later.
+        """Return whether a pickled copy can decide in another process in place of this one.
 
         Matters for the policy of a `Job` alone: with `run.executor`, jobs whose policy is not
         portable run in the process that leads the run.
@@ -574,7 +574,7 @@ class RewardFunction(Protocol):
     """Turns a verified episode into numbers."""
 
     async def score(self, episode: Episode, calls: Calls) -> Reward | None:
-        """The reward; None means missing: the episode is excluded and counted."""
+        """Return the reward, or None if there is none: the episode is then excluded and counted."""
         ...
 
     def ceiling(self, tokens: int) -> Usage | None:
@@ -609,7 +609,7 @@ class Branch:
 
 
 class Session(Protocol):
-    """What a trainer works with: episodes on demand, never the engine."""
+    """What a trainer works with: it asks for episodes, and never gets the engine."""
 
     key: Key
     """Randomness of this stage and iteration."""
@@ -618,7 +618,7 @@ class Session(Protocol):
     roster: tuple[Member, ...]
 
     def problems(self, split: Split = "train") -> Sequence[Problem]:
-        """Problems of a split; `test` raises `UsageError` while training."""
+        """Return the problems of a split; `test` raises `UsageError` while training."""
         ...
 
     async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
@@ -628,7 +628,7 @@ class Session(Protocol):
     async def evaluate(
         self, split: Split = "validation", policy: Policy | None = None, limit: int | None = None
     ) -> list[Episode]:
-        """One episode on each problem of a split, for use and not for training.
+        """Run one episode on each problem of a split, for use and not for training.
 
         The keys depend on the split and the problem alone, so that policies are compared on
         common random numbers.
@@ -636,31 +636,31 @@ class Session(Protocol):
         ...
 
     def begin(self, problem: Problem, key: Key) -> Branch:
-        """A fresh branch."""
+        """Return a new branch without turns."""
         ...
 
     async def extend(self, branch: Branch, activations: Sequence[Activation], key: Key) -> Branch:
-        """The branch after these activations, which run in parallel."""
+        """Run these activations in parallel, and return the branch after them."""
         ...
 
     async def score(self, branch: Branch, *, final: bool = False) -> Scores:
-        """The verifier's score of a branch."""
+        """Return the verifier's score of a branch."""
         ...
 
     async def finish(self, branch: Branch) -> Episode:
-        """The branch as a completed, verified and rewarded episode.
+        """Return the branch as a completed, verified and rewarded episode.
 
-        Episodes are numbered in the order of these calls. Call it in an order that does not hang
-        on how long agents take, or a replay numbers them otherwise: extend all, then finish all.
+        Episodes are numbered in the order of these calls. The order must not depend on how long
+        agents take, because a replay must number them alike: extend all, then finish all.
         """
         ...
 
     def calls(self, key: Key) -> Calls:
-        """Calls of the trainer's own; `key` names them, and must be another one each time."""
+        """Return calls of the trainer's own; `key` names them, and must be a new one each time."""
         ...
 
     async def spread(self, function: Callable[..., T], items: Sequence[tuple[Any, ...]]) -> list[T]:
-        """What a function returns for each item, in their order; an item is its arguments.
+        """Call a function for each item, its arguments; return the results in the same order.
 
         With `run.executor` the workers compute it, and a thread otherwise. So the function is one
         of a module, its result depends on the arguments alone, and both can be pickled. Items whose
@@ -670,15 +670,15 @@ class Session(Protocol):
         ...
 
     def learnable(self) -> Mapping[str, JSON]:
-        """The learnable settings by config path, as they are, or will be by what was adopted."""
+        """Return the learnable settings by config path, with what was adopted."""
         ...
 
     def build(self, overlay: Mapping[str, JSON]) -> AbstractAsyncContextManager[Session]:
-        """A session whose components have other learnable settings, by config path."""
+        """Return a session whose components have other learnable settings, by config path."""
         ...
 
     def adopt(self, overlay: Mapping[str, JSON]) -> None:
-        """Make an overlay the run's own from the next iteration on."""
+        """Use other learnable settings in the run, from the next iteration on."""
         ...
 
 
@@ -695,7 +695,7 @@ class Trainer(Protocol):
 
     @property
     def iterations(self) -> int:
-        """How many iterations this stage has."""
+        """Return how many iterations this stage has."""
         ...
 
     def check(self, session: Session) -> None:
@@ -712,5 +712,5 @@ class Trainer(Protocol):
         return None
 
     async def iterate(self, i: int, session: Session) -> Metrics:
-        """Iteration `i`, from 0. Core commits its episodes, metrics and state together."""
+        """Do iteration `i`, from 0. Core commits its episodes, metrics and state together."""
         ...

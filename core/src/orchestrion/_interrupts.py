@@ -18,9 +18,9 @@ class Terminated(Interrupted):
 
 
 def from_outside(error: BaseException) -> bool:
-    """Whether an error of plugin code is the user's interrupt, or a cancellation of its task.
+    """Return whether an error is the user's interrupt, or a cancellation of the task.
 
-    Plugins may raise both out of nothing; then they have failed like with any other exception.
+    If a plugin raises one of these itself, it has failed, as with any other exception.
     """
     if isinstance(error, KeyboardInterrupt):
         return isinstance(error, Interrupted) or not Interrupted.expected

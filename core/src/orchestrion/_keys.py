@@ -38,14 +38,14 @@ class Key:
             self._digest = blake2b(b"%d" % seed, digest_size=16).digest()
 
     def child(self, *names: str | int) -> Key:
-        """The key under this one with the given path, e.g. `key.child("beam", 3)`."""
+        """Return the key under this one with the given path, e.g. `key.child("beam", 3)`."""
         new = Key.__new__(Key)
         new._digest, new._names, new._parent = None, names, self
         return new
 
     @property
     def digest(self) -> bytes:
-        """16 bytes that stand for this key."""
+        """Return the 16 bytes of this key."""
         if self._digest is None:
             assert self._parent is not None
             name = _spelled(*self._names)
@@ -54,11 +54,11 @@ class Key:
         return self._digest
 
     def integer(self) -> int:
-        """A 63-bit seed for a generator of a library of your choice."""
+        """Return a 63-bit seed, for the random generator of any library."""
         return int.from_bytes(self.digest[:8], "little") >> 1
 
     def uniforms(self, n: int) -> list[float]:
-        """`n` numbers in [0, 1), uniform, 53 bits each."""
+        """Return `n` uniform numbers in [0, 1), of 53 bits each."""
         out: list[float] = []
         block = 0
         while len(out) < n:
@@ -69,16 +69,16 @@ class Key:
         return out
 
     def uniform(self) -> float:
-        """One number in [0, 1)."""
+        """Return a uniform number in [0, 1)."""
         # The upper 53 bits of bytes 8 to 16.
         return (int.from_bytes(self.digest, "little") >> 75 & _BITS) * _UNIT
 
     def random(self) -> random.Random:
-        """A standard-library generator seeded by this key (about 10 microseconds)."""
+        """Return a standard-library generator seeded by this key (about 10 microseconds)."""
         return random.Random(self.digest)
 
     def hex(self) -> str:
-        """The key as text, for records."""
+        """Return the key as text, for records."""
         return self.digest.hex()
 
     def __eq__(self, other: object) -> bool:
@@ -93,5 +93,5 @@ class Key:
 
 @lru_cache(4096, typed=True)  # the same few paths come back in every episode
 def _spelled(*names: str | int) -> bytes:
-    """A path as bytes; repr keeps 3 and "3" apart and quotes separators inside names."""
+    """Return a path as bytes; repr distinguishes 3 from "3", and quotes separators in names."""
     return repr(names).encode()

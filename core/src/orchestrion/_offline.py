@@ -13,13 +13,13 @@ from orchestrion._errors import OrchestrionError
 _EVENTS = {
     f"socket.{name}" for name in ("connect", "sendto", "sendmsg", "getaddrinfo", "gethostbyname")
 }
-_told: list[Callable[[str], None]] = []
-"""Of these, the last is told of each attempt, and raises what whoever tries is to get."""
+_callbacks: list[Callable[[str], None]] = []
+"""The last of these is called with the host of each attempt; what it raises ends the attempt."""
 _hooked = False
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine: no proxy can reach it, since to it that is itself."""
+    """Return whether a host is this machine, which no proxy on another machine can reach."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -48,11 +48,11 @@ def attempts(tell: Callable[[str], None]) -> Iterator[None]:
     if not _hooked:
         _hooked = True
         sys.addaudithook(_tell)  # for good: there is no way to take one back
-    _told.append(tell)
+    _callbacks.append(tell)
     try:
         yield
     finally:
-        _told.pop()
+        _callbacks.pop()
 
 
 def no_network(error: type[OrchestrionError], why: str) -> AbstractContextManager[None]:
@@ -65,7 +65,7 @@ def no_network(error: type[OrchestrionError], why: str) -> AbstractContextManage
 
 
 def _tell(event: str, args: tuple[Any, ...]) -> None:
-    if not _told or event not in _EVENTS:
+    if not _callbacks or event not in _EVENTS:
         return
     if event.startswith("socket.get"):
         where = args[0]
@@ -73,4 +73,4 @@ def _tell(event: str, args: tuple[Any, ...]) -> None:
         where = args[1][0]
     else:  # a path, or a kernel interface
         return
-    _told[-1](where.decode(errors="replace") if isinstance(where, bytes) else str(where))
+    _callbacks[-1](where.decode(errors="replace") if isinstance(where, bytes) else str(where))

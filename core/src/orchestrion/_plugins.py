@@ -102,12 +102,12 @@ class Plugins:
 
     def notes(self) -> list[str]:
         """Return a warning for each name to be blocked that no installed plugin has."""
-        known = {normal(n) for p in self.installed for n in (p.name, p.distribution)}
+        names = {normal(n) for p in self.installed for n in (p.name, p.distribution)}
         return [
             f"warning: --block or run.block names {name!r}, and no such plugin is installed"
-            f"{did_you_mean(name, known)}"
+            f"{did_you_mean(name, names)}"
             for name in dict.fromkeys(self.block)
-            if normal(name) not in known
+            if normal(name) not in names
         ]
 
     def failure(self, plugin: Plugin) -> Failure | None:

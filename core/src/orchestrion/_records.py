@@ -112,8 +112,8 @@ class Output(Struct, frozen=True, forbid_unknown_fields=True):
     Args:
         content: the text other agents read.
         data: JSON beside the text, in a form the agent documents.
-        usage: what this turn costs beside what went through `calls`, which the engine adds; a
-            reused result is charged as if it had run. The budget counts it when it did run.
+        usage: what this turn costs without what went through `calls`, which the engine adds. A
+            reused result is charged as if it had run; the budget counts it only once.
         final: end the episode after this turn.
         metadata: anything for people and reports; never read by the engine.
         inner: the trajectory of a nested team.
@@ -181,8 +181,8 @@ class Decision(Struct, frozen=True, forbid_unknown_fields=True):
         record: what the policy needs to compute `logp` again (arrays allowed). It stays in
             memory for the trainer and is never stored.
         error: with `stop`, why the policy cannot go on: the episode's status is `failed`.
-        arrival: with `wait: each`, that it matters which activation finishes first: the order is
-            journaled, and resume and replay repeat it.
+        arrival: with `wait: each`, whether it matters which activation finishes first: the order
+            is then journaled, and resume and replay repeat it.
         chances: the probability of each choice ("agent", "agent:option"), for people who read the
             episode; never read by the engine, and no part of what makes decisions equal.
     """
@@ -277,16 +277,15 @@ class Trajectory:
     def turns(self) -> tuple[Turn, ...]:
         """Return all turns, in the order of activation."""
         if self._cache is None:
-            # Back to where the turns are known already: those who look after every turn then
-            # pay for the new one only.
+            # Back to where the tuple is cached: reading after every turn then costs one turn only.
             node, new = self, []
-            while (known := node._cache) is None:
+            while (cached := node._cache) is None:
                 assert node._turn is not None
                 assert node._parent is not None
                 new.append(node._turn)
                 node = node._parent
             new.reverse()
-            out = [*known, *new]
+            out = [*cached, *new]
             out.sort(key=_INDEX)
             self._cache = tuple(out)
         return self._cache
@@ -335,8 +334,8 @@ class Observation(Struct, frozen=True, forbid_unknown_fields=True):
         progress: how far the work has come by what is public, 0 to 1; None if it cannot be told.
         hints: numbers about single choices, by "agent" or "agent:option", for policies that score
             choices alike; always equally many within a task, 0 to 1. The first says how promising
-            the choice looks; policies may begin with what looks best. Choices may be left out:
-            that speaks neither for nor against them.
+            the choice looks; policies may begin with the best. A choice may be left out, which
+            says nothing about it.
     """
 
     text: str = ""
@@ -397,9 +396,9 @@ class Reward(Struct, frozen=True, forbid_unknown_fields=True):
 class Episode(Struct, frozen=True, forbid_unknown_fields=True):
     """A trajectory with its outcome. `problem` is public here; ids are unique in a run.
 
-    `error` says why it failed; in one that did not, why its reward is missing. `answer` is what
-    the last completed turn said. `calls` names those of its verifier and its reward function, as
-    `Output.calls` those of a turn.
+    `error` says why it failed or, if it did not fail, why its reward is missing. `answer` is the
+    content of the last completed turn. `calls` names the calls of its verifier and its reward
+    function, as `Output.calls` those of a turn.
     """
 
     id: str

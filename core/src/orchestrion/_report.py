@@ -174,10 +174,10 @@ def _in_brackets(value: Estimate) -> str:
 def plain_data(record: Any) -> dict[str, Any]:
     """Return an attrs object as plain data, with None for NaN."""
 
-    def known(_owner: Any, _field: Any, value: Any) -> Any:
+    def without_nan(_owner: Any, _field: Any, value: Any) -> Any:
         return None if isinstance(value, float) and math.isnan(value) else value
 
-    return asdict(record, value_serializer=known)
+    return asdict(record, value_serializer=without_nan)
 
 
 def outcomes(episodes: Sequence[Episode]) -> dict[str, dict[str, float | None]]:

@@ -56,7 +56,7 @@ class Route:
 
     @property
     def probabilities(self) -> Mapping[str, float] | None:
-        """The probability of each choice ("agent" or "agent:option"); None if none are stated.
+        """Return the probability of each choice ("agent" or "agent:option"); None if not stated.
 
         Computed when it is read.
         """
@@ -68,7 +68,7 @@ class Route:
 
     @property
     def propensity(self) -> float | None:
-        """The probability with which the policy chose this; None if it does not state it."""
+        """Return the probability with which the policy chose this; None if it is not stated."""
         if self.decision.logp is not None:
             return exp(self.decision.logp)
         if (stated := self.probabilities) is None:

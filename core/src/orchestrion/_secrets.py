@@ -49,14 +49,14 @@ class Secret:
         raise TypeError(f"the secret {self.name} cannot be stored")
 
 
-class _Known:
+class _Registry:
     """Every form of every registered value."""
 
     def __init__(self) -> None:
         self.forms: dict[str, str] = {}
         self.text: re.Pattern[str] | None = None
         self.data: re.Pattern[bytes] | None = None
-        self.told: Callable[[str, str], None] | None = None
+        self.watcher: Callable[[str, str], None] | None = None
 
     def add(self, name: str, value: str) -> None:
         # Nothing that JSON, YAML, CSV or a URL would have to escape.
@@ -70,11 +70,11 @@ class _Known:
         pattern = "|".join(map(re.escape, forms))
         self.text = re.compile(pattern)
         self.data = re.compile(pattern.encode())
-        if self.told is not None:
-            self.told(name, value)
+        if self.watcher is not None:
+            self.watcher(name, value)
 
 
-_KNOWN = _Known()
+_SECRETS = _Registry()
 
 
 def register(name: str, value: str) -> None:
@@ -82,16 +82,16 @@ def register(name: str, value: str) -> None:
     value = value.strip()
     if len(value) < SHORTEST:
         return
-    if not _KNOWN.forms:
+    if not _SECRETS.forms:
         _watch_logs()
-    _KNOWN.add(name, value)
+    _SECRETS.add(name, value)
     for part in _credentials(value):
         register(name, part)
 
 
-def watch_secrets(told: Callable[[str, str], None] | None) -> None:
+def watch_secrets(watcher: Callable[[str, str], None] | None) -> None:
     """Have a function called with the name and the value of each secret registered from now on."""
-    _KNOWN.told = told
+    _SECRETS.watcher = watcher
 
 
 def _credentials(value: str) -> list[str]:
@@ -124,27 +124,27 @@ def register_named(variables: Mapping[str, str], strictly: bool = False) -> None
 
 def hidden(text: str) -> str:
     """Return text without the values of known secrets."""
-    if _KNOWN.text is None:
+    if _SECRETS.text is None:
         return text
-    return _KNOWN.text.sub(lambda found: _KNOWN.forms[found[0]], text)
+    return _SECRETS.text.sub(lambda match: _SECRETS.forms[match[0]], text)
 
 
 def hidden_bytes(data: bytes) -> bytes:
     """Return bytes of UTF-8 text without the values of known secrets."""
-    if _KNOWN.data is None:
+    if _SECRETS.data is None:
         return data
-    return _KNOWN.data.sub(lambda found: _KNOWN.forms[found[0].decode()].encode(), data)
+    return _SECRETS.data.sub(lambda match: _SECRETS.forms[match[0].decode()].encode(), data)
 
 
-def begun(text: str) -> int:
+def partial_secret(text: str) -> int:
     """Return how many characters at the end of a text may be the beginning of a secret.
 
-    Whoever shows a text in pieces keeps them back until more is known.
+    Keep these back until the next piece of the text has come.
     """
     return max(
         (
             length
-            for form in _KNOWN.forms
+            for form in _SECRETS.forms
             for length in range(1, min(len(form), len(text) + 1))
             if text.endswith(form[:length])
         ),
@@ -197,19 +197,19 @@ def _watch_logs() -> None:
     make = logging.getLogRecordFactory()
 
     def record(*args: Any, **kwargs: Any) -> logging.LogRecord:
-        made = make(*args, **kwargs)
+        log_record = make(*args, **kwargs)
         try:
-            text = made.getMessage()
+            text = log_record.getMessage()
         except Exception:  # a record that cannot be formatted is its handler's affair
-            return made
+            return log_record
         clean = hidden(text)
         if clean != text:
-            made.msg, made.args = clean, ()
-        if made.exc_info and made.exc_info[0] is not None:
+            log_record.msg, log_record.args = clean, ()
+        if log_record.exc_info and log_record.exc_info[0] is not None:
             # Formatters take this text if it is there.
-            text_of_error = "".join(traceback.format_exception(*made.exc_info)).rstrip("\n")
+            text_of_error = "".join(traceback.format_exception(*log_record.exc_info)).rstrip("\n")
             if (clean := hidden(text_of_error)) != text_of_error:
-                made.exc_text = clean
-        return made
+                log_record.exc_text = clean
+        return log_record
 
     logging.setLogRecordFactory(record)

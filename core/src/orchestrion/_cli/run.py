@@ -60,7 +60,7 @@ def command(
         raise UsageError("give the problem: --input TEXT, --input - or --problem ID")
     if text is not None:
         text = printable(_standard_input() if text == "-" else text, "--input")
-    episode, known = in_loop(
+    episode, judged = in_loop(
         _episode(
             target, text, problem_id, overrides, [*options(ctx).block, *block], as_json, stream
         )
@@ -68,9 +68,9 @@ def command(
     if as_json:
         from orchestrion._store.serial import as_data
 
-        emit({"episode": as_data(episode), "known_answer": known})
+        emit({"episode": as_data(episode), "known_answer": judged})
     else:
-        _conclude(episode, known)
+        _conclude(episode, judged)
     if episode.turns and episode.answer is None:
         return 1
     return {"completed": 0, "limit": 4, "budget": 4}.get(episode.status.value, 1)
@@ -156,14 +156,14 @@ class _Printer:
             self.watch.end()
 
 
-def _conclude(episode: Episode, known: bool) -> None:
+def _conclude(episode: Episode, judged: bool) -> None:
     text = next((t.output.content for t in reversed(episode.turns) if t.output.content), "")
     if episode.observation is not None and episode.observation.text:
         text = episode.observation.text
     note("answer:")
     answer(text)
     parts = [episode.status.value, cost_text(episode.usage)]
-    if not known:
+    if not judged:
         parts.append("not judged: no answer to this input is known")
     elif episode.scores is not None:
         parts.append(f"score {episode.scores.value:g}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +50,9 @@ def command(
     like `neural` that does not say whose it is (`reinforce:neural` does), all that are not blocked.
     With --no-open it imports no heavy library.
     """
+    # As Python ends, it searches its heap for cycles, which takes a seventh of the CPU time of this
+    # command. Other commands do not skip that: it also closes files that plugins left open.
+    atexit.register(gc.freeze)
     path = find_config(config)
     try:
         loaded, counts = load_config(ctx, path, overrides, block), dict[str, int]()

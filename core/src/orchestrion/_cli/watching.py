@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from orchestrion._cli.streams import visible
-from orchestrion._secrets import begun, hidden
+from orchestrion._secrets import hidden, partial_secret
 
 
 class Watch:
@@ -29,7 +29,7 @@ class Watch:
     def __call__(self, who: str, piece: str) -> None:
         """Show a piece of an author's text."""
         text = hidden(self._waiting.pop(who, "") + piece)
-        safe = len(text) - begun(text)
+        safe = len(text) - partial_secret(text)
         if safe < len(text):
             self._waiting[who] = text[safe:]
         self._show(who, text[:safe])

@@ -53,7 +53,7 @@ def listener(host: str, port: int) -> socket.socket:
 
 
 class _Listener(socket.socket):
-    _told = -_QUIET
+    _noted_at = -_QUIET
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Return a connection, unless its descriptor is among the last ones."""
@@ -62,8 +62,8 @@ class _Listener(socket.socket):
         if connection.fileno() < _for_clients():
             return connection, address
         connection.close()
-        if time.monotonic() - self._told >= _QUIET:
-            self._told = time.monotonic()
+        if time.monotonic() - self._noted_at >= _QUIET:
+            self._noted_at = time.monotonic()
             note(f"connections are refused: {_nearly_all()}")
         raise BlockingIOError  # as if none had come
 

@@ -72,14 +72,14 @@ class _Assembly:
 
     def _kinds(self) -> list[Kind]:
         """Return the kinds with a section here; those of plugins only if a section needs them."""
-        known = {"seed", *PLAIN, *(kind.section for kind in KINDS)} - {EXECUTOR}
+        sections = {"seed", *PLAIN, *(kind.section for kind in KINDS)} - {EXECUTOR}
         kinds = list(KINDS)
-        if any(section not in known for section in self.root.value):
+        if any(section not in sections for section in self.root.value):
             kinds = list(self.plugins.kinds().values())
-            known |= {kind.section for kind in kinds} - {EXECUTOR}
+            sections |= {kind.section for kind in kinds} - {EXECUTOR}
         for section, node in self.root.value.items():
-            if section not in known:
-                names = (*known, "include")
+            if section not in sections:
+                names = (*sections, "include")
                 if owner := self.plugins.owner_of_section(section):
                     close = f" here: it is for the command of {owner}, see `orchestrion --help`"
                 else:

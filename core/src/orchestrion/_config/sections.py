@@ -20,9 +20,9 @@ class Limits:
     """The limits of an episode; reaching a limit ends it, and is never a success.
 
     Args:
-        turns: the number of activations.
-        calls: the number of calls to the outside; the turn that passes it is the last.
-        tokens: how many input and output tokens together; likewise.
+        turns: how many activations.
+        calls: how many calls to services; the turn that goes beyond this number is the last.
+        tokens: how many input and output tokens together, likewise.
     """
 
     turns: Count | None = 100
@@ -35,12 +35,12 @@ class Budget:
     """What a run may spend; when it is used up, the run ends and can be resumed.
 
     Args:
-        calls: how many calls to the outside: those through `calls.run`, which are refused before
-            they would pass it, and those that turns state in `Output.usage`, known only
-            afterwards: the turn that passes it is the last.
+        calls: how many calls to services. A call through `calls.run` that would go beyond this
+            number is refused. Calls that a turn states in `Output.usage` are known afterwards
+            only: the turn that goes beyond this number is the last.
         tokens: how many input and output tokens together, likewise.
         usd: US dollars, likewise.
-        minutes: of wall-clock time; whatever is under way then is cut off.
+        minutes: minutes of wall-clock time; what is running then is cut off.
     """
 
     calls: Amount | None = None
@@ -54,20 +54,20 @@ class RunSettings:
     """How a run is carried out; `timeout`, `problems` and `iterations` change what is learned.
 
     Args:
-        name: of the run's folder; by default the config's name and a number.
-        directory: the folder for run folders, taken from where the command is run.
+        name: the name of the run's folder; by default the config's name and a number.
+        directory: the folder that holds run folders, relative to the current folder.
         concurrency: how many episodes run at once.
         timeout: seconds after which an activation fails; null means never.
-        problems: use only so many problems of each split, the first ones; null means all.
-        iterations: end every stage after so many iterations; null means when it ends itself.
-        retention: what of each episode is stored.
+        problems: how many problems of each split are used, the first ones; null means all.
+        iterations: the most iterations of each stage; null means as many as its trainer wants.
+        retention: which parts of each episode are stored.
         checkpoint_every: iterations between two checkpoints.
         keep: how many checkpoints are kept.
         block: plugins that are never imported.
         observers: plugins whose lifecycle hooks are called, besides those that are used.
-        cache: a folder of answers that runs share: what an earlier run with the same seed asked a
-            model, word for word, is not asked again. "shared" is the platform's folder for caches;
-            another is taken from where the command is run; null means none.
+        cache: a folder of answers that runs share: a request that an earlier run with the same
+            seed has made, word for word, is answered from there. "shared" is the platform's folder
+            for caches; other folders are relative to the current one; null means none.
         executor: runs episodes in other processes: {use: processes, workers: 2}; null means none.
     """
 
@@ -104,12 +104,12 @@ class Baseline:
     """A policy to compare with.
 
     Args:
-        policy: path of its policy.
-        trainer: path of what trains it; None for what needs no training.
-        agents: paths of its agents, if it has a team of its own.
-        as_configured: whether learnable settings are for it as the config has them, whatever the
-            run's trainers made of them.
-        word: the word that stands for it in the config; empty if it is written out.
+        policy: the path of its policy.
+        trainer: the path of its trainer; None if it is not trained.
+        agents: the paths of its agents, if it has a team of its own.
+        as_configured: whether it has the learnable settings of the config, and not those that the
+            run's trainers have learned.
+        word: the word that names it in the config; empty if it is written out.
     """
 
     policy: str
@@ -129,8 +129,8 @@ class Evaluation:
     """How the result of a run is judged.
 
     Args:
-        split: the problems it is judged on.
-        episodes: how many of them; null means all.
+        split: the split whose problems it is judged on.
+        episodes: how many of these problems are used; null means all.
         seeds: how often each problem is tried, with different randomness.
         baselines: policies to compare with: {name: {policy: ..., trainer: ...}}, or {name: word},
             or a list of words. A word is a trainer's name, for it and the policy it trains; a

@@ -95,8 +95,8 @@ class Package:
     def cls(self) -> str:
         """Return the component's class."""
         name = "".join(word.capitalize() for word in self.name.split("-"))
-        taken = name in orchestrion.__all__ or name in _IMPORTED or keyword.iskeyword(name)
-        return name + self.kind.capitalize() if taken else name
+        is_taken = name in orchestrion.__all__ or name in _IMPORTED or keyword.iskeyword(name)
+        return name + self.kind.capitalize() if is_taken else name
 
 
 def render(package: Package) -> dict[str, str]:
