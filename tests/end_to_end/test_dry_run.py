@@ -14,6 +14,7 @@ from orchestrion import Key
 from orchestrion._cli.smoke import smaller
 from orchestrion._engine.opening import open_components
 from orchestrion._forecast import Forecast, forecast
+from orchestrion._readiness import sizes_of
 from orchestrion.config import Config, load
 from orchestrion.runs import RunReader, train
 from tests.end_to_end.support import EXAMPLES, here
@@ -88,3 +89,23 @@ def test_a_completed_run_of_the_same_config_is_the_estimate(tmp_path: Path) -> N
     assert estimate() == {"run": f"runs/{Path(run).name}", **{name: total[name] for name in USAGE}}
     assert total["calls"] > 0
     assert estimate("-o", "seed=8") is None
+
+
+def test_the_judge_is_bounded_by_verdicts_and_partial_scores() -> None:
+    async def main() -> tuple[int, int, int]:
+        async with AsyncExitStack() as stack:
+            config = load(EXAMPLES / "beam.yaml")
+            opened = await open_components(config, stack, Key(1), live=False, trial=True)
+            trainer, sizes = opened.runtimes["trainer"], sizes_of(opened)
+            plans = [trainer.plan(i, sizes) for i in range(trainer.iterations)]
+            [judged] = [
+                part.count
+                for part in forecast(opened).parts
+                if (part.part, part.who) == ("trainer", "judge")
+            ]
+            return judged, sum(p.verdicts for p in plans), sum(p.scores for p in plans)
+
+    judged, verdicts, scores = asyncio.run(main())
+    assert verdicts
+    assert scores
+    assert judged == verdicts + scores

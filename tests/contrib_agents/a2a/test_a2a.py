@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import queue
 import re
 import socket
@@ -168,6 +169,14 @@ async def test_messages_and_tasks_become_turns(streaming: bool) -> None:
         await asyncio.wait_for(executor.cancelled.wait(), WAIT)  # nobody will answer it
         assert len(executor.came) == 4
         assert engine.calls.retried == 0
+
+
+@sync
+async def test_a_task_without_a_price_costs_nothing_and_its_dollars_are_unknown() -> None:
+    async with served(Executor(), True) as url, team(url) as engine:
+        usage = (await turn_of(engine, "work")).usage
+    assert (usage.calls, usage.cost) == (1, 0.0)
+    assert math.isnan(usage.usd)
 
 
 @stream

@@ -135,6 +135,7 @@ def test_members_that_fail_or_abstain_are_learned_around() -> None:
     overlay, metrics = asyncio.run(learn(one))
     assert overlay["aggregators.w.accuracies"] == pytest.approx(SKILLS, abs=0.1)
     assert metrics["answered"] == pytest.approx(0.6, abs=0.05)
+    assert 0 < metrics["named"] <= 1
 
 
 def test_an_ensemble_inside_another_team_is_found() -> None:
