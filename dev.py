@@ -160,7 +160,7 @@ def requirements(project: dict[str, Any]) -> list[str]:
 
 
 def tests(members: Sequence[Member], options: Sequence[str]) -> list[str]:
-    """The arguments of pytest for `dev.py test`."""
+    """Return the arguments of pytest for `dev.py test`."""
     given = [option for option in options if option.partition("=")[0] == "--changed"]
     rest = [option for option in options if option not in given]
     if not given:
@@ -169,7 +169,7 @@ def tests(members: Sequence[Member], options: Sequence[str]) -> list[str]:
 
 
 def changes(ref: str) -> list[str]:
-    """The files that differ from where this branch left `ref`, committed or not."""
+    """Return the files that differ from where this branch left `ref`, committed or not."""
     try:
         [base] = git("merge-base", ref, "HEAD")
         differing = git("diff", "--name-only", "-z", base)
@@ -377,7 +377,7 @@ def run(venv: Path, command: list[str]) -> int:
 
 
 def environment(venv: Path) -> dict[str, str]:
-    """The environment's variables: its programs first, nothing that bends Python or pip."""
+    """Return the environment's variables: its programs first, nothing that bends Python or pip."""
     variables = dict(os.environ)
     # Without byte code every start compiles its imports anew: torch takes twice as long.
     for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONHOME", "__PYVENV_LAUNCHER__", "PIP_TARGET"):
@@ -395,7 +395,7 @@ def python_in(venv: Path) -> Path:
 
 
 def hint(venv: Path) -> str:
-    """How a person gets its programs onto PATH."""
+    """Return how a person gets its programs onto PATH."""
     script = python_in(venv).parent / "activate"
     return f"`{script if WINDOWS else f'. {shown(script)}'}` puts its programs on your PATH"
 

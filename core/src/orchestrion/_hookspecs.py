@@ -157,7 +157,7 @@ def orchestrion_checkpoint_written(path: Path, iteration: int) -> None:
 
 @hookspec
 def orchestrion_run_finished(directory: Path | None, status: str) -> Callable[[], None] | None:
-    """A run ends: "completed", "failed", "budget" or "cancelled". Since 0.1.
+    """Return a run ends: "completed", "failed", "budget" or "cancelled". Since 0.1.
 
     An implementation that has to wait for something, e.g. for a server, may return a function that
     does: it is called when all plugins know that the run ended, so that waits do not add up.

@@ -118,7 +118,7 @@ class Client:
                     await client.cancel_task(pb.CancelTaskRequest(id=task.id))
 
     async def _opened(self) -> Any:
-        """The SDK's client, made from the card.
+        """Return the SDK's client, made from the card.
 
         Raises:
             CallError: the card cannot be used, or would send the key elsewhere.
@@ -151,7 +151,7 @@ class Client:
             return self._client
 
     def _fault(self, error: Exception, usage: Usage) -> CallError:
-        """The fault of a failed attempt."""
+        """Return the fault of a failed attempt."""
         url = self._settings.url
         text = f"{url}: {' '.join(hidden(str(error)).split())[:300]}"
         for cause in _causes(error):

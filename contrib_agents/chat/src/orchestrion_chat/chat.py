@@ -260,7 +260,7 @@ class _Chatting(Agent):
         return fields | ({"vendor_tools": own} if (own := dict(settings.vendor_tools)) else {})
 
     def _read(self, text: str) -> dict[str, JSON] | None:
-        """The data of a turn with this text; raises `Unfit`."""
+        """Return the data of a turn with this text; raises `Unfit`."""
         if self.form is not None:
             return self.form.read(text)
         return read_code(text) if self.code == "require" else None

@@ -149,7 +149,7 @@ _known: dict[Any, _Described] = {}
 
 
 def _described(function: Callable[..., Any]) -> _Described:
-    """A function with its schema; bound methods are described once per class."""
+    """Return a function with its schema; bound methods are described once per class."""
     key = getattr(function, "__func__", function)
     function_description = _known.get(key)
     if function_description is None:
@@ -184,7 +184,7 @@ def _described_anew(function: Callable[..., Any]) -> _Described:
 
 
 def _argument_helps(text: str) -> dict[str, str]:
-    """The descriptions of parameters in the `Args:` section of a docstring."""
+    """Return the descriptions of parameters in the `Args:` section of a docstring."""
     found: dict[str, str] = {}
     name = ""
     _, _, section = text.partition("\nArgs:\n")

@@ -257,7 +257,7 @@ class McpSession:
     async def _once(
         self, client: Client, name: str, arguments: Mapping[str, JSON]
     ) -> Result | None:
-        """The result of a call; None if the connection was lost."""
+        """Return the result of a call; None if the connection was lost."""
         try:
             async with asyncio.timeout(self.settings.timeout):
                 result = await client.call_tool(self._names[name], dict(arguments))
@@ -293,7 +293,7 @@ class McpSession:
         return self.settings.url or os.path.basename(self.settings.command[0])
 
     def _last(self) -> str:
-        """The last output of the server's program."""
+        """Return the last output of the server's program."""
         self._listen()
         return f"; it said: {self._heard}" if self._heard else ""
 
@@ -304,14 +304,14 @@ class McpSession:
 
 
 def _plain(error: BaseException) -> BaseException:
-    """The first error of a group; a cancellation becomes an error."""
+    """Return the first error of a group; a cancellation becomes an error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error if isinstance(error, Exception) else RuntimeError("it was stopped")
 
 
 def _images(result: Any, most: int) -> list[dict[str, JSON]]:
-    """The images of a result for the model, as parts of a message."""
+    """Return the images of a result for the model, as parts of a message."""
     images = [block for block in result.content if block.type == "image"]
     fitting = [block for block in images if len(block.data) * 3 // 4 <= most]
     return [
@@ -322,7 +322,7 @@ def _images(result: Any, most: int) -> list[dict[str, JSON]]:
 
 
 def _text(result: Any, shown: int) -> str:
-    """A result's text, in which other content is only named."""
+    """Return a result's text, in which other content is only named."""
     parts = []
     for block in result.content:
         if block.type == "text":

@@ -114,7 +114,7 @@ class _Routing(Agent):
         return _turn(open_.get(name), reason, reply.notes)
 
     def _open(self, view: View) -> dict[str, Activation]:
-        """The choices that may be next."""
+        """Return the choices that may be next."""
         team = [member for member in view.team if member.name != view.agent]
         known = [member.name for member in team]
         for name in self.settings.agents or ():
@@ -149,7 +149,7 @@ class _Routing(Agent):
         return f"These can act next:\n{listed}"
 
     def _instead(self, error: TurnError, open_: dict[str, Activation], talk: Talk) -> Output:
-        """The turn by the fallback, after an answer that cannot be used."""
+        """Return the turn by the fallback, after an answer that cannot be used."""
         fallback = self.settings.fallback
         if not fallback:
             raise error

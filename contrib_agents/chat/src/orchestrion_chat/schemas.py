@@ -32,7 +32,7 @@ def _closed(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refers(schema: Any, name: str) -> bool:
-    """Whether the schema refers to a definition."""
+    """Return whether the schema refers to a definition."""
     if isinstance(schema, dict):
         here = schema.get("$ref") == f"#/$defs/{name}"
         return here or any(_refers(part, name) for part in schema.values())

@@ -105,7 +105,7 @@ class Sees:
         return Context(text, left_out, cut, (*self._attached(view.problem.data), *latest))
 
     def _now(self, view: View) -> tuple[str, bool]:
-        """The environment's text, and whether it was cut."""
+        """Return the environment's text, and whether it was cut."""
         text = view.observation.text if view.observation is not None else ""
         if not text or not self.observation:
             return "", False
@@ -138,7 +138,7 @@ class Sees:
         return turns if self.last is None else turns[max(0, len(turns) - self.last) :]
 
     def _attached(self, data: JSON) -> tuple[Mapping[str, JSON], ...]:
-        """The images and files among the problem's data."""
+        """Return the images and files among the problem's data."""
         parts: list[Mapping[str, JSON]] = []
         for name in self.attach:
             if not isinstance(data, Mapping) or name not in data:
@@ -158,7 +158,7 @@ class Sees:
         return labelled("problem", text)
 
     def _too_many(self, fixed: Sequence[str], texts: Sequence[str]) -> int:
-        """The number of oldest turns that are left out."""
+        """Return the number of oldest turns that are left out."""
         if self.tokens is None:
             return 0
         room = self.tokens - sum(map(tokens_of, fixed))

@@ -208,7 +208,9 @@ class Talk:
 
 
 def _as_message(answer: Mapping[str, Any], **more: JSON) -> dict[str, JSON]:
-    """An answer as a message of the next request, with the parts that its service wants back."""
+    """Return an answer as a message of the next request, with the parts that its service wants
+    back.
+    """
     message: dict[str, JSON] = {"role": "assistant", "content": str(answer.get("text") or "")}
     raw = answer.get("raw")
     return message | more if raw is None else message | more | {"raw": raw}

@@ -121,7 +121,7 @@ class Toolbox:
     async def _call(
         self, asked: Mapping[str, Any], refusal: str, calls: Calls
     ) -> tuple[Result, str]:
-        """The result of a call, and what is wrong with the call, if anything is."""
+        """Return the result of a call, and what is wrong with the call, if anything is."""
         name = str(asked["name"])
         if refusal:
             return Result(refusal, error=True), ""

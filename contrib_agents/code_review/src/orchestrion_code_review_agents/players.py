@@ -97,13 +97,15 @@ def latest(view: View) -> LatestVersion | None:
 
 
 def said(view: View, text: str, data: dict[str, object], cost: float) -> Output:
-    """A turn with the tokens that a model would have read and written, four characters each."""
+    """Return a turn with the tokens that a model would have read and written, four characters
+    each.
+    """
     read = len(view.problem.text) + sum(len(turn.output.content) for turn in view.turns)
     return Output(text, data, Usage(0, read // 4, len(text) // 4, 0.0, cost))
 
 
 def played(agent: object, tokens: int) -> Usage:
-    """What a turn states at most: no call, and the tokens that a model would have taken.
+    """Return what a turn states at most: no call, and the tokens that a model would have taken.
 
     The programs that are played are generated, and far shorter.
     """
@@ -112,14 +114,14 @@ def played(agent: object, tokens: int) -> Usage:
 
 @lru_cache(maxsize=10_000)
 def untidy(code: str) -> str:
-    """The same program without types, and with an import that nothing uses."""
+    """Return the same program without types, and with an import that nothing uses."""
     tree = _Bare().visit(ast.parse(code))
     return f"import os\n{ast.unparse(ast.fix_missing_locations(tree))}\n"
 
 
 @lru_cache(maxsize=10_000)
 def _core(code: str) -> str:
-    """A program without types and unused imports, in one layout."""
+    """Return a program without types and unused imports, in one layout."""
     try:
         tree = _Bare().visit(ast.parse(code))
     except (SyntaxError, ValueError, RecursionError):
@@ -227,7 +229,7 @@ class PlayRefactorer(Agent):
     ceiling = played
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """A new version, if there is one to begin with."""
+        """Return a new version, if there is one to begin with."""
         script, seen = script_of(view.problem), latest(view)
         if seen is None:
             return said(view, "There is nothing to refactor yet.", {}, self.cost)

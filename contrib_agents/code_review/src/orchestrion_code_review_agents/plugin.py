@@ -12,7 +12,7 @@ _TASK = {"task": {"use": "code-review", "max_problems": 2, "measures": []}}
 
 @hookimpl
 def orchestrion_agents() -> Iterable[Component]:
-    """The three roles of a code review."""
+    """Return the three roles of a code review."""
     yield Component(
         "play-writer",
         f"{HERE}.players:PlayWriter",

@@ -72,7 +72,7 @@ class BatchService:
         return self.ready and batch.looks > 1
 
     def _answers(self, batch: _Batch, headers: Mapping[str, str]) -> dict[str, tuple[int, Any]]:
-        """The status and body of each answer, not in the order of the requests."""
+        """Return the status and body of each answer, not in the order of the requests."""
         answers = {}
         for name, (path, body) in sorted(batch.requests.items(), reverse=True):
             # What names the call stands before "-": a batch's names have no ".".
@@ -186,7 +186,7 @@ def _anthropic_result(status: int, answer: Any) -> Any:
 
 
 def _uploaded(kind: str, body: bytes) -> bytes:
-    """The part `file` of a form."""
+    """Return the part `file` of a form."""
     boundary = kind.partition("boundary=")[2].strip('"').encode()
     for part in body.split(b"--" + boundary) if boundary else ():
         head, _, content = part.partition(b"\r\n\r\n")

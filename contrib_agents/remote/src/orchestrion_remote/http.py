@@ -90,7 +90,9 @@ class Http(Remote):
             yield RemoteAgent(self, name, write, client.ask, self._bound if chat else _unbounded)
 
     def _messages(self, view: View, key: Key) -> JSON:
-        """The body in the format of chat completions: texts alone, own turns as the assistant's."""
+        """Return the body in the format of chat completions: texts alone, own turns as the
+        assistant's.
+        """
         messages: list[JSON] = []
         if self.instructions:
             messages.append({"role": "system", "content": self.instructions})
@@ -109,7 +111,7 @@ class Http(Remote):
         return body
 
     def _bound(self, content: JSON) -> tuple[int, int]:
-        """The most tokens of a call: no token is shorter than a byte."""
+        """Return the most tokens of a call: no token is shorter than a byte."""
         return len(msgspec.json.encode(content)), self.max_tokens or 0
 
 

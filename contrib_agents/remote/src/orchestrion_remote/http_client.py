@@ -144,7 +144,7 @@ class _Completion(Struct):
 
 
 def _from_chat(body: bytes) -> Reply:
-    """The reply in a chat completion.
+    """Return the reply in a chat completion.
 
     Raises:
         ValueError: it is none.

@@ -180,7 +180,9 @@ async def _connected(address: _Address) -> None:
 
 
 def _fault(address: _Address, error: grpc.aio.AioRpcError, reserve: Usage) -> CallError:
-    """The fault of a call that was sent: it may have cost something, unless it was refused."""
+    """Return the fault of a call that was sent: it may have cost something, unless it was
+    refused.
+    """
     code, hint = error.code(), _hint(error)
     if code is _CODE.RESOURCE_EXHAUSTED and "larger than max" in (error.details() or ""):
         # The library says it so, of a request or an answer that is too long.

@@ -41,7 +41,7 @@ class Lint(Agent):
         return True
 
     def memo(self, view: View) -> JSON:
-        """The program."""
+        """Return the program."""
         work = work_of(view)
         return None if work is None else work["code"]
 

@@ -61,7 +61,7 @@ class Mutate(Agent):
         return True
 
     def memo(self, view: View) -> JSON:
-        """All that a call depends on: what it would try, whatever made that the next."""
+        """Return all that a call depends on: what it would try, whatever made that the next."""
         work = work_of(view)
         if work is None:
             return None
@@ -112,7 +112,7 @@ class _Try:
 async def _run(
     runner: Runner, work: Mapping[str, Any], candidates: Sequence[Candidate], order: list[int]
 ) -> list[_Try]:
-    """What each candidate gave, up to the first that passes; later ones were not needed."""
+    """Return what each candidate gave, up to the first that passes; later ones were not needed."""
     codes = [candidate.apply(work["code"]) for candidate in candidates]
     trials = [trial_of(work, code, order, stop=True) for code in codes]
     reports = await runner.run(trials, limits_of(work))
@@ -130,7 +130,7 @@ async def _run(
 def _proposed(
     work: Mapping[str, Any], families: Sequence[str], option: str | None
 ) -> list[Candidate]:
-    """What could be tried, the most promising first."""
+    """Return what could be tried, the most promising first."""
     current = program(work["code"], work["entry_point"], tuple(work["arguments"]))
     return propose(current, families, work["regions"][option or REGIONS[0]], work["order"])
 
@@ -156,14 +156,14 @@ def _failing(work: Mapping[str, Any]) -> int:
 
 
 def _gain(work: Mapping[str, Any], attempt: _Try) -> float:
-    """The share of the failing tests that a try mended, as far as it was run."""
+    """Return the share of the failing tests that a try mended, as far as it was run."""
     failing = _failing(work)
     passed = sum(outcome.passed for outcome in attempt.outcomes)
     return min(passed, failing) / failing if failing else 0.0
 
 
 def _moves(work: Mapping[str, Any], attempt: _Try, order: Sequence[int]) -> bool:
-    """Whether the first failing test gives something else than before."""
+    """Return whether the first failing test gives something else than before."""
     if not _failing(work) or not attempt.outcomes:
         return False
     before, after = work["results"][order[0]], attempt.outcomes[0]

@@ -34,7 +34,7 @@ class RunTests(Agent):
         return True
 
     def memo(self, view: View) -> JSON:
-        """The program and its tests."""
+        """Return the program and its tests."""
         work = work_of(view)
         names = ("code", "entry_point", "prelude", "visible", "limits", "arguments")
         return None if work is None else [work.get(name) for name in names]

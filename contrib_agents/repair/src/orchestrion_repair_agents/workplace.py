@@ -14,7 +14,7 @@ NOTHING = Output("There is no program here that I could work on.")
 
 
 def work_of(view: View) -> Mapping[str, Any] | None:
-    """The observation's data if it is of the repair task."""
+    """Return the observation's data if it is of the repair task."""
     data = view.observation.data if view.observation is not None else None
     wanted = ("code", "on", "entry_point", "visible", "limits", "regions", "order", "arguments")
     if isinstance(data, Mapping) and all(name in data for name in wanted):
@@ -23,7 +23,7 @@ def work_of(view: View) -> Mapping[str, Any] | None:
 
 
 def limits_of(work: Mapping[str, Any]) -> RepairLimits:
-    """The task's limits on one program."""
+    """Return the task's limits on one program."""
     return RepairLimits(**work["limits"])
 
 
@@ -34,13 +34,13 @@ def trial_of(
     stop: bool = False,
     lines: bool = False,
 ) -> ProgramTrial:
-    """A trial of a program on visible tests, in the given order."""
+    """Return a trial of a program on visible tests, in the given order."""
     cases = tuple(work["visible"][index] for index in order)
     return ProgramTrial(code, work["entry_point"], cases, work.get("prelude", ""), stop, lines)
 
 
 def outcome_json(outcome: Outcome) -> dict[str, JSON]:
-    """An outcome as agents report it."""
+    """Return an outcome as agents report it."""
     asserted = {"want": outcome.want[0]} if outcome.want else {}
     return {
         **asserted,

@@ -42,7 +42,7 @@ class Test:
     tolerance: float = 0.0
 
     def case(self, entry_point: str, names: Sequence[str] = ()) -> Case | None:
-        """The test as a case that can be judged outside; None if it has to be executed.
+        """Return the test as a case that can be judged outside; None if it has to be executed.
 
         Args:
             entry_point: the function under test.
@@ -59,7 +59,7 @@ class Test:
         return self.text if not _is_comparison(self.text) else f"assert {self.text}"
 
     def to_json(self) -> dict[str, JSON]:
-        """The test as it stands in the hidden part of a problem."""
+        """Return the test as it stands in the hidden part of a problem."""
         return asdict(self)
 
 
@@ -125,7 +125,8 @@ class Challenge:
 
 
 def constant_share(tests: Sequence[Test], entry_point: str, names: Sequence[str] = ()) -> float:
-    """The largest share of tests that a function passes which always gives, or raises, the same.
+    """Return the largest share of tests that a function passes which always gives, or raises, the
+    same.
 
     0 if all tests want the same, because then a constant is the right answer.
     """
@@ -165,7 +166,7 @@ def _raising(text: str, names: frozenset[str]) -> Case | None:
 
 
 def _compared(node: ast.expr, names: frozenset[str], equal: Equal, tolerance: float) -> Case | None:
-    """A comparison of a call with plain data, on either side."""
+    """Return a comparison of a call with plain data, on either side."""
     match node:
         case ast.Compare(left, [ast.Eq()], [right]):
             call, wanted = (left, right) if _is_call(left, names) else (right, left)
@@ -182,7 +183,7 @@ def _is_call(node: ast.expr, names: frozenset[str]) -> bool:
 
 
 def _arguments(node: ast.expr, names: frozenset[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call of the entry point with plain data.
+    """Return the arguments of a call of the entry point with plain data.
 
     Raises:
         ValueError: it is no such call.
@@ -241,7 +242,7 @@ def check_fractions(fractions: Mapping[Split, float]) -> None:
 
 @cache
 def builtin() -> tuple[Challenge, ...]:
-    """All of them, the easy ones first."""
+    """Return all of them, the easy ones first."""
     return tuple(challenge for level in LEVELS for challenge in _of(level))
 
 

@@ -140,7 +140,7 @@ async def _played(
 
 
 async def _without(session: Session, moves: Sequence[_Move], at: int, which: int) -> Branch:
-    """How the episode ends if one activation of one move is left out."""
+    """Return how the episode ends if one activation of one move is left out."""
     branch = moves[at].before
     for n, move in enumerate(moves[at:], start=at):
         left_out = which if n == at else None

@@ -56,7 +56,7 @@ def _draw(level: Level, key: Key) -> tuple[Block, ...]:
 
 
 def compose(blocks: Sequence[Block]) -> Challenge | None:
-    """The problem of these blocks; None if too little depends on some block."""
+    """Return the problem of these blocks; None if too little depends on some block."""
     name = ".".join(block.name for block in blocks)
     inputs = _inputs(Key(0).child("composed", name))
     wanted = [_run([block.right.does for block in blocks], numbers) for numbers in inputs]
@@ -107,7 +107,7 @@ def _run(functions: Sequence[Any], numbers: Sequence[int]) -> Any:
 
 
 def _source(lines: Sequence[str], block: Block) -> str:
-    """A program of these expressions, each on the result of the one before."""
+    """Return a program of these expressions, each on the result of the one before."""
     *steps, end = lines
     if end == "items":  # nothing is left to do: the last step is what is returned
         end = steps.pop()

@@ -49,7 +49,7 @@ class Judgement:
         return VersionVerdict(raw == 1, corrected(raw, self.constant), raw)
 
     def parts(self) -> dict[str, float]:
-        """How it was judged, as numbers that travel with the scores."""
+        """Return how it was judged, as numbers that travel with the scores."""
         count = len(self.outcomes) + len(self.examples) or 1
         shares = {f"judged_{name}": number / count for name, number in self.methods.items()}
         backend = {f"backend_{self.backend}": 1.0} if self.backend else {}
@@ -122,7 +122,8 @@ _PATIENCE = 6
 
 
 async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> LoadedSuite:
-    """The problems whose solution passes the hidden tests under these limits, or is not known.
+    """Return the problems whose solution passes the hidden tests under these limits, or is not
+    known.
 
     An example that the solution does not give, as in some published docstrings, is no example.
     """
@@ -156,7 +157,7 @@ async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> Lo
 
 
 async def judged(box: Box, challenge: Challenge, code: str, limits: Limits) -> Judgement:
-    """A program's verdict by all tests and examples of a problem."""
+    """Return a program's verdict by all tests and examples of a problem."""
     return await judge(
         box, code, challenge.entry_point, challenge.tests,
         examples=_only_shown(challenge),
@@ -165,7 +166,7 @@ async def judged(box: Box, challenge: Challenge, code: str, limits: Limits) -> J
 
 
 def reason(challenge: Challenge, judgement: Judgement) -> str:
-    """What a program failed first."""
+    """Return what a program failed first."""
     if judgement.forgeries:
         return judgement.forgeries[0]
     outcomes = (*judgement.outcomes, *judgement.examples)

@@ -63,7 +63,7 @@ class LoadedSuite:
 
 
 def load(path: str | Path) -> LoadedSuite:
-    """All problems of a folder or a file.
+    """Return all problems of a folder or a file.
 
     Raises:
         UsageError: nothing is left; says why, row by row.
@@ -120,7 +120,7 @@ def _name(row: Mapping[str, JSON]) -> str:
 
 
 def read_challenge(name: str, row: Mapping[str, JSON]) -> tuple[Challenge, tuple[str, ...]]:
-    """The problem a row describes, and the tests that were left out, each with its reason.
+    """Return the problem a row describes, and the tests that were left out, each with its reason.
 
     Raises:
         Malformed: something is missing, of the wrong type, or no Python.
@@ -158,7 +158,7 @@ def read_challenge(name: str, row: Mapping[str, JSON]) -> tuple[Challenge, tuple
 
 
 def _solution(row: Mapping[str, JSON]) -> str:
-    """A right program: the one thing the public forms call by four names."""
+    """Return a right program: the one thing the public forms call by four names."""
     if "prompt" in row and "canonical_solution" in row:
         name, prompt = text_of(row, "entry_point").strip(), text_of(row, "prompt")
         start = f"{text_of(row, 'import')}\n\n" if row.get("import") else ""
@@ -167,7 +167,7 @@ def _solution(row: Mapping[str, JSON]) -> str:
 
 
 def _words(row: Mapping[str, JSON], tree: ast.Module, entry: str) -> str:
-    """What is asked; where nothing says it, the docstrings do."""
+    """Return what is asked; where nothing says it, the docstrings do."""
     if words := text_of(row, "text", "prompt", "description"):
         return words
     functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == entry]
@@ -181,7 +181,8 @@ def _words(row: Mapping[str, JSON], tree: ast.Module, entry: str) -> str:
 
 
 def _prelude(row: Mapping[str, JSON], tests: Tests, tree: ast.Module, entry: str) -> str:
-    """What statements need: their own, and what they find where they run beside the solution.
+    """Return what statements need: their own, and what they find where they run beside the
+    solution.
 
     That is what the solution imports, of which tests of MBPP make use, and the helpers that
     HumanEval's prompts define.
@@ -208,7 +209,7 @@ def _prelude(row: Mapping[str, JSON], tests: Tests, tree: ast.Module, entry: str
 
 
 def _aliases(prelude: str, entry: str) -> tuple[str, ...]:
-    """Other names of the entry point, as in `candidate = add`."""
+    """Return other names of the entry point, as in `candidate = add`."""
     names = []
     for node in ast.parse(prelude).body:
         match node:
@@ -218,7 +219,7 @@ def _aliases(prelude: str, entry: str) -> tuple[str, ...]:
 
 
 def _entry(name: str, row: Mapping[str, JSON], tests: Tests, tree: ast.Module) -> str:
-    """The function under test: the one that is named, unless no test calls it."""
+    """Return the function under test: the one that is named, unless no test calls it."""
     given = text_of(row, "entry_point").strip()
     if not tree.body:
         if not given:
@@ -243,7 +244,7 @@ def _statements(tests: Tests) -> list[str]:
 
 
 def _called(tests: Tests) -> tuple[str, ...]:
-    """Names that the statements among the tests call, in order."""
+    """Return names that the statements among the tests call, in order."""
     names: list[str] = []
     for statement in _statements(tests):
         for node in ast.walk(ast.parse(statement)):

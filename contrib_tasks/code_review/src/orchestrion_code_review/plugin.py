@@ -11,7 +11,7 @@ HERE = "orchestrion_code_review"
 
 @hookimpl
 def orchestrion_tasks() -> Iterable[Component]:
-    """The code-review task."""
+    """Return the code-review task."""
     yield Component(
         "code-review",
         f"{HERE}.task:CodeReview",
@@ -22,7 +22,7 @@ def orchestrion_tasks() -> Iterable[Component]:
 
 @hookimpl
 def orchestrion_trainers() -> Iterable[Component]:
-    """What a turn was worth."""
+    """Return what a turn was worth."""
     yield Component(
         "turn-credit",
         f"{HERE}.credit:TurnCredit",

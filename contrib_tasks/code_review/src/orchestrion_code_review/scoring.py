@@ -77,7 +77,7 @@ class ScoreInputs:
 
 
 def corrected(share: float, constant: float) -> float:
-    """A share of tests, less what a function that always gives the same would reach."""
+    """Return a share of tests, less what a function that always gives the same would reach."""
     return max(0.0, (share - constant) / (1 - constant)) if constant < 1 else share
 
 
@@ -92,7 +92,7 @@ def efficiency(turns: int, usage: Usage, reference: Reference) -> float:
 
 
 def scores(measured: ScoreInputs, weights: Weights, reference: Reference) -> Scores:
-    """The scores, as `Scores.value` (the score over 10) and its parts."""
+    """Return the scores, as `Scores.value` (the score over 10) and its parts."""
     writer, first = measured.versions[0]
     verdicts = [verdict for _, verdict in measured.versions]
     final, best = verdicts[-1], max(verdict.share for verdict in verdicts)

@@ -62,7 +62,7 @@ class StaticTools:
             yield self
 
     async def measure(self, code: str, complexity: int) -> dict[str, float]:
-        """Every measure of a program, from 0 to 1.
+        """Return every measure of a program, from 0 to 1.
 
         Args:
             code: the program.
@@ -120,7 +120,7 @@ class StaticTools:
 
 
 def _says_types(tree: ast.Module) -> bool:
-    """Whether there is a function, and all of them say what they take and return.
+    """Return whether there is a function, and all of them say what they take and return.
 
     Read here as well, since mypy does not look at branches that it takes for dead. A lambda says
     nothing, unless it is given to something that does.
@@ -153,7 +153,7 @@ def _typed(function: ast.FunctionDef | ast.AsyncFunctionDef, method: bool) -> bo
 
 
 def _complains(output: str) -> bool:
-    """Whether mypy found an error, other than a library without types."""
+    """Return whether mypy found an error, other than a library without types."""
     errors = [message for row in output.splitlines() if isinstance(message := _json(row), dict)]
     return any(
         message.get("severity") == "error" and not str(message.get("code")).startswith("import")
@@ -169,7 +169,7 @@ _ASSUMED = frozenset(("TYPE_CHECKING", "MYPY"))  # what mypy takes for true, and
 
 
 def _hides(tree: ast.Module) -> bool:
-    """Whether a program runs what the tools cannot read."""
+    """Return whether a program runs what the tools cannot read."""
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Load()) if name in _HIDING:
@@ -195,7 +195,7 @@ def _names(expression: ast.expr) -> set[str]:
 
 
 def _without_comments(code: str) -> str:
-    """The program with blanks for its comments: each line stays where it is."""
+    """Return the program with blanks for its comments: each line stays where it is."""
     rows = code.split("\n")
     try:
         for token in tokenize.generate_tokens(io.StringIO(code).readline):
@@ -217,7 +217,7 @@ def _json(text: str | None) -> Any:
 async def _run(
     arguments: Sequence[str], stdin: str, fine: tuple[int, ...], folder: Path | None = None
 ) -> str | None:
-    """What a tool prints; None if it failed, or took too long, over this program."""
+    """Return what a tool prints; None if it failed, or took too long, over this program."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-m", *arguments,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,

@@ -131,7 +131,8 @@ class CodeReview:
         )
 
     def challenges(self) -> tuple[Challenge, ...]:
-        """All problems, in a fixed order; those of a file are not held against their solutions yet.
+        """Return all problems, in a fixed order; those of a file are not held against their
+        solutions yet.
 
         Raises:
             UsageError: the suite cannot be read, or nothing is left of it.
@@ -158,7 +159,7 @@ class CodeReview:
         return loaded.challenges
 
     async def _sound(self, challenges: Sequence[Challenge], box: Box) -> tuple[Challenge, ...]:
-        """Those whose own solution passes under this task's limits, if one is known.
+        """Return those whose own solution passes under this task's limits, if one is known.
 
         Raises:
             UsageError: nothing is left.
@@ -196,7 +197,7 @@ class RunningReview(Task):
     _known: dict[str, tuple[Problem, ...]] = field(factory=dict, init=False)
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The problems of a split, in a fixed order."""
+        """Return the problems of a split, in a fixed order."""
         if split not in self._known:
             fractions = self.settings.fractions
             mine = [
@@ -211,7 +212,7 @@ class RunningReview(Task):
         return self._known[split]
 
     def problem_from(self, text: str) -> Problem:
-        """A problem from a path, a line of JSON, or words alone, which nothing can judge."""
+        """Return a problem from a path, a line of JSON, or words alone, which nothing can judge."""
         from orchestrion_code_review.loading import from_text
 
         challenge = from_text(text)
@@ -227,7 +228,7 @@ class RunningReview(Task):
         return Step(work, shown(work))
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
-        """What the turn showed. The team decides when it is done."""
+        """Return what the turn showed. The team decides when it is done."""
         if state is None:
             return Step()
         work = advanced(state, turn)
@@ -244,7 +245,9 @@ class RunningReview(Task):
         final: bool,
         calls: Calls,
     ) -> Scores:
-        """The scores; before the end by the visible examples alone, which tell nothing hidden."""
+        """Return the scores; before the end by the visible examples alone, which tell nothing
+        hidden.
+        """
         versions = versions_of(trajectory.turns)
         judge = _Judge(self, problem, calls, final)
         if not judge.tests or not versions:
@@ -281,7 +284,7 @@ class _Judge:
         self.reference = Reference(**data.get("reference", {}))
 
     async def verdict(self, code: str) -> Judgement:
-        """How a program does on all tests."""
+        """Return how a program does on all tests."""
         from orchestrion_code_review.judging import judge
 
         box, limits = self._task.box, self._task.settings.limits
@@ -300,7 +303,7 @@ class _Judge:
         return judgement
 
     async def static(self, code: str) -> dict[str, float]:
-        """The static measures of a program."""
+        """Return the static measures of a program."""
         tools, complexity = self._task.tools, self.reference.complexity
         if tools is None:
             return {}
@@ -319,7 +322,7 @@ class _Judge:
 
 @cache
 def problem_of(challenge: Challenge) -> Problem:
-    """A challenge as a problem: tests and solutions are in its hidden part alone."""
+    """Return a challenge as a problem: tests and solutions are in its hidden part alone."""
     from attrs import asdict
 
     data: dict[str, JSON] = {
@@ -335,7 +338,7 @@ def problem_of(challenge: Challenge) -> Problem:
 
 
 def text_of(challenge: Challenge) -> str:
-    """What is asked, the function's first line, and the examples."""
+    """Return what is asked, the function's first line, and the examples."""
     parts = [challenge.text.strip()]
     if header := _header(challenge):
         parts.append(f"Write the function `{header}`.")

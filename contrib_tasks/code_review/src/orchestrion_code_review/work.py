@@ -117,7 +117,7 @@ def _replaced(work: Work, turn: Turn, code: str) -> Work:
 
 
 def _brings(turn: Turn, code: str) -> bool:
-    """Whether the turn has the code as data, which the repair state takes over by itself."""
+    """Return whether the turn has the code as data, which the repair state takes over by itself."""
     data = turn.output.data
     return isinstance(data, Mapping) and data.get("code") == code
 
@@ -172,7 +172,7 @@ def _features(work: Work) -> tuple[float, ...]:
 
 @lru_cache(maxsize=10_000)
 def _typed(code: str) -> float:
-    """The share of parameters and results that say their type."""
+    """Return the share of parameters and results that say their type."""
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -196,7 +196,7 @@ def _visible(test: Test, entry_point: str) -> dict[str, JSON]:
 
 
 def _is_json(value: Any, deep: bool = False) -> bool:
-    """Whether a value is the same after a way through JSON."""
+    """Return whether a value is the same after a way through JSON."""
     if isinstance(value, tuple) and not deep:
         return all(_is_json(item, True) for item in value)
     if isinstance(value, list):

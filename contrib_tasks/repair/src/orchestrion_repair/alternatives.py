@@ -99,19 +99,21 @@ def probed(program: Program) -> Probed | None:
 
 
 def _pure(text: str, own: frozenset[str]) -> bool:
-    """Whether a text changes nothing when evaluated; it calls none of the `own` functions."""
+    """Return whether a text changes nothing when evaluated; it calls none of the `own`
+    functions.
+    """
     if _EFFECTS.search(text) or _COSTLY.search(text) or not own.isdisjoint(_WORD.findall(text)):
         return False
     return _calls_pure(text, own)
 
 
 def _calls_pure(text: str, own: frozenset[str]) -> bool:
-    """Whether a text calls only what changes nothing; a value may come with an effect."""
+    """Return whether a text calls only what changes nothing; a value may come with an effect."""
     return _PURE.difference(own).issuperset(_CALL.findall(text))
 
 
 def _readable(site: Site) -> bool:
-    """Whether a call may stand here instead, with the same value."""
+    """Return whether a call may stand here instead, with the same value."""
     if isinstance(site.node, ast.Slice | ast.Starred | ast.GeneratorExp | ast.Lambda):
         return False
     called = isinstance(site.parent, ast.Call) and site.parent.func is site.node
@@ -130,7 +132,7 @@ def _is_test(site: Site) -> bool:
 
 
 def _lazy(source: Source, own: frozenset[str]) -> bool:
-    """Whether the program keeps an iterator, or gives it to a function of its own."""
+    """Return whether the program keeps an iterator, or gives it to a function of its own."""
     for site in source.sites:
         match site.node:
             case ast.GeneratorExp() | ast.Call(ast.Name("enumerate" | "reversed")):

@@ -35,14 +35,14 @@ class Case:
     statement: str = ""
 
     def to_json(self) -> dict[str, JSON]:
-        """The case as it stands in problems, files and child processes."""
+        """Return the case as it stands in problems, files and child processes."""
         if self.statement:
             return {"assert": self.statement}
         return {"call": list(self.args), "want": self.want}
 
     @classmethod
     def from_json(cls, data: Mapping[str, JSON]) -> Case:
-        """The inverse of `to_json`."""
+        """Return the inverse of `to_json`."""
         if "assert" in data:
             return cls(statement=data["assert"])
         return cls(tuple(data["call"]), data["want"])
@@ -82,7 +82,7 @@ class Bug:
 
 
 def same(got: Any, want: JSON) -> bool:
-    """Whether a result is the wanted one.
+    """Return whether a result is the wanted one.
 
     Types must agree, with two exceptions that files of cases need: an int and a float of one
     value are equal (never a bool and a number), and `got` is first made `plain`. If either

@@ -210,7 +210,7 @@ def _starts(old: str, source: str) -> Iterator[int]:
 
 
 def _laid_out(snippet: str, source: str, at: int) -> str:
-    """The snippet with pilcrows made line breaks, indented like the line around `at`."""
+    """Return the snippet with pilcrows made line breaks, indented like the line around `at`."""
     line = source[source.rfind("\n", 0, at) + 1 :]
     indent = len(line) - len(line.lstrip(" "))
     first, *rest = snippet.split("¶")

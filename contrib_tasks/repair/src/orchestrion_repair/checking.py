@@ -21,7 +21,7 @@ _LIMITS = frozenset({"OutOfSteps", "OutOfTime", "MemoryError", "RecursionError"}
 
 
 async def checked(collection: Collection, runner: Runner, limits: RepairLimits) -> Collection:
-    """The collection without what cannot be mended under these limits.
+    """Return the collection without what cannot be mended under these limits.
 
     - A test that the solution passes only beyond the limits is left out.
     - A problem is left out if its solution fails a test in another way, if its program passes
@@ -66,7 +66,7 @@ def _trial(bug: Bug, code: str) -> ProgramTrial:
 
 
 def _tests(bug: Bug, program: Sequence[Outcome], solution: Sequence[Outcome] | None) -> list[_Test]:
-    """All tests, visible and hidden ones in turns, as files have them."""
+    """Return all tests, visible and hidden ones in turns, as files have them."""
     count = len(bug.visible)
     tests = [
         _Test(case, i < count, program[i], solution[i] if solution is not None else None)
@@ -80,7 +80,7 @@ def _tests(bug: Bug, program: Sequence[Outcome], solution: Sequence[Outcome] | N
 
 
 def _fair(tests: Sequence[_Test], limits: RepairLimits) -> tuple[list[_Test], list[str], str]:
-    """The tests that the solution passes, notes on others, and a reason to leave all out."""
+    """Return the tests that the solution passes, notes on others, and a reason to leave all out."""
     bad = [test for test in tests if test.solution is not None and not test.solution.passed]
     kept = [test for test in tests if test.solution is None or test.solution.passed]
     wrong = [test for test in bad if test.solution and test.solution.error not in _LIMITS]
@@ -100,7 +100,7 @@ def _how(test: _Test) -> str:
 
 
 def _divided(bug: Bug, tests: list[_Test], ours: bool) -> tuple[Bug, str]:
-    """The bug with these tests, divided as they were; or a reason to leave it out."""
+    """Return the bug with these tests, divided as they were; or a reason to leave it out."""
     if all(test.program.passed for test in tests):
         return bug, "its program passes all its tests"
     if ours and len(tests) > 1:

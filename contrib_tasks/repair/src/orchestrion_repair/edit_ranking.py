@@ -176,7 +176,7 @@ class _Learner(Trainer):
         return metrics
 
     def _problem(self, problems: Sequence[Problem], place: int) -> Problem:
-        """The problem of an episode: all of them in one order after the other."""
+        """Return the problem of an episode: all of them in one order after the other."""
         lap, number = divmod(place, len(problems))
         order = list(range(len(problems)))
         self.key.child("order", lap).random().shuffle(order)
@@ -240,15 +240,15 @@ class _Learner(Trainer):
         return problem.id, frozenset(self.right.get(problem.id, ()))
 
     def _restored(self, problem: Problem) -> frozenset[int]:
-        """The edits that give the repaired program, if it is known."""
+        """Return the edits that give the repaired program, if it is known."""
         return self._known.get(self._name(problem), NOTHING).restoring
 
     def _right(self, problem: Problem) -> frozenset[int]:
-        """The edits that are known to repair a problem."""
+        """Return the edits that are known to repair a problem."""
         return self._restored(problem) | self.right.get(problem.id, set())
 
     async def _learn(self, spread: Spread, problems: Mapping[str, Problem]) -> str | None:
-        """The ranking by all that was seen; None if nothing was right so far."""
+        """Return the ranking by all that was seen; None if nothing was right so far."""
         from orchestrion_repair.fitting import fit, with_rates
         from orchestrion_repair.learned import counted
 
@@ -283,7 +283,7 @@ class _Learner(Trainer):
         return await asyncio.to_thread(fitted)
 
     def _item(self, number: int, n: int, problem: Problem, start: EditModel) -> tuple[Any, ...]:
-        """The arguments of `row_of` for one situation."""
+        """Return the arguments of `row_of` for one situation."""
         seen = self.seen[number]
         right = self._right(problem)
         wrong = (set(seen.tried) | self.wrong.get(seen.problem, set())) - right
@@ -293,7 +293,7 @@ class _Learner(Trainer):
     # ------------------------------------------------------------ saved state
 
     def save(self) -> Saved:
-        """What was seen; the ranking itself is a setting of the task."""
+        """Return what was seen; the ranking itself is a setting of the task."""
         from orchestrion_repair.learned import situation_json
 
         seen = [
@@ -356,7 +356,7 @@ def row_of(
 
 
 def _repair(problem: Problem) -> str:
-    """The repaired program, if it is known."""
+    """Return the repaired program, if it is known."""
     hidden = problem.hidden
     return str(hidden.get("repair", "")) if isinstance(hidden, Mapping) else ""
 
@@ -366,7 +366,7 @@ def _program(problem: Problem) -> Program:
 
 
 def _states(episode: Episode) -> list[tuple[RepairState, tuple[int, ...]]]:
-    """The state before each turn that tried edits, and what it tried."""
+    """Return the state before each turn that tried edits, and what it tried."""
     problem = episode.problem
     state = RepairState(target_of(problem.data), problem.data["code"])
     states = []

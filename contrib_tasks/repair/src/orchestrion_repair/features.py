@@ -44,7 +44,7 @@ _SHARED: tuple[str, ...] = (
 
 
 def names(skills: Skills) -> tuple[str, ...]:
-    """What each feature stands for, with this team."""
+    """Return what each feature stands for, with this team."""
     outlooks = (f"outlook of {agent} in {region}" for agent, _ in skills for region in REGIONS)
     return (*_SHARED, *outlooks)
 
@@ -118,7 +118,7 @@ def _symptoms(state: RepairState) -> Iterator[float]:
 
 
 def _syntax(state: RepairState, program: Program, region: tuple[int, ...]) -> Iterator[float]:
-    """The share of a region's lines that have each property."""
+    """Yield the share of a region's lines that have each property."""
     raised = {r["line"] for r in state.results or () if r["line"] is not None}
     rows = [line_syntax(program).get(line, frozenset()) for line in region]
     for name in _SYNTAX:

@@ -142,7 +142,7 @@ class Subject:
         return eval(compile(ast.Expression(node), "<test>", "eval"), self.namespace)  # noqa: S307
 
     def without_probes(self) -> Subject:
-        """The same program, in which nothing is looked at."""
+        """Return the same program, in which nothing is looked at."""
         tree = _WithoutProbes().visit(ast.parse(self.code, FILENAME))
         plain = copy.copy(self)
         program = compile(instrument(tree, self.lines), FILENAME, "exec")
@@ -161,7 +161,7 @@ class Subject:
 
 
 def _fuel(steps: int, abandon: Callable[[], NoReturn]) -> Callable[[], bool]:
-    """A function that is true `steps` times, then raises; it costs about 30 ns.
+    """Return a function that is true `steps` times, then raises; it costs about 30 ns.
 
     A program that catches even that 50 times and goes on is abandoned with its process.
     """
@@ -283,7 +283,7 @@ class _Search:
 
 
 def _line_of(error: BaseException) -> int | None:
-    """The innermost line of the program that was running when `error` was raised."""
+    """Return the innermost line of the program that was running when `error` was raised."""
     line_of_program = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename == FILENAME:
@@ -302,7 +302,7 @@ def _text(error: BaseException) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A result as JSON would hold it.
+    """Return a result as JSON would hold it.
 
     Tuples, iterators, ranges and views become lists, sets sorted lists, keys strings. What JSON
     has no form for stays as it is, and is then equal to no wanted value.

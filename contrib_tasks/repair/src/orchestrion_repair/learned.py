@@ -70,14 +70,14 @@ class EditModel:
         return bool(np.count_nonzero(self.weights) > len(BY_HAND) + 1)
 
     def to_text(self) -> str:
-        """The rates, and the weights in single precision as base64, as JSON."""
+        """Return the rates, and the weights in single precision as base64, as JSON."""
         rates = {"/".join(kind): rate for kind, rate in sorted(self.rates.items())}
         weights = b64encode(self.weights.astype("<f4").tobytes()).decode()
         return json.dumps({"rates": rates, "weights": weights})
 
     @staticmethod
     def from_text(text: str) -> EditModel:
-        """The inverse of `to_text`; equal texts share one model.
+        """Return the inverse of `to_text`; equal texts share one model.
 
         Raises:
             ValueError: it is none.
@@ -89,7 +89,7 @@ class EditModel:
         return [float(weight) for weight in self.weights]
 
     def dot(self, traits: Iterable[Trait]) -> float:
-        """The score that some traits give."""
+        """Return the score that some traits give."""
         weights, total = self._weights, 0.0
         for index, value in traits:
             total += weights[index] * value
@@ -121,12 +121,12 @@ def _kind(name: str) -> Kind:
 
 @lru_cache(maxsize=1)
 def begin() -> EditModel:
-    """The ranking before anything was learned."""
+    """Return the ranking before anything was learned."""
     return EditModel(_weights(slot("alike"), -1.0))
 
 
 def counted(rates: Mapping[Kind, float]) -> EditModel:
-    """The ranking by counts alone, see `Counts.rates`."""
+    """Return the ranking by counts alone, see `Counts.rates`."""
     return EditModel(_weights(RATE, 1.0), rates)
 
 
@@ -139,7 +139,9 @@ def _weights(index: int, value: float) -> Floats:
 
 
 def log_rate(rates: Mapping[Kind, float], kind: Kind) -> float:
-    """The logarithm of the rate of a kind; of its family's, or the lowest, if it is not known."""
+    """Return the logarithm of the rate of a kind; of its family's, or the lowest, if it is not
+    known.
+    """
     return math.log(rates.get(kind) or rates.get((kind[0], "")) or min(rates.values(), default=1))
 
 
@@ -223,11 +225,11 @@ class CandidateTable:
         self._known: dict[int, float] = {}
 
     def traits(self, number: int) -> list[Trait]:
-        """The traits of a candidate that depend on the program alone."""
+        """Return the traits of a candidate that depend on the program alone."""
         return self._reader.traits(self.edits[number])
 
     def own(self, model: EditModel, numbers: Sequence[int]) -> list[float]:
-        """What the candidates' own traits give."""
+        """Return what the candidates' own traits give."""
         if not model.contextual:
             return [0.0] * len(numbers)
         if self._model is not model:
@@ -239,7 +241,7 @@ class CandidateTable:
         return [known[number] for number in numbers]
 
     def evidence(self, situation: EditSituation) -> list[Evidence]:
-        """What is known of each line."""
+        """Return what is known of each line."""
         known = None if situation.suspicion is None else dict(situation.suspicion)
         scores = [known.get(line, 0.0) if known is not None else 0.0 for line in self.lines]
         gains, moved = dict(situation.gains), dict(situation.moved)
@@ -264,7 +266,7 @@ class CandidateTable:
 
 @lru_cache(maxsize=1_000)
 def table_of(program: Program) -> CandidateTable:
-    """A program's candidates as arrays."""
+    """Return a program's candidates as arrays."""
     return CandidateTable(program)
 
 
@@ -306,19 +308,19 @@ def _kind_scores(
 
 
 def crossing_of(evidence: Evidence) -> tuple[frozenset[str], float | None, bool, bool]:
-    """What `of_crossing` goes by, of a line."""
+    """Return what `of_crossing` goes by, of a line."""
     return evidence.words, evidence.suspicion, evidence.raised, evidence.gain > 0
 
 
 @lru_cache(maxsize=20_000)
 def _crossed(model: EditModel, table: CandidateTable, *line: Any) -> tuple[float, ...]:
-    """What each family is worth on such a line."""
+    """Return what each family is worth on such a line."""
     return tuple(model.dot(of_crossing(name, *line)) for name in table.families)
 
 
 @lru_cache(maxsize=1_000)
 def rank(model: EditModel, program: Program, situation: EditSituation) -> Ranked:
-    """The program's lines and candidates in the order to try them."""
+    """Return the program's lines and candidates in the order to try them."""
     if not program.candidates:
         none = np.zeros(0, int)
         empty: dict[str, tuple[int, ...]] = {"top": (), "next": (), "rest": ()}
@@ -368,7 +370,7 @@ def _ranked(table: CandidateTable, numbers: NDArray[np.int64], chances: Floats) 
 
 
 def situation_from(data: Mapping[str, Any]) -> EditSituation:
-    """The inverse of `situation_json`."""
+    """Return the inverse of `situation_json`."""
     pairs = ("suspicion", "symptoms", "gains", "moved")
     given: dict[str, Any] = {
         name: None if data[name] is None else tuple((a, b) for a, b in data[name]) for name in pairs
@@ -379,7 +381,7 @@ def situation_from(data: Mapping[str, Any]) -> EditSituation:
 
 
 def situation_json(situation: EditSituation) -> Mapping[str, Any]:
-    """A situation as JSON."""
+    """Return a situation as JSON."""
     from attrs import asdict
 
     return {**asdict(situation), "tried": sorted(situation.tried)}

@@ -78,7 +78,7 @@ class Collection:
 
 
 def load_path(path: str | Path, fractions: Mapping[Split, float] | None = None) -> Collection:
-    """All problems of a folder or a file.
+    """Return all problems of a folder or a file.
 
     Args:
         path: a folder, a program, a file of JSON lines, or a JSON list of rows (`.json`).
@@ -110,7 +110,7 @@ class RawRows:
 
 
 def raw_rows(path: str | Path) -> RawRows:
-    """What stands in a folder or a file, for tasks that make other problems of it.
+    """Return what stands in a folder or a file, for tasks that make other problems of it.
 
     Raises:
         UsageError: there is no such file or folder, or it cannot be read.
@@ -193,7 +193,7 @@ class _Found:
         return new
 
     def _group(self, bug: Bug) -> str:
-        """The row's own, or the name of the first problem with the same tests."""
+        """Return the row's own, or the name of the first problem with the same tests."""
         tests = sorted(json.dumps(case.to_json()) for case in bug.visible + bug.hidden)
         text = "\n".join([bug.entry_point, bug.prelude, *tests])
         key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -209,7 +209,7 @@ class _Found:
             )
 
     def in_splits(self, fractions: Mapping[Split, float] | None) -> Iterator[Bug]:
-        """The bugs, each in its group's split."""
+        """Yield the bugs, each in its group's split."""
         free = {bug.group for bug in self.bugs} - self.splits.keys()
         split_of = _draw_splits(free, fractions or {"test": 1.0})
         for bug in self.bugs:
@@ -218,7 +218,7 @@ class _Found:
 
 
 def _draw_splits(groups: Iterable[str], fractions: Mapping[Split, float]) -> dict[str, Split]:
-    """A split for each group: shares as near as can be, in an order no file decides."""
+    """Return a split for each group: shares as near as can be, in an order no file decides."""
     order = sorted(groups, key=lambda name: blake2b(name.encode("utf-8", "replace")).digest())
     split_of: dict[str, Split] = {}
     share, start = 0.0, 0
@@ -236,7 +236,7 @@ _Rows = Iterator[tuple[str, Mapping[str, JSON]]]
 
 
 def _rows(path: Path, loaded: _Found) -> _Rows:
-    """Every problem as a row, with its place."""
+    """Return every problem as a row, with its place."""
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
     if path.is_dir():
@@ -301,7 +301,7 @@ def _load_program(program: Path, loaded: _Found) -> _Rows:
 
 
 def _problem(program: Path) -> dict[str, JSON]:
-    """A problem of a folder as a row."""
+    """Return a problem of a folder as a row."""
     folder, pair = program.parent, program.name != "buggy.py"
     name = program.stem if pair else folder.resolve().name
     more = folder / (f"{name}.problem.json" if pair else "problem.json")
@@ -321,7 +321,7 @@ def _problem(program: Path) -> dict[str, JSON]:
 
 
 def _tests_beside(program: Path) -> list[Path]:
-    """The file of cases that belongs to a program, or its test files."""
+    """Return the file of cases that belongs to a program, or its test files."""
     folder, name, pair = program.parent, program.stem, program.name != "buggy.py"
     cases = folder / (f"{name}.json" if pair else "tests.json")
     if cases.exists():
@@ -336,7 +336,7 @@ def _is_test_file(path: Path) -> bool:
 
 
 def _within(path: Path, parse: Callable[[str], Mapping[str, JSON]]) -> dict[str, JSON]:
-    """What a file beside the program gives; an error names that file."""
+    """Return what a file beside the program gives; an error names that file."""
     try:
         return dict(parse(_read(path)))
     except Malformed as error:
@@ -344,7 +344,7 @@ def _within(path: Path, parse: Callable[[str], Mapping[str, JSON]]) -> dict[str,
 
 
 def _case_file(text: str) -> Mapping[str, JSON]:
-    """The cases of tests.json: one value, or one case a line."""
+    """Return the cases of tests.json: one value, or one case a line."""
     lines = [(n, line) for n, line in enumerate(text.split("\n"), start=1) if line.strip()]
     try:
         data = _json(text)
@@ -403,7 +403,7 @@ def _object(row: JSON) -> Mapping[str, JSON]:
 
 
 def from_source(text: str) -> Bug:
-    """The program without its tests, and all tests as visible cases: nothing is hidden.
+    """Return the program without its tests, and all tests as visible cases: nothing is hidden.
 
     Raises:
         Malformed: it is not Python, has no tests, or no function they are for.
@@ -442,7 +442,7 @@ def _is_test(node: ast.stmt) -> bool:
 
 
 def _without(text: str, tests: list[ast.stmt]) -> str:
-    """The text without the lines of the tests."""
+    """Return the text without the lines of the tests."""
     lines = text.split("\n")
     for node in tests:
         decorators = getattr(node, "decorator_list", [])

@@ -9,7 +9,7 @@ from orchestrion import Component, hookimpl
 
 @hookimpl
 def orchestrion_trainers() -> Iterable[Component]:
-    """The trainer that learns which edits to try first."""
+    """Return the trainer that learns which edits to try first."""
     yield Component(
         "edit-ranking",
         "orchestrion_repair.edit_ranking:EditRanking",
@@ -20,7 +20,7 @@ def orchestrion_trainers() -> Iterable[Component]:
 
 @hookimpl
 def orchestrion_tasks() -> Iterable[Component]:
-    """The repair task."""
+    """Return the repair task."""
     yield Component(
         "repair",
         "orchestrion_repair.task:Repair",

@@ -60,7 +60,7 @@ class Probes:
         return self.looks > MOST_LOOKS
 
     def same(self, error: str = "") -> str:
-        """The alternatives that were never different, as the bits of a hexadecimal number.
+        """Return the alternatives that were never different, as the bits of a hexadecimal number.
 
         Args:
             error: name of the one that the program raised.
@@ -127,7 +127,9 @@ def _compiled(text: str) -> CodeType | None:
 
 
 def _same(first: Any, second: Any, fresh: bool) -> bool:
-    """Whether a program could not tell one value from the other; `fresh`: both are new objects."""
+    """Return whether a program could not tell one value from the other; `fresh`: both are new
+    objects.
+    """
     if first is second:
         return True
     if type(first) is not type(second):

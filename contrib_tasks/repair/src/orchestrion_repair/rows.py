@@ -106,7 +106,7 @@ def read_row(name: str, row: Mapping[str, JSON]) -> Row:
 
 
 def _sources(row: Mapping[str, JSON]) -> tuple[str, str]:
-    """The buggy program and, if there is one, a correct one."""
+    """Return the buggy program and, if there is one, a correct one."""
     if "prompt" in row and "test" in row:
         return _from_prompt(row)
     buggy, code = text_of(row, "buggy"), text_of(row, "code")
@@ -154,7 +154,7 @@ def completed(prompt: str, name: str, body: str) -> str:
 
 
 def _continued(prompt: str, body: str) -> str:
-    """The prompt and a body, which may be indented in a way of its own."""
+    """Return the prompt and a body, which may be indented in a way of its own."""
     start, rest = prompt.expandtabs(4), body.expandtabs(4)
     even = textwrap.indent(textwrap.dedent(rest.strip("\n")), "    ") + "\n"
     for program in (prompt + body, start + rest, start + even):
@@ -182,7 +182,7 @@ def parsed(what: str, source: str) -> ast.Module:
 
 
 def _binds(node: ast.stmt) -> set[str]:
-    """The names a top-level statement defines."""
+    """Return the names a top-level statement defines."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -266,7 +266,7 @@ def read_tests(name: str, row: Mapping[str, JSON]) -> Tests:
 
 
 def _files(name: str, files: Sequence[tuple[str, str]]) -> Tests:
-    """The tests of a folder's test files; each file's prelude must not disturb another's."""
+    """Return the tests of a folder's test files; each file's prelude must not disturb another's."""
     if len(files) > 1:
         raise Unusable(f"has {len(files)} test files; put the tests into one")
     [(file, source)] = files
@@ -283,7 +283,9 @@ def _quixbugs(name: str, row: Mapping[str, JSON]) -> Tests:
 
 
 def _is_plain(name: str, row: Mapping[str, JSON]) -> bool:
-    """Whether the pytest source only compares results with the cases, which are given anyway."""
+    """Return whether the pytest source only compares results with the cases, which are given
+    anyway.
+    """
     if row.get("cases") is None:
         return False
     functions = [
@@ -337,7 +339,7 @@ def _statement(place: str, text: str) -> Case:
 
 
 def _parts(tests: Tests) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """The visible and the hidden tests."""
+    """Return the visible and the hidden tests."""
     if tests.hidden is not None:
         return tests.cases, tests.hidden
     different = {json.dumps(case.to_json(), sort_keys=True): case for case in tests.cases}
@@ -378,7 +380,7 @@ def listed(lines: Sequence[str]) -> str:
 
 
 def text_of(row: Mapping[str, JSON], *keys: str) -> str:
-    """The first of the fields that is there; it must be text."""
+    """Return the first of the fields that is there; it must be text."""
     for key in keys:
         value: Any = row.get(key)
         if value is None:
@@ -390,7 +392,7 @@ def text_of(row: Mapping[str, JSON], *keys: str) -> str:
 
 
 def kind_of(value: JSON) -> str:
-    """What a JSON value is, in words."""
+    """Return what a JSON value is, in words."""
     names = {dict: "an object", list: "a list", str: "text", bool: "a truth value"}
     return names.get(type(value), "null" if value is None else "a number")
 

@@ -80,7 +80,7 @@ class RepairLimits:
     wall_seconds: int = 20
 
     def sandboxed(self, **changes: Any) -> SandboxLimits:
-        """The limits of one process, as the sandbox takes them."""
+        """Return the limits of one process, as the sandbox takes them."""
         limits = SandboxLimits(
             wall_seconds=self.wall_seconds,
             cpu_seconds=self.cpu_seconds,
@@ -169,7 +169,7 @@ class _Process:
         return self
 
     async def ask(self, request: Mapping[str, JSON]) -> dict[str, Any]:
-        """The reply; one with an `error` and `gone` if the process ended."""
+        """Return the reply; one with an `error` and `gone` if the process ended."""
         self.uses += 1
         line = json.dumps({"id": self.uses, **request}).encode()
         try:
@@ -185,7 +185,7 @@ class _Process:
         return reply
 
     async def _ended(self) -> str:
-        """The name of what ended the process.
+        """Return the name of what ended the process.
 
         Raises:
             _SandboxFailed: it was not the program's doing.
@@ -218,7 +218,7 @@ _STATE = re.compile(r"\b(?:globals|open|setattr|delattr|__\w+)\b|\.sys\b")
 
 
 def may_share(code: str) -> bool:
-    """Whether a program can leave nothing behind for the next one in its process.
+    """Return whether a program can leave nothing behind for the next one in its process.
 
     True for those that import only modules without state and name nothing that could change
     them. Others have a process each, which costs milliseconds and is never wrong.
@@ -254,7 +254,7 @@ class EditSearch:
     async def outcomes(
         self, trials: Sequence[ProgramTrial], limits: RepairLimits
     ) -> list[tuple[Outcome, ...]]:
-        """The outcomes of some trials, one after the other.
+        """Return the outcomes of some trials, one after the other.
 
         Raises:
             RunError: if the sandbox failed twice on a trial.
@@ -324,7 +324,7 @@ class EditSearch:
 
 
 def _outcome(reply: Mapping[str, Any], case: Case) -> Outcome:
-    """What a reply says, in bounds: it may be hostile."""
+    """Return what a reply says, in bounds: it may be hostile."""
     lines = reply.get("lines")
     numbers = lines[:10_000] if isinstance(lines, list) else []
     covered = tuple(number for number in numbers if isinstance(number, int))
@@ -349,7 +349,7 @@ def _outcome(reply: Mapping[str, Any], case: Case) -> Outcome:
 
 
 def _passes(value: JSON, want: JSON) -> bool:
-    """Whether a value is the wanted one; whatever it raises while looking is a no."""
+    """Return whether a value is the wanted one; whatever it raises while looking is a no."""
     try:
         return same(decode(value), want)
     except Exception:
@@ -357,7 +357,7 @@ def _passes(value: JSON, want: JSON) -> bool:
 
 
 def _short(value: JSON) -> JSON:
-    """A value for display and features; "..." if it is long, or cannot stand in a record."""
+    """Return a value for display and features; "..." if it is long, or cannot stand in a record."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         text.encode()  # fails for half of a surrogate pair
@@ -433,7 +433,7 @@ def _judge_limits(limits: RepairLimits) -> dict[str, Any]:
 
 
 def _subject(trial: ProgramTrial, limits: RepairLimits) -> str:
-    """The beginning of a program that is the trial's, started anew for each case."""
+    """Return the beginning of a program that is the trial's, started anew for each case."""
     arguments = (trial.code, trial.entry_point, trial.prelude, limits.steps)
     return f"from {harness.__name__} import Subject\n_subject = Subject{arguments!r}"
 
@@ -445,12 +445,12 @@ def _outcomes_of(outcomes: Iterable[CaseOutcome], forged: bool) -> list[Outcome]
 
 
 def _statement(statement: str, trial: ProgramTrial) -> str:
-    """A test that sees nothing of the tests before it, neither here nor in the program."""
+    """Return a test that sees nothing of the tests before it, neither here nor in the program."""
     return f"{trial.prelude}\n{_START}()\n{statement}"
 
 
 def _needs_program(statement: str, trial: ProgramTrial) -> bool:
-    """Whether a statement reads a name that it must have from the program."""
+    """Return whether a statement reads a name that it must have from the program."""
     bound = {trial.entry_point, *dir(builtins)}
     read = set()
     for node in ast.walk(ast.parse(f"{trial.prelude}\n{statement}")):
@@ -475,7 +475,7 @@ async def _unsendable(
     cases: Sequence[Case],
     limits: RepairLimits,
 ) -> list[int]:
-    """The statements that pass objects of their own to the program, which cannot cross."""
+    """Return the statements that pass objects of their own to the program, which cannot cross."""
     if not refused:
         return []
     source = f"def {_START}(): pass\ndef {trial.entry_point}(*args, **named): pass"
@@ -518,7 +518,7 @@ class Runner:
         self._level = max(level, self._level)
 
     async def where(self) -> tuple[str, int]:
-        """The backend programs run in, and what it holds.
+        """Return the backend programs run in, and what it holds.
 
         Raises:
             SandboxError: if none that holds enough works here.
@@ -529,7 +529,7 @@ class Runner:
     async def run(
         self, trials: Sequence[ProgramTrial], limits: RepairLimits = RepairLimits()
     ) -> list[tuple[Outcome, ...]]:
-        """The outcomes of each trial, in order: one for every case that was run.
+        """Return the outcomes of each trial, in order: one for every case that was run.
 
         Raises:
             RunError: if the sandbox failed twice on a trial.
@@ -546,7 +546,7 @@ class Runner:
     async def judge(
         self, trial: ProgramTrial, limits: RepairLimits = RepairLimits()
     ) -> tuple[Outcome, ...]:
-        """A verdict on each case of a trial, by the sandbox's judge.
+        """Return a verdict on each case of a trial, by the sandbox's judge.
 
         Raises:
             SandboxError: if the sandbox itself failed.
@@ -604,7 +604,8 @@ _runners: WeakKeyDictionary[asyncio.AbstractEventLoop, Runner] = WeakKeyDictiona
 async def shared_runner(
     sandbox: Sandbox | None = None, level: int = LEVEL
 ) -> AsyncIterator[Runner]:
-    """The runner of this event loop: the task and all agents share it; the last to leave ends it.
+    """Yield the runner of this event loop: the task and all agents share it; the last to leave
+    ends it.
 
     Raises:
         RunError: if two ask for different sandboxes.

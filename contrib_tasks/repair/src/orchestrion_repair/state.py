@@ -124,7 +124,7 @@ def digest_of(code: str) -> str:
 
 
 def program_of(state: RepairState) -> Program:
-    """The current program with all its candidates."""
+    """Return the current program with all its candidates."""
     return program(state.code, state.target.entry_point, state.target.arguments)
 
 
@@ -136,7 +136,7 @@ def ranking_of(state: RepairState) -> Ranked:
 
 
 def situation_of(state: RepairState) -> EditSituation:
-    """What the ranking goes by."""
+    """Return what the ranking goes by."""
     from orchestrion_repair.learned import EditSituation
 
     how: tuple[tuple[str, float], ...] = ()
@@ -207,7 +207,7 @@ def _tests(state: RepairState, data: Mapping[str, JSON], turn: Turn) -> RepairSt
 
 
 def seen_of(data: Mapping[str, JSON], results: Sequence[Mapping[str, Any]]) -> ProbeResults:
-    """What probes showed, if there were any."""
+    """Return what probes showed, if there were any."""
     same = [int(bits or "0", 16) for bits in data.get("same", ())]
     if len(same) != len(results):
         return ProbeResults()
@@ -301,12 +301,12 @@ _START = "tries edits: "
 
 
 def role_of(families: Sequence[str]) -> str:
-    """The role of an agent that tries edits of these families."""
+    """Return the role of an agent that tries edits of these families."""
     return _START + ", ".join(families)
 
 
 def skills_of(roster: Iterable[Member]) -> Skills:
-    """The members of a team that try edits."""
+    """Return the members of a team that try edits."""
     skills = []
     for member in roster:
         if member.role.startswith(_START):
@@ -318,5 +318,5 @@ def skills_of(roster: Iterable[Member]) -> Skills:
 
 
 def testers_of(roster: Iterable[Member]) -> tuple[str, ...]:
-    """The members of a team that run the visible tests."""
+    """Return the members of a team that run the visible tests."""
     return tuple(member.name for member in roster if member.role.startswith(RUNS_TESTS))

@@ -92,7 +92,7 @@ class Unsupported(Exception):
 
 
 def parse(source: str) -> ast.Module:
-    """The syntax tree; whatever is wrong with the source is a SyntaxError."""
+    """Return the syntax tree; whatever is wrong with the source is a SyntaxError."""
     try:
         return ast.parse(source)
     except (ValueError, RecursionError, MemoryError) as error:
@@ -119,7 +119,7 @@ def from_check(source: str, entry_point: str) -> Statements:
 
 
 def _asserts(body: Sequence[ast.stmt]) -> Iterator[str]:
-    """The asserts of a function's body as statements of their own.
+    """Yield the asserts of a function's body as statements of their own.
 
     What stands before an assert and asserts nothing itself is repeated in front of it. If
     nothing asserts, every expression counts as a test: it may call something that does.
@@ -137,7 +137,7 @@ def _asserts(body: Sequence[ast.stmt]) -> Iterator[str]:
 
 
 def _in_function(body: list[ast.stmt]) -> str:
-    """Names the statements bind must not hide the program's own."""
+    """Return names the statements bind must not hide the program's own."""
     module = ast.parse("def _case():\n    pass\n_case()")
     function = module.body[0]
     assert isinstance(function, ast.FunctionDef)
@@ -151,7 +151,7 @@ def _in_function(body: list[ast.stmt]) -> str:
 def from_module(
     source: str, modules: set[str], parameters: Sequence[Sequence[JSON]] | None = None
 ) -> Statements:
-    """The tests of a file.
+    """Return the tests of a file.
 
     Args:
         source: the file.
@@ -201,7 +201,7 @@ class _File:
             self.prelude.append(node)
 
     def statements(self) -> Statements:
-        """All that was taken."""
+        """Return all that was taken."""
         tests = self.asserts + self.tests
         if len(tests) == 1 and len(self.functions) == 1 and not self.asserts:
             only = self.functions[0]
@@ -257,7 +257,7 @@ class _File:
         self.tests += calls
 
     def _arguments(self, node: ast.FunctionDef) -> list[str]:
-        """The arguments of each call of a test."""
+        """Return the arguments of each call of a test."""
         rows: list[dict[str, str]] = [{}]
         for decorator in node.decorator_list:
             if not _is_label(decorator):
@@ -345,7 +345,7 @@ def _is_label(decorator: ast.expr) -> bool:
 
 
 def _foreign(node: ast.AST) -> str:
-    """The first thing used of pytest that is not known here, or ""."""
+    """Return the first thing used of pytest that is not known here, or ""."""
     names = [
         inner.attr
         for inner in ast.walk(node)
@@ -368,7 +368,7 @@ def _has(node: ast.AST, kind: type[ast.AST]) -> bool:
 
 
 def _calls(node: ast.stmt, name: str) -> bool:
-    """Whether a statement is a call of `name`, or stores its result."""
+    """Return whether a statement is a call of `name`, or stores its result."""
     value = node.value if isinstance(node, ast.Expr | ast.Assign) else None
     called = value.func if isinstance(value, ast.Call) else None
     return isinstance(called, ast.Name) and called.id == name

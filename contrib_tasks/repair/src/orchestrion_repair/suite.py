@@ -42,7 +42,7 @@ def _functions() -> list[dict[str, Any]]:
 
 
 def bugs(split: Split | None = None) -> tuple[Bug, ...]:
-    """The suite's bugs in a fixed order: all, or those of one split."""
+    """Return the suite's bugs in a fixed order: all, or those of one split."""
     return tuple(bug for bug in _bugs() if split is None or bug.split == split)
 
 
@@ -77,7 +77,9 @@ def _cases(rows: list[list[JSON]]) -> tuple[Case, ...]:
 
 
 def patched(source: str, edits: list[tuple[int, int, str]]) -> str:
-    """The source with each slice `start:end` replaced; edits are in order and do not overlap."""
+    """Return the source with each slice `start:end` replaced; edits are in order and do not
+    overlap.
+    """
     for start, end, text in reversed(edits):
         source = source[:start] + text + source[end:]
     return source

@@ -43,7 +43,7 @@ SYMPTOMS: tuple[str, ...] = (
 def symptoms(
     results: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[str, Any]], entry_point: str
 ) -> dict[str, float]:
-    """The share of failing tests with each symptom; of passing ones for "passes with"."""
+    """Return the share of failing tests with each symptom; of passing ones for "passes with"."""
     totals = dict.fromkeys(SYMPTOMS, 0.0)
     failed = sum(not result["passed"] for result in results)
     passed = len(results) - failed
@@ -96,7 +96,7 @@ def _of(result: Mapping[str, Any], case: Mapping[str, Any], arguments: Sequence[
 
 
 def _plain(data: Any) -> Any:
-    """An encoded value (see `child.encode`) as a case would hold it."""
+    """Return an encoded value (see `child.encode`) as a case would hold it."""
     if isinstance(data, list):
         return [_plain(item) for item in data]
     if isinstance(data, dict) and set(data) == {"$", "v"}:
@@ -186,7 +186,9 @@ def _mappings(got: dict[str, Any], want: dict[str, Any]) -> set[str]:
 
 
 def arguments_of(case: Mapping[str, Any], entry_point: str) -> Sequence[Any]:
-    """The arguments a case passes; of a statement those of its first call, if they are literal."""
+    """Return the arguments a case passes; of a statement those of its first call, if they are
+    literal.
+    """
     if "call" in case:
         arguments: Sequence[Any] = case["call"]
         return arguments
@@ -194,7 +196,7 @@ def arguments_of(case: Mapping[str, Any], entry_point: str) -> Sequence[Any]:
 
 
 def kinds_of_cases(cases: Sequence[Mapping[str, Any]], entry_point: str) -> tuple[str, ...]:
-    """The kind of each argument, as far as the cases tell."""
+    """Return the kind of each argument, as far as the cases tell."""
     return kinds_of_arguments(arguments_of(case, entry_point) for case in cases)
 
 

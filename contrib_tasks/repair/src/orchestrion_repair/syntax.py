@@ -11,7 +11,7 @@ from orchestrion_repair.ranking import Program
 
 @lru_cache(maxsize=2_000)
 def line_syntax(program: Program) -> dict[int, frozenset[str]]:
-    """What stands on each line, by the line's first statement."""
+    """Return what stands on each line, by the line's first statement."""
     if program.source is None:
         return {}
     words_by_line: dict[int, frozenset[str]] = {}

@@ -101,7 +101,7 @@ class Repair:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[RunningRepair]:
-        """The task with its problems read and its runner ready."""
+        """Yield the task with its problems read and its runner ready."""
         async with shared_runner(self.sandbox, self.level) as runner:
             backend, level = await runner.where()
             ctx.note("sandbox", f"{backend} (level {level})")
@@ -110,7 +110,7 @@ class Repair:
             yield RunningRepair(self, bugs, runner, skills_of(roster), testers_of(roster), model)
 
     def _model(self, path: str) -> EditModel | None:
-        """The learned ranking of edits, if there is one."""
+        """Return the learned ranking of edits, if there is one."""
         if not self.ranking:
             return None
         from orchestrion_repair.learned import EditModel
@@ -138,7 +138,7 @@ class Repair:
         return usable.bugs
 
     def bugs(self) -> tuple[Bug, ...]:
-        """All problems, in a fixed order, before any was run.
+        """Return all problems, in a fixed order, before any was run.
 
         Raises:
             UsageError: if the suite cannot be read.
@@ -175,7 +175,7 @@ class RunningRepair(Task):
     _known: dict[str, tuple[Problem, ...]] = field(factory=dict, init=False)
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The problems of a split, in a fixed order."""
+        """Return the problems of a split, in a fixed order."""
         if split not in self._known:
             chosen = [bug for bug in self.bugs if bug.split == split]
             limit = self.settings.max_problems or len(chosen)
@@ -200,7 +200,7 @@ class RunningRepair(Task):
         return Problem(bug.id, problem_text(data), data, bug.category, hidden)
 
     def problem_from(self, text: str) -> Problem:
-        """A problem from a path, a line of JSON, or a source with asserts or doctests."""
+        """Return a problem from a path, a line of JSON, or a source with asserts or doctests."""
         from orchestrion_repair.loaders import bug_from_text
 
         return self.problem_of(bug_from_text(text))
@@ -220,7 +220,7 @@ class RunningRepair(Task):
         return Step(state, observed(state))
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
-        """What the turn showed; the end, if its program passes all visible tests."""
+        """Return what the turn showed; the end, if its program passes all visible tests."""
         new = after(state, turn)
         done = new.fixed and self.settings.stop_when_passing
         return Step(new, observed(new), done)
@@ -303,7 +303,7 @@ def observed(state: RepairState) -> Observation:
 
 
 def _passing(results: Sequence[Mapping[str, JSON]] | None) -> float | None:
-    """The share of visible tests that are known to pass."""
+    """Return the share of visible tests that are known to pass."""
     if not results:
         return None
     return sum(bool(result["passed"]) for result in results) / len(results)
@@ -320,7 +320,7 @@ WIDE = 100
 
 
 def problem_text(data: Mapping[str, Any]) -> str:
-    """The program and its visible tests."""
+    """Return the program and its visible tests."""
     tests = "\n".join(f"  {_case(data['entry_point'], case)}" for case in data["visible"])
     return (
         f"`{data['entry_point']}` is wrong: some of its tests fail. Find the edit that makes all "
@@ -329,7 +329,7 @@ def problem_text(data: Mapping[str, Any]) -> str:
 
 
 def observation_text(state: RepairState, ranked: Ranked) -> str:
-    """The current program with the most suspicious lines marked, and its known results."""
+    """Return the current program with the most suspicious lines marked, and its known results."""
     marks = dict.fromkeys(ranked.regions["top"], ">>")
     marks |= dict.fromkeys(ranked.regions["next"], " >")
     known = state.suspicion is not None or bool(state.boosts)

@@ -43,7 +43,7 @@ Gram = tuple[str, ...]
 
 @lru_cache(maxsize=100_000)
 def slot(name: str) -> int:
-    """The slot of a trait, the same on every machine."""
+    """Return the slot of a trait, the same on every machine."""
     return crc32(name.encode()) % SIZE
 
 
@@ -85,7 +85,7 @@ _WORD = re.compile(r"[a-z]+")
 
 
 def _grams(tokens: list[str]) -> list[Gram]:
-    """The 2- and 3-grams of a row."""
+    """Return the 2- and 3-grams of a row."""
     return _windows(["^", *tokens, "$"])
 
 
@@ -136,7 +136,7 @@ class Reader:
         )
 
     def traits(self, candidate: Candidate) -> list[Trait]:
-        """The traits of one candidate that depend on the program alone."""
+        """Return the traits of one candidate that depend on the program alone."""
         family, kind = candidate.family, f"{candidate.family}/{candidate.sub}"
         code = self._code
         first = code.rfind("\n", 0, candidate.start) + 1
@@ -169,7 +169,7 @@ class Reader:
         return grams
 
     def _elsewhere(self, rows: range) -> set[Gram]:
-        """The n-grams that stand in other rows of the program too."""
+        """Return the n-grams that stand in other rows of the program too."""
         grams = self._other_grams.get(rows)
         if grams is None:
             here: Counter[Gram] = Counter()
@@ -181,7 +181,7 @@ class Reader:
         return grams
 
     def _alike(self, old: str, new: str, rows: range) -> Iterator[Trait]:
-        """How what comes and what goes resembles the rest of the program."""
+        """Yield how what comes and what goes resembles the rest of the program."""
         gone, come = [], _rows(new)
         for row in _rows(old):
             if row in come:
@@ -224,7 +224,7 @@ class Reader:
         return [tuple(self._read(row)[1]) for row in rows]
 
     def _read(self, text: str) -> tuple[list[str], list[str]]:
-        """A text's tokens as they are, and abstracted: own names by what they hold."""
+        """Return a text's tokens as they are, and abstracted: own names by what they hold."""
         read = self._tokens.get(text)
         if read is None:
             plain = _TOKEN.findall(text)
@@ -253,7 +253,7 @@ class Reader:
         return "<other>" if token.isidentifier() else token
 
     def _changed(self, old: str, new: str) -> Iterator[Trait]:
-        """The n-grams around the change that come (+) and go (-)."""
+        """Yield the n-grams around the change that come (+) and go (-)."""
         (_, before), (_, after) = self._read(old), self._read(new)
         start, limit = 0, min(len(before), len(after))
         while start < limit and before[start] == after[start]:
@@ -272,7 +272,7 @@ class Reader:
                 yield _slot_of(gram), 0.5 * max(-2, min(2, number))
 
     def _used(self, old: str, new: str) -> Iterator[Trait]:
-        """What becomes of the names: one that nobody read is read, or the reverse."""
+        """Yield what becomes of the names: one that nobody read is read, or the reverse."""
         (before, _), (after, _) = self._read(old), self._read(new)
         was, is_ = set(before), set(after)
         # Sorted: a set has another order in every process, which the last bit of a sum would show.
@@ -294,7 +294,7 @@ class Reader:
 
 
 def of_line(evidence: Evidence) -> Iterator[Trait]:
-    """The traits of everything on a line."""
+    """Yield the traits of everything on a line."""
     if evidence.suspicion is None:
         yield slot("not run"), 1.0
     else:
@@ -325,7 +325,9 @@ def _tried_traits(prefix: str, evidence: Evidence) -> Iterator[Trait]:
 
 
 def of_effect(family: str, changed: float) -> Iterator[Trait]:
-    """The traits of what an edit would change in the passing tests: the share; -1 if unknown."""
+    """Yield the traits of what an edit would change in the passing tests: the share; -1 if
+    unknown.
+    """
     if changed < 0:
         yield slot("not probed"), 1.0
         yield slot(f"not probed {family}"), 1.0
@@ -338,7 +340,7 @@ def of_effect(family: str, changed: float) -> Iterator[Trait]:
 
 
 def of_kind(family: str, sub: str, number: int, symptoms: Mapping[str, float]) -> Iterator[Trait]:
-    """The traits of a kind of edit, of which the program has so many candidates.
+    """Yield the traits of a kind of edit, of which the program has so many candidates.
 
     `symptoms` say how tests fail, without zeros.
     """
@@ -353,7 +355,7 @@ def of_kind(family: str, sub: str, number: int, symptoms: Mapping[str, float]) -
 def of_crossing(
     family: str, words: frozenset[str], suspicion: float | None, raised: bool, mended: bool
 ) -> Iterator[Trait]:
-    """The traits of a family on a line; the arguments are as in `Evidence`."""
+    """Yield the traits of a family on a line; the arguments are as in `Evidence`."""
     for word in sorted(words):
         yield slot(f"word {word} {family}"), 1.0
     if raised:

@@ -220,7 +220,7 @@ class CallJournal:
 
 
 def _numbers(text: str | None) -> Mapping[str, float]:
-    """The numbers by name in a JSON object; other values are left out."""
+    """Return the numbers by name in a JSON object; other values are left out."""
     data = loads(text) if text else None
     if not isinstance(data, dict):
         return {}

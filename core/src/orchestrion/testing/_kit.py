@@ -160,7 +160,7 @@ def _round_trips(subject: Subject) -> int:
 
 
 def _opens_twice(subject: Subject) -> int:
-    """Two openings share no state: what the first learned is not in the second."""
+    """Return two openings share no state: what the first learned is not in the second."""
     if subject.found.kind.observes:  # it is not opened, and a library of its may be missing here
         assert callable(getattr(subject.cls, "observe", None)), (
             f"{subject.cls.__qualname__} has no observe(); write one that returns an object with "

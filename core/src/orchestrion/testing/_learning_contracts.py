@@ -92,7 +92,7 @@ def small(subject: Subject, trainer: Component, around: Mapping[str, Any] | None
 
 @on_bench
 async def keeps_state(bench_: Bench) -> int:
-    """What `save` returns goes through a checkpoint, and `load` takes over all of it."""
+    """Return what `save` returns goes through a checkpoint, and `load` takes over all of it."""
     subject, first = bench_.subject, bench_.tested
     if not _is_stateful(first, subject.kind):
         return 0
@@ -236,7 +236,7 @@ def trainer_trains(subject: Subject) -> int:
 
 
 def trainer_draws(subject: Subject) -> int:
-    """Every draw comes from the session's key, and no two episodes have the same key."""
+    """Return every draw comes from the session's key, and no two episodes have the same key."""
     config, first = _trainable(subject)
     second = asyncio.run(_history(config, 2))
     first.draws.check_own("iterate()")

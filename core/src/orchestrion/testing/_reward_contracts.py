@@ -86,7 +86,7 @@ async def _reward(bench_: Bench, episode: Episode) -> Reward | None:
 
 @on_bench
 async def reward_believes_nobody(bench_: Bench) -> int:
-    """A claim of success must not pay where the verifier found none."""
+    """Return a claim of success must not pay where the verifier found none."""
     episodes = []
     for claim in CLAIMS:
         # As long as the claim, and in as many words: a reward may depend on these.

@@ -52,7 +52,7 @@ class Embedding(Encoder):
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Encoder]:
-        """The encoder at work.
+        """Yield the encoder at work.
 
         Raises:
             UsageError: the model has no `embed`.

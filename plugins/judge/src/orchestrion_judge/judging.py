@@ -183,7 +183,7 @@ class Judge:
         )
 
     def _around(self) -> Iterator[str]:
-        """What a model reads beside the material, except fences of turns."""
+        """Yield what a model reads beside the material, except fences of turns."""
         empty = prompt(self.rubric, [Block("work"), *[Block("problem")] * 2], self.key)
         yield from (instructions(self.rubric, self.unfinished), empty.user)
         if self.settings.structured:

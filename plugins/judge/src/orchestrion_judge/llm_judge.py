@@ -66,7 +66,7 @@ class JudgeReward(RewardFunction):
 
 
 def _parts(judgement: Judgement, value: float, length: int) -> dict[str, float]:
-    """The parts of a reward that report a judgement."""
+    """Return the parts of a reward that report a judgement."""
     parts = {
         "judge": value,
         **{f"judge.score.{name}": score for name, score in judgement.scores.items()},

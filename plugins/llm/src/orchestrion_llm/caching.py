@@ -79,7 +79,7 @@ class PromptCache:
 
 
 def _prefixes(body: Mapping[str, JSON]) -> dict[int, tuple[bytes, int]]:
-    """The digest and the bytes of each prefix by its place: -1 for tools and system text."""
+    """Return the digest and the bytes of each prefix by its place: -1 for tools and system text."""
     head = msgspec.json.encode([body["model"], body.get("tools"), body.get("system")])
     name, size = blake2b(head, digest_size=16).digest(), len(head)
     prefixes = {-1: (name, size)}
@@ -91,7 +91,7 @@ def _prefixes(body: Mapping[str, JSON]) -> dict[int, tuple[bytes, int]]:
 
 
 def _with_mark(body: Mapping[str, JSON], place: int) -> Mapping[str, JSON]:
-    """The request with a mark at the end of a prefix, if there can be one."""
+    """Return the request with a mark at the end of a prefix, if there can be one."""
     if place >= 0:
         messages: list[Any] = list(body["messages"])
         messages[place] = {**messages[place], "content": _marked(messages[place]["content"])}

@@ -139,7 +139,7 @@ def _part(part: Part) -> JSON:
 
 
 def _kept_parts(message: Mapping[str, Any]) -> JSON:
-    """A message that must be sent back unchanged; None for plain ones.
+    """Return a message that must be sent back unchanged; None for plain ones.
 
     Some services need their reasoning back, and sign calls (`extra_content`).
     """

@@ -181,7 +181,8 @@ class Client:
     async def _collect(
         self, response: httpx2.Response, show: Callable[[str], None], reserve: Usage
     ) -> Result:
-        """The answer in a stream, which must state that it is complete or why the answer ended.
+        """Return the answer in a stream, which must state that it is complete or why the answer
+        ended.
 
         A truncated body (by its length, or in chunks) is an error in any case.
         """
@@ -221,7 +222,7 @@ class Client:
         return Answer(data, reserve, estimated=True)
 
     def _fault(self, error: Exception, reserve: Usage) -> CallError | TimeoutError:
-        """The fault of a failed attempt; core books timeouts in full."""
+        """Return the fault of a failed attempt; core books timeouts in full."""
         sdk, place = self._sdk, self._place
         if isinstance(error, CallError):
             return error

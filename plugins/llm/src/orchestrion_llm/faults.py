@@ -165,7 +165,7 @@ def _permanent(
 
 
 def _host(location: str) -> str:
-    """The host of a redirect, if it can be read."""
+    """Return the host of a redirect, if it can be read."""
     try:
         host = urlsplit(location).hostname
     except ValueError:
@@ -174,7 +174,7 @@ def _host(location: str) -> str:
 
 
 def _read(body: bytes) -> tuple[str, str]:
-    """The names of an error, and its message; from any body, including HTML."""
+    """Return the names of an error, and its message; from any body, including HTML."""
     try:
         read = msgspec.json.decode(body, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -185,7 +185,7 @@ def _read(body: bytes) -> tuple[str, str]:
 
 
 def _clean(text: str) -> str:
-    """A short line without markup, control characters and secrets."""
+    """Return a short line without markup, control characters and secrets."""
     text = re.sub(r"(?s)<(style|script)\b.*?</\1>|<[^>]*>", " ", hidden(text))
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."

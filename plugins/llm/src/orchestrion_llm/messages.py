@@ -128,14 +128,14 @@ def _input(arguments: str) -> JSON:
 
 
 def _arguments(value: Any) -> str:
-    """The inverse of `_input`."""
+    """Return the inverse of `_input`."""
     if isinstance(value, dict) and set(value) == {_NO_OBJECT}:
         return str(value[_NO_OBJECT])
     return msgspec.json.encode(value or {}).decode()
 
 
 def _result(message: _Message, written: list[Any]) -> wire.Result:
-    """The result of a message, with the blocks that must be sent back unchanged."""
+    """Return the result of a message, with the blocks that must be sent back unchanged."""
     if message.stop_reason is None:
         raise wire.missing("stop reason")
     text = "".join(block.text for block in message.content or () if block.type == "text")
@@ -153,12 +153,12 @@ def _result(message: _Message, written: list[Any]) -> wire.Result:
 
 
 def _used(message: _Message) -> list[str]:
-    """The names of the server tools in a message."""
+    """Return the names of the server tools in a message."""
     return [block.name for block in message.content or () if block.type == "server_tool_use"]
 
 
 def _tool(name: str) -> str:
-    """The tool that a name belongs to: running code has several."""
+    """Return the tool that a name belongs to: running code has several."""
     return "code_execution" if name.endswith("code_execution") else name
 
 

@@ -212,11 +212,11 @@ class ApiModel(Model):
         )
 
     def _tag(self, raw: JSON) -> JSON:
-        """What a service wrote, tagged with its name: no other can read it."""
+        """Return what a service wrote, tagged with its name: no other can read it."""
         return {"service": self._place.service, "api": self._wire.path, "content": raw}
 
     def _own(self, request: Mapping[str, JSON]) -> Mapping[str, JSON]:
-        """The request with raw messages of this service, and without those of others."""
+        """Return the request with raw messages of this service, and without those of others."""
         if not any("raw" in message for message in request.get("messages") or ()):
             return request
         messages = []
@@ -240,5 +240,5 @@ class ApiModel(Model):
 
 
 def _larger(first: float, other: float) -> float:
-    """The larger of two; NaN if either is."""
+    """Return the larger of two; NaN if either is."""
     return math.nan if math.isnan(first) or math.isnan(other) else max(first, other)

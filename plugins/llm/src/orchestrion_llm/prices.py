@@ -239,7 +239,7 @@ _RATES = {
 
 
 def _price(prices: ModelPrice) -> Price | None:
-    """The price in our form; None if it is not by input and output tokens."""
+    """Return the price in our form; None if it is not by input and output tokens."""
     values = {name: getattr(prices, theirs) for name, theirs in _RATES.items()}
     if values["input"] is None or values["output"] is None:
         return None

@@ -108,7 +108,7 @@ def _part(part: Part) -> JSON:
 
 
 def _kept_parts(written: Mapping[str, Any]) -> JSON:
-    """The items that must be sent back unchanged; None if all are plain.
+    """Return the items that must be sent back unchanged; None if all are plain.
 
     The service stores nothing: reasoning that it did not return encrypted is lost.
     """

@@ -212,7 +212,7 @@ def _service(settings: ApiSettings, vendor: Vendor) -> str:
 
 
 def _key(key_env: str, ctx: OpenContext) -> str:
-    """The key for the SDK; it is registered as a secret."""
+    """Return the key for the SDK; it is registered as a secret."""
     if not key_env:
         return _NO_KEY
     key = ctx.secret(key_env).reveal()

@@ -53,14 +53,16 @@ def http_client(base_url: str, timeout: float) -> httpx2.AsyncClient:
 
 @cache
 def _trust(encrypted: bool) -> ssl.SSLContext:
-    """The trusted certificates, read once (a third of a second); none for plain HTTP."""
+    """Return the trusted certificates, read once (a third of a second); none for plain HTTP."""
     if encrypted:
         return httpx2.create_ssl_context()
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _proxy(base_url: str) -> str | None:
-    """The environment's proxy for an address, if any; its password is registered as a secret."""
+    """Return the environment's proxy for an address, if any; its password is registered as a
+    secret.
+    """
     parts = urlsplit(base_url)
     if is_loopback(parts.hostname or "") or proxy_bypass(parts.netloc):
         return None

@@ -98,7 +98,8 @@ class Footprint:
         return 3 * self.trained * full + masters
 
     def shared(self, learns: bool) -> int:
-        """What ranks take beside `state` on this device, if the weights learn or what is on them.
+        """Return what ranks take beside `state` on this device, if the weights learn or what is on
+        them.
 
         Their parts of weights that do not learn; and, whole, the weights in use: the two tables and
         two layers, and the gradients of those that learn.
@@ -148,14 +149,16 @@ class Footprint:
         return net.layers * self.layer + moving
 
     def training(self, tokens: int) -> int:
-        """What the passes of a micro-batch take beside weights and optimizer, on all ranks here."""
+        """Return what the passes of a micro-batch take beside weights and optimizer, on all ranks
+        here.
+        """
         vocabulary = self.network.vocabulary
         at_once = max(1, LOGITS // vocabulary)
         logits = COPIES_OF_LOGITS * 4 * min(at_once, tokens) * vocabulary
         return self.here * (logits + tokens * self.token)
 
     def forward(self, tokens: int) -> int:
-        """What a forward pass without gradient takes: one layer's results, and logits."""
+        """Return what a forward pass without gradient takes: one layer's results, and logits."""
         net = self.network
         logits = 2 * 4 * min(LOGITS, tokens * net.vocabulary)
         return logits + tokens * (2 * net.width + 3 * net.inner) * self.width

@@ -337,7 +337,7 @@ async def _learn(
 
 
 def _folder(root: Path, name: str | None, base: str) -> Path:
-    """The folder of a new run: the name that the config gives, or the next number."""
+    """Return the folder of a new run: the name that the config gives, or the next number."""
     root = root.expanduser()
     if name is not None and not (root / name).exists():
         return root / name
@@ -355,7 +355,9 @@ async def _target(
     cost_weight: float | None,
     episodes: Sequence[LoggedEpisode],
 ) -> tuple[Decisions, Floats, bool]:
-    """The log as the policy's team sees it, its probabilities, and if it learned from this log."""
+    """Return the log as the policy's team sees it, its probabilities, and if it learned from this
+    log.
+    """
     from orchestrion import choice_name, choices
     from orchestrion.runs import open_run
     from orchestrion_logged.decisions import STOP, as_decisions

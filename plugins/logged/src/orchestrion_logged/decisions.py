@@ -180,7 +180,7 @@ def as_decisions(
 
 
 def _situations(episode: LoggedEpisode, names: Sequence[str]) -> list[Situation]:
-    """The situations of an episode's decisions."""
+    """Return the situations of an episode's decisions."""
     trajectory, result = Trajectory(), []
     for line in episode:
         shown = line.context

@@ -95,7 +95,7 @@ class Terms:
         return result
 
     def total(self, numbers: Floats) -> Floats:
-        """The sum over each episode [m] of numbers of its decisions [n]."""
+        """Return the sum over each episode [m] of numbers of its decisions [n]."""
         return np.add.reduceat(numbers, self.first)
 
 

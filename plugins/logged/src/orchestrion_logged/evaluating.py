@@ -216,7 +216,7 @@ def estimated_propensities(decisions: Decisions, folds: int = 5) -> Decisions:
 
 
 def _side_by_side(inputs: Inputs) -> Floats:
-    """All standardised numbers of a decision, and its category [n, d]."""
+    """Return all standardised numbers of a decision, and its category [n, d]."""
     n, k, p = inputs.numbers.shape
     flat = Inputs(inputs.numbers.reshape(n, 1, k * p), inputs.categories)
     return FeatureMap.of(flat, 0, np.random.default_rng(0))(flat, 0)

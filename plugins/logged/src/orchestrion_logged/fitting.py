@@ -58,7 +58,7 @@ def choose(inputs: Inputs, choice: Ints, target: Floats, draw: np.random.Generat
 
 
 def _wide(phi: Floats) -> Floats:
-    """The features, with at least one column."""
+    """Return the features, with at least one column."""
     return phi if phi.shape[1] else np.zeros((len(phi), 1))
 
 

@@ -95,7 +95,7 @@ async def from_run(target: str, source: str = "train", block: Sequence[str] = ()
 def _replayed(
     episode: Episode, task: Task, hidden: Mapping[str, Problem], names: Sequence[str]
 ) -> tuple[list[Logged], str]:
-    """An episode's decisions, or the reason why it is left out."""
+    """Return an episode's decisions, or the reason why it is left out."""
     if episode.reward is None:
         return [], "it has no reward"
     problem = hidden.get(episode.problem.id, episode.problem)
@@ -137,7 +137,7 @@ def _chosen(decision: Decision) -> str:
 
 
 def _rewards(episode: Episode) -> list[float]:
-    """The rewards between decisions: those of turns; the last gets the rest."""
+    """Return the rewards between decisions: those of turns; the last gets the rest."""
     assert episode.reward is not None
     parts = [0.0] * len(episode.decisions)
     for turn, part in zip(episode.turns, episode.reward.turns or (), strict=False):
@@ -225,7 +225,7 @@ def _first(tags: Mapping[str, Any], data: Mapping[str, Any], *names: str) -> Any
 
 
 def _question_in(body: Mapping[str, Any]) -> str:
-    """The text of the last message of a user."""
+    """Return the text of the last message of a user."""
     messages = body.get("messages")
     for message in reversed(messages if isinstance(messages, list) else []):
         if isinstance(message, dict) and message.get("role") == "user":

@@ -124,7 +124,9 @@ def _decoded(line: bytes) -> Logged | ServedRequest | Feedback | ServedStep:
 
 
 def _cut_off(line: bytes) -> bool:
-    """Whether a line is the beginning of one; what ends within a number needs another digit."""
+    """Return whether a line is the beginning of one; what ends within a number needs another
+    digit.
+    """
     for text in (line, line + b"0"):
         try:
             msgspec.json.decode(text)
@@ -143,7 +145,7 @@ def _torn(count: int) -> str:
 def _episodes(
     path: Path, lines: Sequence[tuple[str, Logged | Feedback]], notes: list[str]
 ) -> list[LoggedEpisode]:
-    """The decisions of a file, by episode."""
+    """Return the decisions of a file, by episode."""
     episodes: dict[str, list[tuple[str, Logged]]] = {}
     scores: list[Feedback] = []
     for where, record in lines:
@@ -166,7 +168,7 @@ def _episodes(
 
 
 def _gap(steps: Sequence[tuple[str, Logged]]) -> str:
-    """The error in the steps of an episode; "" if there is none."""
+    """Return the error in the steps of an episode; "" if there is none."""
     for place, (where, record) in enumerate(sorted(steps, key=lambda item: item[1].step)):
         if record.step != place:
             what = "repeated" if record.step < place else f"there, but step {place} is missing"

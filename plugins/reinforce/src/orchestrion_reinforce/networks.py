@@ -77,7 +77,7 @@ class Scorer(Network):
         return scores
 
     def exactly(self) -> Callable[[Encoded], Floats]:
-        """The function in double precision, as it is now: what the policy decides by.
+        """Return the function in double precision, as it is now: what the policy decides by.
 
         On arrays where it can be: for one situation that is four times as fast as on tensors.
         """
@@ -143,7 +143,7 @@ class Value(Network):
         return self.unit[0] + self.unit[1] * units
 
     def error(self, seen: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-        """The mean squared error in units, for targets [n] of the inputs `rows` [n]."""
+        """Return the mean squared error in units, for targets [n] of the inputs `rows` [n]."""
         units = ((targets - self.unit[0]) / self.unit[1]).float()
         result: Tensor = ((self(seen)[rows] - units) ** 2).mean()
         return result

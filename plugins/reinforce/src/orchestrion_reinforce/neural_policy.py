@@ -155,7 +155,7 @@ class NeuralPolicy(Reading):
         return decision
 
     def _look(self, situations: Sequence[Situation]) -> list[_Distribution]:
-        """The distribution in each situation.
+        """Return the distribution in each situation.
 
         If only the observation counts, each observation is computed once for the same weights:
         tasks with few states repeat them.

@@ -183,7 +183,7 @@ class Learner(Planned):
         return result
 
     def _minibatches(self, n: int, key: Key) -> Iterator[Tensor]:
-        """The indices of decisions for each gradient step."""
+        """Yield the indices of decisions for each gradient step."""
         for epoch in range(self.settings.epochs):
             order = torch.randperm(n, generator=generator_of(key.child("epoch", epoch)))
             yield from order.tensor_split(min(self.settings.minibatches, n))
@@ -362,5 +362,5 @@ def normalize(advantages: Floats) -> Floats:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """The mean of the finite values; 0 without any."""
+    """Return the mean of the finite values; 0 without any."""
     return float(np.mean([value for value in values if np.isfinite(value)] or [0.0]))

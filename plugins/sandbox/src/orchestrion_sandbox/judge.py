@@ -278,7 +278,7 @@ def compared(reply: Reply, case: Case) -> CaseOutcome:
 
 
 def _is_wanted(name: str, reply: Reply, wanted: str) -> bool:
-    """Whether it raised the wanted exception or one derived from it."""
+    """Return whether it raised the wanted exception or one derived from it."""
     if not wanted or reply.get("unloaded"):
         return False
     kinds = reply.get("kinds")

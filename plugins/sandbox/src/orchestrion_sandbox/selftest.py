@@ -41,7 +41,7 @@ class Attack:
     held: tuple[str, ...] = ("ok",)
 
     def breached(self, result: Result) -> bool:
-        """Whether it got through, as far as its result tells."""
+        """Return whether it got through, as far as its result tells."""
         silent = result.status == "ok" and result.stdout.strip() != b"HELD"
         return result.status not in self.held or silent
 

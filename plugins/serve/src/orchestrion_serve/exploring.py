@@ -194,7 +194,7 @@ class Watched(Policy):
     def _explored(
         self, situation: Situation, key: Key, decision: Decision, row: Any, share: float
     ) -> tuple[Decision, ServedDecision | None]:
-        """The decision that is served, and how; None if it is no choice of one agent."""
+        """Return the decision that is served, and how; None if it is no choice of one agent."""
         name = STOP if decision.stop else choice_name(decision.start[0]) if decision.start else ""
         if len(decision.start) > 1 or situation.running or name not in self._starts:
             return decision, None

@@ -233,7 +233,7 @@ class InUse:
             self._verifier.answered(request.served, answered.problem, episode, trace.key)
 
     def _version(self, team: Trained) -> tuple[str, Watched]:
-        """The version of a team, and its policy as it is watched."""
+        """Return the version of a team, and its policy as it is watched."""
         known = self._versions.get(team)
         if known is None:
             engine = team.engine

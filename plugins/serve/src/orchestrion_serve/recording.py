@@ -60,7 +60,7 @@ def decisions_of(answered: OpenRequest, turns: Sequence[Turn], contents: bool) -
 
 
 def _context(problem: Problem, shown: Observation | None, contents: bool) -> Context:
-    """What the policy saw, as it is logged."""
+    """Return what the policy saw, as it is logged."""
     shown = shown or Observation()
     return Context(
         problem.id if contents else "",

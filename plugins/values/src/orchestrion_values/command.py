@@ -59,7 +59,7 @@ def _tries(source: str) -> Tries:
 
 
 def _of_state(saved: Saved) -> Tries | None:
-    """The statistics in a trainer's saved state, if any."""
+    """Return the statistics in a trainer's saved state, if any."""
     from orchestrion_values.arrays import unpack
     from orchestrion_values.tries import Tries
 

@@ -109,7 +109,7 @@ async def of_run(
 def _recorded(
     episode: Episode, task: Task, hidden: Mapping[str, Problem], policy: ValuePolicy
 ) -> Episode:
-    """The episode with records in its decisions."""
+    """Return the episode with records in its decisions."""
     if episode.reward is None:
         raise NotReplayable("it has no reward")
     situations = situations_of(episode, task, hidden.get(episode.problem.id, episode.problem))
@@ -125,7 +125,7 @@ def _recorded(
 
 
 def _place(policy: ValuePolicy, started: Sequence[Activation]) -> int | None:
-    """The index of a decision's choice; of stopping if it started nothing."""
+    """Return the index of a decision's choice; of stopping if it started nothing."""
     wanted = (started[0].agent, started[0].option) if started else None
     known = [None if choice is None else (choice.agent, choice.option) for choice in policy.choices]
     return known.index(wanted) if wanted in known else None

@@ -86,7 +86,7 @@ def _alike(block: Floats) -> Floats:
 
 
 def _components(block: Floats) -> Floats:
-    """The principal components with their own deviations [w, d]."""
+    """Return the principal components with their own deviations [w, d]."""
     values, vectors = np.linalg.eigh(block.T @ block / len(block))
     best = vectors[:, ::-1][:, :COMPONENTS]
     # The sign of a component depends on the library's version.

@@ -69,7 +69,7 @@ class _Design:
 
 
 def _folds(episode: Ints) -> Ints:
-    """The rows of each episode [e, l], padded with -1."""
+    """Return the rows of each episode [e, l], padded with -1."""
     places: dict[int, list[int]] = {}
     for row, first in enumerate(episode.tolist()):
         places.setdefault(first, []).append(row)
@@ -78,7 +78,7 @@ def _folds(episode: Ints) -> Ints:
 
 
 def _left_out(left: Floats, inverse: Floats, y: Floats, folds: Ints) -> float:
-    """The root mean squared error of a ridge regression on left-out episodes.
+    """Return the root mean squared error of a ridge regression on left-out episodes.
 
     Rows of one episode are correlated, so whole episodes are left out. The residuals of a fold are
     (I - H)^-1 times those of the fit on all rows, H its block of the hat matrix
@@ -224,7 +224,7 @@ class _Fit:
         return trees, weight_of * guess, trees.predict(every).reshape(-1, k)
 
     def model(self, weights: Floats, trees: Trees | None, *, scaled: bool = False) -> Fitted:
-        """The weights as value functions, in rewards unless `scaled`."""
+        """Return the weights as value functions, in rewards unless `scaled`."""
         unit = 1.0 if scaled else self.spread
         k, d, m = self.x.shape[1], self.z.shape[1], weights.shape[1]
         shared, bias, own, told, _ = ((unit * weights[part]).T for part in self.design.parts)

@@ -221,17 +221,17 @@ class FittedLearner(ValueLearner):
                 )
 
     def _finishing(self, i: int) -> bool:
-        """Whether the final comparison with the best sequences has begun."""
+        """Return whether the final comparison with the best sequences has begun."""
         left = sum(self.sizes[i:])
         return bool(self._tried) and left <= FINISHING * self.settings.episodes
 
     def _rivals(self, policy: ValuePolicy) -> list[Arm]:
-        """The mean of the values, and the best tried sequences."""
+        """Return the mean of the values, and the best tried sequences."""
         ranked = of_those_tried(self._tried, _agents(policy)).ranked
         return [LEARNED, *[arm for arm in ranked if arm != LEARNED][:RIVALS]]
 
     def _arms(self, policy: ValuePolicy, keys: Sequence[Key]) -> list[Arm | None]:
-        """The sequence of each episode; None for a member of the ensemble."""
+        """Return the sequence of each episode; None for a member of the ensemble."""
         result: list[Arm | None] = [None] * len(keys)
         share = self.settings.plans
         if share and self._tried and len(self._tried) < ENOUGH:
@@ -265,12 +265,12 @@ class FittedLearner(ValueLearner):
 
 
 def _agents(policy: ValuePolicy) -> int:
-    """The number of choices without stopping."""
+    """Return the number of choices without stopping."""
     return sum(choice is not None for choice in policy.choices)
 
 
 def _by(model: FittedModel, way: Arm | int) -> Exploring:
-    """An explorer that follows a sequence, or a member of the ensemble (0 is the mean).
+    """Return an explorer that follows a sequence, or a member of the ensemble (0 is the mean).
 
     The share of members that agree is recorded as the probability.
     """

@@ -207,7 +207,7 @@ class Picker:
         return metrics
 
     def _parts(self, learner: Any, i: int) -> range:
-        """The iterations of a trainer that make up iteration `i`."""
+        """Return the iterations of a trainer that make up iteration `i`."""
         count = learner.iterations
         return range((i - 1) * count // self._later, i * count // self._later)
 

@@ -202,7 +202,7 @@ class _Process:
 
 
 def _neighbours(best: Sequence[Arm], choices: int, longest: int) -> tuple[Arm, ...]:
-    """The best arms, those one change away, and single choices."""
+    """Return the best arms, those one change away, and single choices."""
     result: dict[Arm, None] = {(): None}
     result |= {(c,): None for c in range(choices)}
     for arm in best[:KEPT]:

@@ -169,7 +169,9 @@ class Tries:
     def _fitted(
         self, mean: Floats, squares: Floats, sums: Floats, prior: Floats, total: float
     ) -> Posterior:
-        """The posterior with centred numbers, so that the first coefficient is a mean reward."""
+        """Return the posterior with centred numbers, so that the first coefficient is a mean
+        reward.
+        """
         d = len(prior)
         centre = np.eye(d)
         centre[0, 1:] = -mean[1:]

@@ -69,14 +69,14 @@ class Candidate(NamedTuple):
     where: str = ""
 
     def apply(self, code: str) -> str:
-        """The program after the edit."""
+        """Return the program after the edit."""
         return code[: self.start] + self.text + code[self.end :]
 
 
 def candidates(
     code: str, entry_point: str = "", arguments: tuple[str, ...] = ()
 ) -> tuple[Source | None, tuple[Candidate, ...]]:
-    """The parsed program and everything to try on it, in the order it is written.
+    """Return the parsed program and everything to try on it, in the order it is written.
 
     No two candidates give the same text. `arguments` are the kinds of the entry point's, see
     `kinds_of_arguments`. A program without syntax has neither source nor candidates.

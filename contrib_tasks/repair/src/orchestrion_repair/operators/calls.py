@@ -82,7 +82,7 @@ def _reordered(source: Source, site: Site, items: list[ast.expr]) -> Iterator[Ch
 
 
 def _respelt(source: Source, site: Site, new: dict[int, ast.expr]) -> str:
-    """The site's text with some of its parts replaced by others."""
+    """Return the site's text with some of its parts replaced by others."""
     start, _ = source.span(site.node)
     text, shift = source.text(site.node), -start
     children = [c for c in ast.walk(site.node) if id(c) in new]
@@ -128,7 +128,7 @@ def _more(source: Source, site: Site, node: ast.Call) -> Iterator[Change]:
 
 
 def _keys(source: Source, site: Site) -> list[str]:
-    """What to order by, instead of the items themselves."""
+    """Return what to order by, instead of the items themselves."""
     kinds, names = source.kinds(site.function), source.names(site.function)
     tables = [f"key={name}.get" for name in names if outer(kinds.name(name)) == "dict"]
     own = [f"key={function.name}" for function in source.functions[:4]]
@@ -138,7 +138,7 @@ def _keys(source: Source, site: Site) -> list[str]:
 
 
 def _whole_range(source: Source, node: ast.Call) -> Iterator[Change]:
-    """A range from 0, or up to a number itself instead of one more or less."""
+    """Yield a range from 0, or up to a number itself instead of one more or less."""
     last = node.args[min(1, len(node.args) - 1)]
     ends = [source.text(last)]
     if isinstance(last, ast.BinOp) and isinstance(last.right, ast.Constant):
@@ -189,7 +189,7 @@ def function(source: Source, site: Site) -> Iterator[Change]:
 
 
 def unwrap(source: Source, site: Site) -> Iterator[Change]:
-    """A call, sign or index that is too much."""
+    """Yield a call, sign or index that is too much."""
     node = site.node
     if not is_value(site):
         return
@@ -218,7 +218,7 @@ def unwrap(source: Source, site: Site) -> Iterator[Change]:
 
 
 def wrap(source: Source, site: Site) -> Iterator[Change]:
-    """A missing call, sign or index."""
+    """Yield a missing call, sign or index."""
     node = site.node
     if not is_value(site) or isinstance(node, ast.Slice | ast.Starred | ast.Lambda):
         return

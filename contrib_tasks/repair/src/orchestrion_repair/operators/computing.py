@@ -128,7 +128,7 @@ def off_by_one(source: Source, site: Site) -> Iterator[Change]:
 
 
 def _is_bound(site: Site) -> bool:
-    """Whether a site is an end of a range, a slice, an index or a comparison."""
+    """Return whether a site is an end of a range, a slice, an index or a comparison."""
     parent = site.parent
     if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
         return parent.func.id == "range"
@@ -138,7 +138,7 @@ def _is_bound(site: Site) -> bool:
 
 
 def operand(source: Source, site: Site) -> Iterator[Change]:
-    """A missing term."""
+    """Yield a missing term."""
     if not is_value(site) or isinstance(site.node, ast.Constant | ast.Compare | ast.BoolOp):
         return
     if isinstance(site.parent, ast.Compare) and not isinstance(site.node, ast.Name | ast.Call):

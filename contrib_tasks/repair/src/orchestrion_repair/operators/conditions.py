@@ -21,7 +21,9 @@ def _is_test(site: Site) -> bool:
 
 
 def condition(source: Source, site: Site) -> Iterator[Change]:
-    """A condition the other way round, `and` for `or`, one part less, one for True or False."""
+    """Yield a condition the other way round, `and` for `or`, one part less, one for True or
+    False.
+    """
     node = site.node
     alone = site.parent is site.statement and isinstance(site.statement, ast.Return | ast.Assign)
     test = isinstance(site.statement, ast.While | ast.If) and site.parent is site.statement
@@ -54,7 +56,7 @@ def booloperand_text(source: Source, node: ast.expr) -> str:
 
 
 def extend(source: Source, site: Site) -> Iterator[Change]:
-    """A missing part of a condition."""
+    """Yield a missing part of a condition."""
     if not _is_test(site) or isinstance(site.node, ast.Constant):
         return
     text = source.text(site.node)
@@ -160,6 +162,6 @@ _TEXT_TESTS = ("isalpha", "isdigit", "isalnum", "isspace", "isupper", "islower")
 
 
 def may_hold(holder: str, kind: str) -> bool:
-    """Whether a value of this kind may be in such a collection."""
+    """Return whether a value of this kind may be in such a collection."""
     many = ("list", "set", "dict")
     return outer(holder) in many and kind not in many and fits(kind, element(holder))

@@ -26,24 +26,24 @@ _ONLY_STR = _STR_METHODS | _BOOL_METHODS | {"split", "splitlines", "find", "rfin
 
 
 def outer(kind: str) -> str:
-    """The kind without that of its elements."""
+    """Return the kind without that of its elements."""
     return kind.partition(":")[0]
 
 
 def element(kind: str) -> str:
-    """What iterating over such a value gives."""
+    """Return what iterating over such a value gives."""
     return "str" if kind == "str" else kind.partition(":")[2]
 
 
 def fits(kind: str, other: str) -> bool:
-    """Whether a value of one kind may stand where the other stood; unknown fits anything."""
+    """Return whether a value of one kind may stand where the other stood; unknown fits anything."""
     if not kind or not other:
         return True
     return outer(kind) == outer(other) or {outer(kind), outer(other)} == {"number", "bool"}
 
 
 def kind_of_value(value: Any) -> str:
-    """The kind of a test's argument, or of a constant."""
+    """Return the kind of a test's argument, or of a constant."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -62,7 +62,7 @@ def kind_of_value(value: Any) -> str:
 
 
 def kinds_of_arguments(calls: Iterable[Sequence[Any]]) -> tuple[str, ...]:
-    """The kind of each positional argument, by what test calls pass there."""
+    """Return the kind of each positional argument, by what test calls pass there."""
     kinds: list[str] = []
     for arguments in calls:
         kinds += [""] * (len(arguments) - len(kinds))
@@ -97,11 +97,11 @@ class Kinds:
         self._settled = True
 
     def name(self, name: str) -> str:
-        """The kind a name holds."""
+        """Return the kind a name holds."""
         return self._names.get(name, "")
 
     def of(self, node: ast.expr) -> str:
-        """The kind of an expression."""
+        """Return the kind of an expression."""
         kind = self._known.get(node)
         if kind is None:
             kind = self._of(node)

@@ -15,12 +15,12 @@ _STEP = "    "
 
 
 def _site(place: Place) -> Site:
-    """A place as a site, for what the function suggests there."""
+    """Return a place as a site, for what the function suggests there."""
     return Site(ast.Constant(None), place.node, place.node, place.function)
 
 
 def guard(source: Source, place: Place) -> Iterator[Rewrite]:
-    """An early exit before a statement, or a condition around one."""
+    """Yield an early exit before a statement, or a condition around one."""
     if place.function is None or not whole(source, place):
         return
     start, end = source.rows(place.node)
@@ -78,7 +78,7 @@ def _exits(source: Source, place: Place) -> Iterator[str]:
 
 
 def _results(source: Source, place: Place) -> list[str]:
-    """How the function could be left, or the loop's round ended, here."""
+    """Return how the function could be left, or the loop's round ended, here."""
     if place.loop and place.owner is not place.function:
         statements = ["continue", "break"]
     else:
@@ -103,7 +103,7 @@ def _results(source: Source, place: Place) -> list[str]:
 
 
 def insert(source: Source, place: Place) -> Iterator[Rewrite]:
-    """A statement that is missing before this one, or after the last of a block."""
+    """Yield a statement that is missing before this one, or after the last of a block."""
     if place.function is None or not whole(source, place):
         return
     start, end = source.rows(place.node)
@@ -130,7 +130,7 @@ def insert(source: Source, place: Place) -> Iterator[Rewrite]:
 
 
 def _renamed(source: Source, place: Place) -> Iterator[str]:
-    """A simple statement once more, for another variable of the same kind."""
+    """Yield a simple statement once more, for another variable of the same kind."""
     node = place.node
     if not isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) or "\n" in source.text(node):
         return

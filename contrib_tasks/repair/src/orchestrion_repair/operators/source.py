@@ -64,7 +64,7 @@ class Source:
     # ------------------------------------------------------------ text
 
     def offset(self, line: int, column: int) -> int:
-        """The index in the text of a line (from 1) and a column in UTF-8 bytes."""
+        """Return the index in the text of a line (from 1) and a column in UTF-8 bytes."""
         if not self._ascii:
             text = self._lines[line - 1] if line <= len(self._lines) else ""
             column = len(text.encode()[:column].decode(errors="ignore"))
@@ -80,7 +80,7 @@ class Source:
         )
 
     def text(self, node: ast.expr | ast.stmt) -> str:
-        """The node as written."""
+        """Return the node as written."""
         text = self._texts.get(node)
         if text is None:
             start, end = self.span(node)
@@ -103,12 +103,12 @@ class Source:
         return text if text.endswith("\n") else text + "\n"
 
     def indent(self, node: ast.stmt) -> str:
-        """The white space before a statement."""
+        """Return the white space before a statement."""
         line = self._lines[node.lineno - 1]
         return line[: len(line) - len(line.lstrip())]
 
     def own_line(self, node: ast.stmt) -> bool:
-        """Whether a statement shares its first and last line with nothing else."""
+        """Return whether a statement shares its first and last line with nothing else."""
         assert node.end_lineno is not None
         first, last = self._lines[node.lineno - 1], self._lines[node.end_lineno - 1]
         before = first[: len(first) - len(first.lstrip())]
@@ -149,7 +149,7 @@ class Source:
         return {function: tuple(_bound(function)) for function in self.functions}
 
     def used(self, node: ast.stmt) -> frozenset[str]:
-        """The names a statement uses, with all that stands below it."""
+        """Return the names a statement uses, with all that stands below it."""
         if node not in self._used:
             names = (n.id for n in ast.walk(node) if isinstance(n, ast.Name))
             self._used[node] = frozenset(names)
@@ -160,7 +160,7 @@ class Source:
         return {}
 
     def kinds(self, function: Function | None) -> Kinds:
-        """What kind of value each of a function's names holds, as far as it can be told."""
+        """Return what kind of value each of a function's names holds, as far as it can be told."""
         if function not in self._kinds:
             known = function is not None and function.name == self.entry_point
             self._kinds[function] = Kinds(function, self.arguments if known else ())
@@ -207,7 +207,7 @@ def _places(
 
 
 def is_text(node: ast.stmt) -> bool:
-    """Whether a statement is documentation."""
+    """Return whether a statement is documentation."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
@@ -216,7 +216,7 @@ def is_text(node: ast.stmt) -> bool:
 
 
 def _own_expressions(node: ast.stmt) -> Iterator[ast.expr]:
-    """The expressions of a statement's own line, not those of the blocks below it."""
+    """Yield the expressions of a statement's own line, not those of the blocks below it."""
     if isinstance(node, Function):
         yield from node.args.defaults
         yield from (default for default in node.args.kw_defaults if default is not None)
@@ -257,7 +257,7 @@ Change = tuple[str, str]
 
 
 def loose(site: Site) -> bool:
-    """Whether what stands around a site would take a new operand for its own."""
+    """Return whether what stands around a site would take a new operand for its own."""
     parent = site.parent
     if isinstance(parent, ast.Subscript | ast.Attribute):
         return site.node is parent.value
@@ -271,19 +271,19 @@ def loose(site: Site) -> bool:
 
 
 def fit(site: Site, text: str) -> str:
-    """The text for this place, in parentheses if what stands around could tear it apart."""
+    """Return the text for this place, in parentheses if what stands around could tear it apart."""
     return f"({text})" if loose(site) else text
 
 
 def operand_text(source: Source, node: ast.expr) -> str:
-    """An expression's text that can be an operand of anything."""
+    """Return an expression's text that can be an operand of anything."""
     text = source.text(node)
     simple = (ast.Name, ast.Constant, ast.Call, ast.Attribute, ast.Subscript, ast.List, ast.Dict)
     return text if isinstance(node, simple) else f"({text})"
 
 
 def is_value(site: Site) -> bool:
-    """Whether a site is read, and a thing of its own: no target, no called function."""
+    """Return whether a site is read, and a thing of its own: no target, no called function."""
     if isinstance(site.parent, ast.Call) and site.parent.func is site.node:
         return False
     return not isinstance(getattr(site.node, "ctx", ast.Load()), ast.Store | ast.Del)

@@ -21,7 +21,7 @@ def indented(text: str, indent: str) -> str:
 
 
 def whole(source: Source, place: Place) -> bool:
-    """Whether a statement has its lines for itself, and is no branch of an `elif`."""
+    """Return whether a statement has its lines for itself, and is no branch of an `elif`."""
     node = place.node
     return source.own_line(node) and not (
         isinstance(node, ast.If) and source.text(node).startswith("elif")
@@ -67,7 +67,7 @@ def _body(source: Source, block: list[ast.stmt], indent: str) -> str:
 
 
 def move(source: Source, place: Place) -> Iterator[Rewrite]:
-    """A statement earlier or later, one level out or in."""
+    """Yield a statement earlier or later, one level out or in."""
     node, block = place.node, place.block
     if place.function is None or not whole(source, place):
         return

@@ -39,7 +39,9 @@ def variable(source: Source, site: Site) -> Iterator[Change]:
 
 
 def _throughout(source: Source, site: Site) -> Iterator[Change]:
-    """Two variables exchanged in a whole expression, or one for another wherever it stands."""
+    """Yield two variables exchanged in a whole expression, or one for another wherever it
+    stands.
+    """
     kinds, text = source.kinds(site.function), source.text(site.node)
     names = source.names(site.function)
     used = [name for name in names if re.search(_NAMED.format(name), text)]
@@ -63,7 +65,7 @@ def _is_called(site: Site) -> bool:
 
 
 def _attributes(source: Source) -> list[str]:
-    """The attributes that the program reads or sets, and does not call."""
+    """Return the attributes that the program reads or sets, and does not call."""
     candidates = [
         site.node.attr
         for site in source.sites
@@ -102,7 +104,7 @@ _DIGITS = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
 
 
 def _exchanged(source: Source, site: Site) -> Iterator[Change]:
-    """Two numbers of an expression exchanged; one more or less wherever a number stands."""
+    """Yield two numbers of an expression exchanged; one more or less wherever a number stands."""
     text = source.text(site.node)
     places = [(match.start(), match[0]) for match in _DIGITS.finditer(text)]
     if "'" in text or '"' in text or not 1 < len(places) < 7:
@@ -124,7 +126,7 @@ def _exchanged(source: Source, site: Site) -> Iterator[Change]:
 
 
 def _seeds(source: Source, site: Site) -> Iterator[str]:
-    """What an empty collection could begin with."""
+    """Yield what an empty collection could begin with."""
     node, text = site.node, source.text(site.node)
     names = [
         name
@@ -277,7 +279,7 @@ def _other_target(source: Source, site: Site) -> Iterator[Change]:
 
 
 def slices(source: Source, site: Site) -> Iterator[Change]:
-    """Other ends of a slice, another index, a slice of what is used whole."""
+    """Yield other ends of a slice, another index, a slice of what is used whole."""
     node = site.node
     yield from _cuts(source, site)
     if not isinstance(node, ast.Subscript):
@@ -310,7 +312,7 @@ def slices(source: Source, site: Site) -> Iterator[Change]:
 
 
 def _cuts(source: Source, site: Site) -> Iterator[Change]:
-    """The site without its first or last items, or up to a number the function knows."""
+    """Yield the site without its first or last items, or up to a number the function knows."""
     node, kinds = site.node, source.kinds(site.function)
     if not isinstance(node, ast.Name | ast.Call | ast.List | ast.ListComp | ast.Attribute):
         return

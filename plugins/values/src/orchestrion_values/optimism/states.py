@@ -226,7 +226,9 @@ class States:
         return means
 
     def _allowed(self, seen: StateMoves, moves: Ints) -> Mask:
-        """What was allowed there and then; else what both the state and the time ever allowed."""
+        """Return what was allowed there and then; else what both the state and the time ever
+        allowed.
+        """
         masks = np.array([shown.allowed for shown in seen.shown], np.bool_)
         there = np.zeros((self.horizon, self.count, seen.choices), np.bool_)
         place, when = _visits(moves)
@@ -238,7 +240,7 @@ class States:
 
 
 def _visits(moves: Ints) -> tuple[Ints, Ints]:
-    """The different pairs of situation and decision number."""
+    """Return the different pairs of situation and decision number."""
     pairs = np.unique(moves[:, :2], axis=0)
     return pairs[:, 0], pairs[:, 1]
 
@@ -254,7 +256,7 @@ def _clock(raw: Floats, moves: Ints) -> Mask:
 
 
 def _repeats(raw: Floats, category: Ints, moves: Ints) -> float:
-    """The share of moves from situations that were seen at least three times."""
+    """Return the share of moves from situations that were seen at least three times."""
     _, of = np.unique(np.column_stack([category, raw]), axis=0, return_inverse=True)
     at = of.reshape(-1)[moves[:, 0]]
     return float((np.bincount(at)[at] >= 3).mean())
@@ -269,7 +271,9 @@ def _cuts(values: Floats, levels: int) -> Floats:
 
 
 def _core(codes: Ints) -> list[int]:
-    """The first column and those that determine the others; later ones are left out first."""
+    """Return the first column and those that determine the others; later ones are left out
+    first.
+    """
     kept = list(range(codes.shape[1]))
     for column in range(codes.shape[1] - 1, 0, -1):
         rest = [j for j in kept if j != column]
