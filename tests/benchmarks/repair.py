@@ -37,9 +37,10 @@ from orchestrion_repair.alternatives import probed
 from orchestrion_repair.bug import Bug
 from orchestrion_repair.learned import EditModel, Ranked, begin, counted, rank
 from orchestrion_repair.ranking import ochiai
-from orchestrion_repair.runner import Outcome, ProgramTrial, RepairLimits, Runner, shared_runner
+from orchestrion_repair.runner import Runner, shared_runner
 from orchestrion_repair.state import RepairState, program_of, seen_of, situation_of, target_of
 from orchestrion_repair.task import Repair
+from orchestrion_repair.trial import Outcome, ProgramTrial, RepairLimits
 
 from orchestrion import Key
 from orchestrion.config import load

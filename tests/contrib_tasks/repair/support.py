@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from attrs import define, field
 from orchestrion_repair import role_of
 from orchestrion_repair.bug import Bug, Case
-from orchestrion_repair.runner import Outcome, ProgramTrial, RepairLimits, Runner, shared_runner
+from orchestrion_repair.runner import Runner, shared_runner
 from orchestrion_repair.task import Repair, RunningRepair
+from orchestrion_repair.trial import Outcome, ProgramTrial, RepairLimits
 from orchestrion_repair_agents.lint import Lint
 from orchestrion_repair_agents.mutate import Mutate
 from orchestrion_repair_agents.run_tests import RunTests

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from orchestrion_repair.checking import checked
 from orchestrion_repair.loaders import Collection, load_path
-from orchestrion_repair.runner import RepairLimits
 from orchestrion_repair.task import Repair
+from orchestrion_repair.trial import RepairLimits
 from structlog.testing import capture_logs
 
 from orchestrion import Key, OpenContext, UsageError

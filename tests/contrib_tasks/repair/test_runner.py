@@ -6,15 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from orchestrion_repair.runner import (
-    EditSearch,
-    Outcome,
-    ProgramTrial,
-    RepairLimits,
-    Runner,
-    may_share,
-    shared_runner,
-)
+from orchestrion_repair.edit_search import EditSearch, may_share
+from orchestrion_repair.runner import Runner, shared_runner
+from orchestrion_repair.trial import Outcome, ProgramTrial, RepairLimits
 
 from tests.contrib_tasks.repair.support import (
     FAST,

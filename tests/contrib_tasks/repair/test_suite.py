@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from orchestrion_repair import build_suite
 from orchestrion_repair.bug import Bug, same
-from orchestrion_repair.runner import Outcome, ProgramTrial, RepairLimits
 from orchestrion_repair.suite import KINDS, SPLITS, UNMENDABLE, bugs
+from orchestrion_repair.trial import Outcome, ProgramTrial, RepairLimits
 from orchestrion_sandbox.inside.plain import encode
 
 from tests.contrib_tasks.repair.support import with_runner

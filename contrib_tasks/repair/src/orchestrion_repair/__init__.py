@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from orchestrion_repair.ranking import REGIONS as REGIONS
     from orchestrion_repair.ranking import program as program
     from orchestrion_repair.ranking import propose as propose
-    from orchestrion_repair.runner import Outcome as Outcome
-    from orchestrion_repair.runner import ProgramTrial as ProgramTrial
-    from orchestrion_repair.runner import RepairLimits as RepairLimits
     from orchestrion_repair.runner import Runner as Runner
     from orchestrion_repair.runner import shared_runner as shared_runner
     from orchestrion_repair.state import RUNS_TESTS as RUNS_TESTS
@@ -34,6 +31,9 @@ if TYPE_CHECKING:
     from orchestrion_repair.state import skills_of as skills_of
     from orchestrion_repair.state import target_of as target_of
     from orchestrion_repair.task import observed as observed
+    from orchestrion_repair.trial import Outcome as Outcome
+    from orchestrion_repair.trial import ProgramTrial as ProgramTrial
+    from orchestrion_repair.trial import RepairLimits as RepairLimits
 
 __version__ = "0.2.0"
 

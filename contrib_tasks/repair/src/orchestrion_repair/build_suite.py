@@ -39,8 +39,9 @@ from orchestrion_sandbox.inside.plain import decode
 from orchestrion import JSON
 from orchestrion_repair.bug import Case, same
 from orchestrion_repair.harness import plain
-from orchestrion_repair.runner import ProgramTrial, RepairLimits, Runner, shared_runner
+from orchestrion_repair.runner import Runner, shared_runner
 from orchestrion_repair.suite import KINDS, SPLITS, UNMENDABLE, patched
+from orchestrion_repair.trial import ProgramTrial, RepairLimits
 
 LIMITS = RepairLimits(steps=4_000, cpu_seconds=1)
 """A call that takes more steps counts as endless; honest ones stay below a quarter."""

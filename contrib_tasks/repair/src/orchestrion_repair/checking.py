@@ -15,7 +15,8 @@ from attrs import evolve, frozen
 from orchestrion_repair.bug import Bug, Case
 from orchestrion_repair.loaders import Collection
 from orchestrion_repair.rows import divided
-from orchestrion_repair.runner import Outcome, ProgramTrial, RepairLimits, Runner
+from orchestrion_repair.runner import Runner
+from orchestrion_repair.trial import Outcome, ProgramTrial, RepairLimits
 
 _LIMITS = frozenset({"OutOfSteps", "OutOfTime", "MemoryError", "RecursionError"})
 

@@ -30,14 +30,7 @@ from orchestrion import (
 )
 from orchestrion_repair.bug import Bug
 from orchestrion_repair.features import features, hints
-from orchestrion_repair.runner import (
-    LEVEL,
-    Outcome,
-    ProgramTrial,
-    RepairLimits,
-    Runner,
-    shared_runner,
-)
+from orchestrion_repair.runner import LEVEL, Runner, shared_runner
 from orchestrion_repair.state import (
     RepairState,
     Skills,
@@ -49,6 +42,7 @@ from orchestrion_repair.state import (
     target_of,
     testers_of,
 )
+from orchestrion_repair.trial import Outcome, ProgramTrial, RepairLimits
 
 if TYPE_CHECKING:
     from orchestrion_repair.learned import EditModel, Ranked
