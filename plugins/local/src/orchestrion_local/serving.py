@@ -23,6 +23,7 @@ from orchestrion_llm import EncodedError, Place, TooLongError, described, http_c
 
 from orchestrion import JSON, Answer, CallError, Calls, Key, OpenContext, Request, Usage, UsageError
 from orchestrion.runs import mean
+from orchestrion_local.completions import CompletionReader, CompletionReply
 from orchestrion_local.exporting import Exports
 from orchestrion_local.runtime import LocalModel
 from orchestrion_local.sampling import Completion
@@ -43,28 +44,6 @@ _NEUTRAL: dict[str, JSON] = {
 }
 _TRIED = 4
 """Number of tokens that are requested before a run begins."""
-_IMPOSSIBLE = -9999.0
-"""What some servers write for a probability of 0, which a sampled token cannot have."""
-_ROUNDING = 1e-3
-"""How far above 0 rounding may put a log-probability."""
-
-
-class _Logprobs(msgspec.Struct):
-    token_logprobs: list[float | None] | None = None
-
-
-class _Choice(msgspec.Struct):
-    finish_reason: str | None = None
-    token_ids: list[int] | None = None
-    prompt_token_ids: list[int] | None = None
-    logprobs: _Logprobs | None = None
-
-
-class _Reply(msgspec.Struct):
-    """Completions; `metadata` is SGLang's."""
-
-    choices: list[_Choice]
-    metadata: dict[str, Any] | None = None
 
 
 class _Updated(msgspec.Struct):
@@ -115,7 +94,8 @@ class Served:
         # Servers also end at the tokens that the model's own settings name.
         own = getattr(getattr(model.module, "generation_config", None), "eos_token_id", None)
         self._ends = model.tokenizer.ends | {*([own] if isinstance(own, int) else own or ())}
-        self._vocabulary = int(model.module.config.get_text_config().vocab_size)
+        vocabulary = int(model.module.config.get_text_config().vocab_size)
+        self._reader = CompletionReader(self._place, self._ends, vocabulary)
         self._exports = None if settings.folder is None else Exports(model, settings.folder)
         self._loaded: _Weights | None = None
         """What the server has."""
@@ -186,7 +166,7 @@ class Served:
         if response.status_code == 404 and name != self._settings.model:
             self._loaded = None
             raise CallError(f"{service}: has lost {name}; it is sent again")
-        reply = self._read(response, _Reply)
+        reply = self._read(response, CompletionReply)
         # SGLang says which weights it sampled from.
         weights = (reply.metadata or {}).get("weight_version")
         is_checked = weights is not None and self._settings.sync == "disk" and self._loaded
@@ -196,7 +176,7 @@ class Served:
                 f"{service}: has other weights ({weights}) than it was sent ({exports.newest}); "
                 "they are sent again"
             )
-        return self._checked(reply, prompt, limits.max_tokens)
+        return self._reader.read(reply, prompt, limits.max_tokens)
 
     # ------------------------------------------------------------------ reading
 
@@ -207,61 +187,10 @@ class Served:
         try:
             return msgspec.json.decode(response.content, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise self._malformed(f"another form than was requested: {error}") from None
+            raise self._reader.malformed(f"another form than was requested: {error}") from None
 
     def _fault(self, response: httpx2.Response) -> CallError:
         return of_answer(self._place, response.status_code, response.headers, response.content)
-
-    def _unfit(self, problem: str) -> CallError:
-        return CallError(f"{self._place.service} ({self._place.path}): {problem}", "permanent")
-
-    def _malformed(self, problem: str) -> CallError:
-        return CallError(f"{self._place.service}: the response has {problem}", "malformed")
-
-    def _checked(self, reply: _Reply, prompt: Sequence[int], longest: int) -> Completion:
-        """Return a completion; raise CallError if it cannot be right, or lacks a needed field."""
-        if len(reply.choices) != 1:
-            raise self._malformed(f"{len(reply.choices)} completions instead of 1")
-        choice = reply.choices[0]
-        ids = choice.token_ids
-        values = None if choice.logprobs is None else choice.logprobs.token_logprobs
-        if ids is None:
-            raise self._unfit(
-                "the response has no token ids, though `return_token_ids` requests them; use vLLM "
-                "from 0.10.2 on, an SGLang that knows that field (July 2026 or later), or no "
-                "`server`"
-            )
-        if values is None:
-            raise self._unfit(
-                "the response has no log-probabilities, though `logprobs` requests them; vLLM "
-                "gives them unless it was started with --max-logprobs 0"
-            )
-        if choice.prompt_token_ids is not None and choice.prompt_token_ids != list(prompt):
-            raise self._unfit("the prompt that it read is not the one that it was sent")
-        if choice.finish_reason not in ("stop", "length"):
-            raise CallError(f"{self._place.service}: broke off ({choice.finish_reason})")
-        logprobs = tuple(
-            min(value, 0.0)
-            for value in values
-            if value is not None and _IMPOSSIBLE < value < _ROUNDING
-        )
-        bad = next((token for token in ids if not 0 <= token < self._vocabulary), None)
-        if len(ids) != len(values):
-            raise self._malformed(f"{len(ids)} token ids and {len(values)} log-probabilities")
-        if not 0 < len(ids) <= longest:
-            raise self._malformed(f"{len(ids)} tokens instead of 1 to {longest}")
-        if bad is not None:
-            raise self._malformed(f"the token id {bad}; ids are from 0 to {self._vocabulary - 1}")
-        if len(logprobs) < len(values):
-            raise self._malformed("a log-probability that is not one")
-        if any(token in self._ends for token in ids[:-1]):
-            raise self._malformed("tokens after an end token")
-        if choice.finish_reason == "stop" and ids[-1] not in self._ends:
-            ends = ", ".join(map(str, sorted(self._ends)))
-            raise self._malformed(
-                f"an end, but its last token is {ids[-1]} (the end tokens are {ends})"
-            )
-        return Completion(tuple(ids), logprobs, ids[-1] in self._ends)
 
     # ------------------------------------------------------------------ weights
 
@@ -312,7 +241,7 @@ class Served:
         if self._settings.sync == "disk":
             folder = await asyncio.to_thread(exports.whole, version)
         elif model.root is not model and under > 0:
-            raise self._unfit(
+            raise self._reader.unfit(
                 f"{model.name} is an adapter on {model.root.name}, which was trained; the server "
                 "has its old weights, and needs `sync: disk`"
             )
@@ -340,7 +269,7 @@ class Served:
         if response.status_code == 200:
             return
         if response.status_code in (404, 405):
-            raise self._unfit(
+            raise self._reader.unfit(
                 "has no load_lora_adapter; start vLLM with --enable-lora and "
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
             )
@@ -366,13 +295,13 @@ class Served:
         body = {"model_path": folder, "weight_version": name}
         response = await self._send("POST", f"{root}/update_weights_from_disk", body)
         if response.status_code in (404, 405):
-            raise self._unfit(
+            raise self._reader.unfit(
                 "has no update_weights_from_disk, which SGLang has; for vLLM use a `lora` and "
                 "`sync: lora`"
             )
         done = self._read(response, _Updated)
         if not done.success:
-            raise self._unfit(f"did not load {folder}: {done.message}")
+            raise self._reader.unfit(f"did not load {folder}: {done.message}")
 
     # ------------------------------------------------------------------ connection
 
