@@ -133,7 +133,7 @@ def _copy(directory: Path, to: Path) -> Path:
 
 def _check(config: Config, recorded: RunReader, directory: Path) -> None:
     begun_with = (recorded.manifest or {}).get("digest")
-    if begun_with not in (None, config.digest):
+    if begun_with is not None and not config.is_unchanged(begun_with):
         raise UsageError(
             f"{directory}: its config.yaml, or what it includes, was changed since the run began; "
             "put it back as it was"

@@ -221,7 +221,7 @@ class Conduct:
         begun_with = (self.store.manifest or {}).get("digest")
         if checkpoint is not None:
             begun_with = checkpoint.config
-        if begun_with not in (None, self.config.digest):
+        if begun_with is not None and not self.config.is_unchanged(begun_with):
             raise UsageError(
                 f"{self.store.directory}: was begun with another config; start a new run, or put "
                 "the config back as it was"

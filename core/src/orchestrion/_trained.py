@@ -301,7 +301,7 @@ def _check_unchanged(path: Path, reader: RunReader, block: Sequence[str]) -> Non
     if path.read_text("utf-8") == reader.config_text:
         return
     begun_with = (reader.manifest or {}).get("digest")
-    if begun_with not in (None, load(path, block=block).digest):
+    if begun_with is not None and not load(path, block=block).is_unchanged(begun_with):
         raise UsageError(
             f"{path}: was changed since the run began; put it back as it was, and use -o to try "
             "what was learned under other settings"

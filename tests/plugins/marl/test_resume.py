@@ -12,9 +12,10 @@ from orchestrion_local.runtime import LocalModel
 from orchestrion_local.sampling import Completion, Prompt
 
 from orchestrion import BudgetError
+from orchestrion._replay import replay
 from orchestrion.config import Config, from_data
 from orchestrion.runs import RunReader
-from tests.plugins.evolution.support import result, train
+from tests.plugins.evolution.support import Silent, result, train
 from tests.plugins.marl.support import config
 
 
@@ -34,6 +35,22 @@ def test_a_resumed_training_gives_the_same_bytes(tmp_path: Path, lag: int) -> No
     assert len(whole["metrics"]) == 5
     train(given, tmp_path / "cut", until=2)
     assert result(train(given, tmp_path / "cut")) == whole
+
+
+def test_contenders_that_ask_the_same_and_resumed_runs_replay_identically(tmp_path: Path) -> None:
+    data = config(iterations=2)
+    alone = {"policy": {"use": "sequence", "steps": ["answerer"]}}
+    data["evaluation"]["baselines"] = {"alone": alone}
+    given = from_data(data)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train(given, whole)
+    train(given, cut, until=1)
+    train(given, cut)
+    for folder in (whole, cut):
+        assert asyncio.run(replay(folder, Silent())).difference == ""
+    with RunReader(whole) as run:
+        calls = run.spend().calls
+        assert calls == sum(row["calls"] for row in run.episode_rows()), "each is booked"
 
 
 def out_of_step() -> Config:

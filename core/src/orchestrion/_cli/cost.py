@@ -59,7 +59,7 @@ def command(run: str, root: Path, as_json: bool) -> None:
         answer(*_notes(total), *(f"{stage}: {_FREE}" for stage in free))
     if stated.calls or stated.tokens or stated.usd:
         answer(
-            "besides, turns stated that they took "
+            "besides, what turns stated, and what local models computed again: "
             f"{stated.calls:,} calls, {stated.tokens:,} tokens, {stated.usd:,.4f} US dollars"
         )
 

@@ -141,17 +141,33 @@ class Config:
     @cached_property
     def digest(self) -> str:
         """Return the SHA-256 of all that decides the result: no budget, names, folders or ranks."""
+        return self._digest_of(self._decisive())
+
+    def is_unchanged(self, digest: str) -> bool:
+        """Return whether this config, as a run's folder has it, is that of a digest.
+
+        The folder has every setting there was when the run began: what it does not have was added
+        by a newer version, with a default that keeps what was before.
+        """
+        if digest == self.digest:
+            return True
+        return digest == self._digest_of(_written(self._decisive(), self._tree))
+
+    def _digest_of(self, data: Mapping[str, Any]) -> str:
         import hashlib
         import json
 
+        text = json.dumps([data, self.roster], ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _decisive(self) -> dict[str, Any]:
         data = self._resolved(Dumper(self._shaper, self._raw, decisive=True))
         for entry in self.definitions.values():
             if entry.found.kind.observes:
                 data.pop(entry.found.kind.section, None)
         del data["budget"]
         data["run"] = {key: data["run"][key] for key in DECISIVE}
-        text = json.dumps([data, self.roster], ensure_ascii=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return data
 
     def _section(self, section: str, dumper: Dumper) -> Any:
         if section in self.definitions:
@@ -246,6 +262,15 @@ class Config:
             raise ValueError(f"{entry.use!r} has no setting {key!r}{did_you_mean(key, settings)}")
         if not settings[key].learnable:
             raise ValueError("this setting is not learnable, so an overlay cannot change it")
+
+
+def _written(data: Any, node: Node) -> Any:
+    """Return plain data without the keys that a tree of nodes does not have."""
+    if isinstance(data, dict) and isinstance(node.value, dict):
+        return {k: _written(v, node.value[k]) for k, v in data.items() if k in node.value}
+    if isinstance(data, list) and isinstance(node.value, list) and len(data) == len(node.value):
+        return [_written(item, part) for item, part in zip(data, node.value, strict=True)]
+    return data
 
 
 def _built(

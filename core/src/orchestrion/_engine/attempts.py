@@ -167,6 +167,7 @@ class Attempts:
             ends=attempt.key,
             text=text.decode(),
             pieces=attempt.pieces,
+            computed=call.request.computed,
         )
         await self.journal.add(row, wait=not call.request.computed)
         return Answer(data, answer.usage, answer.estimated)

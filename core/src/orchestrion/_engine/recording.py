@@ -55,6 +55,7 @@ class Recorded(NamedTuple):
     ends: str = ""  # key of the attempt that is no longer in flight
     text: str = ""  # the answer as JSON, if it has been encoded already
     pieces: tuple[bytes, ...] = ()  # the request, see `cut`; empty where requests are not kept
+    computed: bool = False  # whether it may be computed again under this key, see `Request`
 
 
 class Failure(NamedTuple):

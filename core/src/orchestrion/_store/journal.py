@@ -108,15 +108,16 @@ class CallJournal:
     def put_many(self, rows: Sequence[Recorded]) -> None:
         """Record calls; they are on disk when this returns.
 
-        A key that is recorded again keeps what was spent before: both were paid. Attempts that
-        begin need only outlive the process.
+        A key that is recorded again keeps what was spent before: both were paid. What is computed
+        again keeps the usage of once, which a replay gives; the rest is booked beside the calls.
+        Attempts that begin need only outlive the process.
         """
         writer = _writable(self._writer)
         over = [(row.ends,) for row in rows if row.ends]
         durable = any(row.kind != "started" for row in rows)
         with writer.transaction("journal", durable=durable) as connection:
             seq = self._seq()
-            written = [row for row in rows if row.key]
+            written = self._once([row for row in rows if row.key])
             pieces, new = self._texts.put(
                 connection, (() if row.kind == "started" else row.pieces for row in written)
             )
@@ -144,6 +145,20 @@ class CallJournal:
             # After them: an attempt may have begun and ended since the last commit.
             connection.executemany("DELETE FROM calls WHERE key = ?", over)
         self._texts.committed(new)
+
+    def _once(self, rows: list[Recorded]) -> list[Recorded]:
+        """Return rows in which calls that were computed before have no usage but beside them."""
+        result, new = [], set[str]()
+        for row in rows:
+            if row.computed:
+                if row.key in new or self.get(row.key) is not None:
+                    key = f"stated:{row.facts.stage}:{row.facts.who}"
+                    facts = Facts(who=row.facts.who, stage=row.facts.stage)
+                    result.append(Recorded(key, "stated", None, row.usage, "stated", facts))
+                    row = row._replace(usage=NO_USAGE)
+                new.add(row.key)
+            result.append(row)
+        return result
 
     def settle_lost(self) -> None:
         """Keep booked what was under way when the last writer was killed: it may have been paid."""
