@@ -80,6 +80,16 @@ def test_files_that_are_no_list_or_have_no_question_are_refused(tmp_path: Path) 
         load(tmp_path / "none.json")
 
 
+def test_questions_without_context_need_a_corpus_or_a_retriever(tmp_path: Path) -> None:
+    path, corpus = tmp_path / "questions.json", tmp_path / "corpus.jsonl"
+    path.write_text(json.dumps([{"question": f"Who is {n}?", "answer": "Bo"} for n in range(9)]))
+    corpus.write_text('{"title": "A", "text": "page"}\n')
+    with pytest.raises(UsageError, match=r"questions\.json: no question has a `context`: give a"):
+        Search(source=path).read()
+    assert Search(source=path, retriever="library").read()[1] == ()
+    assert Search(source=path, corpus=corpus).read()[1] == (Document("A", "page"),)
+
+
 def test_questions_are_divided_and_a_test_file_keeps_its_own(tmp_path: Path) -> None:
     train, test, more = (tmp_path / name for name in ("train.json", "dev.json", "more.jsonl"))
     train.write_text(json.dumps([row(n) for n in range(60)]))

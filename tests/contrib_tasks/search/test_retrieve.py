@@ -57,15 +57,7 @@ def team(folder: Path, url: str, queries: list[str], **task: Any) -> dict[str, A
     """Return a config: the verifier lets it search once for each query, then answer."""
     questions = folder / "questions.json"
     questions.write_text(
-        json.dumps(
-            [
-                {
-                    "question": "Who is the grandmother of Ada?",
-                    "answer": "Cleo",
-                    "context": [["Else", ["Nothing."]]],
-                }
-            ]
-        )
+        json.dumps([{"question": "Who is the grandmother of Ada?", "answer": "Cleo"}])
     )
     verdicts = [*({"data": {"next": "searcher"}} for _ in queries), {"data": {"next": "answerer"}}]
     return {

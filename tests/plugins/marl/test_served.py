@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from orchestrion_local.settings import Architecture
 from orchestrion_marl.calls import Sampled
-from orchestrion_marl.trainer import MarlTrainer
+from orchestrion_marl.trainer import MarlTrainer, finish
 
 from orchestrion import Key, UsageError
 from orchestrion._replay import replay
@@ -152,6 +152,27 @@ def test_a_server_that_lost_weights_while_the_model_learns_gets_them_again(
     again = train(tmp_path / "again", team(running, tmp_path / "weights", **settings))
     assert len(engine.loaded) > 2 * len(loaded)
     assert tensors(again, "models.m") == tensors(expected, "models.m")
+
+
+def test_who_cancels_a_training_waits_until_models_learn_no_more() -> None:
+    began, may_end = threading.Event(), threading.Event()
+    ended: list[bool] = []
+
+    def learn() -> dict[str, float]:
+        began.set()
+        ended.append(may_end.wait(10))
+        return {}
+
+    async def main() -> None:
+        waiting = asyncio.create_task(finish(asyncio.create_task(asyncio.to_thread(learn))))
+        await asyncio.to_thread(began.wait, 10)
+        waiting.cancel()
+        asyncio.get_running_loop().call_later(0.05, may_end.set)
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert ended == [True]
+
+    asyncio.run(main())
 
 
 def test_a_kill_while_it_samples_and_learns_changes_nothing(tmp_path: Path, served: Served) -> None:

@@ -5,7 +5,7 @@ A file is a JSON list, or one question a line:
     {"question", "answer", "context": [[title, [sentence, ...]], ...]}
 
 and perhaps "_id", "type", "level" and "supporting_facts": [[title, number of sentence], ...]. The
-paragraphs of all questions together are the corpus.
+paragraphs of all questions together are the corpus. "context" can be left out.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _question(row: Any, name: str) -> tuple[Problem, list[Document]]:
     hidden = {"answers": [answer], "documents": titles}
     category = str(row.get("type") or "")
     problem = Problem(str(row.get("_id") or name), text, category=category, hidden=hidden)
-    return problem, [_paragraph(entry) for entry in row["context"]]
+    return problem, [_paragraph(entry) for entry in row.get("context") or ()]
 
 
 def _paragraph(given: Any) -> Document:

@@ -151,7 +151,7 @@ class Search:
         """Return the questions by split, and the corpus.
 
         Raises:
-            UsageError: a file is wrong; or there are not enough questions.
+            UsageError: a file is wrong; there are not enough questions; or nothing to search.
         """
         more = read_corpus(self.corpus) if self.corpus is not None else ()
         if not isinstance(self.source, Path):
@@ -168,6 +168,9 @@ class Search:
         if own is not None:
             splits["test"] += own.problems
         all_documents = [*loaded.documents, *(own.documents if own is not None else ()), *more]
+        if not all_documents and self.retriever is None:
+            wanted = "no question has a `context`: give a `corpus`, or an agent as `retriever`"
+            raise UsageError(f"{self.source}: {wanted}")
         divided = {
             split: tuple(replace(problem, id=f"{split}/{problem.id}") for problem in problems)
             for split, problems in splits.items()

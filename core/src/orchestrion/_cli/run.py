@@ -52,7 +52,8 @@ def command(
 ) -> int:
     """Run one episode of CONFIG as it is, or of RUN with what it learned.
 
-    Prints what models write as it comes, every turn as it ends, and the last content as the answer.
+    Prints what models write as it comes, every turn as it ends, and as the answer the last
+    observation of the task's environment, or else the last content of a turn.
     Exit code 0 if the episode was completed, 4 if a limit ended it, 1 if it failed or none of its
     turns gave anything.
     """
@@ -114,17 +115,21 @@ async def _episode(
 def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
     from orchestrion._engine.checks import problems_of, text_problem
     from orchestrion._guards import place_of
+    from orchestrion._suggest import did_you_mean
 
     task: Any = trained.engine.team.task
     place = place_of(trained.config, "task")
     if text is not None:
         return text_problem(task, text, place)
     splits: tuple[Split, ...] = ("train", "validation", "test")
+    ids: list[str] = []
     for split in splits:
         for problem in problems_of(task, split, place):
             if problem.id == problem_id:
                 return problem
-    raise UsageError(f"the task has no problem {problem_id!r}")
+            ids.append(problem.id)
+    close = did_you_mean(problem_id or "", ids) or (f"; its ids are like {ids[0]!r}" if ids else "")
+    raise UsageError(f"{place}: there is no problem {problem_id!r}{close}")
 
 
 class _Printer:

@@ -183,7 +183,7 @@ class MarlTrainer(Trainer):
             try:
                 sampled = await self._sample(session)
             finally:  # also when that failed: models are closed then, and must not be learning
-                metrics = await learning
+                metrics = await finish(learning)
             return sampled, metrics
 
     def _learn(self, sampled: Sampled, key: Key) -> dict[str, float]:
@@ -419,3 +419,12 @@ class MarlTrainer(Trainer):
         self.waiting = None if waiting is None else Sampled.from_json(waiting)
         if self.critic is not None:
             self.critic.load(Saved(saved.arrays, saved.data["critic"]))
+
+
+async def finish(task: asyncio.Task[dict[str, float]]) -> dict[str, float]:
+    """Return the result of a task. If this is cancelled, wait for its end first."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
