@@ -158,6 +158,19 @@ def test_rules_that_cannot_act_are_refused() -> None:
         Chat(model=Lines(), approve={"send": "ask"})
 
 
+def test_a_function_that_cannot_be_loaded_is_an_error_before_the_first_turn() -> None:
+    chat = Chat(
+        model=Lines(), tools=[Functions(given=[send])], approve={"send": "no_such_module:rule"}
+    )
+
+    async def main() -> None:
+        async with chat.open(OpenContext("agents.a", Key(1))):
+            pass
+
+    with pytest.raises(OrchestrionError, match=r"approve\.send: .*no_such_module"):
+        asyncio.run(main())
+
+
 # ---------------------------------------------------------------- a person's turns
 
 CONFIG = """
