@@ -152,6 +152,29 @@ def test_a_graph_finds_nearly_all_of_the_nearest_and_is_built_once(
     assert len(few.search("aab", 10)) == 3
 
 
+@pytest.mark.parametrize("kind", ["npy", "faiss"])
+@pytest.mark.parametrize("fault", ["cut", "empty", "junk", "another corpus"])
+def test_a_kept_index_that_is_damaged_or_foreign_is_an_error(
+    encoded: list[tuple[str, str | None, int]], tmp_path: Path, kind: str, fault: str
+) -> None:
+    def build(corpus: list[Document]) -> Path:
+        known = {*tmp_path.glob(f"*.{kind}")}
+        Dense(corpus, "folder/of/encoder", index=tmp_path, approximate=kind == "faiss")
+        [file] = {*tmp_path.glob(f"*.{kind}")} - known
+        return file
+
+    file, other = build(LETTERS), build(LETTERS[:2])
+    whole = file.read_bytes()
+    damaged = {"cut": whole[:-9], "empty": b"", "junk": b"junk", "another corpus": b""}[fault]
+    file.write_bytes(other.read_bytes() if fault == "another corpus" else damaged)
+    with pytest.raises(UsageError, match=rf"dense_index: {file}: .*; delete it"):
+        Dense(LETTERS, "folder/of/encoder", index=tmp_path, approximate=kind == "faiss")
+    file.unlink()
+    again = Dense(LETTERS, "folder/of/encoder", index=tmp_path, approximate=kind == "faiss")
+    assert file.read_bytes() == whole
+    assert [document.title for document in again.search("dcc", 1)] == ["ccd"]
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [({"approximate": True}, "without `dense`"), ({"dense": "e", "approximate": True}, "needs a")],

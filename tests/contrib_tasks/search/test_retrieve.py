@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from orchestrion_search.retrieve import Retrieve
 from orchestrion_search.task import Search
 
 from orchestrion import Key, UsageError
@@ -145,8 +146,14 @@ def test_documents_may_come_without_scores(tmp_path: Path, body: Any) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [reply(400, b"no"), reply(200, {"result": []}), reply(200, b"nothing"), hang()],
-    ids=["refused", "none", "no JSON", "hangs"],
+    [
+        reply(400, b"no"),
+        reply(200, {"result": []}),
+        reply(200, b"nothing"),
+        reply(200, b'{"x": ' + b"[" * 200_000 + b"]" * 200_000 + b', "result": [[]]}'),
+        hang(),
+    ],
+    ids=["refused", "none", "no JSON", "nested", "hangs"],
 )
 def test_a_search_that_fails_is_a_failed_turn_and_finds_nothing(
     tmp_path: Path, answer: Any
@@ -159,6 +166,23 @@ def test_a_search_that_fails_is_a_failed_turn_and_finds_nothing(
     assert episode.turns[2].status == "failed"
     assert [search["found"] for search in episode.observation.data["searches"]] == [[]]
     assert "failed" not in episode.observation.text
+
+
+@pytest.mark.parametrize("status", [302, 404, 422])
+def test_a_refusal_names_the_setting_to_look_at(tmp_path: Path, status: int) -> None:
+    with ModelService(reply(status, b"not here")) as running:
+        episode = played(team(tmp_path, f"{running.url}/retrieve", ["mother of ada"]))
+    error = episode.turns[2].error or ""
+    assert f"/retrieve: {status} not here; is agents.library.url the address of" in error
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://a/b", "127.0.0.1:9", "http://a:99999/x", "http://[bad", "http://\0/", "http://u:p@a/"],
+)
+def test_what_is_no_address_is_refused_before_anything_is_sent(url: str) -> None:
+    with pytest.raises(ValueError, match=r"url: must (be an address like|hold neither)"):
+        Retrieve(url=url)
 
 
 def test_a_replay_needs_no_server(tmp_path: Path, library: Library) -> None:

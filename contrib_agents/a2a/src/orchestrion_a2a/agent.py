@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
-from urllib.parse import urlsplit
+from typing import Annotated
 
 from attrs import field, frozen
+from orchestrion_llm import check_address
 
 from orchestrion import (
     JSON,
@@ -34,14 +34,6 @@ Attempt = Callable[[Callable[[str], None]], Awaitable[Answer]]
 """Makes one attempt; its argument receives texts as they come."""
 
 
-def _address(instance: object, attribute: Any, value: str) -> None:
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("url: must be an address like https://agents.example.com")
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError("url: must hold neither a password nor a query; see key_env")
-
-
 @frozen(kw_only=True)
 class A2A:
     """Sends its view to an agent that speaks A2A, and waits until the task has ended.
@@ -63,7 +55,7 @@ class A2A:
             A budget in US dollars needs it.
     """
 
-    url: str = field(validator=_address)
+    url: str = field(validator=check_address)
     data: bool = False
     role: str = ""
     timeout: Annotated[float, Meta(gt=0, le=86400)] = 600.0

@@ -41,7 +41,8 @@ class Dense:
             comparing with every document.
 
     Raises:
-        UsageError: sentence-transformers or faiss is not installed, or `index` cannot be written.
+        UsageError: sentence-transformers or faiss is not installed, or `index` cannot be written,
+            or a file in it is damaged.
     """
 
     def __init__(
@@ -63,11 +64,11 @@ class Dense:
         if index is None:
             self._vectors = self._encoded(texts)
             return
-        file = self._file(texts, index)
+        file, shape = self._file(texts, index)
         if approximate:
-            self._graph = _graph(file)
+            self._graph = _graph(file, shape)
         else:
-            self._vectors = np.load(file, mmap_mode="r")
+            self._vectors = _kept(file, shape, _load_vectors)
 
     def _encoded(self, texts: list[str]) -> Vectors:
         return self._plain(self._encoder.encode_document, texts, self._document_prompt)
@@ -82,8 +83,11 @@ class Dense:
         )
         return np.asarray(embeddings, dtype=np.float32)
 
-    def _file(self, texts: list[str], folder: Path) -> Path:
-        """Return the file of this corpus's embeddings by this encoder; make it if missing."""
+    def _file(self, texts: list[str], folder: Path) -> tuple[Path, tuple[int, int]]:
+        """Return the file of this corpus's embeddings by this encoder, and their shape.
+
+        The file is made if it is missing.
+        """
         # The embedding of a fixed text stands for the encoder: a name may get other weights.
         probe = self._encoded(["Which encoder is this?"]).round(3) + 0.0
         digest = hashlib.sha256(probe.tobytes())
@@ -91,9 +95,9 @@ class Dense:
             digest.update(hashlib.sha256(text.encode()).digest())
         file = folder / f"{digest.hexdigest()[:32]}.npy"
         if not file.exists():
-            embeddings = self._encoded(texts)
+            embeddings = self._encoded(texts).reshape(len(texts), probe.shape[1])
             _write(file, lambda temporary: np.save(temporary, embeddings))
-        return file
+        return file, (len(texts), probe.shape[1])
 
     def search(self, query: str, results: int) -> tuple[Document, ...]:
         """Return the nearest documents; equally near ones in the order of the corpus."""
@@ -139,7 +143,30 @@ def _write(file: Path, write: Callable[[str], object]) -> None:
         raise UsageError(f"task search: dense_index: {file.parent}: {error}") from error
 
 
-def _graph(embeddings: Path) -> Any:
+def _kept(
+    file: Path, shape: tuple[int, int], read: Callable[[str], tuple[Any, tuple[int, ...]]]
+) -> Any:
+    """Return what `read` finds in a file of `dense_index`; it returns its shape as well.
+
+    Raises:
+        UsageError: the file cannot be read, or has another shape.
+    """
+    try:
+        content, actual = read(str(file))
+        reason = f"has {actual} numbers; want {shape}" if actual != shape else ""
+    except (OSError, EOFError, ValueError, RuntimeError) as error:  # faiss raises the last
+        reason = f"cannot be read: {str(error).splitlines()[0] if str(error) else error!r}"
+    if reason:
+        raise UsageError(f"task search: dense_index: {file}: {reason}; delete it to make it again")
+    return content
+
+
+def _load_vectors(file: str) -> tuple[Vectors, tuple[int, ...]]:
+    vectors = np.load(file, mmap_mode="r")
+    return vectors, vectors.shape
+
+
+def _graph(embeddings: Path, shape: tuple[int, int]) -> Any:
     """Return the graph of neighbours of embeddings, from its file beside them; make it if missing.
 
     Source: hierarchical navigable small worlds (Malkov and Yashunin 2018, arXiv 1603.09320) as
@@ -148,12 +175,19 @@ def _graph(embeddings: Path) -> Any:
     faiss = _library("faiss", "approximate", "approximate")
     file = embeddings.with_suffix(".faiss")
     if not file.exists():
-        vectors = np.load(embeddings, mmap_mode="r")
+        vectors = _kept(embeddings, shape, _load_vectors)
         graph = faiss.IndexHNSWFlat(vectors.shape[1], NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
         graph.hnsw.efConstruction = CANDIDATES
         for first in range(0, len(vectors), _BLOCK):
             graph.add(np.ascontiguousarray(vectors[first : first + _BLOCK]))
         _write(file, lambda temporary: faiss.write_index(graph, temporary))
-    graph = faiss.read_index(str(file))
+
+    def load(name: str) -> tuple[Any, tuple[int, ...]]:
+        graph = faiss.read_index(name)
+        if not isinstance(graph, faiss.IndexHNSWFlat):
+            raise ValueError(f"is no graph but {type(graph).__name__}")
+        return graph, (graph.ntotal, graph.d)
+
+    graph = _kept(file, shape, load)
     graph.hnsw.efSearch = CANDIDATES
     return graph

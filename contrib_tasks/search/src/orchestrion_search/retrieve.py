@@ -14,12 +14,13 @@ from typing import Annotated, Any
 
 import httpx2
 import msgspec
-from attrs import Factory, frozen
+from attrs import Factory, field, frozen
 from orchestrion_llm import (
     EncodedError,
     Limits,
     Place,
     TooLongError,
+    check_address,
     described,
     http_client,
     of_answer,
@@ -38,11 +39,15 @@ from orchestrion import (
     Request,
     Usage,
     View,
+    hidden_bytes,
 )
 from orchestrion_search.answers import value_of
 
 VERSION = "1"
 """Raised when equal requests begin to be sent or read differently."""
+
+_SHOWN = 300
+"""Bytes of a refusal that its error shows."""
 
 
 class _Contents(msgspec.Struct):
@@ -74,7 +79,7 @@ class Retrieve(Agent):
         role: what routers read about the agent.
     """
 
-    url: str
+    url: str = field(validator=check_address)
     results: Annotated[int, Meta(ge=1)] = 3
     timeout: Annotated[float, Meta(gt=0)] = 60.0
     limits: Limits = Factory(Limits)
@@ -133,16 +138,25 @@ class _Retriever(Agent):
         except httpx2.RequestError as error:
             raise CallError(f"{service} cannot be reached: {described(error)}") from None
         if response.status_code != 200:
-            raise of_answer(self.place, response.status_code, response.headers, response.content)
+            raise self._refused(response)
         try:
             [hits] = msgspec.json.decode(response.content, type=_Reply).result
-        except (ValueError, UnicodeDecodeError) as error:  # msgspec's errors are ValueErrors
+        except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
             raise CallError(
                 f"{service}: the response is not a list of documents for one query: {error}",
                 "malformed",
             ) from None
         texts = [hit.document.contents if hit.document else hit.contents or "" for hit in hits]
         return [_document(text) for text in texts[: self.settings.results] if text.strip()]
+
+    def _refused(self, response: httpx2.Response) -> CallError:
+        status, content = response.status_code, response.content
+        fault = of_answer(self.place, status, response.headers, content)
+        text = hidden_bytes(content)[:_SHOWN].decode("utf-8", "replace")
+        message = " ".join(f"{self.place.service}: {status} {text}".split())
+        if fault.fault == "permanent":
+            message += f"; is {self.place.path}.url the address of the search?"
+        return CallError(message, fault.fault, fault.retry_after)
 
 
 def _document(contents: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrion import names_on_first_use
 
 if TYPE_CHECKING:
+    from orchestrion_llm.addresses import check_address as check_address
     from orchestrion_llm.faults import Place as Place
     from orchestrion_llm.faults import described as described
     from orchestrion_llm.faults import of_answer as of_answer

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from attrs import evolve, field, frozen
 
 from orchestrion import Meta, Model, OpenContext, UsageError, did_you_mean
+from orchestrion_llm.addresses import check_address
 from orchestrion_llm.caching import PromptCache
 from orchestrion_llm.faults import Place
 from orchestrion_llm.prices import Price, known_models, known_price
@@ -48,16 +49,6 @@ class Batch:
     size: Annotated[int, Meta(ge=1, le=1000)] = 500
     poll: Annotated[float, Meta(gt=0)] = 30.0
     hours: Annotated[float, Meta(gt=0)] = 25.0
-
-
-def _address(instance: object, attribute: Any, value: str | None) -> None:
-    if value is None:
-        return
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("base_url: must be an address like https://example.com/v1")
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError("base_url: must hold neither a password nor a query; see key_env")
 
 
 _OWN = {"model", "messages", "input", "stream", "background", "n", "best_of"}
@@ -113,7 +104,7 @@ class ApiSettings:
     timeout: Annotated[float, Meta(gt=0, le=86400)] = 600.0
     idle_timeout: Annotated[float, Meta(gt=0, le=86400)] = 120.0
     limits: Limits = Limits()
-    base_url: str | None = field(default=None, validator=_address)
+    base_url: str | None = field(default=None, validator=check_address)
     key_env: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False, metadata={"secret": True})
     extra: Mapping[str, Any] = field(factory=dict, validator=_beside)
