@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -150,9 +151,16 @@ def begun(*overrides: str) -> subprocess.Popen[str]:
 
 def ended(process: subprocess.Popen[str], *codes: int) -> str:
     """What a run still said, which ended with one of these codes."""
+    # `communicate` would lose what `begun` has read ahead.
+    assert process.stderr is not None
+    late = threading.Timer(300, process.kill)
+    late.start()
     try:
-        _, said = process.communicate(timeout=300)
+        with process.stderr as stream:
+            said = stream.read()
+        process.wait()
     finally:
+        late.cancel()
         process.kill()
     assert process.returncode in codes, said
     for word in ("Traceback", "never retrieved", "was destroyed"):

@@ -66,7 +66,7 @@ class _Reply(msgspec.Struct):
 
 
 @frozen
-class Retrieve(Agent):
+class Retrieve:
     """Searches with a retrieval server for what the turn before says.
 
     Its turn's data has the documents, for the task `search` with `retriever`.
@@ -90,10 +90,6 @@ class Retrieve(Agent):
         """Yield the agent with its connections."""
         async with http_client(self.url, self.timeout) as client:
             yield _Retriever(self, Place(ctx.path, f"retrieval:{self.url}", "", ""), client)
-
-    def ceiling(self, tokens: int) -> Usage | None:
-        """Return one call; how long documents are is not known."""
-        return None
 
 
 @frozen

@@ -6,14 +6,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 
-def check_address(instance: object, attribute: Any, value: str | None) -> None:
-    """Check that a setting is an HTTP address or None; a validator of attrs.
+def check_address(instance: object, attribute: Any, value: str) -> None:
+    """Check that a setting is an HTTP address; a validator of attrs.
 
     Raises:
         ValueError: it is no address, or holds a password or a query, which logs would show.
     """
-    if value is None:
-        return
     try:
         parts = urlsplit(value)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0

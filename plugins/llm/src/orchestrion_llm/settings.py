@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from attrs import evolve, field, frozen
+from attrs.validators import optional
 
 from orchestrion import Meta, Model, OpenContext, UsageError, did_you_mean
 from orchestrion_llm.addresses import check_address
@@ -104,7 +105,7 @@ class ApiSettings:
     timeout: Annotated[float, Meta(gt=0, le=86400)] = 600.0
     idle_timeout: Annotated[float, Meta(gt=0, le=86400)] = 120.0
     limits: Limits = Limits()
-    base_url: str | None = field(default=None, validator=check_address)
+    base_url: str | None = field(default=None, validator=optional(check_address))
     key_env: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False, metadata={"secret": True})
     extra: Mapping[str, Any] = field(factory=dict, validator=_beside)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from attrs import Attribute, evolve, field, fields, frozen
-from orchestrion_llm import check_address
 
 from orchestrion import Meta, Model, refuse_idle
 from orchestrion_local.devices import Device
@@ -92,6 +92,15 @@ class Optimizer:
     max_gradient_norm: Annotated[float, Meta(gt=0)] | None = 1.0
 
 
+def _check_address(instance: object, attribute: Attribute[Any], value: str) -> None:
+    parts = urlsplit(value)
+    plain = not (parts.username or parts.password or parts.query or parts.fragment)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
+        raise ValueError(
+            "base_url: must be an address like http://127.0.0.1:8000/v1, without password or query"
+        )
+
+
 @frozen
 class Server:
     """A server that samples in place of this process: vLLM, SGLang, or another that has OpenAI's
@@ -108,7 +117,7 @@ class Server:
         timeout: maximum number of seconds of a request.
     """
 
-    base_url: str = field(validator=check_address)
+    base_url: str = field(validator=_check_address)
     model: Annotated[str, Meta(min_length=1)]
     key_env: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     sync: Literal["none", "lora", "disk"] = "none"
