@@ -165,6 +165,8 @@ class ModelService:
         self.most = 0
         """The largest number of requests in the service at the same time."""
         self._inside = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._tls = tls
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -183,7 +185,7 @@ class ModelService:
 
     async def _start(self) -> str:
         self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", 0, backlog=512, ssl=self._tls
+            self._accept, "127.0.0.1", 0, backlog=512, ssl=self._tls
         )
         port = self._server.sockets[0].getsockname()[1]
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{port}"
@@ -194,6 +196,14 @@ class ModelService:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in self._writers:  # of requests that were cancelled before their first step
+            writer.close()
+        await asyncio.sleep(0)  # the loop closes the sockets
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        self._tasks.add(task := self._loop.create_task(self._serve(reader, writer)))
+        task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -214,6 +224,7 @@ class ModelService:
             pass
         finally:
             writer.close()
+            self._writers.discard(writer)
 
 
 async def _request(reader: asyncio.StreamReader) -> Seen:

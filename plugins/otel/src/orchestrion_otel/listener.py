@@ -69,6 +69,7 @@ class Listener:
         if directory is None:
             return
         self._directory, self._note = directory, note
+        self._reader = RunReader(directory)
         self._thread = threading.Thread(target=self._work, name="orchestrion-otel", daemon=True)
         self._thread.start()
 
@@ -106,8 +107,8 @@ class Listener:
         if thread.is_alive():
             self._reason = self._reason or f"no answer within {PATIENCE:g} s"
             self._say("was not done when the run ended")
-            if self._reader is not None:
-                self._reader.close()  # the database leaves files behind that somebody has open
+            assert self._reader is not None
+            self._reader.close()  # the database leaves files behind that somebody has open
         self._look()
 
     def _look(self) -> None:
@@ -143,9 +144,8 @@ class Listener:
 
         make_processor: Any = BatchSpanProcessor
 
-        assert self._directory is not None
-        with RunReader(self._directory) as reader, kept_quiet() as reason:
-            self._reader = reader
+        assert self._reader is not None
+        with self._reader as reader, kept_quiet() as reason:
             exporter = self._exporter
             self._watched = (
                 exporter_of(self._endpoint, self._headers)
