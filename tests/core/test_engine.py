@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from orchestrion import (
     Activation,
     Agent,
+    Answer,
+    CallError,
     Calls,
     Decision,
     Episode,
@@ -28,6 +30,7 @@ from orchestrion import (
     Output,
     Policy,
     Problem,
+    Request,
     Reward,
     RewardFunction,
     RunError,
@@ -537,6 +540,20 @@ def test_a_turn_that_came_too_late_without_giving_way_has_failed() -> None:
 
     turn = run(engine_for({"a": Blocking()}, Fixed("a"), timeout=0.01)).turns[0]
     assert (turn.status, turn.error) == ("failed", "no result within 0.01 s")
+
+
+def test_a_turn_that_ended_between_two_attempts_says_why_the_first_failed() -> None:
+    async def refuse() -> Answer:
+        raise CallError("service: connection refused", retry_after=60.0)
+
+    class Caller(Agent):
+        async def act(self, view: View, key: Key, calls: Calls) -> Output:
+            return Output((await calls.run(Request("service", 1), refuse)).data)
+
+    turn = run(engine_for({"a": Caller()}, Fixed("a"), timeout=0.05)).turns[0]
+    assert turn.error == (
+        "no result within 0.05 s; attempt 1 at its last call failed: service: connection refused"
+    )
 
 
 @pytest.mark.parametrize(

@@ -103,8 +103,11 @@ async def take_turn(
         except BaseException as error:
             if from_outside(error):
                 raise
-            failure = Failure(describe(error, seconds), handle.used, tuple(handle.made))
-            if isinstance(error, TimeoutError):
+            late, message = isinstance(error, TimeoutError), describe(error, seconds)
+            if late:
+                message += handle.trouble()
+            failure = Failure(message, handle.used, tuple(handle.made))
+            if late:
                 facts = Facts(who=who, stage=engine.stage)
                 await engine.calls.record_late(setting.episode, key, failure, facts)
     engine.count_failure(agent, failure.message)

@@ -63,6 +63,7 @@ class Call:
     reserve: Usage  # the most that an attempt can spend
     facts: Facts
     failures: int = 0  # attempts that failed so far
+    error: str = ""  # of the last of them
     spent: Usage = NO_USAGE  # what the present attempt has spent so far, or may have
 
     @classmethod
@@ -125,6 +126,7 @@ class Attempts:
                     self.budget.settle(reserve, call.spent)
             except CallError as error:
                 call.failures += 1
+                call.error = str(error)
                 pause = self._pause(error, call.failures, limiter, jitter)
                 if pause is None or time.monotonic() + pause > give_up:
                     raise

@@ -140,7 +140,18 @@ class ActivationCalls:
     people who watch, `episode` the name that nested teams get. Handles may share the list `made`.
     """
 
-    __slots__ = ("_engine", "_key", "_next", "episode", "label", "made", "scope", "used", "who")
+    __slots__ = (
+        "_engine",
+        "_key",
+        "_latest",
+        "_next",
+        "episode",
+        "label",
+        "made",
+        "scope",
+        "used",
+        "who",
+    )
 
     def __init__(
         self,
@@ -155,6 +166,7 @@ class ActivationCalls:
         self._engine, self._key, self.scope = engine, key, scope
         self.who, self.label, self.episode = who, label, episode
         self._next = 0
+        self._latest: Call | None = None
         self.used = NO_USAGE
         """Usage of all calls through this handle so far."""
         self.made: list[str] = [] if made is None else made
@@ -180,9 +192,18 @@ class ActivationCalls:
         engine = self._engine
         call = Call.at(place, request, do, reserve, self.who, engine.stage)
         self.made.append(call.name)
+        self._latest = call
         answer = await engine.calls.run(call)
+        self._latest = None
         self.used = self.used + answer.usage
         return answer
+
+    def trouble(self) -> str:
+        """Return why the latest call is still tried, as the end of a message; "" if it is not."""
+        call = self._latest
+        if call is None or not call.error:
+            return ""
+        return f"; attempt {call.failures} at its last call failed: {call.error}"
 
     async def reuse(self, content: JSON, do: Callable[[], Awaitable[Any]]) -> Any:
         return await self._engine.calls.reuse.get(digest(content), do)
