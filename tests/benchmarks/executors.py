@@ -49,12 +49,8 @@ REPEATS = 3
 Rollout = Callable[[int], Awaitable[tuple[float, float]]]
 STAGE = "orchestrion.testing._stage"
 RUNS: dict[str, tuple[str, ...]] = {
-    "repair": (
-        "task.max_problems=8",
-        "task.train_problems=32",
-        "trainer.episodes=32",
-        "evaluation.baselines={}",
-    ),
+    # Long enough that the start of the workers, half a second of the processor each, counts little.
+    "repair": ("task.max_problems=40", "trainer.episodes=160", "evaluation.baselines={}"),
     "evolution": ("evaluation.baselines={}",),
 }
 
