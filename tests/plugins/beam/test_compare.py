@@ -241,6 +241,22 @@ def test_the_report_does_not_depend_on_the_completion_order() -> None:
     assert first == second
 
 
+def test_the_metrics_of_the_last_iteration_are_the_numbers_of_the_report() -> None:
+    async def main() -> tuple[Mapping[str, float], Mapping[str, Any]]:
+        session = session_for({"a": Climber()}, Ladder(4, 20))
+        trainer = await opened(evolve(GIVEN, turns=4, held_out=3, baselines=("best-of-n",)))
+        return await trainer.iterate(1, session), dict(trainer.report)
+
+    metrics, report = asyncio.run(main())
+    contenders = named(report)
+    assert metrics["held_out"] == 3
+    for name in ("beam", "best-of-n"):
+        assert metrics[f"calls_{name}"] == contenders[name]["calls"]
+        assert metrics[f"reward_{name}"] == contenders[name]["reward"]["mean"]
+    assert metrics["ahead_of_best-of-n"] == contenders["best-of-n"]["ahead"]["mean"]
+    assert "ahead_of_beam" not in metrics
+
+
 def test_missing_rewards_are_not_in_the_mean() -> None:
     @frozen
     class Forgetful(Value):

@@ -237,6 +237,12 @@ def test_a_valid_graph_is_accepted(name: str) -> None:
     assert validate(GOOD[name]).nodes
 
 
+def test_agents_that_are_not_in_the_roster_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"nodes\.b\.agent: no agent 'b' in the team"):
+        validate(Graph(chain="a -> b"), [Member("a")])
+    assert validate(Graph(chain="a -> b"), [Member("a"), Member("b")]).nodes
+
+
 def test_all_problems_are_reported_at_once() -> None:
     text = problem(
         Graph(

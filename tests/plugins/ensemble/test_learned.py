@@ -263,6 +263,14 @@ def test_out_of_fold_predictions_never_see_their_own_point() -> None:
     assert (out_of_fold(remember, x, y, folds_of(20, 5, seed=1)) == -1).all()
 
 
+def test_out_of_fold_predictions_come_from_all_other_folds() -> None:
+    def count(known: np.ndarray, labels: np.ndarray):  # type: ignore[no-untyped-def]
+        return lambda new: np.full(len(new), len(known))
+
+    folds = np.array([0, 0, 0, 1, 1, 2])
+    assert out_of_fold(count, np.zeros((6, 1)), np.zeros(6), folds).tolist() == [3, 3, 3, 4, 4, 5]
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_stored_regression_predicts_as_scikit_learn_does(classes: int) -> None:
     from sklearn.linear_model import LogisticRegression
