@@ -364,24 +364,3 @@ def _ranked(table: CandidateTable, numbers: NDArray[np.int64], chances: Floats) 
     regions = {"top": order[:1], "next": order[1 : 1 + NEXT], "rest": order[1 + NEXT :]}
     family, region = table.family[numbers], where[table.line[numbers]]
     return Ranked(order, regions, numbers, chances, family, table.families, region)
-
-
-# ---------------------------------------------------------------- as JSON
-
-
-def situation_from(data: Mapping[str, Any]) -> EditSituation:
-    """Return the inverse of `situation_json`."""
-    pairs = ("suspicion", "symptoms", "gains", "moved")
-    given: dict[str, Any] = {
-        name: None if data[name] is None else tuple((a, b) for a, b in data[name]) for name in pairs
-    }
-    lines = {name: tuple(data[name]) for name in ("raised", "odd")}
-    seen = ProbeResults(data["seen"]["probed"], data["seen"]["inert"], tuple(data["seen"]["kept"]))
-    return EditSituation(**given, **lines, tried=frozenset(data["tried"]), seen=seen)
-
-
-def situation_json(situation: EditSituation) -> Mapping[str, Any]:
-    """Return a situation as JSON."""
-    from attrs import asdict
-
-    return {**asdict(situation), "tried": sorted(situation.tried)}
