@@ -144,6 +144,7 @@ def test_what_was_seen_is_saved_and_gives_the_same_ranking() -> None:
     saved = one.save()
     other.load(Saved(data=json.loads(json.dumps(saved.data))))
     assert other.save() == saved
+    assert other.seen == one.seen
     problems = {PROBLEM.id: PROBLEM}
     assert learned(other, problems) == learned(one, problems)
 

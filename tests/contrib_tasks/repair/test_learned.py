@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_repair.features import outlooks
-from orchestrion_repair.fitting import FitCase, fit, rows_of, with_rates
+from orchestrion_repair.fitting import Rows, fit, rows_of, with_rates
 from orchestrion_repair.learned import (
     EditModel,
     EditSituation,
     begin,
     counted,
     rank,
-    situation_from,
-    situation_json,
 )
 from orchestrion_repair.ranking import program
 from orchestrion_repair.state import RepairState, blocked, ranking_of, target_of
@@ -33,13 +29,12 @@ def candidates_of(code: str, family: str) -> list[int]:
     return [one.number for one in program(code).candidates if one.family == family]
 
 
-def case(code: str, right: str) -> FitCase:
-    """A program and the edit that gives `right`; every other one was not tried."""
+def rows(code: str, right: str, every: int = 1) -> Rows:
+    """The case of the edit that gives `right`; of the others, which were not tried, a sample."""
     known = program(code)
-    good = tuple(one.number for one in known.candidates if one.apply(code) == right)
-    assert len(good) == 1
-    others = tuple(one.number for one in known.candidates if one.number not in good)
-    return FitCase(known, EditSituation(), good, (), others, len(others))
+    [good] = [edit.number for edit in known.candidates if edit.apply(code) == right]
+    others = [edit.number for edit in known.candidates if edit.number != good]
+    return rows_of(known, EditSituation(), [good], [], others[::every], len(others))
 
 
 def test_before_anything_is_learned_it_goes_by_suspicion_and_all_kinds_are_alike() -> None:
@@ -80,11 +75,10 @@ def test_by_counts_an_edit_is_worth_the_rate_of_its_kind() -> None:
 def test_what_was_right_elsewhere_comes_first_here() -> None:
     """Two programs in which `<` had to become `>`; a third of other names."""
     lessons = [
-        case(WRONG, TOTAL),
-        case("def f(a, b):\n    return a < b\n", "def f(a, b):\n    return a > b\n"),
+        rows(WRONG, TOTAL),
+        rows("def f(a, b):\n    return a < b\n", "def f(a, b):\n    return a > b\n"),
     ]
-    rows = [rows_of(one) for one in lessons]
-    model = fit([(one.matrix, one) for one in rows], begin(), doubt=0.1)
+    model = fit([(lesson.matrix, lesson) for lesson in lessons], begin(), doubt=0.1)
     code = (
         "def best(items, other):\n    if items < other:\n        return items\n    return other\n"
     )
@@ -100,10 +94,10 @@ def test_what_was_right_elsewhere_comes_first_here() -> None:
 
 
 def test_the_fit_is_where_the_likelihood_has_no_slope() -> None:
-    rows = rows_of(case("def f(a, b):\n    return a < b\n", "def f(a, b):\n    return a > b\n"))
+    lesson = rows("def f(a, b):\n    return a < b\n", "def f(a, b):\n    return a > b\n")
     start = counted({("comparison", ""): 0.1, ("variable", ""): 0.01})
-    matrix, right, offset = with_rates(rows, start.rates), rows.right, rows.offset
-    model = fit([(matrix, rows)], start, doubt=1.0, steps=500)
+    matrix, right, offset = with_rates(lesson, start.rates), lesson.right, lesson.offset
+    model = fit([(matrix, lesson)], start, doubt=1.0, steps=500)
     first = start.weights
 
     def loss(weights: np.ndarray) -> float:
@@ -124,11 +118,10 @@ def test_the_fit_is_where_the_likelihood_has_no_slope() -> None:
 
 
 def test_a_sample_stands_for_all_that_were_not_tried() -> None:
-    whole = case(WRONG, TOTAL)
-    sample = FitCase(whole.program, whole.situation, whole.right, (), whole.others[::4], whole.rest)
-    for one in (whole, sample):
-        rows = rows_of(one)
-        assert np.exp(rows.offset[~rows.right]).sum() == pytest.approx(whole.rest)
+    for every in (1, 4):
+        sample = rows(WRONG, TOTAL, every)
+        rest = len(program(WRONG).candidates) - 1
+        assert np.exp(sample.offset[~sample.right]).sum() == pytest.approx(rest)
 
 
 def test_a_model_is_kept_as_text() -> None:
@@ -151,18 +144,6 @@ def test_a_model_is_kept_as_text() -> None:
 def test_what_is_no_model_is_refused(text: str, what: str) -> None:
     with pytest.raises(ValueError, match=what):
         EditModel.from_text(text)
-
-
-def test_a_situation_survives_json() -> None:
-    seen = EditSituation(
-        ((2, 0.5),), (("too low", 1.0),), ((2, 0.5),), ((2, 1),), (3,), (), frozenset({4})
-    )
-    assert situation_from(json_and_back(situation_json(seen))) == seen
-    assert situation_from(json_and_back(situation_json(EditSituation()))) == EditSituation()
-
-
-def json_and_back(data: object) -> dict[str, object]:
-    return json.loads(json.dumps(data))  # type: ignore[no-any-return]
 
 
 @given(st.sets(st.integers(0, 400)))

@@ -30,22 +30,14 @@ class Lint(Agent):
     normalise: bool = False
     cost: float = 0.0
 
-    @property
-    def role(self) -> str:
-        """What it does, for policies that read."""
-        return "names lines that look odd"
-
-    @property
-    def pure(self) -> bool:
-        """Equal programs have equal findings."""
-        return True
+    role = "names lines that look odd"
+    pure = True
+    ceiling = no_calls
 
     def memo(self, view: View) -> JSON:
         """Return the program."""
         work = work_of(view)
         return None if work is None else work["code"]
-
-    ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Read the program."""
@@ -66,26 +58,24 @@ class Lint(Agent):
 
 
 def findings(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Odd lines with what is odd about them, each once, in order."""
-    odd_lines = {
-        *_unused(tree),
-        *(pair for node in ast.walk(tree) for pair in (*_odd(node), *_unreachable(node))),
-    }
+    """Yield odd lines with what is odd about them, each once, in order."""
+    odd_lines: set[tuple[int, str]] = set()
+    for node in ast.walk(tree):
+        odd_lines.update(_unused(node), _odd(node), _unreachable(node))
     yield from sorted(odd_lines)
 
 
-def _unused(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for function in ast.walk(tree):
-        if not isinstance(function, Function):
-            continue
-        names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
-        loaded = {node.id for node in names if isinstance(node.ctx, ast.Load)}
-        for node in names:
-            if isinstance(node.ctx, ast.Store) and node.id not in loaded and node.id[0] != "_":
-                yield node.lineno, f"`{node.id}` is set and never used"
-        for parameter in function.args.args:
-            if parameter.arg not in loaded and parameter.arg not in ("self", "cls"):
-                yield function.lineno, f"parameter `{parameter.arg}` is not used"
+def _unused(function: ast.AST) -> Iterator[tuple[int, str]]:
+    if not isinstance(function, Function):
+        return
+    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+    loaded = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    for node in names:
+        if isinstance(node.ctx, ast.Store) and node.id not in loaded and node.id[0] != "_":
+            yield node.lineno, f"`{node.id}` is set and never used"
+    for parameter in function.args.args:
+        if parameter.arg not in loaded and parameter.arg not in ("self", "cls"):
+            yield function.lineno, f"parameter `{parameter.arg}` is not used"
 
 
 def _odd(node: ast.AST) -> Iterator[tuple[int, str]]:
@@ -99,10 +89,9 @@ def _odd(node: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, "sets a name to itself"
         case ast.Expr(ast.Compare() | ast.BinOp() | ast.Name()):
             yield node.lineno, "a statement without effect"
-        case ast.For(body=[*_, ast.Return() | ast.Break()]):
-            yield node.body[-1].lineno, "the loop ends in its first round"
-        case ast.While(body=[*_, ast.Return() | ast.Break()]):
-            yield node.body[-1].lineno, "the loop ends in its first round"
+        case ast.For(body=[*_, last]) | ast.While(body=[*_, last]):
+            if isinstance(last, ast.Return | ast.Break):
+                yield last.lineno, "the loop ends in its first round"
 
 
 def _unreachable(node: ast.AST) -> Iterator[tuple[int, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
@@ -19,7 +20,14 @@ from orchestrion_repair import (
 )
 
 from orchestrion import JSON, Agent, Calls, Key, Meta, OpenContext, Output, Usage, View, no_calls
-from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json, trial_of, work_of
+from orchestrion_repair_agents.workplace import (
+    NOTHING,
+    content_of,
+    limits_of,
+    outcome_json,
+    trial_of,
+    work_of,
+)
 
 Family = Literal[
     "comparison", "off-by-one", "arithmetic", "condition", "extend", "variable", "constant",
@@ -45,39 +53,29 @@ class Mutate(Agent):
     operators: Annotated[list[Family], Meta(min_length=1)]
     candidates: Annotated[int, Meta(ge=1, le=1000)] = 12
 
+    options = REGIONS
+    pure = True
+    ceiling = no_calls
+
     @property
     def role(self) -> str:
         """What it does, for policies that read."""
         return role_of(self.operators)
-
-    @property
-    def options(self) -> Sequence[str]:
-        """Where to try them."""
-        return REGIONS
-
-    @property
-    def pure(self) -> bool:
-        """Equal programs, tests and histories give equal reports."""
-        return True
 
     def memo(self, view: View) -> JSON:
         """Return all that a call depends on: what it would try, whatever made that the next."""
         work = work_of(view)
         if work is None:
             return None
-        names = ("code", "entry_point", "prelude", "visible", "limits", "arguments")
         proposed = _proposed(work, self.operators, view.option)
         numbers = [candidate.number for candidate in proposed[: self.candidates]]
-        known = work["results"] is not None
-        return [[work.get(name) for name in names], numbers, len(proposed), known]
+        return [content_of(work), numbers, len(proposed), work["results"] is not None]
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Mutate]:
         """Keep the processes that programs run in from one turn to the next."""
         async with shared_runner():
             yield self
-
-    ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Try the next candidates."""
@@ -92,11 +90,16 @@ class Mutate(Agent):
         order = _order(work)
         tries = await _run(runner, work, proposed[: self.candidates], order)
         cost = sum(len(attempt.outcomes) for attempt in tries)
-        left = len(proposed) - len(tries)
-        report = _report(work, self.operators, view.option or REGIONS[0], tries, left)
-        last = tries[-1] if tries else None
-        if last is not None and _passes(last, order):
-            report |= {"code": last.code, "results": [{"passed": True}] * len(order)}
+        report = {
+            "tool": "edits",
+            "on": work["on"],
+            "families": list(self.operators),
+            "region": view.option or REGIONS[0],
+            "left": len(proposed) - len(tries),
+            **_found(work, tries, order),
+        }
+        if tries and _passes(tries[-1], order):
+            report |= {"code": tries[-1].code, "results": [{"passed": True}] * len(order)}
         return Output(_summary(report, tries, work), report, Usage(cost=float(cost)))
 
 
@@ -136,12 +139,11 @@ def _proposed(
 
 
 def _order(work: Mapping[str, Any]) -> list[int]:
-    """Failing tests first, if it is known which fail."""
-    numbers = range(len(work["visible"]))
-    results = work["results"]
+    """Return the numbers of the tests, failing ones first if it is known which fail."""
+    numbers, results = range(len(work["visible"])), work["results"]
     if results is None:
         return list(numbers)
-    return sorted(numbers, key=lambda index: bool(results[index]["passed"]))
+    return sorted(numbers, key=lambda number: bool(results[number]["passed"]))
 
 
 # ---------------------------------------------------------------- reporting
@@ -151,54 +153,26 @@ def _passes(attempt: _Try, order: Sequence[int]) -> bool:
     return len(attempt.outcomes) == len(order) > 0 and attempt.outcomes[-1].passed
 
 
-def _failing(work: Mapping[str, Any]) -> int:
-    return sum(not result["passed"] for result in work["results"] or ())
-
-
-def _gain(work: Mapping[str, Any], attempt: _Try) -> float:
-    """Return the share of the failing tests that a try mended, as far as it was run."""
-    failing = _failing(work)
-    passed = sum(outcome.passed for outcome in attempt.outcomes)
-    return min(passed, failing) / failing if failing else 0.0
-
-
-def _moves(work: Mapping[str, Any], attempt: _Try, order: Sequence[int]) -> bool:
-    """Return whether the first failing test gives something else than before."""
-    if not _failing(work) or not attempt.outcomes:
-        return False
-    before, after = work["results"][order[0]], attempt.outcomes[0]
-    return bool(after.passed or (before["error"], before["got"]) != (after.error, after.got))
-
-
-def _report(
-    work: Mapping[str, Any],
-    families: Sequence[str],
-    region: str,
-    tries: Sequence[_Try],
-    left: int,
-) -> dict[str, JSON]:
-    order = _order(work)
+def _found(work: Mapping[str, Any], tries: Sequence[_Try], order: Sequence[int]) -> dict[str, JSON]:
+    """Return what was tried, and what it showed of lines and of the first failing test."""
+    failing = sum(not result["passed"] for result in work["results"] or ())
     gains: dict[int, float] = {}
-    moved: dict[int, int] = {}
-    for attempt in tries:
-        line = attempt.candidate.line
-        if gain := _gain(work, attempt):
-            gains[line] = max(gains.get(line, 0.0), gain)
-        if _moves(work, attempt, order):
-            moved[line] = moved.get(line, 0) + 1
+    moved: Counter[int] = Counter()
+    for attempt in tries if failing else ():
+        line, first = attempt.candidate.line, attempt.outcomes[0]
+        # The share of the failing tests that were mended, as far as they were run.
+        passed = sum(outcome.passed for outcome in attempt.outcomes)
+        if passed:
+            gains[line] = max(gains.get(line, 0.0), min(passed, failing) / failing)
+        before = work["results"][order[0]]
+        if first.passed or (before["error"], before["got"]) != (first.error, first.got):
+            moved[line] += 1
     last = tries[-1].outcomes if tries and work["results"] is None else ()
     return {
-        "tool": "edits",
-        "on": work["on"],
-        "families": list(families),
-        "region": region,
         "tried": [attempt.candidate.number for attempt in tries],
         "gains": sorted(gains.items()),
         "moved": sorted(moved.items()),
-        "left": left,
-        "last": [
-            [number, outcome_json(outcome)] for number, outcome in zip(order, last, strict=False)
-        ],
+        "last": [[number, outcome_json(o)] for number, o in zip(order, last, strict=False)],
     }
 
 

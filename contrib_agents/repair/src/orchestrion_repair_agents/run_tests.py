@@ -9,7 +9,14 @@ from attrs import evolve, frozen
 from orchestrion_repair import RUNS_TESTS, Outcome, probed, program, shared_runner
 
 from orchestrion import JSON, Agent, Calls, Key, OpenContext, Output, Usage, View, no_calls
-from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json, trial_of, work_of
+from orchestrion_repair_agents.workplace import (
+    NOTHING,
+    content_of,
+    limits_of,
+    outcome_json,
+    trial_of,
+    work_of,
+)
 
 _TOO_MUCH = ("TooManyLooks", "OutOfTime", "MemoryError", "Crash")
 """What may be the fault of the alternatives that are looked at beside the program."""
@@ -23,29 +30,20 @@ class RunTests(Agent):
     lines are suspicious, and the edits that would have computed the same.
     """
 
-    @property
-    def role(self) -> str:
-        """What it does, for policies that read."""
-        return f"{RUNS_TESTS}: which fail, how, and which lines they cover"
-
-    @property
-    def pure(self) -> bool:
-        """Equal programs and tests give equal reports."""
-        return True
+    role = f"{RUNS_TESTS}: which fail, how, and which lines they cover"
+    pure = True
+    ceiling = no_calls
 
     def memo(self, view: View) -> JSON:
         """Return the program and its tests."""
         work = work_of(view)
-        names = ("code", "entry_point", "prelude", "visible", "limits", "arguments")
-        return None if work is None else [work.get(name) for name in names]
+        return None if work is None else content_of(work)
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[RunTests]:
         """Keep the processes that programs run in from one turn to the next."""
         async with shared_runner():
             yield self
-
-    ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Run all visible tests."""

@@ -50,3 +50,9 @@ def outcome_json(outcome: Outcome) -> dict[str, JSON]:
         "got": outcome.got,
         "lines": list(outcome.lines),
     }
+
+
+def content_of(work: Mapping[str, Any]) -> list[JSON]:
+    """Return all that decides what a program's tests give."""
+    names = ("code", "entry_point", "prelude", "visible", "limits", "arguments")
+    return [work.get(name) for name in names]

@@ -1,6 +1,6 @@
 """Problems from files: JSON lines of your own, or the forms of public collections.
 
-`orchestrion-repair` reads the files (its `loaders.py` says where they may stand) and takes test
+`orchestrion-repair` reads the files (its README says where they may stand) and takes test
 sources apart. Here the right program counts, not a wrong one:
 
     own         id or name, text, entry_point, and `cases`, or `visible` and `hidden`; optional:

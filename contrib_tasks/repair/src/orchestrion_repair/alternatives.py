@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from functools import lru_cache
 
 from attrs import frozen
 
+from orchestrion_repair.operators import Candidate
 from orchestrion_repair.operators.source import Site, Source
 from orchestrion_repair.probes import AFTER, BEFORE, Probe
 from orchestrion_repair.ranking import Program
@@ -63,34 +65,26 @@ def probed(program: Program) -> Probed | None:
     own = frozenset(function.name for function in source.functions)
     if _lazy(source, own):
         return None
-    places = {}
-    for site in source.sites:
-        start, end = span = source.span(site.node)
-        if _readable(site) and _calls_pure(source.code[start:end], own):
-            places[span] = site
-    by_place: dict[tuple[int, int], list[tuple[int, str]]] = {}
+    readable = (site for site in source.sites if _readable(site))
+    places = {source.span(s.node): s for s in readable if _calls_pure(source.text(s.node), own)}
+    by_place: dict[tuple[int, int], list[Candidate]] = defaultdict(list)
     for edit in program.candidates:
         if (edit.start, edit.end) in places and _pure(edit.text, own):
-            by_place.setdefault((edit.start, edit.end), []).append((edit.number, edit.text))
-    ordered = sorted(by_place, key=lambda span: (span[0], -span[1]))
-    sites = []
+            by_place[edit.start, edit.end].append(edit)
+    sites: list[Probe] = []
     marks: list[tuple[int, int, int, str]] = []
-    for number, (start, end) in enumerate(ordered):
-        alternatives = by_place[start, end]
-        marks.append(
-            (start, 1, number, f"{AFTER}({number},{BEFORE}({number},locals(),globals()),(")
-        )
-        marks.append((end, 0, -number, "))"))
-        site = places[start, end]
+    # An outer expression comes before those in it.
+    for number, (start, end) in enumerate(sorted(by_place, key=lambda span: (span[0], -span[1]))):
+        call = f"{AFTER}({number},{BEFORE}({number},locals(),globals()),("
+        marks += [(start, 1, number, call), (end, 0, -number, "))")]
+        site, edits = places[start, end], by_place[start, end]
         new = isinstance(site.node, ast.BinOp) or bool(_NEW.match(source.code, start))
-        fresh = [new and bool(_NEW.match(text)) for _, text in alternatives]
-        numbers, texts = map(list, zip(*alternatives, strict=True))
+        fresh = [new and bool(_NEW.match(edit.text)) for edit in edits]
+        numbers, texts = [edit.number for edit in edits], [edit.text for edit in edits]
         sites.append((numbers, texts, fresh, _is_test(site)))
-    parts, at = [], 0
-    for position, _, _, text in sorted(marks):
-        parts += [source.code[at:position], text]
-        at = position
-    code = "".join([*parts, source.code[at:]])
+    code = source.code
+    for position, _, _, text in sorted(marks, reverse=True):
+        code = code[:position] + text + code[position:]
     try:
         ast.parse(code)
     except (SyntaxError, RecursionError, MemoryError):  # a pattern of `match`, or nested too deep
@@ -99,9 +93,7 @@ def probed(program: Program) -> Probed | None:
 
 
 def _pure(text: str, own: frozenset[str]) -> bool:
-    """Return whether a text changes nothing when evaluated; it calls none of the `own`
-    functions.
-    """
+    """Return whether a text changes nothing when evaluated, and names no `own` function."""
     if _EFFECTS.search(text) or _COSTLY.search(text) or not own.isdisjoint(_WORD.findall(text)):
         return False
     return _calls_pure(text, own)
@@ -134,16 +126,11 @@ def _is_test(site: Site) -> bool:
 def _lazy(source: Source, own: frozenset[str]) -> bool:
     """Return whether the program keeps an iterator, or gives it to a function of its own."""
     for site in source.sites:
-        match site.node:
-            case ast.GeneratorExp() | ast.Call(ast.Name("enumerate" | "reversed")):
+        match site.node, site.parent:
+            case _, ast.For() | ast.comprehension():
                 pass
-            case _:
-                continue
-        match site.parent:
-            case ast.For() | ast.comprehension():
+            case _, ast.Call(ast.Name(name) | ast.Attribute(attr=name)) if name in _PURE - own:
                 pass
-            case ast.Call(ast.Name(name) | ast.Attribute(attr=name)) if name in _PURE - own:
-                pass
-            case _:
+            case ast.GeneratorExp() | ast.Call(ast.Name("enumerate" | "reversed")), _:
                 return True
     return False

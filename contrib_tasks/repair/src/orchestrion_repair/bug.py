@@ -94,12 +94,11 @@ def same(got: Any, want: JSON) -> bool:
 def _same(got: Any, want: Any) -> bool:
     if isinstance(got, bool) or isinstance(want, bool):
         return got is want
+    if isinstance(got, int) and isinstance(want, int):
+        return got == want
     if isinstance(got, int | float) and isinstance(want, int | float):
-        if isinstance(got, int) and isinstance(want, int):
-            return got == want
-        return math.isclose(got, want, rel_tol=TOLERANCE, abs_tol=TOLERANCE) or (
-            math.isnan(got) and math.isnan(want)
-        )
+        close = math.isclose(got, want, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        return close or (math.isnan(got) and math.isnan(want))
     if isinstance(got, list) and isinstance(want, list):
         return len(got) == len(want) and all(map(_same, got, want))
     if isinstance(got, dict) and isinstance(want, dict):

@@ -115,10 +115,10 @@ async def _function(
 
 
 def _stream(text: str) -> Iterator[list[JSON]]:
-    """JSON values written one after the other."""
-    decoder, at = json.JSONDecoder(), 0
-    while match := re.compile(r"\s*(?=\S)").match(text, at):
-        value, at = decoder.raw_decode(text, match.end())
+    """Yield JSON values that are written one after the other."""
+    while text := text.lstrip():
+        value, end = json.JSONDecoder().raw_decode(text)
+        text = text[end:]
         yield value
 
 
@@ -142,6 +142,7 @@ async def _wanted(
 async def _bugs(
     text: str, source: str, name: str, cases: Sequence[list[Case]], runner: Runner
 ) -> list[dict[str, Any]]:
+    """Return the mistakes, each verified."""
     bugs, problems = [], []
     for line in text.strip().split("\n"):
         try:
@@ -193,21 +194,17 @@ def _edit(text: str, source: str) -> Edit:
     if not arrow:
         raise BuildError(f"{text!r}: no ==>")
     new, to_end, old = new.removeprefix(" "), old.endswith("…"), old.removesuffix("…")
-    places = [(at, _laid_out(old, source, at)) for at in _starts(old, source)]
-    spans = [(at, at + len(whole)) for at, whole in places if source.startswith(whole, at)]
-    if len(spans) != 1:
-        raise BuildError(f"{text!r}: {len(spans)} places")
-    start, end = spans[0][0], len(source) - 1 if to_end else spans[0][1]
-    replacement = _laid_out(new, source, start)
+    first = re.escape(old.partition("¶")[0])
+    starts = [match.start() for match in re.finditer(first, source)]
+    starts = [at for at in starts if source.startswith(_laid_out(old, source, at), at)]
+    if len(starts) != 1:
+        raise BuildError(f"{text!r}: {len(starts)} places")
+    [start] = starts
+    end = len(source) - 1 if to_end else start + len(_laid_out(old, source, start))
     line_start = source.rfind("\n", 0, start) + 1
     if not new and not source[line_start:start].strip() and source[end] == "\n":
         return line_start, end + 1, ""
-    return start, end, replacement
-
-
-def _starts(old: str, source: str) -> Iterator[int]:
-    first = re.escape(old.partition("¶")[0])
-    return (match.start() for match in re.finditer(first, source))
+    return start, end, _laid_out(new, source, start)
 
 
 def _laid_out(snippet: str, source: str, at: int) -> str:
@@ -224,7 +221,7 @@ def _laid_out(snippet: str, source: str, at: int) -> str:
 
 
 def text_of(content: dict[str, JSON]) -> str:
-    """suite.json's text: one function a line, so that a change shows where it is."""
+    """Return the text of suite.json: one function a line, so that a change shows where it is."""
     rows = [json.dumps(function, ensure_ascii=False) for function in content["functions"]]
     return '{"functions": [\n' + ",\n".join(rows) + "\n]}\n"
 

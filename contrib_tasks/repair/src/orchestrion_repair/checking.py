@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from attrs import evolve, frozen
 
@@ -68,36 +69,31 @@ def _trial(bug: Bug, code: str) -> ProgramTrial:
 
 def _tests(bug: Bug, program: Sequence[Outcome], solution: Sequence[Outcome] | None) -> list[_Test]:
     """Return all tests, visible and hidden ones in turns, as files have them."""
-    count = len(bug.visible)
-    tests = [
-        _Test(case, i < count, program[i], solution[i] if solution is not None else None)
-        for i, case in enumerate((*bug.visible, *bug.hidden))
-    ]
-    return [
-        test
-        for i in range(max(count, len(bug.hidden)))
-        for test in (*tests[i:count][:1], *tests[count + i :][:1])
-    ]
+    cases, shown = (*bug.visible, *bug.hidden), len(bug.visible)
+    right: Sequence[Outcome | None] = solution or [None] * len(cases)
+    columns = zip(cases, [i < shown for i in range(len(cases))], program, right, strict=True)
+    tests = [_Test(*row) for row in columns]
+    pairs = zip_longest(tests[:shown], tests[shown:])
+    return [test for pair in pairs for test in pair if test is not None]
 
 
 def _fair(tests: Sequence[_Test], limits: RepairLimits) -> tuple[list[_Test], list[str], str]:
     """Return the tests that the solution passes, notes on others, and a reason to leave all out."""
-    bad = [test for test in tests if test.solution is not None and not test.solution.passed]
     kept = [test for test in tests if test.solution is None or test.solution.passed]
-    wrong = [test for test in bad if test.solution and test.solution.error not in _LIMITS]
+    failed = [
+        (number, test.solution.error)
+        for number, test in enumerate(tests, start=1)
+        if test.solution is not None and not test.solution.passed
+    ]
+    wrong = [f" ({error})" if error else "" for _, error in failed if error not in _LIMITS]
     if wrong:
-        return kept, [], f"its solution fails {len(wrong)} of {len(tests)} tests{_how(wrong[0])}"
+        return kept, [], f"its solution fails {len(wrong)} of {len(tests)} tests{wrong[0]}"
     notes = [
-        f"test {tests.index(test) + 1} of {len(tests)}, which its solution fails{_how(test)} "
+        f"test {number} of {len(tests)}, which its solution fails ({error}) "
         f"within {limits.steps} steps"
-        for test in bad
+        for number, error in failed
     ]
     return kept, notes, ""
-
-
-def _how(test: _Test) -> str:
-    error = test.solution.error if test.solution is not None else ""
-    return f" ({error})" if error else ""
 
 
 def _divided(bug: Bug, tests: list[_Test], ours: bool) -> tuple[Bug, str]:

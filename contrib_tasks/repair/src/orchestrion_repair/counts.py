@@ -38,11 +38,10 @@ class Counts:
     @staticmethod
     def of(edits: Sequence[Candidate], right: Collection[int]) -> Counts:
         """Return the counts of one problem."""
-        counts = Counts()
-        counts.total.update((edit.family, edit.sub) for edit in edits)
+        kinds = [(edit.family, edit.sub) for edit in edits]
+        counts = Counts(total=Counter(kinds))
         for number in sorted(right):
-            edit = edits[number]
-            counts.right[edit.family, edit.sub] += 1 / len(right)
+            counts.right[kinds[number]] += 1 / len(right)
         return counts
 
     def add(self, other: Counts, sign: int = 1) -> None:

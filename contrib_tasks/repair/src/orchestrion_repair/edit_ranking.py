@@ -26,7 +26,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
-from attrs import Factory, define, field, frozen
+import msgspec
+from attrs import Factory, astuple, define, field, frozen
 
 from orchestrion import (
     Activation,
@@ -85,14 +86,9 @@ class EditRanking:
 
     smoke: ClassVar[Mapping[str, Any]] = {"episodes": 4, "batch": 2}
 
-    @property
-    def iterations(self) -> int:
-        """One a batch, and one without episodes."""
-        return max(1, -(-self.episodes // self.batch))
-
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """With nothing seen."""
+        """Yield a trainer that has seen nothing."""
         yield _Learner(self, ctx.key)
 
 
@@ -108,11 +104,10 @@ class _EpisodeRecord:
 class _Known(NamedTuple):
     """What is known of a problem: edits that restore the repaired program, counts of all edits."""
 
-    restoring: frozenset[int]
-    counts: Counts
+    restoring: frozenset[int] = frozenset()
+    counts: Counts = Counts()
 
 
-NOTHING = _Known(frozenset(), Counts())
 Spread = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Awaitable[list[Any]]]
 
 
@@ -130,7 +125,8 @@ class _Learner(Trainer):
 
     @property
     def iterations(self) -> int:
-        return self.settings.iterations
+        """One a batch, and one without episodes."""
+        return max(1, -(-self.settings.episodes // self.settings.batch))
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """Return the episodes of a batch; what else it does takes no calls."""
@@ -153,23 +149,18 @@ class _Learner(Trainer):
         places = self._places(i)
         chosen = [self._problem(problems, place) for place in places]
         jobs = [
-            Job(edit, session.key.child(edit.id, place))
-            for place, edit in zip(places, chosen, strict=True)
+            Job(problem, session.key.child(problem.id, place))
+            for place, problem in zip(places, chosen, strict=True)
         ]
-        episodes = await session.rollout(jobs)
-        for episode in episodes:
+        for episode in await session.rollout(jobs):
             self._learn_of(episode)
         last = i == self.iterations - 1
         if last and self.settings.context:
             await self._study(session, problems)
-        named = {problem.id: problem for problem in problems}
-        ranking = await self._learn(session.spread, named)
+        ranking = await self._learn(session.spread, {problem.id: problem for problem in problems})
         if ranking is not None:
             session.adopt({PLACE: ranking})
-        metrics = {
-            "repaired": float(len(self.right)),
-            "seen": float(len(self.seen)),
-        }
+        metrics = {"repaired": float(len(self.right)), "seen": float(len(self.seen))}
         if last:  # what follows needs the ranking alone
             self.seen, self._known = [], {}
             self.right, self.wrong = {}, {}
@@ -190,30 +181,35 @@ class _Learner(Trainer):
             return
         # The program that the last turn changed: what was tried on others says nothing of it.
         code = states[-1][0].code
-        states = [(state, tried) for state, tried in states if state.code == code]
         if code != episode.problem.data["code"]:  # the second of two edits: another program
             return
+        states = [(state, tried) for state, tried in states if state.code == code]
         edits = tuple(number for _, tried in states for number in tried)
         if not edits:
             return
         name, data = episode.problem.id, episode.trajectory.turns[-1].output.data
         if isinstance(data, Mapping) and data.get("tool") == "edits" and "code" in data:
             (self.right if episode.success else self.wrong).setdefault(name, set()).add(edits[-1])
-        starts = [0] if len(states) == 1 else [0, 1 + _draw(self.key, name, len(states) - 1)]
+        starts = [0]
+        if len(states) > 1:
+            share = self.key.child("situation", name).uniform()
+            starts.append(1 + int(share * (len(states) - 1)))
         situations = tuple(situation_of(states[start][0]) for start in starts)
         self.seen.append(_EpisodeRecord(name, edits, situations))
 
     async def _study(self, session: Session, problems: Sequence[Problem]) -> None:
         """Have the tests run of problems whose repair is known and that no episode worked on."""
         testers = testers_of(session.roster)
-        await self._look_at(session.spread, problems)
-        met = {item.problem for item in self.seen}
-        chosen = [item for item in problems if item.id not in met and self._restored(item)]
         if not testers:
             return
-        key = session.key.child("study")
-        studied = [self._studied(session, testers[0], item, key.child(item.id)) for item in chosen]
-        self.seen += [item for item in await asyncio.gather(*studied) if item is not None]
+        await self._look_at(session.spread, problems)
+        met, key = {record.problem for record in self.seen}, session.key.child("study")
+        studied = [
+            self._studied(session, testers[0], problem, key.child(problem.id))
+            for problem in problems
+            if problem.id not in met and self._known_of(problem).restoring
+        ]
+        self.seen += [record for record in await asyncio.gather(*studied) if record is not None]
 
     async def _studied(
         self, session: Session, tester: str, problem: Problem, key: Key
@@ -239,13 +235,12 @@ class _Learner(Trainer):
     def _name(self, problem: Problem) -> tuple[str, frozenset[int]]:
         return problem.id, frozenset(self.right.get(problem.id, ()))
 
-    def _restored(self, problem: Problem) -> frozenset[int]:
-        """Return the edits that give the repaired program, if it is known."""
-        return self._known.get(self._name(problem), NOTHING).restoring
+    def _known_of(self, problem: Problem) -> _Known:
+        return self._known.get(self._name(problem), _Known())
 
     def _right(self, problem: Problem) -> frozenset[int]:
         """Return the edits that are known to repair a problem."""
-        return self._restored(problem) | self.right.get(problem.id, set())
+        return self._known_of(problem).restoring | self.right.get(problem.id, set())
 
     async def _learn(self, spread: Spread, problems: Mapping[str, Problem]) -> str | None:
         """Return the ranking by all that was seen; None if nothing was right so far."""
@@ -257,7 +252,7 @@ class _Learner(Trainer):
         own: dict[str, Counts] = {}
         for name, problem in problems.items():
             if self._right(problem):
-                own[name] = self._known[self._name(problem)].counts
+                own[name] = self._known_of(problem).counts
                 counts.add(own[name])
         if not own:
             return None
@@ -294,32 +289,18 @@ class _Learner(Trainer):
 
     def save(self) -> Saved:
         """Return what was seen; the ranking itself is a setting of the task."""
-        from orchestrion_repair.learned import situation_json
-
-        seen = [
-            [item.problem, list(item.tried), [situation_json(s) for s in item.situations]]
-            for item in self.seen
-        ]
-        right, wrong = (
-            {name: sorted(numbers) for name, numbers in known.items()}
-            for known in (self.right, self.wrong)
-        )
-        return Saved(data={"seen": seen, "right": right, "wrong": wrong})
+        records = [astuple(record, recurse=False) for record in self.seen]
+        data = {"seen": records, "right": self.right, "wrong": self.wrong}
+        return Saved(data=msgspec.to_builtins(data, order="deterministic"))
 
     def load(self, saved: Saved) -> None:
         """Take over what was seen."""
-        from orchestrion_repair.learned import situation_from
+        from orchestrion_repair.learned import EditSituation
 
-        self.seen = [
-            _EpisodeRecord(
-                problem, tuple(tried), tuple(situation_from(situation) for situation in situations)
-            )
-            for problem, tried, situations in saved.data["seen"]
-        ]
-        self.right, self.wrong = (
-            {name: set(numbers) for name, numbers in saved.data[known].items()}
-            for known in ("right", "wrong")
-        )
+        kind = list[tuple[str, tuple[int, ...], tuple[EditSituation, ...]]]
+        self.seen = [_EpisodeRecord(*row) for row in msgspec.convert(saved.data["seen"], kind)]
+        self.right = msgspec.convert(saved.data["right"], dict[str, set[int]])
+        self.wrong = msgspec.convert(saved.data["wrong"], dict[str, set[int]])
 
 
 def known_of(problem: Problem, repairs: bool, right: frozenset[int]) -> _Known:
@@ -338,7 +319,7 @@ def row_of(
     seed: bytes,
 ) -> Rows | None:
     """Return the case of a situation, as the fit needs it; None if all that is right was tried."""
-    from orchestrion_repair.fitting import FitCase, rows_of
+    from orchestrion_repair.fitting import rows_of
     from orchestrion_repair.learned import rank
 
     right, wrong = right - situation.tried, wrong - situation.tried
@@ -350,9 +331,7 @@ def row_of(
     nearest, rest = unknown[:NEAREST], unknown[NEAREST:]
     others = Key(seed).random().sample(rest, min(OTHERS, len(rest)))
     known = (*sorted(wrong), *nearest)
-    return rows_of(
-        FitCase(program, situation, tuple(sorted(right)), known, tuple(others), len(rest))
-    )
+    return rows_of(program, situation, sorted(right), known, others, len(rest))
 
 
 def _repair(problem: Problem) -> str:
@@ -376,7 +355,3 @@ def _states(episode: Episode) -> list[tuple[RepairState, tuple[int, ...]]]:
             states.append((state, tuple(data.get("tried", ()))))
         state = after(state, turn)
     return states
-
-
-def _draw(key: Key, name: str, number: int) -> int:
-    return int(key.child("situation", name).uniform() * number)

@@ -72,10 +72,8 @@ class _Process:
         if result.status == "sandbox_failed":
             raise _SandboxFailed(result.reason)
         # Behind some walls the signal that ended a process is its exit code.
-        if result.status in ("timeout", "cpu", "memory") or _ENDINGS & {
-            result.signal,
-            result.exit_code,
-        }:
+        killed = _ENDINGS & {result.signal, result.exit_code}
+        if killed or result.status in ("timeout", "cpu", "memory"):
             return "OutOfTime"
         return "BadReply" if result.status in ("flood", "protocol") else "Crash"
 
@@ -101,12 +99,8 @@ def may_share(code: str) -> bool:
     True for those that import only modules without state and name nothing that could change
     them. Others have a process each, which costs milliseconds and is never wrong.
     """
-    imported = {
-        name.split()[0]
-        for module, modules in _IMPORT.findall(code)
-        for name in (module or modules).split(",")
-        if name.strip()
-    }
+    lists = [module or modules for module, modules in _IMPORT.findall(code)]
+    imported = {name.split()[0] for names in lists for name in names.split(",") if name.strip()}
     if not imported <= _SHARED_MODULES or _STATE.search(code.replace("__init__", "")):
         return False
     try:
@@ -192,7 +186,7 @@ class EditSearch:
         return tuple(outcomes)
 
     async def _process(self, limits: RepairLimits, alone: bool) -> _Process:
-        """One that is idle, if programs may share it, or a new one."""
+        """Return a process that is idle, if programs may share it, or a new one."""
         for process in [] if alone else list(self._idle):
             self._idle.remove(process)
             if process.limits == limits:

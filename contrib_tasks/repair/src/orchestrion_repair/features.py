@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from orchestrion_repair.ranking import REGIONS, Program
-from orchestrion_repair.state import RepairState, Skills, program_of, ranking_of
-from orchestrion_repair.symptoms import SYMPTOMS, symptoms
+from orchestrion_repair.state import (
+    RepairState,
+    Skills,
+    program_of,
+    raised_in,
+    ranking_of,
+    symptoms_of,
+)
+from orchestrion_repair.symptoms import SYMPTOMS
 from orchestrion_repair.syntax import line_syntax
 
 if TYPE_CHECKING:
@@ -50,18 +57,18 @@ def names(skills: Skills) -> tuple[str, ...]:
 
 
 def features(state: RepairState) -> tuple[float, ...]:
-    """One number for every name."""
+    """Return a number for every name."""
     program, lines = program_of(state), ranking_of(state)
     return (
         *_progress(state, program, lines),
-        *_symptoms(state),
+        *symptoms_of(state).values(),
         *(v for region in _SHOWN for v in _syntax(state, program, lines.regions[region])),
         *(outlook.outlook for outlook in outlooks(state).values()),
     )
 
 
 def hints(state: RepairState) -> dict[str, tuple[float, ...]]:
-    """Numbers about each choice whose worth is known, for policies that score choices alike.
+    """Return numbers about each choice whose worth is known.
 
     The outlook, how many calls the choice had, and how many candidates it has left, each 0 to 1.
     As long as no results are known, running the tests has the best outlook there is: all other
@@ -109,24 +116,13 @@ def _progress(state: RepairState, program: Program, lines: Ranked) -> Iterator[f
     yield len(state.tried) / number if number else 1.0
 
 
-def _symptoms(state: RepairState) -> Iterator[float]:
-    if state.results is None:
-        yield from (0.0 for _ in SYMPTOMS)
-        return
-    shares = symptoms(state.results, state.target.visible, state.target.entry_point)
-    yield from (shares[name] for name in SYMPTOMS)
-
-
 def _syntax(state: RepairState, program: Program, region: tuple[int, ...]) -> Iterator[float]:
     """Yield the share of a region's lines that have each property."""
-    raised = {r["line"] for r in state.results or () if r["line"] is not None}
-    rows = [line_syntax(program).get(line, frozenset()) for line in region]
+    raised = raised_in(state)
+    words = [line_syntax(program).get(line, frozenset()) for line in region]
+    words += [frozenset({"raised here"}) for line in region if line in raised]
     for name in _SYNTAX:
-        if name == "raised here":
-            number = sum(line in raised for line in region)
-        else:
-            number = sum(name in row for row in rows)
-        yield number / len(region) if region else 0.0
+        yield sum(name in some for some in words) / len(region) if region else 0.0
 
 
 @frozen
@@ -143,7 +139,7 @@ class Outlook:
 
 
 def outlooks(state: RepairState) -> dict[str, Outlook]:
-    """By "agent:region", in the order of the team."""
+    """Return the outlooks by "agent:region", in the order of the team."""
     return _outlooks(ranking_of(state), state.skills)
 
 

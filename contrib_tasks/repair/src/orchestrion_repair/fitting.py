@@ -32,21 +32,6 @@ from orchestrion_repair.ranking import Program
 from orchestrion_repair.traits import SIZE, Trait, of_crossing, of_effect, of_kind, of_line
 
 
-@frozen
-class FitCase:
-    """What an episode showed: in this situation `right` were right and `wrong` were not.
-
-    `others` stand for all `rest` candidates of which nothing is known.
-    """
-
-    program: Program
-    situation: EditSituation
-    right: tuple[int, ...]
-    wrong: tuple[int, ...]
-    others: tuple[int, ...]
-    rest: int
-
-
 @frozen(eq=False)
 class Rows:
     """A case as the fit needs it.
@@ -64,15 +49,26 @@ class Rows:
     kinds: Sequence[Kind]
 
 
-def rows_of(case: FitCase) -> Rows:
-    """Return a case's traits, without rates."""
+def rows_of(
+    program: Program,
+    situation: EditSituation,
+    right: Sequence[int],
+    wrong: Sequence[int],
+    others: Sequence[int],
+    rest: int,
+) -> Rows:
+    """Return the traits of a case, without rates.
+
+    In this situation the candidates `right` were right and `wrong` were not; `others` stand for
+    all `rest` candidates of which nothing is known.
+    """
     from scipy.sparse import csr_matrix
 
-    table = table_of(case.program)
-    evidence = table.evidence(case.situation)
-    _, changed = effects(case.program, case.situation.seen)
-    named = dict(case.situation.symptoms)
-    numbers = (*case.right, *case.wrong, *case.others)
+    table = table_of(program)
+    evidence = table.evidence(situation)
+    _, changed = effects(program, situation.seen)
+    named = dict(situation.symptoms)
+    numbers = (*right, *wrong, *others)
     shared: dict[tuple[int, int], tuple[Trait, ...]] = {}
     indices: list[int] = []
     values: list[float] = []
@@ -91,13 +87,12 @@ def rows_of(case: FitCase) -> Rows:
             indices.append(index)
             values.append(value)
         starts.append(len(indices))
-    known = len(case.right) + len(case.wrong)
-    right = np.arange(len(numbers)) < len(case.right)
     offset = np.zeros(len(numbers))
-    if case.others:
-        offset[known:] = np.log(case.rest / len(case.others))
+    if others:
+        offset[-len(others) :] = np.log(rest / len(others))
     matrix = csr_matrix((values, indices, starts), shape=(len(numbers), SIZE))
-    return Rows(matrix, right, offset, [table.kinds[table.kind[number]] for number in numbers])
+    kinds = [table.kinds[table.kind[number]] for number in numbers]
+    return Rows(matrix, np.arange(len(numbers)) < len(right), offset, kinds)
 
 
 def with_rates(rows: Rows, rates: Mapping[Kind, float]) -> Any:

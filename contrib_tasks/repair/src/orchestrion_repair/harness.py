@@ -26,7 +26,7 @@ import sys
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from orchestrion_sandbox.inside.plain import Refused, decode, encode
@@ -128,10 +128,13 @@ class Subject:
         match tree.body:
             case [ast.Assert(ast.Compare(left, [ast.Eq()], [right]))]:
                 got, want = (self._value(part) for part in (left, right))
-                if not (got == want):  # noqa: SIM201 - as the assert has it; `!=` may differ
-                    return _difference(got, want)
-            case _:
-                exec(compile(tree, "<test>", "exec"), self.namespace)
+                if got == want:  # as the assert has it; `!=` may differ
+                    return {}
+                try:
+                    return {"got": encode(got), "want": encode(want)}
+                except Exception:
+                    return {"got": "...", "want": "..."}
+        exec(compile(tree, "<test>", "exec"), self.namespace)
         return {}
 
     def passes_anew(self, statement: str) -> bool:
@@ -189,13 +192,6 @@ class _Sink(io.TextIOBase):
 
     def write(self, text: str) -> int:
         return len(text)
-
-
-def _difference(got: Any, want: Any) -> dict[str, Any]:
-    try:
-        return {"got": encode(got), "want": encode(want)}
-    except Exception:
-        return {"got": "...", "want": "..."}
 
 
 # ---------------------------------------------------------------- search
@@ -284,11 +280,9 @@ class _Search:
 
 def _line_of(error: BaseException) -> int | None:
     """Return the innermost line of the program that was running when `error` was raised."""
-    line_of_program = None
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if frame.f_code.co_filename == FILENAME:
-            line_of_program = line
-    return line_of_program
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code.co_filename == FILENAME]
+    return lines[-1] if lines else None
 
 
 def _text(error: BaseException) -> str:
@@ -312,22 +306,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k if isinstance(k, str) else repr(k): plain(v) for k, v in value.items()}
     if isinstance(value, set | frozenset):
-        return _ordered([plain(item) for item in value])
-    if isinstance(value, list | tuple | Iterator) or _lazy(value):
+        items = [plain(item) for item in value]
+        try:
+            return sorted(items)
+        except TypeError:  # mixed types: any order will do, as long as it is always the same
+            return sorted(items, key=repr)
+    if isinstance(value, Iterable) and not isinstance(value, type):
         return [plain(item) for item in itertools.islice(value, MOST_ITEMS)]
     return value
-
-
-def _ordered(items: list[Any]) -> list[Any]:
-    try:
-        return sorted(items)
-    except TypeError:  # mixed types: any order will do, as long as it is always the same
-        return sorted(items, key=repr)
-
-
-def _lazy(value: Any) -> bool:
-    """Views, ranges, deques and their like: iterable, and not a class."""
-    return isinstance(value, Iterable) and not isinstance(value, type)
 
 
 # ---------------------------------------------------------------- counting and following
@@ -342,9 +328,7 @@ def instrument(tree: ast.Module, lines: bool = False) -> ast.Module:
 def _instrument_block(block: list[ast.stmt], lines: bool) -> None:
     for node in block:
         for name in ("body", "orelse", "finalbody"):
-            inner = getattr(node, name, None)
-            if inner:
-                _instrument_block(inner, lines)
+            _instrument_block(getattr(node, name, []), lines)
         for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
             _instrument_block(part.body, lines)
         # After the lines of the inner blocks, so that no line call stands for fuel.
@@ -363,20 +347,12 @@ def _with_line(node: ast.stmt) -> tuple[ast.stmt, ...]:
 
 
 def _is_text(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
+    match node:
+        case ast.Expr(ast.Constant(str())):
+            return True
+    return False
 
 
 def _call(name: str, where: ast.stmt, *arguments: int) -> ast.Expr:
-    place: Any = {
-        "lineno": where.lineno,
-        "col_offset": where.col_offset,
-        "end_lineno": where.lineno,
-        "end_col_offset": where.col_offset,
-    }
-    constants: list[ast.expr] = [ast.Constant(value, **place) for value in arguments]
-    function = ast.Name(name, ast.Load(), **place)
-    return ast.Expr(ast.Call(function, constants, [], **place), **place)
+    call = ast.Call(ast.Name(name, ast.Load()), [ast.Constant(value) for value in arguments], [])
+    return ast.fix_missing_locations(ast.copy_location(ast.Expr(call), where))

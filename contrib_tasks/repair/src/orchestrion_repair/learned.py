@@ -21,14 +21,14 @@ import math
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from attrs import Factory, frozen
 from numpy.typing import NDArray
 
 from orchestrion_repair.counts import Kind
-from orchestrion_repair.ranking import NEXT, ProbeResults, Program
+from orchestrion_repair.ranking import NEXT, REGIONS, ProbeResults, Program
 from orchestrion_repair.syntax import line_syntax
 from orchestrion_repair.traits import (
     SIZE,
@@ -43,9 +43,8 @@ from orchestrion_repair.traits import (
 )
 
 Floats = NDArray[np.float64]
+N = TypeVar("N", int, str, tuple[str, str])
 DEPTH = 200
-
-
 BY_HAND = {"suspicion": 2.0, "gain": 2.0, "odd": 0.8}
 """Weights of traits that no ranking has to learn first."""
 RATE = slot("rate")
@@ -76,17 +75,31 @@ class EditModel:
         return json.dumps({"rates": rates, "weights": weights})
 
     @staticmethod
+    @lru_cache(maxsize=64)
     def from_text(text: str) -> EditModel:
         """Return the inverse of `to_text`; equal texts share one model.
 
         Raises:
             ValueError: it is none.
         """
-        return _model(text)
+        try:
+            data = json.loads(text)
+            rates = {_kind(name): float(rate) for name, rate in data["rates"].items()}
+            raw = b64decode(data["weights"], validate=True)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"expected an object with rates and weights ({error!r})") from None
+        if len(raw) != 4 * SIZE:
+            raise ValueError(f"expected {4 * SIZE} bytes, got {len(raw)}")
+        weights = np.frombuffer(raw, "<f4").astype(float)
+        if not np.isfinite(weights).all():
+            raise ValueError("some weights are no finite numbers")
+        if not all(0 < rate <= 1 for rate in rates.values()):
+            raise ValueError("some rates are not between 0 and 1")
+        return EditModel(weights, rates)
 
     @cached_property
     def _weights(self) -> list[float]:
-        return [float(weight) for weight in self.weights]
+        return list(map(float, self.weights))
 
     def dot(self, traits: Iterable[Trait]) -> float:
         """Return the score that some traits give."""
@@ -94,24 +107,6 @@ class EditModel:
         for index, value in traits:
             total += weights[index] * value
         return total
-
-
-@lru_cache(maxsize=64)
-def _model(text: str) -> EditModel:
-    try:
-        data = json.loads(text)
-        rates = {_kind(name): float(rate) for name, rate in data["rates"].items()}
-        raw = b64decode(data["weights"], validate=True)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"expected an object with rates and weights ({error!r})") from None
-    if len(raw) != 4 * SIZE:
-        raise ValueError(f"expected {4 * SIZE} bytes, got {len(raw)}")
-    weights = np.frombuffer(raw, "<f4").astype(float)
-    if not np.isfinite(weights).all():
-        raise ValueError("some weights are no finite numbers")
-    if not all(0 < rate <= 1 for rate in rates.values()):
-        raise ValueError("some rates are not between 0 and 1")
-    return EditModel(weights, rates)
 
 
 def _kind(name: str) -> Kind:
@@ -139,9 +134,7 @@ def _weights(index: int, value: float) -> Floats:
 
 
 def log_rate(rates: Mapping[Kind, float], kind: Kind) -> float:
-    """Return the logarithm of the rate of a kind; of its family's, or the lowest, if it is not
-    known.
-    """
+    """Return the logarithm of a kind's rate; of its family's or the lowest if it is unknown."""
     return math.log(rates.get(kind) or rates.get((kind[0], "")) or min(rates.values(), default=1))
 
 
@@ -190,7 +183,7 @@ class Ranked:
     region: NDArray[np.int64]
 
     def best(self, families: Sequence[str], limit: int) -> list[tuple[float, int]]:
-        """By region: what the best candidates of some families promise, and how many there are."""
+        """Return, by region, what the best candidates of families promise, and how many it has."""
         mine = np.array([name in families for name in self.families], bool)[self.family]
         by_region = []
         for region in range(len(self.regions)):
@@ -206,18 +199,11 @@ class CandidateTable:
     """A program's candidates as arrays, and what was read of them."""
 
     def __init__(self, program: Program) -> None:
-        edits = program.candidates
-        self.edits = edits
-        self.lines = sorted({edit.line for edit in edits})
-        at = {line: i for i, line in enumerate(self.lines)}
-        self.line = np.array([at[edit.line] for edit in edits], int)
-        self.kinds = sorted({(edit.family, edit.sub) for edit in edits})
-        kind = {pair: i for i, pair in enumerate(self.kinds)}
-        self.kind = np.array([kind[edit.family, edit.sub] for edit in edits], int)
-        self.number = np.bincount(self.kind, minlength=len(self.kinds)).tolist()
-        self.families = sorted({family for family, _ in self.kinds})
-        family = {name: i for i, name in enumerate(self.families)}
-        self.family = np.array([family[edit.family] for edit in edits], int)
+        self.edits = program.candidates
+        self.lines, self.line = _numbered([edit.line for edit in self.edits])
+        self.kinds, self.kind = _numbered([(edit.family, edit.sub) for edit in self.edits])
+        self.number = np.bincount(self.kind).tolist()
+        self.families, self.family = _numbered([edit.family for edit in self.edits])
         self.words = line_syntax(program)
         assert program.source is not None
         self._reader = Reader(program.source)
@@ -234,24 +220,20 @@ class CandidateTable:
             return [0.0] * len(numbers)
         if self._model is not model:
             self._model, self._known = model, {}
-        known = self._known
-        for number in numbers:
-            if number not in known:
-                known[number] = model.dot(self.traits(number))
-        return [known[number] for number in numbers]
+        for number in set(numbers).difference(self._known):
+            self._known[number] = model.dot(self.traits(number))
+        return [self._known[number] for number in numbers]
 
     def evidence(self, situation: EditSituation) -> list[Evidence]:
         """Return what is known of each line."""
-        known = None if situation.suspicion is None else dict(situation.suspicion)
-        scores = [known.get(line, 0.0) if known is not None else 0.0 for line in self.lines]
+        known = dict(situation.suspicion or ())
+        scores = [known.get(line, 0.0) for line in self.lines]
         gains, moved = dict(situation.gains), dict(situation.moved)
-        tried = [0] * len(self.lines)
-        for number in situation.tried:
-            if number < len(self.edits):
-                tried[self.line[number]] += 1
+        numbers = [number for number in situation.tried if number < len(self.edits)]
+        tried = np.bincount(self.line[numbers], minlength=len(self.lines)).tolist()
         return [
             Evidence(
-                suspicion=None if known is None else scores[i],
+                suspicion=None if situation.suspicion is None else scores[i],
                 rank=sum(score > scores[i] for score in scores),
                 raised=line in situation.raised,
                 gain=gains.get(line, 0.0),
@@ -264,6 +246,13 @@ class CandidateTable:
         ]
 
 
+def _numbered(names: Sequence[N]) -> tuple[list[N], NDArray[np.int64]]:
+    """Return the different names in order, and of each name which of them it is."""
+    different = sorted(set(names))
+    numbers = {name: number for number, name in enumerate(different)}
+    return different, np.array([numbers[name] for name in names], int)
+
+
 @lru_cache(maxsize=1_000)
 def table_of(program: Program) -> CandidateTable:
     """Return a program's candidates as arrays."""
@@ -272,8 +261,11 @@ def table_of(program: Program) -> CandidateTable:
 
 @lru_cache(maxsize=1_000)
 def effects(program: Program, seen: ProbeResults) -> tuple[NDArray[np.bool_], Floats]:
-    """Return which candidates change nothing in some failing test, and in which share of the
-    passing tests each changes something: -1 where nobody looked."""
+    """Return what probes showed of each candidate.
+
+    Whether it changes nothing in some failing test, and in which share of the passing tests it
+    changes something: -1 where nobody looked.
+    """
     size = len(program.candidates)
     probed = _bits(seen.probed, size)
     kept = [_bits(bits, size) for bits in seen.kept]
@@ -323,8 +315,7 @@ def rank(model: EditModel, program: Program, situation: EditSituation) -> Ranked
     """Return the program's lines and candidates in the order to try them."""
     if not program.candidates:
         none = np.zeros(0, int)
-        empty: dict[str, tuple[int, ...]] = {"top": (), "next": (), "rest": ()}
-        return Ranked((), empty, none, np.zeros(0), none, (), none)
+        return Ranked((), dict.fromkeys(REGIONS, ()), none, np.zeros(0), none, (), none)
     table = table_of(program)
     kinds = _kind_scores(model, program, situation.symptoms)
     evidence = table.evidence(situation)
@@ -338,24 +329,17 @@ def rank(model: EditModel, program: Program, situation: EditSituation) -> Ranked
         scores += effect[table.family, place]
     fresh = ~inert
     fresh[[number for number in situation.tried if number < len(scores)]] = False
-    numbers = np.flatnonzero(fresh)
-    if not len(numbers):
-        chances = np.zeros(0)
-    else:
-        order = numbers[np.argsort(-scores[numbers], kind="stable")]
-        first, rest = order[:DEPTH], order[DEPTH:]
+    numbers, chances = np.flatnonzero(fresh), np.zeros(0)
+    if len(numbers):
+        best = numbers[np.argsort(-scores[numbers], kind="stable")]
+        first, rest = best[:DEPTH], best[DEPTH:]
         full = scores[first] + table.own(model, first.tolist())
         again = np.argsort(-full, kind="stable")
         # Those that were not read are at most as likely as the last that was.
         numbers = np.concatenate([first[again], rest])
-        cut = full.min() if len(full) else 0.0
-        values = np.concatenate([full[again], np.minimum(scores[rest], cut)])
+        values = np.concatenate([full[again], np.minimum(scores[rest], full.min())])
         chances = np.exp(values - values.max())
         chances /= chances.sum()
-    return _ranked(table, numbers, chances)
-
-
-def _ranked(table: CandidateTable, numbers: NDArray[np.int64], chances: Floats) -> Ranked:
     masses = np.bincount(table.line[numbers], chances, len(table.lines))
     places = np.argsort(-masses, kind="stable")
     order = tuple(table.lines[i] for i in places)
@@ -364,24 +348,3 @@ def _ranked(table: CandidateTable, numbers: NDArray[np.int64], chances: Floats) 
     regions = {"top": order[:1], "next": order[1 : 1 + NEXT], "rest": order[1 + NEXT :]}
     family, region = table.family[numbers], where[table.line[numbers]]
     return Ranked(order, regions, numbers, chances, family, table.families, region)
-
-
-# ---------------------------------------------------------------- as JSON
-
-
-def situation_from(data: Mapping[str, Any]) -> EditSituation:
-    """Return the inverse of `situation_json`."""
-    pairs = ("suspicion", "symptoms", "gains", "moved")
-    given: dict[str, Any] = {
-        name: None if data[name] is None else tuple((a, b) for a, b in data[name]) for name in pairs
-    }
-    lines = {name: tuple(data[name]) for name in ("raised", "odd")}
-    seen = ProbeResults(data["seen"]["probed"], data["seen"]["inert"], tuple(data["seen"]["kept"]))
-    return EditSituation(**given, **lines, tried=frozenset(data["tried"]), seen=seen)
-
-
-def situation_json(situation: EditSituation) -> Mapping[str, Any]:
-    """Return a situation as JSON."""
-    from attrs import asdict
-
-    return {**asdict(situation), "tried": sorted(situation.tried)}

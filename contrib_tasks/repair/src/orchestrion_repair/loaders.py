@@ -1,31 +1,7 @@
 """Problems from files: a user's folder, or JSON lines in our own or a public form.
 
-A folder holds problems as sub-folders or pairs of files, and files of JSON lines:
-
-    NAME/buggy.py      the program                                     NAME.py
-    NAME/tests.json    or a file test_*.py                             NAME.json or test_NAME.py
-    NAME/problem.json  optional: entry_point, split, kind, group       NAME.problem.json
-    NAME/correct.py    optional: a solution, for reports and checks
-
-`tests.json` is a list of cases (or one a line, as in QuixBugs), or an object with `visible` and
-`hidden`. A case is `[arguments, wanted]`, `{"call": [...], "want": ...}`, `{"assert": "..."}` or a
-text with an assert. A test file may have plain asserts, pytest functions without fixtures
-(parametrize with written-out values works), and unittest classes.
-
-A JSON line is in one of these forms; other fields are ignored:
-
-    own         name, code, entry_point, and `cases` or `visible` and `hidden`; optional: prelude,
-                split, kind, group, category, solution
-    QuixBugs    name, buggy, cases or pytest, node, correct
-    HumanEval   task_id, prompt, entry_point, test, canonical_solution, and `buggy` (or
-                `buggy_solution`): the whole function or its body
-    MBPP        task_id, test_list, code, and `buggy`
-
-Where the tests are not divided into visible and hidden, every second one is hidden, beginning with
-the second; equal tests count once (`checking.py` sees to it that a failing one is visible). A
-problem that names no split is in `test`, or in the split
-that `fractions` gives its group. Problems with equal tests are variants of one function: they are
-one group, and a group is in one split.
+The README says where files stand in a folder, which forms a row may have, and how tests are divided
+into visible and hidden ones (`checking.py` sees to it that a failing one is visible).
 
 What is malformed is an error that names the place. What is well formed but cannot be used here is
 left out, and said in `Collection.skipped`.
@@ -36,9 +12,10 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import get_args
+from typing import TypeVar, get_args
 
 from attrs import Factory, define, evolve, frozen
 
@@ -121,7 +98,7 @@ def raw_rows(path: str | Path) -> RawRows:
 
 
 def bug_from_text(text: str) -> Bug:
-    """One problem from a path, a row of JSON, or a source with its tests in it.
+    """Return one problem from a path, a row of JSON, or a source with its tests in it.
 
     Raises:
         UsageError: if it is none of these, or has more than one problem.
@@ -129,7 +106,7 @@ def bug_from_text(text: str) -> Bug:
     line = text.strip()
     try:
         if line.startswith("{"):
-            row = _object(_json(line))
+            row = _json_object(line)
             return read_row(name_of(row) or "input", row).bug
         if "\n" in line or not _is_path(line):
             return from_source(text)
@@ -156,6 +133,10 @@ def _check(fractions: Mapping[Split, float]) -> None:
         raise UsageError(f"fractions: {dict(fractions)} are not shares that make 1 together")
 
 
+_Rows = Iterator[tuple[str, Mapping[str, JSON]]]
+T = TypeVar("T")
+
+
 @define
 class _Found:
     """What was found so far."""
@@ -168,13 +149,22 @@ class _Found:
     splits: dict[str, tuple[Split, str]] = Factory(dict)
     divided: set[str] = Factory(set)
 
+    def row(self, place: str, parse: Callable[[T], Mapping[str, JSON]], given: T) -> _Rows:
+        """Yield the row at a place; note it if it is malformed."""
+        try:
+            yield place, parse(given)
+        except Malformed as error:
+            self.malformed.append(f"{place}: {error}")
+
     def take(self, place: str, row: Mapping[str, JSON]) -> None:
-        """One row: a bug, a reason to leave it out, or something malformed."""
+        """Keep the bug of a row, or the reason to leave it out, or what is malformed."""
         name = name_of(row)
         where = f"{place}, {name}" if name else place
         try:
             read = read_row(name or "problem", row)
-            bug = evolve(read.bug, id=self._new_id(read.bug.id), group=self._group(read.bug))
+            new = unused(read.bug.id, self.ids)
+            self.ids.add(new)
+            bug = evolve(read.bug, id=new, group=self._group(read.bug))
             if read.placed:
                 self._place(bug, where)
         except Unusable as error:
@@ -186,11 +176,6 @@ class _Found:
             if not read.divided:
                 self.divided.add(bug.id)
             self.skipped += [f"{where}: left out {note}" for note in read.notes]
-
-    def _new_id(self, wanted: str) -> str:
-        new = unused(wanted, self.ids)
-        self.ids.add(new)
-        return new
 
     def _group(self, bug: Bug) -> str:
         """Return the row's own, or the name of the first problem with the same tests."""
@@ -232,8 +217,6 @@ def _draw_splits(groups: Iterable[str], fractions: Mapping[Split, float]) -> dic
 
 # ---------------------------------------------------------------- files and folders
 
-_Rows = Iterator[tuple[str, Mapping[str, JSON]]]
-
 
 def _rows(path: Path, loaded: _Found) -> _Rows:
     """Return every problem as a row, with its place."""
@@ -241,40 +224,26 @@ def _rows(path: Path, loaded: _Found) -> _Rows:
         raise UsageError(f"{path}: no such file or folder")
     if path.is_dir():
         yield from _folder(path, loaded)
-    elif path.suffix == ".json":
-        yield from _list(path, loaded)
     elif path.suffix == ".py":
-        yield from _load_program(path, loaded)
-    else:
-        yield from _lines(path, loaded)
-
-
-def _lines(path: Path, loaded: _Found) -> _Rows:
-    for number, line in enumerate(_read(path).split("\n"), start=1):
-        if line.strip():
-            try:
-                yield f"{path}, line {number}", _object(_json(line))
-            except Malformed as error:
-                loaded.malformed.append(f"{path}, line {number}: {error}")
-
-
-def _list(path: Path, loaded: _Found) -> _Rows:
-    try:
-        rows = _json(_read(path))
-    except Malformed as error:
-        raise UsageError(f"{path}: {error}") from None
-    if not isinstance(rows, list):
-        raise UsageError(f"{path}: is {kind_of(rows)}; expected a list of rows")
-    for number, row in enumerate(rows, start=1):
+        yield from loaded.row(str(path), _problem, path)
+    elif path.suffix == ".json":
         try:
-            yield f"{path}, row {number}", _object(row)
+            rows = _json(_read(path))
         except Malformed as error:
-            loaded.malformed.append(f"{path}, row {number}: {error}")
+            raise UsageError(f"{path}: {error}") from None
+        if not isinstance(rows, list):
+            raise UsageError(f"{path}: is {kind_of(rows)}; expected a list of rows")
+        for number, row in enumerate(rows, start=1):
+            yield from loaded.row(f"{path}, row {number}", _object, row)
+    else:
+        for number, line in enumerate(_read(path).split("\n"), start=1):
+            if line.strip():
+                yield from loaded.row(f"{path}, line {number}", _json_object, line)
 
 
 def _folder(path: Path, loaded: _Found) -> _Rows:
     if (path / "buggy.py").exists():
-        yield from _load_program(path / "buggy.py", loaded)
+        yield from _rows(path / "buggy.py", loaded)
         return
     try:
         entries = sorted(path.iterdir())
@@ -283,21 +252,11 @@ def _folder(path: Path, loaded: _Found) -> _Rows:
     for entry in entries:
         if entry.name.startswith((".", "_")):
             continue
-        if entry.is_dir() and (entry / "buggy.py").exists():
-            yield from _load_program(entry / "buggy.py", loaded)
-        elif entry.is_dir():
+        program = entry / "buggy.py" if entry.is_dir() else entry
+        if entry.is_dir() and not program.exists():
             loaded.skipped.append(f"{entry}: it has no buggy.py")
-        elif entry.suffix == ".jsonl":
-            yield from _lines(entry, loaded)
-        elif entry.suffix == ".py" and not _is_test_file(entry):
-            yield from _load_program(entry, loaded)
-
-
-def _load_program(program: Path, loaded: _Found) -> _Rows:
-    try:
-        yield str(program), _problem(program)
-    except Malformed as error:
-        loaded.malformed.append(f"{program}: {error}")
+        elif program.suffix == ".jsonl" or (program.suffix == ".py" and not _is_test_file(program)):
+            yield from _rows(program, loaded)
 
 
 def _problem(program: Path) -> dict[str, JSON]:
@@ -307,7 +266,8 @@ def _problem(program: Path) -> dict[str, JSON]:
     more = folder / (f"{name}.problem.json" if pair else "problem.json")
     row: dict[str, JSON] = {"name": name}
     if more.exists():
-        row |= _within(more, lambda text: _object(_json(text)))
+        with _naming(more.name):
+            row |= _json_object(_read(more))
     row["code"] = _read(program)
     if not pair and (folder / "correct.py").exists():
         row["solution"] = _read(folder / "correct.py")
@@ -316,7 +276,8 @@ def _problem(program: Path) -> dict[str, JSON]:
         expected = f"{name}.json or test_{name}.py" if pair else "tests.json or test_*.py"
         raise Malformed(f"has no tests; expected {expected} beside it")
     if files[0].suffix == ".json":
-        return row | _within(files[0], _case_file)
+        with _naming(files[0].name):
+            return row | _case_file(_read(files[0]))
     return row | {"files": [[file.name, _read(file)] for file in files]}
 
 
@@ -335,15 +296,16 @@ def _is_test_file(path: Path) -> bool:
     return path.name.startswith("test_") or path.stem.endswith("_test")
 
 
-def _within(path: Path, parse: Callable[[str], Mapping[str, JSON]]) -> dict[str, JSON]:
-    """Return what a file beside the program gives; an error names that file."""
+@contextmanager
+def _naming(place: str) -> Iterator[None]:
+    """Put a place before what is said of something malformed."""
     try:
-        return dict(parse(_read(path)))
+        yield
     except Malformed as error:
-        raise Malformed(f"{path.name} {error}") from None
+        raise Malformed(f"{place} {error}") from None
 
 
-def _case_file(text: str) -> Mapping[str, JSON]:
+def _case_file(text: str) -> dict[str, JSON]:
     """Return the cases of tests.json: one value, or one case a line."""
     lines = [(n, line) for n, line in enumerate(text.split("\n"), start=1) if line.strip()]
     try:
@@ -353,7 +315,10 @@ def _case_file(text: str) -> Mapping[str, JSON]:
     except Malformed:
         if len(lines) < 2 or not lines[0][1].rstrip().endswith("]"):
             raise
-        data = [_numbered(number, line) for number, line in lines]
+        data = []
+        for number, line in lines:
+            with _naming(f"line {number}"):
+                data.append(_json(line))
     if isinstance(data, dict) and {"visible", "hidden"} <= data.keys():
         return {"visible": data["visible"], "hidden": data["hidden"]}
     if not isinstance(data, list):
@@ -362,17 +327,10 @@ def _case_file(text: str) -> Mapping[str, JSON]:
 
 
 def _is_one_case(data: JSON) -> bool:
-    """A file of one line: `[[1, 2], 3]` is a case, `[[[1, 2], 3]]` a list of them."""
+    """Return whether data is a case, like `[[1, 2], 3]`, not a list of them, `[[[1, 2], 3]]`."""
     if not isinstance(data, list) or len(data) != 2 or not isinstance(data[0], list):
         return False
     return not (isinstance(data[1], list) and len(data[0]) == len(data[1]) == 2)
-
-
-def _numbered(number: int, line: str) -> JSON:
-    try:
-        return _json(line)
-    except Malformed as error:
-        raise Malformed(f"line {number} {error}") from None
 
 
 def _read(path: Path) -> str:
@@ -393,10 +351,14 @@ def _json(text: str) -> JSON:
         raise Malformed(f"is not JSON: {error}") from None
 
 
-def _object(row: JSON) -> Mapping[str, JSON]:
+def _object(row: JSON) -> dict[str, JSON]:
     if not isinstance(row, dict):
         raise Malformed(f"is {kind_of(row)}; expected an object")
     return row
+
+
+def _json_object(text: str) -> dict[str, JSON]:
+    return _object(_json(text))
 
 
 # ---------------------------------------------------------------- program and tests in one source
@@ -416,9 +378,7 @@ def from_source(text: str) -> Bug:
     if not statements:
         raise Malformed("has no tests; expected asserts, test functions or doctests in the source")
     code = _without(text, tests)
-    used = [
-        name for statement in [*statements, tests_of_file.prelude] for name in _called(statement)
-    ]
+    used = [name for source in [*statements, tests_of_file.prelude] for name in _called(source)]
     return Bug(
         id="input",
         name="input",

@@ -87,13 +87,13 @@ class Probes:
         left = self._left[site]
         if not left:
             return []
-        if site not in self._compiled:
-            self._compiled[site] = [_compiled(text) for text in self.sites[site][1]]
-        codes = self._compiled[site]
         self._rounds[site] += 1
         if self._rounds[site] > MOST_ROUNDS:
             left.clear()
             return []
+        if site not in self._compiled:
+            self._compiled[site] = [_compiled(text) for text in self.sites[site][1]]
+        codes = self._compiled[site]
         values: list[tuple[int, Any]] = []
         for place in left:
             try:
@@ -127,9 +127,7 @@ def _compiled(text: str) -> CodeType | None:
 
 
 def _same(first: Any, second: Any, fresh: bool) -> bool:
-    """Return whether a program could not tell one value from the other; `fresh`: both are new
-    objects.
-    """
+    """Return whether a program could not tell two values apart; `fresh`: both are new objects."""
     if first is second:
         return True
     if type(first) is not type(second):

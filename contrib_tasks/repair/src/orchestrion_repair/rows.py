@@ -1,4 +1,4 @@
-"""Read one row of a collection, in our own form or a public one; `loaders.py` lists the forms.
+"""Read one row of a collection, in our own form or a public one; the README lists the forms.
 
 This module is public, for tasks that make other problems of the same rows.
 """
@@ -12,7 +12,7 @@ import json
 import re
 import textwrap
 from collections.abc import Container, Mapping, Sequence
-from typing import Any, TypeVar, get_args
+from typing import TypeVar, get_args
 
 from attrs import frozen
 
@@ -125,15 +125,15 @@ def _from_prompt(row: Mapping[str, JSON]) -> tuple[str, str]:
         raise Malformed("has no 'entry_point'")
     if "buggy" not in row and "buggy_solution" not in row:
         raise Malformed("has no 'buggy': the function with its mistake, whole or its body")
-    start = text_of(row, "import")
-    start = f"{start}\n\n" if start else ""
+    imports = text_of(row, "import")
+    start = f"{imports}\n\n" if imports else ""
     body, right = text_of(row, "buggy", "buggy_solution"), text_of(row, "canonical_solution")
     solution = start + completed(prompt, name, right) if right else ""
     return start + completed(prompt, name, body), solution
 
 
 def completed(prompt: str, name: str, body: str) -> str:
-    """Return a whole program from a prompt and a body.
+    """Return a whole program.
 
     Args:
         prompt: a function's head, perhaps after imports and helpers.
@@ -146,11 +146,10 @@ def completed(prompt: str, name: str, body: str) -> str:
         tree = parse(prompt)
     except SyntaxError:
         tree = parsed("prompt", f"{prompt.rstrip()}\n    pass")
-    lines = {ast.unparse(node) for node in parsed("'buggy'", body).body}
-    defined = _defined(parsed("'buggy'", body))
-    kept = [node for node in tree.body if not _binds(node) & defined and node is not tree.body[-1]]
-    head = [text for text in map(ast.unparse, kept) if text not in lines]
-    return "\n".join([*head, body])
+    whole = parsed("'buggy'", body)
+    lines, defined = {ast.unparse(node) for node in whole.body}, _defined(whole)
+    head = [ast.unparse(node) for node in tree.body[:-1] if not _binds(node) & defined]
+    return "\n".join([*(text for text in head if text not in lines), body])
 
 
 def _continued(prompt: str, body: str) -> str:
@@ -275,27 +274,23 @@ def _files(name: str, files: Sequence[tuple[str, str]]) -> Tests:
 
 
 def _quixbugs(name: str, row: Mapping[str, JSON]) -> Tests:
-    source = text_of(row, "pytest")
+    source, rows = text_of(row, "pytest"), None
     parsed("'pytest'", source)
-    cases = _cases(row, "cases") if row.get("cases") is not None else None
-    rows = [[list(case.args), case.want] for case in cases] if cases is not None else None
+    if row.get("cases") is not None:
+        rows = [[list(case.args), case.want] for case in _cases(row, "cases")]
     return _tests_from(text_of(row, "node"), from_module(source, {name}, rows))
 
 
 def _is_plain(name: str, row: Mapping[str, JSON]) -> bool:
-    """Return whether the pytest source only compares results with the cases, which are given
-    anyway.
-    """
+    """Return whether the pytest source only compares results with cases that are given anyway."""
     if row.get("cases") is None:
         return False
-    functions = [
-        node
-        for node in parsed("'pytest'", text_of(row, "pytest")).body
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test")
-    ]
-    if len(functions) != 1:
+    tree = parsed("'pytest'", text_of(row, "pytest"))
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    tests = [node for node in functions if node.name.startswith("test")]
+    if len(tests) != 1:
         return False
-    body = "\n".join(ast.unparse(node) for node in functions[0].body)
+    body = "\n".join(map(ast.unparse, tests[0].body))
     call = rf"{re.escape(name)}\(\*\w+\)"
     return re.fullmatch(rf"assert ({call}|list\({call}\)) == expected", body) is not None
 
@@ -316,15 +311,13 @@ def _cases(row: Mapping[str, JSON], key: str) -> tuple[Case, ...]:
 
 
 def _case(place: str, data: JSON) -> Case:
-    if isinstance(data, str):
-        return _statement(place, data)
-    if isinstance(data, list) and len(data) == 2:
-        args, want = data
-        return Case(tuple(args) if isinstance(args, list) else (args,), want)
-    if isinstance(data, dict) and isinstance(data.get("assert"), str):
-        return _statement(place, data["assert"])
-    if isinstance(data, dict) and isinstance(data.get("call"), list) and "want" in data:
-        return Case(tuple(data["call"]), data["want"])
+    match data:
+        case str(text) | {"assert": str(text)}:
+            return _statement(place, text)
+        case [args, want]:
+            return Case(tuple(args) if isinstance(args, list) else (args,), want)
+        case {"call": list(args), "want": want}:
+            return Case(tuple(args), want)
     raise Malformed(
         f'{place} is none of [arguments, wanted], {{"call": [...], "want": ...}}, '
         f'{{"assert": "..."}} or a text with an assert: {json.dumps(data)[:80]}'
@@ -339,7 +332,7 @@ def _statement(place: str, text: str) -> Case:
 
 
 def _parts(tests: Tests) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """Return the visible and the hidden tests."""
+    """Return the visible and the hidden tests, equal ones once where nothing divides them."""
     if tests.hidden is not None:
         return tests.cases, tests.hidden
     different = {json.dumps(case.to_json(), sort_keys=True): case for case in tests.cases}
@@ -352,7 +345,7 @@ def _parts(tests: Tests) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
 
 
 def divided(tests: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...]]:
-    """Every second one is hidden, beginning with the second."""
+    """Return the visible and the hidden tests: every second is hidden, from the second on."""
     return tuple(tests[::2]), tuple(tests[1::2])
 
 
@@ -381,14 +374,12 @@ def listed(lines: Sequence[str]) -> str:
 
 def text_of(row: Mapping[str, JSON], *keys: str) -> str:
     """Return the first of the fields that is there; it must be text."""
-    for key in keys:
-        value: Any = row.get(key)
-        if value is None:
-            continue
-        if not isinstance(value, str):
-            raise Malformed(f"'{key}' is {kind_of(value)}; expected text")
-        return value
-    return ""
+    key = next((key for key in keys if row.get(key) is not None), None)
+    if key is None:
+        return ""
+    if not isinstance(row[key], str):
+        raise Malformed(f"'{key}' is {kind_of(row[key])}; expected text")
+    return str(row[key])
 
 
 def kind_of(value: JSON) -> str:
@@ -401,10 +392,7 @@ def kind_of(value: JSON) -> str:
 
 
 def doctests(node: ast.stmt) -> list[str]:
-    """Return the examples of a function's docstring as asserts, each after its set-up lines.
-
-    A node that is no function, or has no docstring with examples, gives none.
-    """
+    """Return the examples of a function's docstring as asserts, each after its set-up lines."""
     if not isinstance(node, ast.FunctionDef) or not (text := ast.get_docstring(node)):
         return []
     cases, setup = [], ""

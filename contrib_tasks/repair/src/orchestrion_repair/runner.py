@@ -96,9 +96,8 @@ class Runner:
         if name not in self._known:
             box, _ = await self._opened()
             outcomes = await verdict(box, trial, limits)
-            if any(
-                outcome.error == "Gone" for outcome in outcomes
-            ):  # perhaps the sandbox, not the program
+            gone = any(outcome.error == "Gone" for outcome in outcomes)
+            if gone:  # perhaps the sandbox, not the program
                 outcomes = await verdict(box, trial, limits)
             self._remember({name: outcomes})
             return outcomes

@@ -1,6 +1,6 @@
 """The environment of a repair: what is known about a program, and what was tried on it.
 
-States are immutable. They change by what agents report in `Output.data`, in one of three forms:
+States are immutable. They change by what agents report in `Output.data`, in one of these forms:
 
     {"tool": "tests", "on": digest, "results": [...]}       visible tests were run
     {"tool": "edits", "on": digest, "tried": [...], ...}    candidates were run
@@ -13,23 +13,19 @@ for what is shown next; the verdict is the verifier's, from the program itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from orchestrion import JSON, Turn
+from orchestrion import JSON, Member, Turn
+from orchestrion_repair.operators import FAMILIES
 from orchestrion_repair.ranking import ProbeResults, Program, ochiai, program
 from orchestrion_repair.symptoms import kinds_of_cases, symptoms
 
 if TYPE_CHECKING:
     from orchestrion_repair.learned import EditModel, EditSituation, Ranked
-
-from collections.abc import Iterable
-
-from orchestrion import Member
-from orchestrion_repair.operators import FAMILIES
 
 MOST_CODE = 100_000
 """Characters of a program; a longer one from an agent is ignored."""
@@ -139,25 +135,33 @@ def situation_of(state: RepairState) -> EditSituation:
     """Return what the ranking goes by."""
     from orchestrion_repair.learned import EditSituation
 
-    how: tuple[tuple[str, float], ...] = ()
-    if state.results is not None:
-        named = symptoms(state.results, state.target.visible, state.target.entry_point)
-        how = tuple((name, share) for name, share in named.items() if share)
-    raised = {result["line"] for result in state.results or () if result["line"] is not None}
+    shares = symptoms_of(state).items()
     return EditSituation(
         suspicion=state.suspicion,
-        symptoms=how,
+        symptoms=tuple((name, share) for name, share in shares if share),
         gains=state.boosts,
         moved=state.moved,
         seen=state.seen,
-        raised=tuple(sorted(raised)),
+        raised=tuple(sorted(raised_in(state))),
         odd=state.findings,
         tried=state.tried,
     )
 
 
+def symptoms_of(state: RepairState) -> dict[str, float]:
+    """Return the shares of tests with each symptom, see `symptoms`; all 0 without results."""
+    results = state.results
+    cases = () if results is None else state.target.visible
+    return symptoms(results or (), cases, state.target.entry_point)
+
+
+def raised_in(state: RepairState) -> set[int]:
+    """Return the lines from which tests raised exceptions."""
+    return {result["line"] for result in state.results or () if result["line"] is not None}
+
+
 def blocked(state: RepairState) -> frozenset[str]:
-    """Agents, and options of agents, of which it is known that they have nothing left to do."""
+    """Return agents, and options of agents, that are known to have nothing left to do."""
     from orchestrion_repair.features import outlooks
 
     used_up = (name for name, outlook in outlooks(state).items() if not outlook.left)
@@ -176,18 +180,14 @@ def after(state: RepairState, turn: Turn) -> RepairState:
     if turn.status != "completed" or not isinstance(data, dict):
         return state
     try:
-        if data.get("on") == digest_of(state.code):
-            state = _REPORTS.get(data.get("tool", ""), _nothing)(state, data, turn)
+        if data.get("on") == digest_of(state.code) and data.get("tool", "") in _REPORTS:
+            state = _REPORTS[data["tool"]](state, data, turn)
         code = data.get("code")
         if isinstance(code, str) and code != state.code and len(code) <= MOST_CODE:
             code.encode()  # half of a surrogate pair could stand in no record
             state = _replaced(state, code, data)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return state
-    return state
-
-
-def _nothing(state: RepairState, data: Mapping[str, JSON], turn: Turn) -> RepairState:
     return state
 
 
@@ -211,18 +211,17 @@ def seen_of(data: Mapping[str, JSON], results: Sequence[Mapping[str, Any]]) -> P
     same = [int(bits or "0", 16) for bits in data.get("same", ())]
     if len(same) != len(results):
         return ProbeResults()
-    inert, kept = 0, []
+    probed, inert, kept = int(data["probed"], 16), 0, []
     for result, bits in zip(results, same, strict=True):
         if result["passed"]:
-            kept.append(bits)
+            kept.append(f"{bits:x}")
         else:
             inert |= bits
-    every = int(data["probed"], 16)
-    return ProbeResults(f"{every:x}", f"{inert & every:x}", tuple(f"{bits:x}" for bits in kept))
+    return ProbeResults(f"{probed:x}", f"{inert & probed:x}", tuple(kept))
 
 
 def _suspicion(results: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, float], ...] | None:
-    """Ochiai's coefficient by line; None if the results say nothing of lines."""
+    """Return Ochiai's coefficient by line; None if the results say nothing of lines."""
     runs = [(result["passed"], frozenset(result["lines"])) for result in results]
     return tuple(sorted(ochiai(runs).items())) or None
 
@@ -267,23 +266,22 @@ def _lint(state: RepairState, data: Mapping[str, JSON], turn: Turn) -> RepairSta
 def _replaced(state: RepairState, code: str, data: Mapping[str, JSON]) -> RepairState:
     """Another program: what was tried and found belongs to the one before."""
     results: Sequence[Any] | None = data.get("results")
-    known = None
-    if results is not None and len(results) == len(state.target.visible):
-        known = tuple(_result(result) for result in results)
-    return RepairState(
+    new = RepairState(
         target=state.target,
         code=code,
-        results=known,
-        suspicion=None if known is None else _suspicion(known),
         calls=state.calls,
         turns=state.turns,
         executions=state.executions,
-        fixed=known is not None and all(result["passed"] for result in known),
         improved=True,
         skills=state.skills,
         testers=state.testers,
         model=state.model,
     )
+    if results is None or len(results) != len(state.target.visible):
+        return new
+    known = tuple(_result(result) for result in results)
+    fixed = all(result["passed"] for result in known)
+    return evolve(new, results=known, suspicion=_suspicion(known), fixed=fixed)
 
 
 _REPORTS = {"tests": _tests, "edits": _edits, "lint": _lint}
@@ -309,11 +307,10 @@ def skills_of(roster: Iterable[Member]) -> Skills:
     """Return the members of a team that try edits."""
     skills = []
     for member in roster:
-        if member.role.startswith(_START):
-            names = member.role.removeprefix(_START).split(", ")
-            families = tuple(name for name in names if name in FAMILIES)
-            if families:
-                skills.append((member.name, families))
+        names = member.role.removeprefix(_START).split(", ")
+        families = tuple(name for name in names if name in FAMILIES)
+        if families and member.role.startswith(_START):
+            skills.append((member.name, families))
     return tuple(skills)
 
 

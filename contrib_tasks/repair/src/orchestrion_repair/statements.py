@@ -8,6 +8,7 @@ needed: sources are taken apart as syntax trees, and what the statements need go
 from __future__ import annotations
 
 import ast
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from attrs import Factory, define, frozen
@@ -88,7 +89,7 @@ class Statements:
 
 
 class Unsupported(Exception):
-    """A test that needs more than a plain call: fixtures, marks, computed parameters."""
+    """Raised for a test that needs more than a plain call: fixtures, marks, computed parameters."""
 
 
 def parse(source: str) -> ast.Module:
@@ -103,7 +104,7 @@ def parse(source: str) -> ast.Module:
 
 
 def from_check(source: str, entry_point: str) -> Statements:
-    """One statement for each assert of `check(candidate)`, with what is set up before it."""
+    """Return a statement for each assert of `check(candidate)`, with what is set up before it."""
     before: list[ast.stmt] = []
     check: ast.FunctionDef | None = None
     for node in parse(source).body:
@@ -127,17 +128,16 @@ def _asserts(body: Sequence[ast.stmt]) -> Iterator[str]:
     tests = [node for node in body if _has(node, ast.Assert)]
     if not tests:
         tests = [n for n in body if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)]
-    chosen = set(map(id, tests))
     before: list[ast.stmt] = []
     for node in body:
-        if id(node) in chosen:
+        if node in tests:
             yield _in_function([*before, node]) if before else ast.unparse(node)
         elif not _is_text(node):
             before.append(node)
 
 
 def _in_function(body: list[ast.stmt]) -> str:
-    """Return names the statements bind must not hide the program's own."""
+    """Return statements in a function, so that names they bind hide none of the program."""
     module = ast.parse("def _case():\n    pass\n_case()")
     function = module.body[0]
     assert isinstance(function, ast.FunctionDef)
@@ -179,7 +179,7 @@ class _File:
     uses_pytest: bool = False
 
     def take(self, node: ast.stmt) -> None:
-        """One statement of the file, to where it belongs."""
+        """Put a statement of the file where it belongs."""
         if isinstance(node, ast.Import | ast.ImportFrom):
             self.prelude += self._imported(node)
         elif isinstance(node, ast.If) and all(isinstance(n, _IMPORTS) for n in node.body):
@@ -191,7 +191,9 @@ class _File:
             self.left_out.append(f"{node.name}: is asynchronous")
         elif isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
             self._function(node)
-        elif isinstance(node, ast.ClassDef) and _is_test_class(node):
+        elif isinstance(node, ast.ClassDef) and (
+            _is_unittest(node) or node.name.startswith("Test")
+        ):
             self._class(node)
         elif not isinstance(node, ast.FunctionDef | ast.ClassDef) and _has(node, ast.Assert):
             self.asserts.append(ast.unparse(node))
@@ -203,13 +205,10 @@ class _File:
     def statements(self) -> Statements:
         """Return all that was taken."""
         tests = self.asserts + self.tests
-        if len(tests) == 1 and len(self.functions) == 1 and not self.asserts:
-            only = self.functions[0]
-            split = list(_asserts(only.body)) if not only.args.args else tests
+        if len(tests) == len(self.functions) == 1 and not self.functions[0].args.args:
+            split = list(_asserts(self.functions[0].body))
             tests = split if len(split) > 1 else tests
-        computed = {"load_json_testcases"}
-        kept = [n for n in self.prelude if not any(_calls(n, name) for name in computed)]
-        prelude = _unparse(kept)
+        prelude = _unparse([n for n in self.prelude if not _calls(n, "load_json_testcases")])
         if self.uses_pytest:
             prelude = f"{PYTEST.strip()}\n\n{prelude}"
             if "pytest.skip" in prelude:
@@ -218,10 +217,8 @@ class _File:
         return Statements(prelude, tuple(tests), tuple(self.left_out), names)
 
     def _imported(self, node: ast.Import | ast.ImportFrom) -> list[ast.stmt]:
-        if isinstance(node, ast.Import):
-            return [line for alias in node.names for line in self._module(alias)]
-        module = (node.module or "").split(".")[-1]
-        if not module:
+        module = (getattr(node, "module", "") or "").split(".")[-1]
+        if isinstance(node, ast.Import) or not module:
             return [line for alias in node.names for line in self._module(alias)]
         if module == "pytest":
             self.uses_pytest = True
@@ -242,8 +239,7 @@ class _File:
         if module not in self.modules:
             return [ast.Import([alias])]
         name = alias.asname or alias.name
-        text = f"import types\n{name} = types.SimpleNamespace(**globals())"
-        return ast.parse(text).body
+        return ast.parse(f"import types\n{name} = types.SimpleNamespace(**globals())").body
 
     def _function(self, node: ast.FunctionDef) -> None:
         try:
@@ -261,8 +257,7 @@ class _File:
         rows: list[dict[str, str]] = [{}]
         for decorator in node.decorator_list:
             if not _is_label(decorator):
-                new = self._parametrized(decorator)
-                rows = [{**row, **more} for more in new for row in rows]
+                rows = [row | more for more in self._parametrized(decorator) for row in rows]
         if foreign := next(filter(None, map(_foreign, node.body)), ""):
             raise Unsupported(f"uses {foreign}")
         wanted = node.args.args[: len(node.args.args) - len(node.args.defaults)]
@@ -289,8 +284,7 @@ class _File:
         return [dict(zip(names, map(repr, row), strict=True)) for row in self.parameters]
 
     def _class(self, node: ast.ClassDef) -> None:
-        """Methods of a class without state, or of a unittest.TestCase."""
-        case = any("TestCase" in ast.unparse(base) for base in node.bases)
+        """Take the methods of a class without state, or of a unittest.TestCase."""
         methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
         for method in methods:
             if method.name in ("setup_method", "setUpClass", "setup_class") or _foreign(method):
@@ -302,7 +296,7 @@ class _File:
                 continue
             if len(method.args.args) > 1 or method.decorator_list:
                 self.left_out.append(f"{node.name}.{method.name}: needs fixtures or parameters")
-            elif case:
+            elif _is_unittest(node):
                 self.tests.append(f"{node.name}({method.name!r}).debug()")
             else:
                 self.tests.append(f"{node.name}().{method.name}()")
@@ -320,7 +314,7 @@ def _names(node: ast.expr) -> list[str]:
 
 
 def _row(names: list[str], element: ast.expr, alone: bool) -> dict[str, str]:
-    """One row of parametrize's values, by name, as source; `alone`: not in a list of its own."""
+    """Return a row of parametrize's values by name; `alone`: it stands in no list of its own."""
     if isinstance(element, ast.Call) and ast.unparse(element.func).endswith("param"):
         values = element.args
     elif alone:
@@ -332,13 +326,12 @@ def _row(names: list[str], element: ast.expr, alone: bool) -> dict[str, str]:
     return {name: ast.unparse(value) for name, value in zip(names, values, strict=True)}
 
 
-def _is_test_class(node: ast.ClassDef) -> bool:
-    cases = any("TestCase" in ast.unparse(base) for base in node.bases)
-    return cases or node.name.startswith("Test")
+def _is_unittest(node: ast.ClassDef) -> bool:
+    return any("TestCase" in ast.unparse(base) for base in node.bases)
 
 
 def _is_label(decorator: ast.expr) -> bool:
-    """A mark that changes nothing here, such as a time limit of the tests' own."""
+    """Return whether a mark changes nothing here, such as a time limit of the tests' own."""
     text = ast.unparse(decorator)
     changing = ("parametrize", "skip", "xfail", "usefixtures")
     return "pytest.mark." in text and not any(f"mark.{name}" in text for name in changing)
@@ -346,17 +339,16 @@ def _is_label(decorator: ast.expr) -> bool:
 
 def _foreign(node: ast.AST) -> str:
     """Return the first thing used of pytest that is not known here, or ""."""
-    names = [
-        inner.attr
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.Attribute) and ast.unparse(inner.value) == "pytest"
-    ]
-    return next((f"pytest.{name}" for name in names if name not in KNOWN), "")
+    for inner in ast.walk(node):
+        match inner:
+            case ast.Attribute(value, name) if name not in KNOWN:
+                if ast.unparse(value) == "pytest":
+                    return f"pytest.{name}"
+    return ""
 
 
 def _unless_skipped(test: str) -> str:
-    body = "\n".join(f"    {line}" for line in test.split("\n"))
-    return f"try:\n{body}\nexcept pytest._Skipped:\n    pass"
+    return f"try:\n{textwrap.indent(test, '    ')}\nexcept pytest._Skipped:\n    pass"
 
 
 def _assign(name: str, value: str) -> ast.stmt:
@@ -375,7 +367,7 @@ def _calls(node: ast.stmt, name: str) -> bool:
 
 
 def _is_text(node: ast.stmt) -> bool:
-    """A docstring, or `pass`."""
+    """Return whether a statement is a docstring or `pass`."""
     text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     return text or isinstance(node, ast.Pass)
 

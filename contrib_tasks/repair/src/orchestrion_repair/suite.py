@@ -35,12 +35,6 @@ UNMENDABLE = frozenset({"two places", "wrong algorithm"})
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
-@lru_cache(maxsize=1)
-def _functions() -> list[dict[str, Any]]:
-    text = files("orchestrion_repair").joinpath("suite_data", "suite.json").read_text("utf-8")
-    return json.loads(text)["functions"]  # type: ignore[no-any-return]
-
-
 def bugs(split: Split | None = None) -> tuple[Bug, ...]:
     """Return the suite's bugs in a fixed order: all, or those of one split."""
     return tuple(bug for bug in _bugs() if split is None or bug.split == split)
@@ -48,7 +42,8 @@ def bugs(split: Split | None = None) -> tuple[Bug, ...]:
 
 @lru_cache(maxsize=1)
 def _bugs() -> tuple[Bug, ...]:
-    return tuple(bug for function in _functions() for bug in _expand(function))
+    text = files("orchestrion_repair").joinpath("suite_data", "suite.json").read_text("utf-8")
+    return tuple(bug for function in json.loads(text)["functions"] for bug in _expand(function))
 
 
 def _expand(function: dict[str, Any]) -> list[Bug]:
@@ -77,9 +72,7 @@ def _cases(rows: list[list[JSON]]) -> tuple[Case, ...]:
 
 
 def patched(source: str, edits: list[tuple[int, int, str]]) -> str:
-    """Return the source with each slice `start:end` replaced; edits are in order and do not
-    overlap.
-    """
+    """Return the source with each slice `start:end` replaced; edits are in order, and apart."""
     for start, end, text in reversed(edits):
         source = source[:start] + text + source[end:]
     return source

@@ -61,21 +61,14 @@ def symptoms(
 def _inputs(arguments: Sequence[Any]) -> set[str]:
     names = set()
     for value in arguments:
-        if isinstance(value, str | list | tuple | dict):
-            if not value:
-                names.add("empty input")
-            elif len(value) == 1:
-                names.add("single input")
-            if isinstance(value, list | tuple):
-                names |= _inputs([item for item in value if isinstance(item, int | float)])
-                texts = [repr(item) for item in value]
-                if len(set(texts)) < len(texts):
-                    names.add("repeated input")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            if value == 0:
-                names.add("zero input")
-            elif value < 0:
-                names.add("negative input")
+        if isinstance(value, str | list | tuple | dict) and len(value) < 2:
+            names.add("single input" if value else "empty input")
+        if isinstance(value, list | tuple):
+            names |= _inputs([item for item in value if _number(item)])
+            if len(set(map(repr, value))) < len(value):
+                names.add("repeated input")
+        elif _number(value) and value <= 0:
+            names.add("negative input" if value else "zero input")
     return names
 
 
@@ -83,12 +76,13 @@ def _of(result: Mapping[str, Any], case: Mapping[str, Any], arguments: Sequence[
     error = result["error"]
     if error and error != "AssertionError":
         return {_ERRORS.get(error, "other error")}
-    # What an assert wanted is known where it compares two values.
-    asserted = "want" in result
-    if not asserted and ("want" not in case or error):
-        return set()
     got = _plain(result["got"])
-    want = _plain(result["want"]) if asserted else case["want"]
+    if "want" in result:  # of an assert that compares two values
+        want = _plain(result["want"])
+    elif "want" in case and not error:
+        want = case["want"]
+    else:
+        return set()
     names = _compared(got, want)
     if any(type(got) is type(value) and got == value for value in arguments):
         names.add("is an argument")
@@ -96,14 +90,14 @@ def _of(result: Mapping[str, Any], case: Mapping[str, Any], arguments: Sequence[
 
 
 def _plain(data: Any) -> Any:
-    """Return an encoded value (see `child.encode`) as a case would hold it."""
-    if isinstance(data, list):
-        return [_plain(item) for item in data]
-    if isinstance(data, dict) and set(data) == {"$", "v"}:
-        value = data["v"]
-        if data["$"] == "dict" and isinstance(value, list):
-            return {str(_plain(k)): _plain(v) for k, v in value}
-        return [_plain(item) for item in value] if isinstance(value, list) else value
+    """Return an encoded value (see `orchestrion_sandbox.inside.plain`) as a case would hold it."""
+    match data:
+        case list():
+            return [_plain(item) for item in data]
+        case {"$": "dict", "v": list(pairs), **others} if not others:
+            return {str(_plain(key)): _plain(value) for key, value in pairs}
+        case {"$": _, "v": value, **others} if not others:
+            return _plain(value) if isinstance(value, list) else value
     return data
 
 
@@ -186,13 +180,8 @@ def _mappings(got: dict[str, Any], want: dict[str, Any]) -> set[str]:
 
 
 def arguments_of(case: Mapping[str, Any], entry_point: str) -> Sequence[Any]:
-    """Return the arguments a case passes; of a statement those of its first call, if they are
-    literal.
-    """
-    if "call" in case:
-        arguments: Sequence[Any] = case["call"]
-        return arguments
-    return _literal_arguments(case["assert"], entry_point)
+    """Return the arguments a case passes; of a statement those of its first call, if literal."""
+    return case["call"] if "call" in case else _literal_arguments(case["assert"], entry_point)
 
 
 def kinds_of_cases(cases: Sequence[Mapping[str, Any]], entry_point: str) -> tuple[str, ...]:
@@ -203,8 +192,7 @@ def kinds_of_cases(cases: Sequence[Mapping[str, Any]], entry_point: str) -> tupl
 @lru_cache(maxsize=4_000)
 def _literal_arguments(statement: str, entry_point: str) -> tuple[Any, ...]:
     try:
-        tree = ast.parse(statement)
-        for node in ast.walk(tree):
+        for node in ast.walk(ast.parse(statement)):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == entry_point:
                 return tuple(ast.literal_eval(argument) for argument in node.args)
     except (ValueError, SyntaxError, TypeError, RecursionError):

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from functools import lru_cache
 
 from orchestrion_repair.ranking import Program
+
+_WORDS: dict[type[ast.AST], str] = {
+    ast.If: "if", ast.While: "while", ast.For: "for", ast.Return: "return", ast.Assign: "assign",
+    ast.AugAssign: "augmented", ast.Expr: "call statement", ast.Compare: "compare",
+    ast.BoolOp: "boolean", ast.BinOp: "arithmetic", ast.Call: "call", ast.Tuple: "tuple",
+    ast.Subscript: "subscript", ast.ListComp: "comprehension", ast.SetComp: "comprehension",
+    ast.DictComp: "comprehension", ast.GeneratorExp: "comprehension",
+}  # fmt: skip
 
 
 @lru_cache(maxsize=2_000)
@@ -17,7 +24,7 @@ def line_syntax(program: Program) -> dict[int, frozenset[str]]:
     words_by_line: dict[int, frozenset[str]] = {}
     for place in program.source.places:
         node = place.node
-        words = set(_statement_words(node))
+        words = {_word(node)} - {""}
         if place.loop:
             words.add("in loop")
         if place.owner is place.function and place.index <= 1:
@@ -26,43 +33,20 @@ def line_syntax(program: Program) -> dict[int, frozenset[str]]:
             words.add("last in block")
         words_by_line.setdefault(node.lineno, frozenset(words))
     for site in program.source.sites:
-        words = set(_expression_words(site.node))
-        if words:
-            words_by_line[site.line] = words_by_line.get(site.line, frozenset()) | words
+        if word := _word(site.node):
+            words_by_line[site.line] = words_by_line.get(site.line, frozenset()) | {word}
     return words_by_line
 
 
-def _statement_words(node: ast.stmt) -> Iterator[str]:
-    names = {
-        ast.If: "if", ast.While: "while", ast.For: "for", ast.Return: "return",
-        ast.Assign: "assign", ast.AugAssign: "augmented", ast.Expr: "call statement",
-    }  # fmt: skip
-    for kind, name in names.items():
-        if isinstance(node, kind):
-            yield name
-
-
-def _expression_words(node: ast.expr) -> Iterator[str]:
+def _word(node: ast.AST) -> str:
+    """Return what a statement or an expression is; "" if there is no word for it."""
     match node:
-        case ast.Compare():
-            yield "compare"
-        case ast.BoolOp():
-            yield "boolean"
-        case ast.BinOp():
-            yield "arithmetic"
-        case ast.Call():
-            yield "call"
         case ast.Subscript(slice=ast.Slice()):
-            yield "slice"
-        case ast.Subscript():
-            yield "subscript"
+            return "slice"
         case ast.Constant(str()):
-            yield "text"
+            return "text"
         case ast.Constant(int() | float()):
-            yield "number"
-        case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
-            yield "comprehension"
+            return "number"
         case ast.UnaryOp(ast.Not()):
-            yield "not"
-        case ast.Tuple():
-            yield "tuple"
+            return "not"
+    return _WORDS.get(type(node), "")

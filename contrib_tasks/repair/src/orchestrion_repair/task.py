@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from attrs import Factory, asdict, field, frozen
+from attrs import Factory, asdict, evolve, field, frozen
 from orchestrion_sandbox import Sandbox
 
 from orchestrion import (
@@ -60,9 +60,8 @@ class Repair:
 
     The verifier is the sandbox's judge. It has the final program run on the visible and the hidden
     tests, forwards in one process and backwards in another; neither ever holds a wanted value.
-    `parts` say which share
-    of the tests passed, and which share was judged outside the program's process. What agents
-    claim does not matter.
+    `parts` say which share of the tests passed, and which share was judged outside the program's
+    process. What agents claim does not matter.
 
     Args:
         suite: `builtin`, or a folder or file of problems (see the README for the forms).
@@ -99,9 +98,9 @@ class Repair:
         async with shared_runner(self.sandbox, self.level) as runner:
             backend, level = await runner.where()
             ctx.note("sandbox", f"{backend} (level {level})")
-            roster, bugs = ctx.roster, await self._usable(runner)
-            model = self._model(ctx.path)
-            yield RunningRepair(self, bugs, runner, skills_of(roster), testers_of(roster), model)
+            bugs, model = await self._usable(runner), self._model(ctx.path)
+            skills, testers = skills_of(ctx.roster), testers_of(ctx.roster)
+            yield RunningRepair(self, bugs, runner, skills, testers, model)
 
     def _model(self, path: str) -> EditModel | None:
         """Return the learned ranking of edits, if there is one."""
@@ -236,37 +235,36 @@ class RunningRepair(Task):
         data = problem.data
         code = state.code if isinstance(state, RepairState) else data["code"]
         visible, hidden = data["visible"], (problem.hidden or {}).get("cases", [])
-        outcomes = await self._outcomes(code, data, [*visible, *(hidden if final else ())])
+        outcomes = await _outcomes(self.runner, code, data, [*visible, *(hidden if final else ())])
         shown = outcomes[: len(visible)]
         if not final:
             return Scores(_share(shown), parts={"visible": _share(shown)})
         success = bool(outcomes) and all(outcome.passed for outcome in outcomes)
-        apart = sum(outcome.apart for outcome in outcomes) / len(outcomes) if outcomes else 0.0
         judged = outcomes[len(visible) :]
-        parts = {"visible": _share(shown), "hidden": _share(judged), "judged_outside": apart}
+        parts = {
+            "visible": _share(shown),
+            "hidden": _share(judged),
+            "judged_outside": _mean([outcome.apart for outcome in outcomes]),
+        }
         names = [f"visible test {i + 1}" for i in range(len(shown))]
         names += [f"hidden test {i + 1}" for i in range(len(judged))]
         verdicts = ("passed" if o.passed else o.error or "wrong value" for o in outcomes)
         return Scores(float(success), success, parts, dict(zip(names, verdicts, strict=True)))
 
-    async def _outcomes(
-        self, code: str, data: Mapping[str, Any], cases: Sequence[Mapping[str, JSON]]
-    ) -> list[Outcome]:
-        """Judge the cases forwards and, if all pass, backwards.
 
-        A program that is right only at first, or only after certain other calls, is not right.
-        """
-        limits = RepairLimits(**data["limits"])
+async def _outcomes(
+    runner: Runner, code: str, data: Mapping[str, Any], cases: Sequence[Mapping[str, JSON]]
+) -> tuple[Outcome, ...]:
+    """Judge the cases forwards and, if all pass, backwards.
 
-        async def judged(order: Sequence[Mapping[str, JSON]]) -> tuple[Outcome, ...]:
-            assert self.runner is not None
-            trial = ProgramTrial(code, data["entry_point"], tuple(order), data.get("prelude", ""))
-            return await self.runner.judge(trial, limits)
-
-        forwards = await judged(cases)
-        if not all(outcome.passed for outcome in forwards):
-            return list(forwards)
-        return list((await judged(cases[::-1]))[::-1])
+    A program that is right only at first, or only after certain other calls, is not right.
+    """
+    limits = RepairLimits(**data["limits"])
+    trial = ProgramTrial(code, data["entry_point"], tuple(cases), data.get("prelude", ""))
+    forwards = await runner.judge(trial, limits)
+    if not all(outcome.passed for outcome in forwards):
+        return forwards
+    return (await runner.judge(evolve(trial, cases=trial.cases[::-1]), limits))[::-1]
 
 
 def observed(state: RepairState) -> Observation:
@@ -285,26 +283,23 @@ def observed(state: RepairState) -> Observation:
         "tried": sorted(state.tried),
         "order": ranked.numbers.tolist(),
     }
-    passing = _passing(state.results)
+    passed = [result["passed"] for result in state.results or ()]
     return Observation(
         observation_text(state, ranked),
         data,
         features(state),
         blocked(state),
-        passing,
+        _mean(passed) if passed else None,
         hints(state),
     )
 
 
-def _passing(results: Sequence[Mapping[str, JSON]] | None) -> float | None:
-    """Return the share of visible tests that are known to pass."""
-    if not results:
-        return None
-    return sum(bool(result["passed"]) for result in results) / len(results)
-
-
 def _share(outcomes: Sequence[Outcome]) -> float:
-    return sum(outcome.passed for outcome in outcomes) / len(outcomes) if outcomes else 0.0
+    return _mean([outcome.passed for outcome in outcomes])
+
+
+def _mean(truths: Sequence[bool]) -> float:
+    return sum(truths) / len(truths) if truths else 0.0
 
 
 # ---------------------------------------------------------------- what is shown as text

@@ -79,18 +79,12 @@ _TOKEN = re.compile(
 )
 _KEPT = frozenset([*keyword.kwlist, *dir(builtins), "self"])
 _SELF = re.compile(r"(?<![\w.\])])(\w+) (?:[-+*/%<>=!]|//|==|!=|<=|>=|and|or) \1(?![\w.\[(])")
-
-
 _WORD = re.compile(r"[a-z]+")
 
 
 def _grams(tokens: list[str]) -> list[Gram]:
-    """Return the 2- and 3-grams of a row."""
-    return _windows(["^", *tokens, "$"])
-
-
-def _windows(row: list[str]) -> list[Gram]:
-    return [*pairwise(row), *zip(row, row[1:], row[2:], strict=False)]
+    """Return the 2- and 3-grams of some tokens."""
+    return [*pairwise(tokens), *zip(tokens, tokens[1:], tokens[2:], strict=False)]
 
 
 @lru_cache(maxsize=100_000)
@@ -107,28 +101,20 @@ class Reader:
 
     def __init__(self, source: Source) -> None:
         self._code = source.code
-        self._loads = Counter(
-            node.id
-            for node in ast.walk(source.tree)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-        )
+        names = (node for node in ast.walk(source.tree) if isinstance(node, ast.Name))
+        self._loads = Counter(name.id for name in names if isinstance(name.ctx, ast.Load))
         self._names: dict[str, str] = {}
         for function in source.functions:
             kinds = source.kinds(function)
             for name in source.names(function):
                 self._names.setdefault(name, outer(kinds.name(name)))
         self._own = frozenset(function.name for function in source.functions)
-        rows = [row.strip() for row in source.code.split("\n")]
-        self._rows = Counter(row for row in rows if row)
         self._tokens: dict[str, tuple[list[str], list[str]]] = {}
         self._row_grams: dict[str, set[Gram]] = {}
         self._other_grams: dict[range, set[Gram]] = {}
-        self._grams = [_grams(_TOKEN.findall(row)) for row in rows]
-        self._everywhere: Counter[Gram] = Counter()
-        for grams in self._grams:
-            self._everywhere.update(grams)
-        self._number = Counter(token for row in rows for token in _TOKEN.findall(row))
-        self._shapes = Counter(tuple(self._read(row)[1]) for row in rows)
+        self._rows = [row.strip() for row in source.code.split("\n")]
+        self._number = Counter(token for row in self._rows for token in self._read(row)[0])
+        self._shapes = frozenset(self._shape(row) for row in self._rows)
         self._documented = frozenset(
             word
             for node in (source.tree, *source.functions)
@@ -154,7 +140,7 @@ class Reader:
         ]
         if _SELF.search(new) and not _SELF.search(old):
             traits.append((slot("with itself"), 1.0))
-        if "\n" not in new and self._rows[new.strip()]:
+        if "\n" not in new and new.strip() and new.strip() in self._rows:
             traits.append((slot("row again"), 1.0))
         rows = range(code.count("\n", 0, first), code.count("\n", 0, last) + 1)
         traits += self._alike(old, new, rows)
@@ -165,19 +151,15 @@ class Reader:
     def _grams_of(self, row: str) -> set[Gram]:
         grams = self._row_grams.get(row)
         if grams is None:
-            grams = self._row_grams[row] = set(_grams(self._read(row)[0]))
+            grams = self._row_grams[row] = set(_grams(["^", *self._read(row)[0], "$"]))
         return grams
 
     def _elsewhere(self, rows: range) -> set[Gram]:
-        """Return the n-grams that stand in other rows of the program too."""
+        """Return the n-grams of all other rows of the program."""
         grams = self._other_grams.get(rows)
         if grams is None:
-            here: Counter[Gram] = Counter()
-            for row in self._grams[rows.start : rows.stop]:
-                here.update(row)
-            everywhere = self._everywhere.items()
-            grams = {gram for gram, number in everywhere if number > here[gram]}
-            self._other_grams[rows] = grams
+            others = (row for i, row in enumerate(self._rows) if i not in rows)
+            grams = self._other_grams[rows] = set().union(*map(self._grams_of, others))
         return grams
 
     def _alike(self, old: str, new: str, rows: range) -> Iterator[Trait]:
@@ -198,7 +180,7 @@ class Reader:
                     yield slot("all elsewhere"), 2.0
             if sign == "+":
                 yield slot("new grams"), math.log1p(len(only))
-        if any(len(shape) > 3 and self._shapes[shape] for shape in self._forms(come)):
+        if any(len(shape) > 3 for shape in self._shapes.intersection(map(self._shape, come))):
             yield slot("shape again"), 2.0
         change: Counter[str] = Counter()
         for row in come:
@@ -220,21 +202,16 @@ class Reader:
                 mentions = sum(not self._documented.isdisjoint(some) for some in words)
                 yield slot(f"documented {sign}"), float(mentions)
 
-    def _forms(self, rows: list[str]) -> list[tuple[str, ...]]:
-        return [tuple(self._read(row)[1]) for row in rows]
+    def _shape(self, row: str) -> tuple[str, ...]:
+        return tuple(self._read(row)[1])
 
     def _read(self, text: str) -> tuple[list[str], list[str]]:
         """Return a text's tokens as they are, and abstracted: own names by what they hold."""
         read = self._tokens.get(text)
         if read is None:
             plain = _TOKEN.findall(text)
-            read = self._tokens[text] = (
-                plain,
-                [
-                    self._abstract(token, before)
-                    for token, before in zip(plain, ["", *plain], strict=False)
-                ],
-            )
+            abstract = list(map(self._abstract, plain, ["", *plain]))
+            read = self._tokens[text] = plain, abstract
         return read
 
     def _abstract(self, token: str, before: str) -> str:
@@ -265,7 +242,7 @@ class Reader:
         for sign, tokens in ((1, after), (-1, before)):
             window = ["^", "^", *tokens, "$", "$"][start : len(tokens) - end + 4]
             if len(window) <= 40:
-                for gram in _windows(window):
+                for gram in _grams(window):
                     counts[gram] = counts.get(gram, 0) + sign
         for gram, number in counts.items():
             if number:
@@ -325,9 +302,7 @@ def _tried_traits(prefix: str, evidence: Evidence) -> Iterator[Trait]:
 
 
 def of_effect(family: str, changed: float) -> Iterator[Trait]:
-    """Yield the traits of what an edit would change in the passing tests: the share; -1 if
-    unknown.
-    """
+    """Yield the traits of the share of passing tests that an edit would change; -1: unknown."""
     if changed < 0:
         yield slot("not probed"), 1.0
         yield slot(f"not probed {family}"), 1.0

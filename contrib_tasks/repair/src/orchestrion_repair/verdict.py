@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import evolve
-from orchestrion_sandbox import Box, CaseOutcome, judge_calls, judge_statements
+from orchestrion_sandbox import Box, Verdict, judge_calls, judge_statements
 from orchestrion_sandbox import Case as JudgeCase
 
 from orchestrion_repair import harness
@@ -34,12 +34,13 @@ async def verdict(box: Box, trial: ProgramTrial, limits: RepairLimits) -> tuple[
     calls = [i for i, case in enumerate(cases) if not case.statement]
     inside = [i for i in statements if _needs_program(cases[i].statement, trial)]
     outcomes: dict[int, Outcome] = {}
-    if split := [i for i in statements if i not in inside]:
-        tests = [_statement(cases[i].statement, trial) for i in split]
-        judged = await _judge_statements(box, trial, tests, limits)
-        outcomes |= zip(split, judged, strict=True)
-        refused = [i for i in split if outcomes[i].error == "Refused"]
-        inside += await _unsendable(box, trial, refused, cases, limits)
+    if apart := [i for i in statements if i not in inside]:
+        outcomes |= await _judge_statements(box, trial, apart, limits)
+        # Statements may pass objects of their own to the program, which cannot cross.
+        if refused := [i for i in apart if outcomes[i].error == "Refused"]:
+            source = f"def {_START}(): pass\ndef {trial.entry_point}(*args, **named): pass"
+            alone = await _judge_statements(box, trial, refused, limits, source)
+            inside += [i for i, outcome in alone.items() if outcome.error == "Refused"]
     if calls:
         judge_cases = [
             JudgeCase(tuple(cases[i].args), cases[i].want, equal="json", tolerance=TOLERANCE)
@@ -60,18 +61,22 @@ async def _judge_calls(
     box: Box, trial: ProgramTrial, method: str, cases: Sequence[JudgeCase], limits: RepairLimits
 ) -> list[Outcome]:
     source = f"{_subject(trial, limits)}\n{method} = _subject.{method}"
-    result = await judge_calls(box, source, method, cases, **_judge_limits(limits))
-    return _outcomes_of(result.outcomes, bool(result.forgeries))
+    return _outcomes(await judge_calls(box, source, method, cases, **_judge_limits(limits)))
 
 
 async def _judge_statements(
-    box: Box, trial: ProgramTrial, statements: Sequence[str], limits: RepairLimits, source: str = ""
-) -> list[Outcome]:
+    box: Box, trial: ProgramTrial, numbers: Sequence[int], limits: RepairLimits, source: str = ""
+) -> dict[int, Outcome]:
+    """Return what the statements of these numbers give, with another program if `source` has it.
+
+    A statement sees nothing of those before it, neither here nor in the program.
+    """
     entry = trial.entry_point
     own = f"{_subject(trial, limits)}\n{_START} = _subject.start\n{entry} = _subject.call"
     names = [entry, _START]
-    result = await judge_statements(box, source or own, names, statements, **_judge_limits(limits))
-    return _outcomes_of(result.outcomes, bool(result.forgeries))
+    tests = [f"{trial.prelude}\n{_START}()\n{trial.cases[i]['assert']}" for i in numbers]
+    judged = judge_statements(box, source or own, names, tests, **_judge_limits(limits))
+    return dict(zip(numbers, _outcomes(await judged), strict=True))
 
 
 def _judge_limits(limits: RepairLimits) -> dict[str, Any]:
@@ -84,15 +89,9 @@ def _subject(trial: ProgramTrial, limits: RepairLimits) -> str:
     return f"from {harness.__name__} import Subject\n_subject = Subject{arguments!r}"
 
 
-def _outcomes_of(outcomes: Iterable[CaseOutcome], forged: bool) -> list[Outcome]:
-    return [
-        Outcome(outcome.passed and not forged, outcome.error, outcome.text) for outcome in outcomes
-    ]
-
-
-def _statement(statement: str, trial: ProgramTrial) -> str:
-    """Return a test that sees nothing of the tests before it, neither here nor in the program."""
-    return f"{trial.prelude}\n{_START}()\n{statement}"
+def _outcomes(judged: Verdict) -> list[Outcome]:
+    forged = bool(judged.forgeries)
+    return [Outcome(case.passed and not forged, case.error, case.text) for case in judged.outcomes]
 
 
 def _needs_program(statement: str, trial: ProgramTrial) -> bool:
@@ -103,28 +102,12 @@ def _needs_program(statement: str, trial: ProgramTrial) -> bool:
         match node:
             case ast.Name(name, ast.Load()):
                 read.add(name)
-            case ast.Name(name) | ast.arg(name):
-                bound.add(name)
-            case ast.FunctionDef(name) | ast.ClassDef(name) | ast.AsyncFunctionDef(name):
-                bound.add(name)
-            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+            case (
+                ast.Name(name) | ast.arg(name) | ast.FunctionDef(name) | ast.ClassDef(name)
+                | ast.AsyncFunctionDef(name) | ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
+            ):  # fmt: skip
                 bound.add(name)
             case ast.alias(name, other):
                 bound.add(other or name.split(".")[0])
     return not read <= bound
-
-
-async def _unsendable(
-    box: Box,
-    trial: ProgramTrial,
-    refused: Sequence[int],
-    cases: Sequence[Case],
-    limits: RepairLimits,
-) -> list[int]:
-    """Return the statements that pass objects of their own to the program, which cannot cross."""
-    if not refused:
-        return []
-    source = f"def {_START}(): pass\ndef {trial.entry_point}(*args, **named): pass"
-    tests = [_statement(cases[i].statement, trial) for i in refused]
-    judged = await _judge_statements(box, trial, tests, limits, source)
-    return [i for i, outcome in zip(refused, judged, strict=True) if outcome.error == "Refused"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import combinations
 
 from orchestrion_repair.operators.kinds import fits, outer
 from orchestrion_repair.operators.source import (
@@ -47,9 +48,6 @@ _WRAPS = {
 }  # fmt: skip
 
 
-_MANY = ("list", "tuple", "dict")
-
-
 def argument(source: Source, site: Site) -> Iterator[Change]:
     """Arguments, items or alternatives in another order, one less, one more."""
     node = site.node
@@ -60,51 +58,34 @@ def argument(source: Source, site: Site) -> Iterator[Change]:
         yield from _reordered(source, site, node.elts)
     elif isinstance(node, ast.Call):
         yield from _reordered(source, site, node.args)
-        yield from _fewer(source, site, node)
+        parts, called = _argument_texts(source, node), source.text(node.func)
+        for index in range(len(parts)):
+            yield "drop", f"{called}({', '.join(parts[:index] + parts[index + 1 :])})"
         yield from _more(source, site, node)
         if isinstance(node.func, ast.Name) and node.func.id == "range" and len(node.args) == 2:
             yield from _whole_range(source, node)
-        if (
-            isinstance(node.func, ast.Attribute)
-            and len(node.args) == 1
-            and not isinstance(node.args[0], ast.Constant)
-        ):
-            first, second = operand_text(source, node.args[0]), source.text(node.func.value)
-            yield "receiver", f"{first}.{node.func.attr}({second})"
+        match node:
+            case ast.Call(_, [ast.Constant()]):
+                pass
+            case ast.Call(ast.Attribute(held, name), [given]):
+                yield "receiver", f"{operand_text(source, given)}.{name}({source.text(held)})"
 
 
 def _reordered(source: Source, site: Site, items: list[ast.expr]) -> Iterator[Change]:
     if len(items) > 5:
         return
-    for i in range(len(items)):
-        for j in range(i + 1, len(items)):
-            yield "swap", _respelt(source, site, {id(items[i]): items[j], id(items[j]): items[i]})
-
-
-def _respelt(source: Source, site: Site, new: dict[int, ast.expr]) -> str:
-    """Return the site's text with some of its parts replaced by others."""
-    start, _ = source.span(site.node)
-    text, shift = source.text(site.node), -start
-    children = [c for c in ast.walk(site.node) if id(c) in new]
-    for child in sorted(children, key=lambda c: source.span(c)[0]):  # type: ignore[arg-type]
-        first, last = source.span(child)  # type: ignore[arg-type]
-        put = source.text(new[id(child)])
-        text = text[: first + shift] + put + text[last + shift :]
-        shift += len(put) - (last - first)
-    return text
-
-
-def _fewer(source: Source, site: Site, node: ast.Call) -> Iterator[Change]:
-    parts = _argument_texts(source, node)
-    function = source.text(node.func)
-    for index in range(len(parts)):
-        yield "drop", f"{function}({', '.join(parts[:index] + parts[index + 1 :])})"
+    begin, end = source.span(site.node)
+    for first, second in combinations(items, 2):
+        (start, stop), (start_2, stop_2) = source.span(first), source.span(second)
+        head, middle, tail = (begin, start), (stop, start_2), (stop_2, end)
+        order = (head, (start_2, stop_2), middle, (start, stop), tail)
+        yield "swap", "".join(source.code[slice(*span)] for span in order)
 
 
 def _more(source: Source, site: Site, node: ast.Call) -> Iterator[Change]:
     parts = _argument_texts(source, node)
     function = source.text(node.func)
-    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    name = _name(node)
     first = kind_at(source, site, node.args[0]) if node.args else ""
     extras: list[str] = []
     if name in ("sorted", "sort", "max", "min") and not any("reverse" in p for p in parts):
@@ -139,7 +120,7 @@ def _keys(source: Source, site: Site) -> list[str]:
 
 def _whole_range(source: Source, node: ast.Call) -> Iterator[Change]:
     """Yield a range from 0, or up to a number itself instead of one more or less."""
-    last = node.args[min(1, len(node.args) - 1)]
+    last = node.args[1]
     ends = [source.text(last)]
     if isinstance(last, ast.BinOp) and isinstance(last.right, ast.Constant):
         ends.append(source.text(last.left))
@@ -151,6 +132,11 @@ def _whole_range(source: Source, node: ast.Call) -> Iterator[Change]:
 def _numbers_in_scope(source: Source, site: Site) -> list[str]:
     kinds = source.kinds(site.function)
     return [n for n in source.names(site.function) if outer(kinds.name(n)) == "number"]
+
+
+def _name(node: ast.Call) -> str:
+    """Return the name of the function or method; "" if it has none."""
+    return getattr(node.func, "id", "") or getattr(node.func, "attr", "")
 
 
 def _argument_texts(source: Source, node: ast.Call) -> list[str]:
@@ -168,7 +154,7 @@ def function(source: Source, site: Site) -> Iterator[Change]:
     node = site.node
     if not isinstance(node, ast.Call):
         return
-    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    name = _name(node)
     others = [o for group in _GROUPS if name in group.split() for o in group.split() if o != name]
     others += [
         other.name
@@ -200,11 +186,7 @@ def unwrap(source: Source, site: Site) -> Iterator[Change]:
             yield "call", operand_text(source, first) if loose(site) else source.text(first)
         case ast.Call(ast.Attribute(value), arguments):
             yield "method", source.text(value)
-            if (
-                arguments
-                and isinstance(value, ast.Name)
-                and not source.kinds(site.function).of(value)
-            ):
+            if arguments and isinstance(value, ast.Name) and not kind_at(source, site, value):
                 yield "call", source.text(arguments[0])
         case ast.Subscript(value):
             yield "index", source.text(value)
@@ -229,24 +211,21 @@ def wrap(source: Source, site: Site) -> Iterator[Change]:
     for rank, form in enumerate(_WRAPS.get(outer(kind), ())):
         done = form.format(text if form.startswith(("{", "-", "not")) else whole)
         yield f"{outer(kind) or 'any'}-{min(rank, 3)}", fit(site, done) if done[0] in "-n" else done
-    if isinstance(node, ast.Subscript) and outer(kind_at(source, site, node.value)) in _MANY:
-        for call in ("sum", "max", "min", "len"):  # of all items, not one of them
-            yield "all-items", f"{call}({source.text(node.value)})"
+    if isinstance(node, ast.Subscript):
+        held, table = source.text(node.value), outer(kind_at(source, site, node.value))
+        if table in ("list", "tuple", "dict"):
+            for call in ("sum", "max", "min", "len"):  # of all items, not one of them
+                yield "all-items", f"{call}({held})"
     for other in source.functions:  # the result of a recursive call, not what it is called with
         if isinstance(node, ast.Name | ast.Subscript) and len(other.args.args) == 1:
             yield "own", f"{other.name}({whole})"
     if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
-        table = outer(kind_at(source, site, node.value))
-        if table == "dict" or (table == "" and not isinstance(node.slice, ast.Constant)):
-            held, key = source.text(node.value), source.text(node.slice)
+        may_be_dict = table == "" and not isinstance(node.slice, ast.Constant)
+        if table == "dict" or may_be_dict:
             for value in ("0", "1", "None", "[]", "''"):  # for a key that is missing
-                yield "default", f"{held}.get({key}, {value})"
-    kinds = source.kinds(site.function)
-    for name in source.names(site.function):
-        holder = kinds.name(name)
-        if (
-            outer(holder) in ("list", "dict", "str")
-            and outer(kind) in ("number", "")
-            and (isinstance(node, ast.Name) and name != text)
-        ):
-            yield "lookup", f"{name}[{whole}]"
+                yield "default", f"{held}.get({source.text(node.slice)}, {value})"
+    if isinstance(node, ast.Name) and outer(kind) in ("number", ""):
+        for name in source.names(site.function):
+            holder = outer(source.kinds(site.function).name(name))
+            if holder in ("list", "dict", "str") and name != text:
+                yield "lookup", f"{name}[{whole}]"

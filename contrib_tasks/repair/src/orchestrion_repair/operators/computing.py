@@ -86,16 +86,15 @@ def arithmetic(source: Source, site: Site) -> Iterator[Change]:
     if name in ("+", "-") and outer(kind_at(source, site)) in ("number", ""):
         yield "better", f"max({source.text(node.left)}, {source.text(node.right)})"
         yield "better", f"min({source.text(node.left)}, {source.text(node.right)})"
-    if isinstance(node.left, ast.BinOp):  # a + b - c as it was meant: a + (b - c), and the reverse
-        inner = node.left
+    for inner in (node.left, node.right):  # a + b - c as it was meant: a + (b - c), or the reverse
+        if not isinstance(inner, ast.BinOp):
+            continue
         first, second = operand_text(source, inner.left), operand_text(source, inner.right)
         sign = SIGNS[type(inner.op)]
-        yield "group", fit(site, f"{first} {sign} ({second} {name} {right})")
-    if isinstance(node.right, ast.BinOp):
-        inner = node.right
-        first, second = operand_text(source, inner.left), operand_text(source, inner.right)
-        sign = SIGNS[type(inner.op)]
-        yield "group", fit(site, f"({left} {name} {first}) {sign} {second}")
+        if inner is node.left:
+            yield "group", fit(site, f"{first} {sign} ({second} {name} {right})")
+        else:
+            yield "group", fit(site, f"({left} {name} {first}) {sign} {second}")
 
 
 def off_by_one(source: Source, site: Site) -> Iterator[Change]:
@@ -104,9 +103,8 @@ def off_by_one(source: Source, site: Site) -> Iterator[Change]:
     if not is_value(site) or isinstance(node, ast.Starred | ast.Slice | ast.Tuple | ast.BoolOp):
         return
     match node:
-        case ast.Constant(int(value)) if not isinstance(node.value, bool):
-            negative = isinstance(site.parent, ast.UnaryOp)
-            if not negative:
+        case ast.Constant(int(value)) if not isinstance(value, bool):
+            if not isinstance(site.parent, ast.UnaryOp):
                 yield "constant", str(value + 1)
                 yield "constant", str(value - 1) if value else fit(site, "-1")
         case ast.UnaryOp(ast.USub(), ast.Constant(int(value))):
@@ -166,30 +164,24 @@ def operand(source: Source, site: Site) -> Iterator[Change]:
         yield "divisor", fit(site, f"{text} // {value}")
         yield "ratio", fit(site, f"{text} / {value}")
         yield "remainder", fit(site, f"{text} % {value}")
-    for call in _atoms(source, site, "number"):
+    for call in _atoms(source, site):
         yield "term", fit(site, f"{text} + {call}")
         yield "term", fit(site, f"{text} - {call}")
 
 
 def _factors(source: Source, site: Site) -> list[int]:
-    """Numbers from 2 on that stand in the function."""
-    values = {
-        other.node.value
-        for other in source.sites
-        if other.function is site.function
-        and isinstance(other.node, ast.Constant)
-        and type(other.node.value) is int
-        and other.node.value > 1
-    }
-    return sorted({2, 10, *values})[:6]
+    """Return numbers from 2 on that stand in the function."""
+    own = (other.node for other in source.sites if other.function is site.function)
+    values = [node.value for node in own if isinstance(node, ast.Constant)]
+    return sorted({2, 10, *(value for value in values if type(value) is int and value > 1)})[:6]
 
 
-def _atoms(source: Source, site: Site, kind: str) -> list[str]:
-    """Short expressions of one kind that stand elsewhere in the function."""
+def _atoms(source: Source, site: Site) -> list[str]:
+    """Return short numeric expressions that stand in the function."""
     texts: dict[str, None] = {}
     for other in source.sites:
         if other.function is site.function and isinstance(other.node, ast.Call | ast.Subscript):
             text = source.text(other.node)
-            if len(text) <= 24 and is_value(other) and outer(kind_at(source, other)) == kind:
+            if len(text) <= 24 and is_value(other) and outer(kind_at(source, other)) == "number":
                 texts[text] = None
     return list(texts)[:6]

@@ -21,9 +21,7 @@ def _is_test(site: Site) -> bool:
 
 
 def condition(source: Source, site: Site) -> Iterator[Change]:
-    """Yield a condition the other way round, `and` for `or`, one part less, one for True or
-    False.
-    """
+    """Yield a condition negated, with `and` for `or`, a part less, or one for True or False."""
     node = site.node
     alone = site.parent is site.statement and isinstance(site.statement, ast.Return | ast.Assign)
     test = isinstance(site.statement, ast.While | ast.If) and site.parent is site.statement
@@ -78,25 +76,22 @@ def extend(source: Source, site: Site) -> Iterator[Change]:
 
 
 def conditions_for(source: Source, site: Site) -> list[tuple[str, str]]:
-    """Conditions that the rest of the function suggests for a statement."""
+    """Return conditions that the rest of the function suggests for a statement."""
     if site.statement not in source.conditions:
         source.conditions[site.statement] = list(_suggested(source, site))
     return source.conditions[site.statement]
 
 
 def _suggested(source: Source, site: Site) -> Iterator[tuple[str, str]]:
-    seen = set()
     for other in source.sites:
         if other.function is site.function and isinstance(other.node, ast.Compare):
-            text = source.text(other.node)
-            if text not in seen and not isinstance(other.parent, ast.comprehension):
-                seen.add(text)
-                yield "copy", text
+            if isinstance(other.parent, ast.comprehension):
+                continue
+            yield "copy", source.text(other.node)
     for text, kind in _items(source, site):
         if kind in ("number", ""):
-            yield from (
-                ("atom", f"{text} {sign}") for sign in ("== 0", "> 0", "!= 0", "== 1", "> 1")
-            )
+            for test in ("== 0", "> 0", "!= 0", "== 1", "> 1"):
+                yield "atom", f"{text} {test}"
         if kind in ("str", ""):
             for constant in _texts(source, site):
                 yield from (("atom", f"{text} {sign} {constant}") for sign in ("==", "!="))
@@ -124,11 +119,7 @@ def _suggested(source: Source, site: Site) -> Iterator[tuple[str, str]]:
             if first < second and kind in ("number", "str") and kind == outer(kinds.name(second)):
                 for sign in ("==", "!=", "<", ">", "<=", ">=")[: 6 if kind == "number" else 2]:
                     yield "pair", f"{first} {sign} {second}"
-            elif (
-                first < second
-                and kind in ("", "number")
-                and outer(kinds.name(second)) in ("", "number")
-            ):
+            elif first < second and {kind, outer(kinds.name(second))} <= {"", "number"}:
                 yield from (("pair-any", f"{first} {sign} {second}") for sign in ("==", "<", ">"))
             if first in near and may_hold(kinds.name(second), kind):
                 yield "member", f"{first} in {second}"
@@ -136,7 +127,7 @@ def _suggested(source: Source, site: Site) -> Iterator[tuple[str, str]]:
 
 
 def _items(source: Source, site: Site) -> list[tuple[str, str]]:
-    """Items of collections that the function reads, with their kinds."""
+    """Return items of collections that the function reads, with their kinds."""
     kinds: dict[str, str] = {}
     for other in source.sites:
         if other.function is site.function and isinstance(other.node, ast.Subscript):
@@ -147,14 +138,10 @@ def _items(source: Source, site: Site) -> list[tuple[str, str]]:
 
 
 def _texts(source: Source, site: Site) -> list[str]:
-    """Short texts that the function has."""
-    texts = [
-        source.text(other.node)
-        for other in source.sites
-        if other.function is site.function
-        and isinstance(other.node, ast.Constant)
-        and isinstance(other.node.value, str)
-    ]
+    """Return short texts that the function has."""
+    own = (other.node for other in source.sites if other.function is site.function)
+    constants = (node for node in own if isinstance(node, ast.Constant))
+    texts = [source.text(node) for node in constants if isinstance(node.value, str)]
     return [text for text in dict.fromkeys(texts) if len(text) <= 6][:3]
 
 

@@ -7,22 +7,42 @@ unknown; a collection may carry the kind of its elements: "list:number", "dict:s
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-_NUMBER = frozenset("len sum int float abs round ord pow divmod hash".split())
-_BOOL = frozenset("bool any all isinstance hasattr callable".split())
-_STR = frozenset("str chr repr format bin hex oct input".split())
-_STR_METHODS = frozenset(
-    "lower upper strip lstrip rstrip replace join title capitalize swapcase zfill ljust rjust "
-    "center format casefold removeprefix removesuffix".split()
+
+def _by_name(names_of: Mapping[str, str]) -> dict[str, str]:
+    return {name: kind for kind, names in names_of.items() for name in names.split()}
+
+
+_FUNCTIONS = _by_name(
+    {
+        "number": "len sum int float abs round ord pow divmod hash",
+        "bool": "bool any all isinstance hasattr callable",
+        "str": "str chr repr format bin hex oct input",
+        "list:number": "range",
+        "list:tuple": "enumerate zip",
+        "set": "set",
+        "dict": "dict Counter defaultdict OrderedDict",
+    }
 )
-_BOOL_METHODS = frozenset(
-    "startswith endswith isdigit isalpha isalnum isupper islower isspace issubset issuperset "
-    "isdisjoint isnumeric istitle isidentifier".split()
+_ONLY_STR = _by_name(
+    {
+        "str": "lower upper strip lstrip rstrip replace join title capitalize swapcase zfill ljust "
+        "rjust center format casefold removeprefix removesuffix",
+        "bool": "startswith endswith isdigit isalpha isalnum isupper islower isspace issubset "
+        "issuperset isdisjoint isnumeric istitle isidentifier",
+        "number": "find rfind",
+        "list:str": "split splitlines partition",
+    }
 )
-_NUMBER_METHODS = frozenset("count index find rfind rindex bit_length".split())
-_ONLY_STR = _STR_METHODS | _BOOL_METHODS | {"split", "splitlines", "find", "rfind", "partition"}
+_METHODS = _ONLY_STR | _by_name(
+    {
+        "number": "count index rindex bit_length floor ceil sqrt gcd log",
+        "list:tuple": "items",
+        "list": "keys values",
+    }
+)
 
 
 def outer(kind: str) -> str:
@@ -35,6 +55,11 @@ def element(kind: str) -> str:
     return "str" if kind == "str" else kind.partition(":")[2]
 
 
+def _holding(kind: str, item: str) -> str:
+    """Return the kind of a collection with such items."""
+    return f"{kind}:{item}" if item else kind
+
+
 def fits(kind: str, other: str) -> bool:
     """Return whether a value of one kind may stand where the other stood; unknown fits anything."""
     if not kind or not other:
@@ -44,20 +69,19 @@ def fits(kind: str, other: str) -> bool:
 
 def kind_of_value(value: Any) -> str:
     """Return the kind of a test's argument, or of a constant."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "str"
-    if isinstance(value, list | tuple):
-        first = kind_of_value(value[0]) if value else ""
-        return "list:" + first if first else "list"
-    if isinstance(value, dict):
-        first = kind_of_value(next(iter(value.values()))) if value else ""
-        return "dict:" + first if first else "dict"
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "bool"
+        case int() | float():
+            return "number"
+        case str():
+            return "str"
+        case list() | tuple():
+            return _holding("list", kind_of_value(value[0]) if value else "")
+        case dict():
+            return _holding("dict", kind_of_value(next(iter(value.values()))) if value else "")
     return ""
 
 
@@ -126,12 +150,9 @@ class Kinds:
             case ast.IfExp(_, body, orelse):
                 return self.of(body) or self.of(orelse)
             case ast.List(items) | ast.Tuple(items) | ast.Set(items):
-                kind = type(node).__name__.lower()
-                first = self.of(items[0]) if items else ""
-                return f"{kind}:{first}" if first else kind
+                return _holding(type(node).__name__.lower(), self.of(items[0]) if items else "")
             case ast.ListComp(item) | ast.GeneratorExp(item):
-                first = self.of(item)
-                return f"list:{first}" if first else "list"
+                return _holding("list", self.of(item))
             case ast.SetComp():
                 return "set"
             case ast.Dict() | ast.DictComp():
@@ -164,49 +185,18 @@ class Kinds:
     def _of_call(self, node: ast.Call) -> str:
         first = self.of(node.args[0]) if node.args else ""
         match node.func:
-            case ast.Name(name):
-                return self._of_function(name, first)
-            case ast.Attribute(value, name):
-                return self._of_method(value, name)
-        return ""
-
-    def _of_function(self, name: str, first: str) -> str:
-        if name in _NUMBER:
-            return "number"
-        if name in _BOOL:
-            return "bool"
-        if name in _STR:
-            return "str"
-        if name == "range":
-            return "list:number"
-        if name in ("enumerate", "zip"):
-            return "list:tuple"
-        if name in ("sorted", "list", "reversed", "tuple", "set", "frozenset", "filter"):
-            inside = element(first)
-            return "list" + (":" + inside if inside else "") if name != "set" else "set"
-        if name in ("dict", "Counter", "defaultdict", "OrderedDict"):
-            return "dict"
-        if name in ("min", "max"):
-            return element(first) or ("" if outer(first) == "list" else first)
-        return ""
-
-    def _of_method(self, value: ast.expr, name: str) -> str:
-        if name in _STR_METHODS:
-            return "str"
-        if name in _BOOL_METHODS:
-            return "bool"
-        if name in _NUMBER_METHODS:
-            return "number"
-        if name in ("split", "splitlines", "partition"):
-            return "list:str"
-        if name == "items":
-            return "list:tuple"
-        if name in ("keys", "values", "copy"):
-            return self.of(value) if name == "copy" else "list"
-        if name in ("pop", "popleft", "get", "setdefault"):
-            return element(self.of(value))
-        if name in ("floor", "ceil", "sqrt", "gcd", "log"):
-            return "number"
+            case ast.Name(name) if name in _FUNCTIONS:
+                return _FUNCTIONS[name]
+            case ast.Name("sorted" | "list" | "reversed" | "tuple" | "frozenset" | "filter"):
+                return _holding("list", element(first))
+            case ast.Name("min" | "max"):
+                return element(first) or ("" if outer(first) == "list" else first)
+            case ast.Attribute(_, name) if name in _METHODS:
+                return _METHODS[name]
+            case ast.Attribute(value, "copy"):
+                return self.of(value)
+            case ast.Attribute(value, "pop" | "popleft" | "get" | "setdefault"):
+                return element(self.of(value))
         return ""
 
     def _learn(self, name: str, kind: str) -> None:
@@ -224,42 +214,39 @@ class Kinds:
             case ast.For(target, iterable) | ast.comprehension(target, iterable):
                 self._iterate(target, iterable)
             case ast.Call(ast.Attribute(ast.Name(name), "append"), [item]):
-                inside = self.of(item)
-                self._learn(name, "list:" + inside if inside else "list")
+                self._learn(name, _holding("list", self.of(item)))
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        if isinstance(target, ast.Name):
-            self._learn(target.id, self.of(value))
-        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            for part, other in zip(target.elts, value.elts, strict=False):
-                self._assign(part, other)
-        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
-            name, inside = target.value.id, self.of(value)
-            kind = outer(self.name(name))
-            if kind in ("dict", "list") and inside:
-                self._learn(name, f"{kind}:{inside}")
+        match target, value:
+            case ast.Name(name), _:
+                self._learn(name, self.of(value))
+            case ast.Tuple(parts), ast.Tuple(values):
+                for part, other in zip(parts, values, strict=False):
+                    self._assign(part, other)
+            case ast.Subscript(ast.Name(name)), _:
+                kind, inside = outer(self.name(name)), self.of(value)
+                if kind in ("dict", "list") and inside:
+                    self._learn(name, f"{kind}:{inside}")
 
     def _iterate(self, target: ast.expr, iterable: ast.expr) -> None:
-        inside = element(self.of(iterable))
-        if isinstance(target, ast.Name):
-            self._learn(target.id, inside)
-        elif isinstance(target, ast.Tuple) and isinstance(iterable, ast.Call):
-            match iterable:
-                case ast.Call(ast.Name("enumerate"), [items, *_]) if len(target.elts) == 2:
-                    self._name_is(target.elts[0], "number")
-                    self._name_is(target.elts[1], element(self.of(items)))
-                case ast.Call(ast.Name("zip"), items):
-                    for target_part, other in zip(target.elts, items, strict=False):
-                        self._name_is(target_part, element(self.of(other)))
-                case ast.Call(ast.Attribute(owner, "items")) if len(target.elts) == 2:
-                    self._name_is(target.elts[1], element(self.of(owner)))
+        match target, iterable:
+            case ast.Name(name), _:
+                self._learn(name, element(self.of(iterable)))
+            case ast.Tuple([index, item]), ast.Call(ast.Name("enumerate"), [items, *_]):
+                self._name_is(index, "number")
+                self._name_is(item, element(self.of(items)))
+            case ast.Tuple(parts), ast.Call(ast.Name("zip"), items):
+                for part, other in zip(parts, items, strict=False):
+                    self._name_is(part, element(self.of(other)))
+            case ast.Tuple([_, value]), ast.Call(ast.Attribute(owner, "items")):
+                self._name_is(value, element(self.of(owner)))
 
     def _name_is(self, node: ast.expr, kind: str) -> None:
         if isinstance(node, ast.Name):
             self._learn(node.id, kind)
 
     def _hint(self, node: ast.AST) -> None:
-        """How an unknown name is used tells its kind."""
+        """Guess the kind of an unknown name by how it is used."""
         match node:
             case ast.BinOp(left, ast.Sub() | ast.Div() | ast.FloorDiv() | ast.Pow(), right):
                 for side in (left, right):

@@ -21,7 +21,7 @@ def _site(place: Place) -> Site:
 
 def guard(source: Source, place: Place) -> Iterator[Rewrite]:
     """Yield an early exit before a statement, or a condition around one."""
-    if place.function is None or not whole(source, place):
+    if place.function is None or not whole(source, place.node):
         return
     start, end = source.rows(place.node)
     indent = source.indent(place.node)
@@ -79,54 +79,45 @@ def _exits(source: Source, place: Place) -> Iterator[str]:
 
 def _results(source: Source, place: Place) -> list[str]:
     """Return how the function could be left, or the loop's round ended, here."""
-    if place.loop and place.owner is not place.function:
-        statements = ["continue", "break"]
-    else:
-        statements = []
-    returned: dict[str, None] = {}
+    values: list[str] = []
     kind = ""
     for other in source.places:
         value = other.node.value if isinstance(other.node, ast.Return) else None
         if value is not None and other.function is place.function:
             kind = kind or outer(source.kinds(place.function).of(value))
             if len(source.text(value)) <= 16:
-                returned[source.text(value)] = None
+                values.append(source.text(value))
     defaults = {
         "number": ("0", "-1", "1", "None"), "list": ("[]", "None"), "str": ('""', "None"),
         "bool": ("False", "True"), "dict": ("{}",), "tuple": ("None",),
     }.get(kind, ("None", "0", "[]", "False", "True", '""', "-1"))  # fmt: skip
-    for text in defaults:
-        returned[text] = None
-    if statements:
-        return statements + [f"return {text}" for text in list(returned)[:2]]
-    return [f"return {text}" for text in list(returned)[:4]]
+    returns = [f"return {text}" for text in dict.fromkeys([*values, *defaults])]
+    if place.loop and place.owner is not place.function:
+        return ["continue", "break", *returns[:2]]
+    return returns[:4]
 
 
 def insert(source: Source, place: Place) -> Iterator[Rewrite]:
     """Yield a statement that is missing before this one, or after the last of a block."""
-    if place.function is None or not whole(source, place):
+    if place.function is None or not whole(source, place.node):
         return
     start, end = source.rows(place.node)
     indent = source.indent(place.node)
+    gap = "" if source.code[:end].endswith("\n") else "\n"  # a file may end without a newline
     last = place.index == len(place.block) - 1
     ends = isinstance(place.node, ast.Return | ast.Break | ast.Continue | ast.Raise)
     own = source.text(place.node)
     for renamed in _renamed(source, place):
         yield "renamed-before", start, start, f"{indent}{renamed}\n"
         if not ends:
-            gap = "" if source.code[:end].endswith("\n") else "\n"
             yield "renamed-after", end, end, f"{gap}{indent}{renamed}\n"
     for sub, text in _missing(source, place):
         if text == own:
             continue
-        line = f"{indent}{text}\n"
-        leaves = text.startswith(("return", "break", "continue"))
-        if not leaves:
-            yield f"{sub}-before", start, start, line
+        if not text.startswith(("return", "break", "continue")):
+            yield f"{sub}-before", start, start, f"{indent}{text}\n"
         if last and not ends:
-            # A file may end without a newline.
-            gap = "" if source.code[:end].endswith("\n") else "\n"
-            yield f"{sub}-after", end, end, gap + line
+            yield f"{sub}-after", end, end, f"{gap}{indent}{text}\n"
 
 
 def _renamed(source: Source, place: Place) -> Iterator[str]:
@@ -136,32 +127,23 @@ def _renamed(source: Source, place: Place) -> Iterator[str]:
         return
     kinds, names = source.kinds(place.function), source.names(place.function)
     start = source.span(node)[0]
-    used = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in names]
-    for name in used:
+    text = source.text(node)
+    for name in ast.walk(node):
+        if not isinstance(name, ast.Name) or name.id not in names:
+            continue
         first, last = source.span(name)
         for other in names:
-            if (
-                other != name.id
-                and kinds.name(other)
-                and fits(kinds.name(other), kinds.name(name.id))
-            ):
-                text = source.text(node)
+            kind = kinds.name(other)
+            if other != name.id and kind and fits(kind, kinds.name(name.id)):
                 yield text[: first - start] + other + text[last - start :]
 
 
 def _missing(source: Source, place: Place) -> Iterator[tuple[str, str]]:
-    seen: set[str] = set()
     for other in source.places:
-        simple = isinstance(other.node, ast.Assign | ast.AugAssign | ast.Expr | ast.Return)
-        if (
-            other.function is place.function
-            and simple
-            and other.node.lineno == getattr(other.node, "end_lineno", 0)
-        ):
-            text = source.text(other.node)
-            if text not in seen:
-                seen.add(text)
-                yield "copy", text
+        node = other.node
+        simple = isinstance(node, ast.Assign | ast.AugAssign | ast.Expr | ast.Return)
+        if simple and node.lineno == node.end_lineno and other.function is place.function:
+            yield "copy", source.text(node)
     kinds, names = source.kinds(place.function), source.names(place.function)
     near = frozenset().union(*map(source.used, place.block))
     for name in names:
@@ -172,36 +154,29 @@ def _missing(source: Source, place: Place) -> Iterator[tuple[str, str]]:
         kind = kinds.name(name)
         match outer(kind):
             case "number":
-                fresh = [("count", f"{name} += 1"), ("count", f"{name} -= 1")]
-                fresh += [("reset", f"{name} = 0")]
+                yield from (("count", f"{name} += 1"), ("count", f"{name} -= 1"))
+                yield "reset", f"{name} = 0"
             case "list":
-                fresh = [("reset", f"{name} = []"), ("call", f"{name}.sort()")]
-                fresh += [("call", f"{name}.reverse()")]
-                for other_name in names:
-                    if other_name != name and fits(kinds.name(other_name), element(kind)):
-                        fresh.append(("append", f"{name}.append({other_name})"))
+                yield "reset", f"{name} = []"
+                yield from (("call", f"{name}.sort()"), ("call", f"{name}.reverse()"))
+                for item in names:
+                    if item != name and fits(kinds.name(item), element(kind)):
+                        yield "append", f"{name}.append({item})"
             case "set":
-                fresh = [
-                    ("append", f"{name}.add({other})")
-                    for other in names
-                    if other != name and outer(kinds.name(other)) not in ("list", "dict", "set")
-                ]
+                for item in names:
+                    if item != name and outer(kinds.name(item)) not in ("list", "dict", "set"):
+                        yield "append", f"{name}.add({item})"
             case "str":
-                fresh = [("reset", f'{name} = ""'), ("call", f"{name} = {name}.strip()")]
-                fresh += [("call", f"{name} = {name}.lower()")]
+                yield "reset", f'{name} = ""'
+                yield "call", f"{name} = {name}.strip()"
+                yield "call", f"{name} = {name}.lower()"
             case "bool":
-                fresh = [("reset", f"{name} = False"), ("reset", f"{name} = True")]
-            case _:
-                fresh = []
-        fresh.append(("return", f"return {name}"))
-        for other_name in names:
-            if other_name != name and other_name in near and kind == kinds.name(other_name):
-                fresh.append(("assign", f"{name} = {other_name}"))
+                yield from (("reset", f"{name} = False"), ("reset", f"{name} = True"))
+        yield "return", f"return {name}"
+        for value in names:
+            if value != name and value in near and kind == kinds.name(value):
+                yield "assign", f"{name} = {value}"
                 if outer(kind) in ("number", "str", "list"):
-                    fresh.append(("add", f"{name} += {other_name}"))
-        for sub, text in fresh:
-            if text not in seen:
-                seen.add(text)
-                yield sub, text
+                    yield "add", f"{name} += {value}"
     if place.loop:
         yield from (("leave", "break"), ("leave", "continue"))

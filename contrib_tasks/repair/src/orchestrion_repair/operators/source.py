@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import accumulate
 
 from attrs import frozen
 
@@ -43,7 +44,8 @@ class Place:
 class Source:
     """A parsed program. `arguments` are the kinds of the entry point's arguments.
 
-    `conditions` is a memory of the operators: what they suggest for each statement.
+    `conditions` keeps what the operators suggest for each statement; `functions` are all
+    functions, outer ones first.
 
     Raises:
         SyntaxError: if the program cannot be parsed.
@@ -53,13 +55,15 @@ class Source:
         self.code = code
         self.entry_point, self.arguments = entry_point, arguments
         self.tree = ast.parse(code)
-        self._lines = code.splitlines(keepends=True)
-        self._texts: dict[ast.AST, str] = {}
+        self.functions = [node for node in ast.walk(self.tree) if isinstance(node, Function)]
         self.conditions: dict[ast.stmt, list[tuple[str, str]]] = {}
+        self._lines = code.splitlines(keepends=True)
+        self._starts = list(accumulate(map(len, self._lines), initial=0))
         self._ascii = code.isascii()
-        self._starts = [0]
-        for line in self._lines:
-            self._starts.append(self._starts[-1] + len(line))
+        self._names = {function: tuple(_bound(function)) for function in self.functions}
+        self._texts: dict[ast.AST, str] = {}
+        self._used: dict[ast.stmt, frozenset[str]] = {}
+        self._kinds: dict[Function | None, Kinds] = {}
 
     # ------------------------------------------------------------ text
 
@@ -71,35 +75,30 @@ class Source:
         return self._starts[line - 1] + column
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """Start and end of a node in the text."""
+        """Return the start and the end of a node in the text."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
-        return (
-            self.offset(node.lineno, node.col_offset),
-            self.offset(node.end_lineno, node.end_col_offset),
-        )
+        start = self.offset(node.lineno, node.col_offset)
+        return start, self.offset(node.end_lineno, node.end_col_offset)
 
     def text(self, node: ast.expr | ast.stmt) -> str:
         """Return the node as written."""
         text = self._texts.get(node)
         if text is None:
-            start, end = self.span(node)
-            text = self._texts[node] = self.code[start:end]
+            text = self._texts[node] = self.code[slice(*self.span(node))]
         return text
 
     def rows(self, first: ast.stmt, last: ast.stmt | None = None) -> tuple[int, int]:
-        """Start and end of the whole lines from one statement to another, newline included."""
+        """Return start and end of the whole lines of some statements, newline included."""
         last = last or first
         assert last.end_lineno is not None
-        start = first.lineno
-        for decorator in getattr(first, "decorator_list", ()):
-            start = min(start, decorator.lineno)
+        decorators = getattr(first, "decorator_list", ())
+        start = min([first.lineno, *(decorator.lineno for decorator in decorators)])
         return self._starts[start - 1], self._starts[min(last.end_lineno, len(self._lines))]
 
     def block_text(self, first: ast.stmt, last: ast.stmt | None = None) -> str:
-        """Whole lines, always ended by a newline."""
-        start, end = self.rows(first, last)
-        text = self.code[start:end]
+        """Return the whole lines of some statements, always ended by a newline."""
+        text = self.code[slice(*self.rows(first, last))]
         return text if text.endswith("\n") else text + "\n"
 
     def indent(self, node: ast.stmt) -> str:
@@ -110,43 +109,31 @@ class Source:
     def own_line(self, node: ast.stmt) -> bool:
         """Return whether a statement shares its first and last line with nothing else."""
         assert node.end_lineno is not None
-        first, last = self._lines[node.lineno - 1], self._lines[node.end_lineno - 1]
-        before = first[: len(first) - len(first.lstrip())]
-        end = self.span(node)[1] - self._starts[node.end_lineno - 1]
-        after = last[end:].strip()
-        return len(before.encode()) == node.col_offset and (not after or after.startswith("#"))
+        end, end_of_line = self.span(node)[1], self._starts[node.end_lineno]
+        after = self.code[end:end_of_line].strip()
+        alone = len(self.indent(node).encode()) == node.col_offset
+        return alone and (not after or after.startswith("#"))
 
     # ------------------------------------------------------------ structure
 
     @cached_property
     def places(self) -> list[Place]:
-        """All statements but documentation, in the order they are written."""
+        """Return all statements but documentation, in the order they are written."""
         return list(_places(self.tree.body, self.tree, None, False))
 
     @cached_property
     def sites(self) -> list[Site]:
-        """All expressions, in the order they are written; those of annotations are left out."""
+        """Return all expressions but those of annotations, in the order they are written."""
         sites: list[Site] = []
         for place in self.places:
-            function = place.function
-            if isinstance(place.node, Function):
-                function = place.node
+            function = place.node if isinstance(place.node, Function) else place.function
             for expression in _own_expressions(place.node):
                 sites.extend(_sites(expression, place.node, place.node, function))
         return sites
 
-    @cached_property
-    def functions(self) -> list[Function]:
-        """All functions, outer ones first."""
-        return [node for node in ast.walk(self.tree) if isinstance(node, Function)]
-
     def names(self, function: Function | None) -> tuple[str, ...]:
-        """Parameters and variables of a function, in the order they first appear."""
-        return self._names.get(function, ())
-
-    @cached_property
-    def _names(self) -> dict[Function | None, tuple[str, ...]]:
-        return {function: tuple(_bound(function)) for function in self.functions}
+        """Return parameters and variables of a function, in the order they first appear."""
+        return self._names.get(function, ()) if function is not None else ()
 
     def used(self, node: ast.stmt) -> frozenset[str]:
         """Return the names a statement uses, with all that stands below it."""
@@ -155,10 +142,6 @@ class Source:
             self._used[node] = frozenset(names)
         return self._used[node]
 
-    @cached_property
-    def _used(self) -> dict[ast.stmt, frozenset[str]]:
-        return {}
-
     def kinds(self, function: Function | None) -> Kinds:
         """Return what kind of value each of a function's names holds, as far as it can be told."""
         if function not in self._kinds:
@@ -166,27 +149,15 @@ class Source:
             self._kinds[function] = Kinds(function, self.arguments if known else ())
         return self._kinds[function]
 
-    @cached_property
-    def _kinds(self) -> dict[Function | None, Kinds]:
-        return {}
-
 
 def _bound(function: Function) -> dict[str, None]:
-    names: dict[str, None] = {}
-    arguments = function.args
-    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-        names[argument.arg] = None
-    for extra in (arguments.vararg, arguments.kwarg):
-        if extra is not None:
-            names[extra.arg] = None
-    stores = [
-        node
-        for node in ast.walk(function)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    ]
-    for node in sorted(stores, key=lambda n: (n.lineno, n.col_offset)):
-        names[node.id] = None
-    return names
+    args = function.args
+    parameters = (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg)
+    names = [parameter.arg for parameter in parameters if parameter is not None]
+    nodes = (node for node in ast.walk(function) if isinstance(node, ast.Name))
+    stores = [node for node in nodes if isinstance(node.ctx, ast.Store)]
+    stores.sort(key=lambda node: (node.lineno, node.col_offset))
+    return dict.fromkeys([*names, *(node.id for node in stores)])
 
 
 def _places(
@@ -208,11 +179,10 @@ def _places(
 
 def is_text(node: ast.stmt) -> bool:
     """Return whether a statement is documentation."""
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
+    match node:
+        case ast.Expr(ast.Constant(str())):
+            return True
+    return False
 
 
 def _own_expressions(node: ast.stmt) -> Iterator[ast.expr]:
@@ -221,13 +191,11 @@ def _own_expressions(node: ast.stmt) -> Iterator[ast.expr]:
         yield from node.args.defaults
         yield from (default for default in node.args.kw_defaults if default is not None)
         return
-    if isinstance(node, ast.ClassDef | ast.Import | ast.ImportFrom):
+    if isinstance(node, ast.ClassDef):
         return
     for name, value in ast.iter_fields(node):
-        if name in ("annotation", "type_comment"):
-            continue
         for item in value if isinstance(value, list) else [value]:
-            if isinstance(item, ast.expr):
+            if isinstance(item, ast.expr) and name != "annotation":
                 yield item
             elif isinstance(item, ast.withitem):
                 yield item.context_expr

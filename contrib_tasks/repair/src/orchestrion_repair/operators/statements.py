@@ -20,16 +20,13 @@ def indented(text: str, indent: str) -> str:
     return textwrap.indent(textwrap.dedent(text), indent)
 
 
-def whole(source: Source, place: Place) -> bool:
+def whole(source: Source, node: ast.stmt) -> bool:
     """Return whether a statement has its lines for itself, and is no branch of an `elif`."""
-    node = place.node
-    return source.own_line(node) and not (
-        isinstance(node, ast.If) and source.text(node).startswith("elif")
-    )
+    return source.own_line(node) and not _is_elif(source, node)
 
 
-def _is_elif(source: Source, place: Place) -> bool:
-    return isinstance(place.node, ast.If) and source.text(place.node).startswith("elif")
+def _is_elif(source: Source, node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and source.text(node).startswith("elif")
 
 
 # ---------------------------------------------------------------- excess and misplaced statements
@@ -41,8 +38,8 @@ def delete(source: Source, place: Place) -> Iterator[Rewrite]:
     if place.function is None or not source.own_line(node):
         return
     start, end = source.rows(node)
-    indent = source.indent(node)
-    if isinstance(node, ast.If) and not _is_elif(source, place):
+    indent, is_elif = source.indent(node), _is_elif(source, node)
+    if isinstance(node, ast.If) and not is_elif:
         yield "condition", start, end, _body(source, node.body, indent)
         if node.orelse:
             yield "branch", start, end, _body(source, node.orelse, indent)
@@ -52,59 +49,42 @@ def delete(source: Source, place: Place) -> Iterator[Rewrite]:
             yield "else", after, end, ""
     if isinstance(node, ast.For | ast.While) and not node.orelse:
         yield "loop", start, end, _body(source, node.body, indent)
-    if not _is_elif(source, place):
+    if not is_elif:
         rest = "" if len(place.block) > 1 else f"{indent}pass\n"
         sub = "simple" if isinstance(node, SIMPLE) else "block"
         yield sub, start, end, rest
 
 
 def _body(source: Source, block: list[ast.stmt], indent: str) -> str:
-    if len(block) == 1 and isinstance(block[0], ast.If):
-        text = source.block_text(block[0])
-        if source.text(block[0]).startswith("elif"):
-            return text.replace("elif", "if", 1)
+    if len(block) == 1 and _is_elif(source, block[0]):
+        return source.block_text(block[0]).replace("elif", "if", 1)
     return indented(source.block_text(block[0], block[-1]), indent)
 
 
 def move(source: Source, place: Place) -> Iterator[Rewrite]:
     """Yield a statement earlier or later, one level out or in."""
     node, block = place.node, place.block
-    if place.function is None or not whole(source, place):
+    if place.function is None or not whole(source, node):
         return
-    start, end = source.rows(node)
-    indent, text = source.indent(node), source.block_text(node)
-    for distance in (1, 2, 3):
-        if place.index + distance < len(block) and _plain_row(
-            source, block[place.index + distance]
-        ):
-            other = block[place.index + distance]
+    start, text = source.rows(node)[0], source.block_text(node)
+    for distance, other in enumerate(block[place.index + 1 : place.index + 4], start=1):
+        if whole(source, other):
+            end = source.rows(other)[1]
             between = source.block_text(block[place.index + 1], other)
-            sub = f"later-{distance}"
-            yield sub, start, source.rows(other)[1], between + text
+            yield f"later-{distance}", start, end, between + text
             if distance > 1:
-                first = block[place.index]
-                rest = source.block_text(first, block[place.index + distance - 1])
-                yield (
-                    f"earlier-{distance}",
-                    start,
-                    source.rows(other)[1],
-                    (source.block_text(other) + rest),
-                )
-    yield from _inwards(source, place, start, end, indent, text)
-    yield from _outwards(source, place, start, end, text)
+                rest = source.block_text(node, block[place.index + distance - 1])
+                yield f"earlier-{distance}", start, end, source.block_text(other) + rest
+    yield from _inwards(source, place, text)
+    yield from _outwards(source, place, text)
 
 
-def _plain_row(source: Source, node: ast.stmt) -> bool:
-    return source.own_line(node) and not source.text(node).startswith("elif")
-
-
-def _inwards(
-    source: Source, place: Place, start: int, end: int, indent: str, text: str
-) -> Iterator[Rewrite]:
+def _inwards(source: Source, place: Place, text: str) -> Iterator[Rewrite]:
+    start, end = source.rows(place.node)
     if place.index > 0:
         before = place.block[place.index - 1]
         inner = getattr(before, "orelse", None) or getattr(before, "body", None)
-        if inner and not isinstance(before, ast.FunctionDef) and _plain_row(source, inner[-1]):
+        if inner and not isinstance(before, ast.FunctionDef) and whole(source, inner[-1]):
             deeper = source.indent(inner[-1])
             yield "into-last", start, end, indented(text, deeper)
             if getattr(before, "orelse", None):
@@ -115,21 +95,21 @@ def _inwards(
     if place.index + 1 < len(place.block):
         after = place.block[place.index + 1]
         inner = getattr(after, "body", None)
-        if inner and not isinstance(after, ast.FunctionDef) and _plain_row(source, inner[0]):
+        if inner and not isinstance(after, ast.FunctionDef) and whole(source, inner[0]):
             head_end = source.rows(inner[0])[0]
             moved = source.code[end:head_end] + indented(text, source.indent(inner[0]))
             yield "into-next", start, head_end, moved
 
 
-def _outwards(source: Source, place: Place, start: int, end: int, text: str) -> Iterator[Rewrite]:
+def _outwards(source: Source, place: Place, text: str) -> Iterator[Rewrite]:
     owner = place.owner
     if not isinstance(owner, ast.For | ast.While | ast.If) or not source.own_line(owner):
         return
+    start, end = source.rows(place.node)
     rest = "" if len(place.block) > 1 else f"{source.indent(place.node)}pass\n"
-    out = source.indent(owner)
-    moved = indented(text, out)
+    moved = indented(text, source.indent(owner))
     owner_start, owner_end = source.rows(owner)
-    if not source.text(owner).startswith("elif"):
+    if not _is_elif(source, owner):
         kept = source.code[owner_start:start] + rest + source.code[end:owner_end]
         yield "out-before", owner_start, owner_end, moved + kept
     if place.index == len(place.block) - 1 and len(place.block) > 1 and end == owner_end:
@@ -142,8 +122,7 @@ def _outwards(source: Source, place: Place, start: int, end: int, text: str) -> 
             yield "out-further", start, end, indented(text, source.indent(outer))
             outer = above.get(outer)
     else:
-        kept = source.code[start:start] + rest + source.code[end:owner_end]
-        yield "out-after", start, owner_end, kept + moved
+        yield "out-after", start, owner_end, rest + source.code[end:owner_end] + moved
 
 
 # ---------------------------------------------------------------- other statements
@@ -164,11 +143,8 @@ def returned(source: Source, place: Place) -> Iterator[Rewrite]:
             yield f"name-{same}", start, end, f"return {name}"
     if outer(kind) in ("bool", ""):
         yield "not", start, end, f"return not ({text})"
-    for other in source.places:
-        if isinstance(other.node, ast.Return) and other.function is place.function:
-            copy = source.text(other.node)
-            if copy != source.text(node):
-                yield "copy", start, end, copy
+    for copy in _returns(source, place):
+        yield "copy", start, end, copy
     for name in names:
         if outer(kinds.name(name)) in ("list", "str", "dict", "set"):
             yield "size", start, end, f"return len({name})"
@@ -196,7 +172,8 @@ def control(source: Source, place: Place) -> Iterator[Rewrite]:
         case ast.Break():
             yield "leave", start, end, "continue"
             yield "leave", start, end, "pass"
-            yield from (("return", start, end, text) for text in _all_returns(source, place))
+            for text in _returns(source, place):
+                yield "return", start, end, text
         case ast.Continue():
             yield "leave", start, end, "break"
             yield "leave", start, end, "pass"
@@ -204,12 +181,14 @@ def control(source: Source, place: Place) -> Iterator[Rewrite]:
             yield "leave", start, end, "continue"
             yield "leave", start, end, "break"
         case ast.If():
-            if _is_elif(source, place):
+            if _is_elif(source, node):
                 yield "elif-if", start, start + 4, "if"
             else:
                 if not node.orelse:
                     yield "if-while", start, start + 2, "while"
-                yield from _to_elif(source, place, start)
+                before = place.block[place.index - 1] if place.index else None
+                if isinstance(before, ast.If) and not before.orelse and source.own_line(node):
+                    yield "if-elif", start, start + 2, "elif"
         case ast.While():
             yield "while-if", start, start + 5, "if"
     if isinstance(node, ast.If) and node.orelse:
@@ -225,29 +204,22 @@ def control(source: Source, place: Place) -> Iterator[Rewrite]:
 
 
 def _opposites(source: Source, test: ast.expr) -> Iterator[str]:
-    """Comparisons of the same values, both of which may be false."""
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        left, right = source.text(test.left), source.text(test.comparators[0])
-        if isinstance(test.ops[0], ast.Lt | ast.Gt | ast.LtE | ast.GtE | ast.Eq | ast.NotEq):
+    """Yield comparisons of the same values that can be false where `test` is."""
+    match test:
+        case ast.Compare(
+            left, [ast.Lt() | ast.Gt() | ast.LtE() | ast.GtE() | ast.Eq() | ast.NotEq()], [right]
+        ):
             for sign in ("<", ">", "=="):
-                if f"{left} {sign} {right}" != source.text(test):
-                    yield f"{left} {sign} {right}"
+                other = f"{source.text(left)} {sign} {source.text(right)}"
+                if other != source.text(test):
+                    yield other
 
 
-def _to_elif(source: Source, place: Place, start: int) -> Iterator[Rewrite]:
-    before = place.block[place.index - 1] if place.index else None
-    if isinstance(before, ast.If) and not before.orelse and whole(source, place):
-        yield "if-elif", start, start + 2, "elif"
-
-
-def _all_returns(source: Source, place: Place) -> list[str]:
-    return list(
-        dict.fromkeys(
-            source.text(other.node)
-            for other in source.places
-            if isinstance(other.node, ast.Return) and other.function is place.function
-        )
-    )
+def _returns(source: Source, place: Place) -> Iterator[str]:
+    """Yield the return statements of a place's function."""
+    for other in source.places:
+        if isinstance(other.node, ast.Return) and other.function is place.function:
+            yield source.text(other.node)
 
 
 def augmented(source: Source, place: Place) -> Iterator[Rewrite]:
@@ -260,13 +232,14 @@ def augmented(source: Source, place: Place) -> Iterator[Rewrite]:
             yield f"augmented-{min(rank, 2)}", start, end, f"{target} {other}= {value}"
         yield "plain", start, end, f"{target} = {value}"
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        if not isinstance(node.targets[0], ast.Name | ast.Subscript):
+            return
         target, value = source.text(node.targets[0]), source.text(node.value)
-        if isinstance(node.targets[0], ast.Name | ast.Subscript):
-            kind = outer(source.kinds(place.function).of(node.value))
-            if kind in ("number", "str", "list", ""):
-                yield "augment", start, end, f"{target} += {value}"
-            if kind in ("number", ""):
-                yield "augment", start, end, f"{target} -= {value}"
-                yield "augment", start, end, f"{target} *= {value}"
-                yield "keep", start, end, f"{target} = max({target}, {value})"
-                yield "keep", start, end, f"{target} = min({target}, {value})"
+        kind = outer(source.kinds(place.function).of(node.value))
+        if kind in ("number", "str", "list", ""):
+            yield "augment", start, end, f"{target} += {value}"
+        if kind in ("number", ""):
+            yield "augment", start, end, f"{target} -= {value}"
+            yield "augment", start, end, f"{target} *= {value}"
+            yield "keep", start, end, f"{target} = max({target}, {value})"
+            yield "keep", start, end, f"{target} = min({target}, {value})"

@@ -30,30 +30,26 @@ def variable(source: Source, site: Site) -> Iterator[Change]:
         yield from _throughout(source, site)
     if not isinstance(node, ast.Name) or node.id not in names:
         return
-    stored = isinstance(node.ctx, ast.Store)
     for name in names:
-        if name == node.id or not fits(kinds.name(node.id), kinds.name(name)):
-            continue
-        known = "same" if kinds.name(name) and kinds.name(node.id) else "any"
-        yield ("target" if stored else f"{known}-kind"), name
+        if fits(kinds.name(node.id), kinds.name(name)):
+            known = "same-kind" if kinds.name(name) and kinds.name(node.id) else "any-kind"
+            yield ("target" if isinstance(node.ctx, ast.Store) else known), name
 
 
 def _throughout(source: Source, site: Site) -> Iterator[Change]:
-    """Yield two variables exchanged in a whole expression, or one for another wherever it
-    stands.
-    """
+    """Yield two variables exchanged in an expression, or one for another wherever it stands."""
     kinds, text = source.kinds(site.function), source.text(site.node)
     names = source.names(site.function)
     used = [name for name in names if re.search(_NAMED.format(name), text)]
-    for i, one in enumerate(used):
-        for two in used[i + 1 :]:
-            if fits(kinds.name(one), kinds.name(two)):
-                held = re.sub(_NAMED.format(one), "\0", text)
-                yield "exchange", re.sub(_NAMED.format(two), one, held).replace("\0", two)
-        if len(re.findall(_NAMED.format(one), text)) > 1:
+    for i, name in enumerate(used):
+        for second in used[i + 1 :]:
+            if fits(kinds.name(name), kinds.name(second)):
+                held = re.sub(_NAMED.format(name), "\0", text)
+                yield "exchange", re.sub(_NAMED.format(second), name, held).replace("\0", second)
+        if len(re.findall(_NAMED.format(name), text)) > 1:
             for other in names:
-                if other != one and fits(kinds.name(one), kinds.name(other)):
-                    yield "everywhere", re.sub(_NAMED.format(one), other, text)
+                if fits(kinds.name(name), kinds.name(other)):
+                    yield "everywhere", re.sub(_NAMED.format(name), other, text)
 
 
 _NAMED = r"(?<![\w.'\"]){}(?![\w'\"])"
@@ -66,22 +62,19 @@ def _is_called(site: Site) -> bool:
 
 def _attributes(source: Source) -> list[str]:
     """Return the attributes that the program reads or sets, and does not call."""
-    candidates = [
-        site.node.attr
-        for site in source.sites
-        if isinstance(site.node, ast.Attribute) and not _is_called(site)
-    ]
-    return list(dict.fromkeys(candidates))[:8]
+    read = [site for site in source.sites if not _is_called(site)]
+    names = [site.node.attr for site in read if isinstance(site.node, ast.Attribute)]
+    return list(dict.fromkeys(names))[:8]
 
 
 def constant(source: Source, site: Site) -> Iterator[Change]:
     """Another constant, or one in place of a name."""
-    node = site.node
+    node, alone = site.node, site.parent is site.statement
     if not is_value(site):
         return
-    if site.parent is site.statement:
+    if alone:
         yield from _exchanged(source, site)
-    initial = isinstance(site.statement, ast.Assign) and site.parent is site.statement
+    initial = isinstance(site.statement, ast.Assign) and alone
     if initial:
         yield from (("seed", text) for text in _seeds(source, site))
     where = "initial" if initial else "inner"
@@ -90,11 +83,10 @@ def constant(source: Source, site: Site) -> Iterator[Change]:
         if isinstance(site.parent, ast.UnaryOp) and isinstance(site.parent.op, ast.USub):
             return
         yield from _other_constants(source, site, where)
-    elif initial or (isinstance(site.statement, ast.Return) and site.parent is site.statement):
+    elif initial or (isinstance(site.statement, ast.Return) and alone):
         if isinstance(node, ast.Name | ast.Subscript | ast.List | ast.Dict | ast.Call):
             for text in _DEFAULTS.get(outer(kind_at(source, site)), ()):
-                if text != source.text(node):
-                    yield f"{where}-for", text
+                yield f"{where}-for", text
     elif isinstance(node, ast.Name) and outer(kind_at(source, site)) == "number":
         for text in ("0", "1"):
             yield "for-name", text
@@ -110,10 +102,9 @@ def _exchanged(source: Source, site: Site) -> Iterator[Change]:
     if "'" in text or '"' in text or not 1 < len(places) < 7:
         return
     for i, (at, value) in enumerate(places):
-        for then, two in places[i + 1 :]:
-            if value != two:
-                middle = text[at + len(value) : then]
-                yield "exchange", f"{text[:at]}{two}{middle}{value}{text[then + len(two) :]}"
+        for then, second in places[i + 1 :]:
+            middle, tail = text[at + len(value) : then], text[then + len(second) :]
+            yield "exchange", f"{text[:at]}{second}{middle}{value}{tail}"
     for number in sorted({value for _, value in places if value.isdigit()}):
         if sum(value == number for _, value in places) > 1:
             whole = re.compile(rf"(?<![\w.]){number}(?![\w.])")
@@ -154,8 +145,6 @@ _DEFAULTS = {
 
 
 def _other_constants(source: Source, site: Site, where: str) -> Iterator[Change]:
-    text = source.text(site.node)
-    seen = {text}
     value = getattr(site.node, "value", -1)
     if isinstance(value, bool):
         yield f"{where}-flip", str(not value)
@@ -171,39 +160,25 @@ def _other_constants(source: Source, site: Site, where: str) -> Iterator[Change]
         if isinstance(value, int) and abs(value) > 2:
             choices += [str(value * 10), str(value // 10), str(value * 2), str(value // 2)]
             digits = str(abs(value))
-            turned = [
-                digits[:i] + digits[i + 1] + digits[i] + digits[i + 2 :]
-                for i in range(len(digits) - 1)
-            ]
-            choices += [other for other in turned if other[0] != "0"]
+            for i in range(len(digits) - 1):
+                turned = digits[:i] + digits[i + 1] + digits[i] + digits[i + 2 :]
+                choices += [turned] if turned[0] != "0" else []
     for choice in choices:
-        if choice not in seen:
-            seen.add(choice)
+        if choice != source.text(site.node):
             yield f"{where}-common", fit(site, choice) if choice.startswith("-") else choice
     for other in source.sites:
         if isinstance(other.node, ast.Constant) and type(other.node.value) is type(value):
-            choice = source.text(other.node)
-            if choice not in seen:
-                seen.add(choice)
-                yield f"{where}-copy", choice
-    if isinstance(value, int | float):
-        for choice in _counted(source):
-            if choice not in seen:
-                seen.add(choice)
-                yield f"{where}-quoted", choice
-    if isinstance(value, str):
-        for choice in _quoted(source):
-            if choice not in seen:
-                seen.add(choice)
-                yield f"{where}-quoted", choice
+            yield f"{where}-copy", source.text(other.node)
+    if value is not None:
+        for choice in _quoted(source) if isinstance(value, str) else _counted(source):
+            yield f"{where}-quoted", choice
 
 
 _BRACKETS = str.maketrans("()[]{}", "[]{}()")
 
 
 def _flips(value: str) -> list[str]:
-    """Texts like this one: other case or both, blanks at the ends or none, other brackets, one
-    character less."""
+    """Return texts like this one: of other case, blanks or brackets, or a character shorter."""
     others = {
         value.upper(), value.lower(), value.capitalize(), value.title(), value.swapcase(),
         value + value.upper(), value.strip(), value + " ", " " + value, value[:-1], value[1:],
@@ -215,10 +190,13 @@ def _flips(value: str) -> list[str]:
 _NUMBER = re.compile(r"(?<![\w.,-])\d{1,6}(?:\.\d{1,6})?(?![\w.]*\w|[,\]])")
 
 
+def _documents(source: Source) -> list[str]:
+    return [ast.get_docstring(node) or "" for node in (source.tree, *source.functions)]
+
+
 def _counted(source: Source) -> list[str]:
-    """Numbers that the documentation's text names, not those of examples in it."""
-    documents = [ast.get_docstring(node) or "" for node in (source.tree, *source.functions)]
-    rows = [row for text in documents for row in text.split(">>>")[0].split("\n")]
+    """Return numbers that the documentation's text names, not those of examples in it."""
+    rows = [row for text in _documents(source) for row in text.split(">>>")[0].split("\n")]
     numbers = [text for row in rows for text in _NUMBER.findall(row)]
     return [text for text in dict.fromkeys(numbers) if text == "0" or text[0] != "0"][:8]
 
@@ -227,10 +205,14 @@ _QUOTED = re.compile(r"(?<!\w)'([^'\n]{1,20})'(?!\w)|\"([^\"\n]{1,20})\"")
 
 
 def _quoted(source: Source) -> list[str]:
-    """Short texts that the documentation quotes, as a program writes them."""
-    documents = [ast.get_docstring(node) or "" for node in (source.tree, *source.functions)]
-    strings = [single or double for text in documents for single, double in _QUOTED.findall(text)]
-    return [repr(text) for text in dict.fromkeys(strings)][:12]
+    """Return short texts that the documentation quotes, as a program writes them."""
+    pairs = [pair for text in _documents(source) for pair in _QUOTED.findall(text)]
+    quoted = dict.fromkeys(single or double for single, double in pairs)
+    return [repr(text) for text in quoted][:12]
+
+
+_UNFIT = ast.Name | ast.Constant | ast.Slice | ast.Starred | ast.GeneratorExp | ast.Tuple
+"""What is not worth a copy elsewhere, or cannot stand there."""
 
 
 def graft(source: Source, site: Site) -> Iterator[Change]:
@@ -241,21 +223,14 @@ def graft(source: Source, site: Site) -> Iterator[Change]:
     node, kind, text = site.node, kind_at(source, site), source.text(site.node)
     if isinstance(node, ast.Slice | ast.Starred):
         return
-    seen = {text}
     for other in source.sites:
         if other.function is not site.function or not is_value(other):
             continue
-        if isinstance(
-            other.node,
-            ast.Name | ast.Constant | ast.Slice | ast.Starred | ast.GeneratorExp | ast.Tuple,
-        ):
+        if isinstance(other.node, _UNFIT):
             continue
         copy = source.text(other.node)
-        if copy in seen or len(copy) > 60 or not fits(kind, kind_at(source, other)):
-            continue
-        seen.add(copy)
-        same = type(other.node) is type(node)
-        yield ("like" if same else "unlike"), fit(site, copy)
+        if copy != text and len(copy) <= 60 and fits(kind, kind_at(source, other)):
+            yield ("like" if type(other.node) is type(node) else "unlike"), fit(site, copy)
     if isinstance(node, ast.Call | ast.Subscript | ast.BinOp):
         for name in source.names(site.function):
             if fits(kind, source.kinds(site.function).name(name)):
@@ -264,18 +239,14 @@ def graft(source: Source, site: Site) -> Iterator[Change]:
 
 def _other_target(source: Source, site: Site) -> Iterator[Change]:
     """Something else that the function sets, in place of what is assigned here."""
-    if not isinstance(site.statement, ast.Assign | ast.AugAssign) or not isinstance(
-        getattr(site.node, "ctx", None), ast.Store
-    ):
+    stored = isinstance(getattr(site.node, "ctx", None), ast.Store)
+    if not stored or not isinstance(site.statement, ast.Assign | ast.AugAssign):
         return
-    text = source.text(site.node)
-    seen = {text}
     for other in source.sites:
         if other.function is site.function and isinstance(other.node, ast.Subscript):
-            copy = source.text(other.node)
-            if copy not in seen and not isinstance(other.node.slice, ast.Slice):
-                seen.add(copy)
-                yield "target", copy
+            if isinstance(other.node.slice, ast.Slice):
+                continue
+            yield "target", source.text(other.node)
 
 
 def slices(source: Source, site: Site) -> Iterator[Change]:
@@ -329,9 +300,8 @@ def _cuts(source: Source, site: Site) -> Iterator[Change]:
             yield "cut-at", f"{text}[{name}:]"
 
 
-def _ends(lower: str, upper: str) -> list[tuple[str, str]]:
-    ends = [(upper, lower), (lower, ""), ("", upper), ("", lower), (upper, "")]
-    for start in dict.fromkeys((lower, f"{lower} + 1" if lower else "1", "0")):
-        for two in dict.fromkeys((upper, f"{upper} + 1" if upper else "-1", f"{upper} - 1")):
-            ends.append((start, two if upper or two == "-1" else upper))
-    return list(dict.fromkeys(ends))
+def _ends(lower: str, upper: str) -> Iterator[tuple[str, str]]:
+    yield from ((upper, lower), (lower, ""), ("", upper), ("", lower), (upper, ""))
+    for start in (lower, f"{lower} + 1" if lower else "1", "0"):
+        for end in (upper, f"{upper} + 1", f"{upper} - 1") if upper else ("", "-1"):
+            yield start, end
