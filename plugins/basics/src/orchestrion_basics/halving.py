@@ -12,6 +12,7 @@ that is left as many episodes, and the worse half goes. Deviations:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from math import ceil, log2
 from typing import Annotated, ClassVar
 
@@ -68,7 +69,7 @@ class Halving(OneIteration):
         problems = iter(draw_problems(session, "halving", self.episodes))
         for _ in range(rounds):
             each = max(1, self.episodes // (rounds * len(arms)))
-            met = [pair for _, pair in zip(range(each), problems, strict=False)]
+            met = list(islice(problems, each))
             jobs = [(arm, problem, key) for arm in arms for problem, key in met]
             # Episodes are numbered as they are finished: all together, in an order that the time
             # which agents take does not change.
@@ -96,9 +97,8 @@ class Halving(OneIteration):
             if len(arms) >= limit:
                 break
             # Of any length; only the last step may be of an agent that ends episodes.
-            steps = [
-                random.choice(work or known) for _ in range(random.randint(1, self.length) - 1)
-            ]
+            before_last = random.randint(1, self.length) - 1
+            steps = [random.choice(work or known) for _ in range(before_last)]
             arms.setdefault((*steps, random.choice(known)))
         chosen = list(arms)[:limit]
         return max(1, ceil(log2(len(chosen)))), chosen
