@@ -30,11 +30,17 @@ __all__ = [
     "Encoder",
     "Row",
     "join",
+    "places_of",
     "refuse_turns",
 ]
 
 Choice = Activation | None
 """What a policy can choose: to start an activation, or, as None, to stop."""
+
+
+def places_of(choices: Sequence[Choice]) -> dict[tuple[str, str | None], int]:
+    """Return the index of each choice by agent and option; stopping has none."""
+    return {(c.agent, c.option): i for i, c in enumerate(choices) if c is not None}
 
 
 class Row(NamedTuple):

@@ -17,12 +17,7 @@ from orchestrion import (
     Situation,
     Usage,
 )
-from orchestrion_encoders.interfaces import (
-    Choice,
-    Encoded,
-    Encoder,
-    join,
-)
+from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, join
 
 if TYPE_CHECKING:  # numpy, too, is imported when it is first used: `validate` needs none
     import numpy as np
@@ -30,7 +25,7 @@ if TYPE_CHECKING:  # numpy, too, is imported when it is first used: `validate` n
     from numpy.typing import NDArray
     from torch import nn
 
-    Floats = NDArray[np.float64]
+    from orchestrion_encoders.interfaces import Floats
 
 REMEMBERED = 4096
 """How many sets of blocked choices are kept looked at."""
@@ -117,9 +112,10 @@ class Joined:
         import numpy as np
 
         shape, (n, k) = _shape(part), part.choices.shape[:2]
-        if expected[1] == 0 and [shape[0], shape[2]] == [expected[0], expected[2]]:
+        alike = [shape[0], shape[2]] == [expected[0], expected[2]]
+        if alike and expected[1] == 0:
             return Encoded(part.context, np.zeros((n, k, 0)), None, part.turns)
-        if shape[1] == 0 and [shape[0], shape[2]] == [expected[0], expected[2]]:
+        if alike and shape[1] == 0:
             return Encoded(part.context, np.zeros((n, k, expected[1])), np.zeros((n, k)))
         if shape != expected:
             raise RunError(

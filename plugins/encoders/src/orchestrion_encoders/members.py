@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from math import log1p, sqrt
 from typing import Annotated, Any, ClassVar
 
-from attrs import define, field, frozen
+from attrs import astuple, define, field, frozen
 
 from orchestrion import (
     CheckpointError,
@@ -170,12 +170,12 @@ class Described(Encoder):
         self._fixed.clear()
 
     def save(self) -> Saved:
-        """Return the record, by agent."""
-        sums = {name: _sums(record) for name, record in sorted(self.records.items())}
-        return Saved(data={"agents": sums, "all": _sums(self.total), "squares": self.squares})
+        sums = {name: list(astuple(record)) for name, record in sorted(self.records.items())}
+        total = list(astuple(self.total))
+        return Saved(data={"agents": sums, "all": total, "squares": self.squares})
 
     def load(self, saved: Saved) -> None:
-        """Take over a saved record; raises `CheckpointError` if it is damaged."""
+        """Take over a saved record; raise `CheckpointError` if it is damaged."""
         try:
             data: Any = saved.data
             self.records = {name: _Record(*sums) for name, sums in data["agents"].items()}
@@ -183,10 +183,6 @@ class Described(Encoder):
         except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{self.path}: the saved record is damaged: {error!r}") from error
         self._fixed.clear()
-
-
-def _sums(record: _Record) -> list[float]:
-    return [record.episodes, record.reward, record.turns, record.failed, record.cost]
 
 
 def _done(situations: Iterable[Situation], choices: Sequence[Choice]) -> Any:
