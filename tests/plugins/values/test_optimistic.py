@@ -169,7 +169,7 @@ def train(settings: Optimistic, part: range | None = None, *, resume_at: int = -
     """Runs all iterations; `resume_at`: from there on with what was saved, loaded elsewhere."""
     policy, context = team()
     learner = Learner(settings, context)
-    for i in range(settings.iterations):
+    for i in range(learner.iterations):
         if i == resume_at:
             states = policy.save(), learner.save()
             policy, context = team()

@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar
 from attrs import evolve, frozen
 
 from orchestrion import JSON, Meta, OpenContext, Trainer
-from orchestrion_values.fitted_q import batches
 
 CANDIDATES: dict[str, tuple[str, dict[str, JSON]]] = {
     "bandit": ("orchestrion_values.bandit:Bandit", {}),
@@ -47,15 +46,8 @@ class Auto:
         share = min(MOST, round(self.probe * self.episodes))
         return max(1, min(LEAST, self.episodes // 5), share)
 
-    @property
-    def iterations(self) -> int:
-        """One for the first episodes, and fewer than any candidate has."""
-        left = self.episodes - self.first
-        return 1 + (max(1, len(batches(left)) * 2 // 3) if left > 0 else 0)
-
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Open all candidates and yield the trainer."""
         from orchestrion_values.picking import Picker
 
         left = max(1, self.episodes - self.first)
@@ -64,10 +56,6 @@ class Auto:
             for name, (where, settings) in CANDIDATES.items():
                 module, _, kind = where.partition(":")
                 trainer = getattr(import_module(module), kind)(episodes=left, **settings)
-                inside = evolve(ctx, key=ctx.key.child(name), note=_quiet)
+                inside = evolve(ctx, key=ctx.key.child(name), note=lambda name, text: None)
                 learners[name] = await stack.enter_async_context(trainer.open(inside))
             yield Picker(learners, self, ctx)
-
-
-def _quiet(name: str, text: str) -> None:
-    """Drop the notes of candidates."""

@@ -58,14 +58,8 @@ class Bandit:
         if self.category == "guessed" and not self.text:
             raise ValueError("category: guessed has no effect without text; set text: true")
 
-    @property
-    def iterations(self) -> int:
-        """The number of batches; 1 with full feedback."""
-        return len(sizes(self))
-
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Yield the trainer."""
         from orchestrion_values.bandit_learner import BanditLearner
 
         yield BanditLearner(self, ctx)

@@ -73,14 +73,8 @@ class Optimistic:
             done += sizes[-1]
         return tuple(sizes)
 
-    @property
-    def iterations(self) -> int:
-        """The number of plans."""
-        return len(self.sizes)
-
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Yield the trainer."""
         from orchestrion_values.optimism.learner import Learner
 
         yield Learner(self, ctx)
