@@ -41,7 +41,8 @@ def played(episodes: int, seed: int) -> StateMoves:
             costs.append(-_cost(choice))
             if choice >= CALLS:
                 right = float(state.answer == 2)
-                seen.add(path, taken, costs, None, TASK.abstain if name == "abstain" else right)
+                paid = TASK.abstain if name == "abstain" else right
+                seen.add(path, taken, costs, path[-1], paid)
                 break
             answer, said = state.answer, rules.first[name]
             if name in TASK.solvers:

@@ -155,7 +155,6 @@ class Beliefs:
         return result
 
     def save(self) -> Saved:
-        """Return all of it as arrays and names."""
         game, lines = self.plan.game, self.plan.lines
         arrays = {
             **self.plan.model.arrays(),
@@ -180,12 +179,9 @@ class Beliefs:
 
     @classmethod
     def load(cls, saved: Saved) -> Beliefs:
-        """Return what `save` saved."""
-        arrays, data = unpack(saved.arrays), saved.data
-        assert isinstance(data, dict)
-        shape: Any = data["log"]
-        names: Any = data["categories"]
-        symbols = read_symbols(data["symbols"])
+        arrays = unpack(saved.arrays)
+        data: Any = saved.data
+        first, width = data["log"]
         then = {tuple(row[:3]): row[3] for row in arrays["then"].reshape(-1, 4).tolist()}
         game = Game(
             arrays["modes"],
@@ -201,9 +197,9 @@ class Beliefs:
             lines[decisions, mode] = arrays["lines"][begin : begin + count]
             begin += count
         return cls(
-            Log(shape[0], shape[1], arrays["blank"]),
-            symbols,
-            {name: i for i, name in enumerate(names)},
+            Log(first, width, arrays["blank"]),
+            read_symbols(data["symbols"]),
+            {name: i for i, name in enumerate(data["categories"])},
             BeliefPlan(Hidden.of(arrays), game, lines),
         )
 
@@ -237,15 +233,15 @@ class Believer:
         if log.width != self._width:
             self._width, self._symbols, self._model = log.width, {}, None
         heard = _Heard(seen, log, self._symbols)
-        data, shape = heard.sequences, heard.shape
         start = self._model
-        if start is not None and start.shape != shape:
+        if start is not None and start.shape != heard.shape:
             start = None
         fresh = start is None or seen.episodes >= 2 * self._begun
         if fresh:
             self._begun = seen.episodes
         tries = self.tries if fresh else 0
-        model = self._model = fit(data, shape, self.states, start, tries, seed)
+        model = fit(heard.sequences, heard.shape, self.states, start, tries, seed)
+        self._model = model
         met = heard.met(BeliefPlan(model, heard.game, {}))
         return Beliefs(log, dict(self._symbols), heard.categories, plan(model, heard.game, met))
 
@@ -259,7 +255,6 @@ class Believer:
         return Saved({} if self._model is None else pack(self._model.arrays()), data)
 
     def load(self, saved: Saved) -> None:
-        """Return what `save` saved."""
         data: Any = saved.data
         self._width, self._begun = data["width"], data["begun"]
         self._symbols = read_symbols(data["symbols"])

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 from attrs import asdict, astuple, frozen
 
 from orchestrion_values.arrays import Floats, Ints
 from orchestrion_values.optimism.states import StateMoves, changes_once
-
-__all__ = ["Hidden", "Log", "Sequences", "Symbol", "changes_once", "find_log", "fit"]
 
 Symbol = tuple[tuple[int, float], ...]
 """The content of a slot: places and values that differ from the initial ones."""
@@ -147,7 +146,6 @@ class Hidden:
     pay: Floats
 
     def arrays(self) -> dict[str, Floats]:
-        """Return the arrays by name, as they are saved."""
         return asdict(self, recurse=False)
 
     @property
@@ -157,7 +155,6 @@ class Hidden:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Floats]) -> Hidden:
-        """Return the model from `arrays`."""
         return cls(arrays["begin"], arrays["move"], arrays["say"], arrays["pay"])
 
 
@@ -184,13 +181,9 @@ def fit(
     if tries:
         few = data.some(SAMPLE)
         begun = [_climb(_random(shape, k, rng), few, SHORT) for _ in range(tries)]
-        begun.sort(key=_likelihood, reverse=True)
+        begun.sort(key=itemgetter(1), reverse=True)
         fits += [_climb(model, data, LONG) for model, _ in begun[:BEST]]
-    return max(fits, key=_likelihood)[0]
-
-
-def _likelihood(pair: tuple[Hidden, float]) -> float:
-    return pair[1]
+    return max(fits, key=itemgetter(1))[0]
 
 
 def _random(shape: tuple[int, int, int, int], k: int, rng: np.random.Generator) -> Hidden:
@@ -205,6 +198,7 @@ def _random(shape: tuple[int, int, int, int], k: int, rng: np.random.Generator) 
 
 
 def _climb(model: Hidden, data: Sequences, steps: int) -> tuple[Hidden, float]:
+    """Return the model after some steps, and its log-likelihood."""
     likelihood = -np.inf
     for _ in range(steps):
         model, now = _step(model, data)

@@ -73,7 +73,7 @@ class StateMoves:
         shown: Sequence[ObservedState],
         chosen: Sequence[int],
         rewards: Sequence[float],
-        last: ObservedState | None,
+        last: ObservedState,
         outcome: float,
     ) -> None:
         """Add an episode of m decisions.
@@ -82,52 +82,40 @@ class StateMoves:
             shown: the situation of each [m].
             chosen: the choices [m].
             rewards: of each [m], without `outcome`.
-            last: the situation at the end; None stands for the last of `shown`.
+            last: the situation at the end.
             outcome: reward of the end.
         """
-        places = [self.place(state) for state in shown]
-        places.append(places[-1] if last is None else self.place(last))
-        count = len(shown)
+        places = [self.place(state) for state in (*shown, last)]
         for t, (choice, reward) in enumerate(zip(chosen, rewards, strict=True)):
-            ended = t + 1 == count
+            ended = t + 1 == len(shown)
             self.moves.append((places[t], t, choice, places[t + 1], ended))
             self.rewards.append(reward)
             self.outcomes.append(outcome if ended else 0.0)
         self.episodes += 1
 
     def save(self) -> Saved:
-        """Return all of it as arrays."""
-        return Saved(
-            pack(
-                {
-                    "features": np.array([shown.features for shown in self.shown], np.float64),
-                    "allowed": np.array([shown.allowed for shown in self.shown], np.bool_),
-                    "moves": np.array(self.moves, np.int64).reshape(-1, 5),
-                    "rewards": np.array(self.rewards, np.float64),
-                    "outcomes": np.array(self.outcomes, np.float64),
-                }
-            ),
-            {
-                "choices": self.choices,
-                "episodes": self.episodes,
-                "categories": [shown.category for shown in self.shown],
-            },
-        )
+        arrays = {
+            "features": np.array([shown.features for shown in self.shown], np.float64),
+            "allowed": np.array([shown.allowed for shown in self.shown], np.bool_),
+            "moves": np.array(self.moves, np.int64).reshape(-1, 5),
+            "rewards": np.array(self.rewards, np.float64),
+            "outcomes": np.array(self.outcomes, np.float64),
+        }
+        data: Any = {
+            "choices": self.choices,
+            "episodes": self.episodes,
+            "categories": [shown.category for shown in self.shown],
+        }
+        return Saved(pack(arrays), data)
 
     @classmethod
     def load(cls, saved: Saved) -> StateMoves:
-        """Return what `save` saved."""
         arrays = unpack(saved.arrays)
         data: Any = saved.data
         seen = cls(data["choices"])
         seen.episodes = data["episodes"]
-        rows = zip(
-            data["categories"],
-            arrays["features"].tolist(),
-            arrays["allowed"].tolist(),
-            strict=True,
-        )
-        for category, numbers, mask in rows:
+        features, allowed = arrays["features"].tolist(), arrays["allowed"].tolist()
+        for category, numbers, mask in zip(data["categories"], features, allowed, strict=True):
             seen.place(ObservedState(category, tuple(numbers), tuple(mask)))
         seen.moves = [tuple(row) for row in arrays["moves"].tolist()]
         seen.rewards, seen.outcomes = arrays["rewards"].tolist(), arrays["outcomes"].tolist()
@@ -241,8 +229,8 @@ class States:
 
 def _visits(moves: Ints) -> tuple[Ints, Ints]:
     """Return the different pairs of situation and decision number."""
-    pairs = np.unique(moves[:, :2], axis=0)
-    return pairs[:, 0], pairs[:, 1]
+    situation, when = np.unique(moves[:, :2], axis=0).T
+    return situation, when
 
 
 def _clock(raw: Floats, moves: Ints) -> Mask:
