@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -159,11 +160,12 @@ def test_the_logged_probability_is_how_often_a_choice_is_taken() -> None:
     explorer = trainer.explorer(session.policy)
     shown = Situation(Problem("p", "x"), Trajectory(), Observation())
     keys = [Key(9).child(i) for i in range(2000)]
-    records = [d.record for d in explorer.decide([shown] * len(keys), keys)]
-    counts = Counter(record.choice for record in records if isinstance(record, RecordedChoice))
-    for record in records:
-        assert isinstance(record, RecordedChoice)
-        assert counts[record.choice] / len(keys) == pytest.approx(record.propensity, abs=0.04)
+    decisions = explorer.decide([shown] * len(keys), keys)
+    counts = Counter(decision.start for decision in decisions)
+    for decision in decisions:
+        share = counts[decision.start] / len(keys)
+        assert decision.logp is not None
+        assert share == pytest.approx(exp(decision.logp), abs=0.04)
 
 
 def test_a_warm_start_is_used_and_can_be_outvoted(tmp_path: Path) -> None:

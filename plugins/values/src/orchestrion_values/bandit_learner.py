@@ -57,8 +57,8 @@ class BanditLearner(ValueLearner):
         self.settings = settings
         self.tries: Tries | None = None
         """Everything that was tried; `exported` returns it as JSON for another run's `start`."""
-        self._played: dict[str, tuple[Floats, Floats]] = {}
-        """Sums of rewards and numbers of tries of each choice, by problem."""
+        self._played: dict[str, Floats] = {}
+        """Sums of rewards and numbers of tries of each choice [2, k], by problem."""
         self._lowest: float | None = None
         self._seen = 0
         self._single = True
@@ -149,19 +149,19 @@ class BanditLearner(ValueLearner):
         """Add the tries; return how many had no reward."""
         taken: list[RecordedChoice] = []
         returns: list[float] = []
-        lost: list[RecordedChoice] = []
-        for episode in episodes:
-            if episode.reward is None:
-                lost += [
-                    d.record for d in episode.decisions if isinstance(d.record, RecordedChoice)
-                ]
-                continue
-            for experience in gather([episode], RecordedChoice):
-                taken += experience.taken
-                returns += experience.returns
-                self._single &= len(experience.taken) == 1
-                total = experience.returns[0]
-                self._lowest = total if self._lowest is None else min(self._lowest, total)
+        for experience in gather(episodes, RecordedChoice):
+            taken += experience.taken
+            returns += experience.returns
+            self._single &= len(experience.taken) == 1
+            total = experience.returns[0]
+            self._lowest = total if self._lowest is None else min(self._lowest, total)
+        lost = [
+            decision.record
+            for episode in episodes
+            if episode.reward is None
+            for decision in episode.decisions
+            if isinstance(decision.record, RecordedChoice)
+        ]
         taken += lost
         returns += [self._lowest or 0.0] * len(lost)
         if not taken:
@@ -173,11 +173,8 @@ class BanditLearner(ValueLearner):
         self.tries = self.tries.tried(numbers[np.arange(len(places)), places], places, returns)
         k = len(view.policy.choices)
         for step, reward in zip(taken, returns, strict=True):
-            sums, counts = self._played.setdefault(
-                step.situation.problem.id, (np.zeros(k), np.zeros(k))
-            )
-            sums[step.choice] += reward
-            counts[step.choice] += 1
+            table = self._played.setdefault(step.situation.problem.id, np.zeros((2, k)))
+            table[:, step.choice] += reward, 1
         return len(lost)
 
     def _begin(self, policy: ValuePolicy, columns: Sequence[str]) -> Tries:
@@ -196,15 +193,14 @@ class BanditLearner(ValueLearner):
         near = None
         if view.texts is not None and self._single and self.settings.neighbours:
             played = [problem for problem in problems if problem.id in self._played]
-            sums, counts = zip(*(self._played[problem.id] for problem in played), strict=True)
-            tables = view.words(played), np.array(sums), np.array(counts)
-            near = Neighbours(*tables, self.settings.neighbours)
+            tables = np.array([self._played[problem.id] for problem in played])
+            sums, counts = tables[:, 0], tables[:, 1]
+            near = Neighbours(view.words(played), sums, counts, self.settings.neighbours)
         return BanditModel(view, posterior, near)
 
     # ------------------------------------------------------------------ state
 
     def save(self) -> Saved:
-        """Return the sums over all tries, and those by problem."""
         data: dict[str, Any] = {
             "seen": self._seen,
             "lowest": self._lowest,
@@ -219,12 +215,11 @@ class BanditLearner(ValueLearner):
             "squares": tries.squares,
             "rewards": tries.rewards,
             "spread": tries.spread,
-            "played": np.array([[*pair] for pair in self._played.values()]),
+            "played": np.array(list(self._played.values())),
         }
         return Saved(pack(arrays), data)
 
     def load(self, saved: Saved) -> None:
-        """Restore what `save` saved."""
         data: Any = saved.data
         self._seen, self._lowest = data["seen"], data["lowest"]
         self._single = data["single"]
@@ -233,8 +228,7 @@ class BanditLearner(ValueLearner):
             return
         arrays = unpack(saved.arrays)
         self.tries = Tries.of_state(arrays, data)
-        pairs = zip(data["problems"], arrays["played"], strict=True)
-        self._played = {name: (pair[0], pair[1]) for name, pair in pairs}
+        self._played = dict(zip(data["problems"], arrays["played"], strict=True))
 
 
 @frozen
@@ -246,7 +240,6 @@ class _First(Policy):
     place: int
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Any]:
-        """Return one decision for each situation."""
         allowed = self.policy.allowed(situations)
         return [
             self.policy.take(self.place, situation, row, 1.0)
@@ -257,7 +250,7 @@ class _First(Policy):
 
 
 def _uniform(among: Mask) -> Any:
-    """Chances: equal for all of `among`; where the task allows none of them, for any other."""
+    """Return equal chances for all of `among`; where none of them is allowed, for any other."""
 
     def chances(situations: Sequence[Situation], allowed: Mask) -> Floats:
         left = np.where((allowed & among).any(axis=1, keepdims=True), allowed & among, allowed)
@@ -268,7 +261,7 @@ def _uniform(among: Mask) -> Any:
 
 
 def _by_bound(model: BanditModel, width: float) -> Any:
-    """Chances: 1 for the highest upper confidence bound."""
+    """Return chances that are 1 for the highest upper confidence bound."""
 
     def chances(situations: Sequence[Situation], allowed: Mask) -> Floats:
         means, deviations = model.believed(situations)
@@ -280,7 +273,7 @@ def _by_bound(model: BanditModel, width: float) -> Any:
 
 
 def _by_chance(model: BanditModel, width: float) -> Any:
-    """Chances: how often each choice is the best of `DRAWS` draws of all values (Thompson)."""
+    """Return as chances how often each choice is best in `DRAWS` draws of all values (Thompson)."""
     quantile = NormalDist().inv_cdf
     uniforms = Key(0).child("bandit").uniforms(DRAWS * len(model.view.policy.choices))
     normal = np.array([quantile(min(max(u, 1e-9), 1 - 1e-9)) for u in uniforms])

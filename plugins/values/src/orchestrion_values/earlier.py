@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -119,8 +118,7 @@ def _recorded(
         place = _place(policy, decision.start)
         if place is None or not row[place]:
             raise NotReplayable("it made a choice that this team lacks or may not make there")
-        chance = math.exp(min(decision.logp, 0.0)) if decision.logp is not None else 1.0
-        decisions.append(replace(decision, record=RecordedChoice(situation, place, row, chance)))
+        decisions.append(replace(decision, record=RecordedChoice(situation, place, row)))
     return replace(episode, decisions=tuple(decisions))
 
 

@@ -79,13 +79,11 @@ class RecordedChoice:
         situation: what the policy saw.
         choice: the index of the choice among the policy's choices.
         allowed: which choices were allowed [k].
-        propensity: the probability of this choice.
     """
 
     situation: Situation
     choice: int
     allowed: Mask
-    propensity: float
 
 
 class ValuePolicy(Reading):
@@ -143,7 +141,7 @@ class ValuePolicy(Reading):
             () if choice is None else (choice,),
             stop=choice is None,
             logp=float(np.log(propensity)) if propensity > 0 else None,
-            record=RecordedChoice(situation, place, allowed, propensity),
+            record=RecordedChoice(situation, place, allowed),
         )
 
     def probabilities(self, situations: Sequence[Situation]) -> Floats:
