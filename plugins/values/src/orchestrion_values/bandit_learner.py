@@ -34,7 +34,7 @@ from orchestrion import (
     laps,
 )
 from orchestrion_values.arrays import Floats, Mask, pack, unpack
-from orchestrion_values.bandit import sizes
+from orchestrion_values.bandit import batches
 from orchestrion_values.bandit_model import BanditModel, BanditView, Neighbours
 from orchestrion_values.learner import ValueLearner
 from orchestrion_values.policy import Exploring, RecordedChoice, ValuePolicy, sampling
@@ -53,7 +53,7 @@ class BanditLearner(ValueLearner):
     name = "bandit"
 
     def __init__(self, settings: Bandit, ctx: OpenContext) -> None:
-        super().__init__(ctx, sizes(settings))
+        super().__init__(ctx, batches(settings))
         self.settings = settings
         self.tries: Tries | None = None
         """Everything that was tried; `exported` returns it as JSON for another run's `start`."""
