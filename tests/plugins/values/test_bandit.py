@@ -90,7 +90,7 @@ def taken(session: Asked, problem: Problem) -> str:
 @pytest.mark.parametrize("episodes", [1, 7, 16, 25, 300, 5000])
 def test_iterations_add_up_to_the_episodes_of_the_run(episodes: int) -> None:
     for algorithm in ("thompson", "rejects"):
-        assert sum(batches(Bandit(episodes, algorithm))) == episodes  # type: ignore[arg-type]
+        assert sum(batches(Bandit(episodes, algorithm))) == episodes
 
 
 @pytest.mark.parametrize("algorithm", ["thompson", "linucb", "rejects"])
