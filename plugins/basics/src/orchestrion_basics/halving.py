@@ -30,10 +30,9 @@ from orchestrion import (
     Session,
     Split,
     choices,
-    is_blocked,
 )
 from orchestrion_basics.policies import SequenceRunner
-from orchestrion_basics.search import OneIteration, draw_problems, ended
+from orchestrion_basics.search import OneIteration, advance, draw_problems
 
 FIRST = 2
 """Episodes of a sequence in the first round, at least."""
@@ -108,10 +107,7 @@ async def play(session: Session, steps: Sequence[Activation], problem: Problem, 
     """Return where a fixed sequence leads; steps that the task does not allow are left out."""
     branch = session.begin(problem, key)
     for depth, step in enumerate(steps):
-        if ended(branch):
-            break
-        if not is_blocked(step, branch.step.observation):
-            branch = await session.extend(branch, [step], key.child(depth))
+        branch = await advance(session, branch, step, key.child(depth))
     return branch
 
 

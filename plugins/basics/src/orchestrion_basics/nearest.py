@@ -178,7 +178,6 @@ class NearestTrainer(OneIteration):
     trains = ("nearest", "nearest", Neighbours)
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
-        """Return as many episodes as set, each as long as it may be."""
         return Plan(self.episodes)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
@@ -204,7 +203,7 @@ class NearestTrainer(OneIteration):
 
 
 def _table(episodes: Sequence[Episode]) -> tuple[Any, Any, Any]:
-    """Situations [n, d], places of choices [n], rewards [n] of all judged episodes."""
+    """Return situations [n, d], places of choices [n], rewards [n] of all judged episodes."""
     import numpy as np
 
     rows = [

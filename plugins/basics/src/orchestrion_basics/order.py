@@ -109,15 +109,6 @@ class OrderTable(OneByOne):
         self.helped, self.cost, self.patience = data["helped"], data["cost"], data["patience"]
 
 
-@define
-class _Tally:
-    """Sums for one choice and number of earlier calls."""
-
-    calls: int = 0
-    helped: float = 0.0
-    cost: float = 0.0
-
-
 @frozen
 class LearnedOrder(OneIteration):
     """Explores at random, fills the table of the policy `order`, then learns when to give up.
@@ -201,22 +192,23 @@ def name_of(turn: Turn) -> str:
 def tabulate(
     episodes: Sequence[Episode], depth: int
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Help rate and mean cost, per choice and earlier calls of it (0 to `depth` - 1)."""
-    tallies: dict[str, list[_Tally]] = {}
+    """Return help rate and mean cost, per choice and earlier calls of it (0 to `depth` - 1)."""
+    calls: dict[str, list[int]] = {}
+    helped: dict[str, list[float]] = {}
+    cost: dict[str, list[float]] = {}
     for episode in episodes:
         seen: Counter[str] = Counter()
-        gains = helped_by(episode)
-        for turn, gain in zip(episode.turns, gains, strict=True):
+        for turn, gain in zip(episode.turns, helped_by(episode), strict=True):
             name = name_of(turn)
-            row = tallies.setdefault(name, [_Tally() for _ in range(depth)])
-            tally = row[min(seen[name], depth - 1)]
+            nth = min(seen[name], depth - 1)
             seen[name] += 1
-            tally.calls += 1
-            tally.helped += gain
-            tally.cost += turn.usage.cost
-    # One call that did not help is added everywhere: a choice tried once proves little.
-    helped = {n: [t.helped / (t.calls + 1) for t in row] for n, row in tallies.items()}
-    cost = {n: [t.cost / t.calls if t.calls else 0.0 for t in row] for n, row in tallies.items()}
+            calls.setdefault(name, [0] * depth)[nth] += 1
+            helped.setdefault(name, [0.0] * depth)[nth] += gain
+            cost.setdefault(name, [0.0] * depth)[nth] += turn.usage.cost
+    for name, row in calls.items():
+        # One call that did not help is added everywhere: a choice tried once proves little.
+        helped[name] = [gain / (n + 1) for gain, n in zip(helped[name], row, strict=True)]
+        cost[name] = [paid / max(1, n) for paid, n in zip(cost[name], row, strict=True)]
     return helped, cost
 
 

@@ -47,7 +47,7 @@ class OneIteration(Trainer):
         return 1
 
     def check(self, session: Session) -> None:
-        """Raise UsageError for another policy."""
+        """Raise `UsageError` for another policy."""
         trainer, name, policy = self.trains
         if not isinstance(session.policy, policy):
             raise UsageError(f"the trainer {trainer} trains the policy {name}")
@@ -157,13 +157,9 @@ class BestSequence(OneIteration):
     ) -> Candidate:
         import asyncio
 
-        async def extend(branch: Branch, key: Key) -> Branch:
-            if ended(branch) or is_blocked(option, branch.step.observation):
-                return branch
-            return await session.extend(branch, [option], key.child(depth))
-
+        pairs = zip(candidate.branches, candidate.keys, strict=True)
         branches = await asyncio.gather(
-            *(extend(b, k) for b, k in zip(candidate.branches, candidate.keys, strict=True))
+            *(advance(session, branch, option, key.child(depth)) for branch, key in pairs)
         )
         return Candidate((*candidate.steps, option), tuple(branches), candidate.keys)
 
@@ -196,7 +192,7 @@ class Candidate:
 
     @property
     def over(self) -> bool:
-        """Whether every episode has ended."""
+        """Return whether every episode has ended."""
         return all(map(ended, self.branches))
 
 
@@ -208,6 +204,13 @@ async def _valued(session: Session, candidate: Candidate) -> Candidate:
     partial = [episode.scores.value for episode in episodes if episode.scores is not None]
     promise = reward + 1e-3 * (sum(partial) / len(partial) if partial else 0.0)
     return evolve(candidate, reward=reward, promise=promise)
+
+
+async def advance(session: Session, branch: Branch, choice: Activation, key: Key) -> Branch:
+    """Return the branch after a choice; as it is if it has ended or the task refuses the choice."""
+    if ended(branch) or is_blocked(choice, branch.step.observation):
+        return branch
+    return await session.extend(branch, [choice], key)
 
 
 def ended(branch: Branch) -> bool:

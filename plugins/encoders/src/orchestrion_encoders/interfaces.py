@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
     @property
     def content(self) -> tuple[bytes | None, ...]:
-        """The same for equal situations, and hashable."""
+        """Return something hashable that is the same for equal situations."""
         return tuple(None if part is None else part.tobytes() for part in self)
 
 
@@ -77,7 +77,7 @@ class Encoded:
 
     @property
     def rows(self) -> list[Row]:
-        """The situations one by one."""
+        """Return the situations one by one."""
         nothing = [None] * len(self.context)
         prior = nothing if self.prior is None else self.prior
         turns = nothing if self.turns is None else self.turns
@@ -125,7 +125,7 @@ class Encoder(Protocol):
 
     @property
     def prepares(self) -> bool:
-        """Whether `prepare` is to be awaited before each decision."""
+        """Return whether `prepare` is to be awaited before each decision."""
         return False
 
     async def prepare(self, situation: Situation, calls: Calls) -> None:

@@ -71,7 +71,7 @@ class Joined:
 
     @property
     def settings(self) -> list[str]:
-        """What the encoders are, so that a checkpoint of others is told."""
+        """Return what the encoders are, so that a checkpoint of others is told."""
         settings = [getattr(encoder, "settings", encoder) for encoder in self.encoders]
         return [repr(s) if attrs.has(type(s)) else type(s).__name__ for s in settings]
 
@@ -149,17 +149,14 @@ class Reading(Policy):
 
     @property
     def prepares(self) -> bool:
-        """Whether an encoder gets something from the outside."""
         return any(getattr(encoder, "prepares", False) for encoder in self.encoders)
 
     async def prepare(self, situation: Situation, calls: Calls) -> None:
-        """Let the encoders get what they need."""
         for encoder in self.encoders:
             if getattr(encoder, "prepares", False):
                 await encoder.prepare(situation, calls)
 
     def learn(self, episodes: Sequence[Episode]) -> None:
-        """Let the encoders take note of finished training episodes."""
         for encoder in self.encoders:
             if hasattr(encoder, "learn"):
                 encoder.learn(episodes)

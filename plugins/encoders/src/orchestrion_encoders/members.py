@@ -55,10 +55,7 @@ class Members:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Encoder]:
-        """Read the roles of the team.
-
-        An agent without a role cannot be told from another one without, and the run's notes say so.
-        """
+        """Yield the encoder for this team; the run's notes name agents without a role."""
         silent = [member.name for member in ctx.roster if not member.role]
         if silent and not ctx.trial:
             ctx.note("no role", f"the encoder members cannot tell apart: {', '.join(silent)}")
@@ -186,7 +183,7 @@ class Described(Encoder):
 
 
 def _done(situations: Iterable[Situation], choices: Sequence[Choice]) -> Any:
-    """log(1 + how often), whether last, and whether that failed, of each choice [n, k, 3]."""
+    """Return log(1 + how often), whether last, whether that failed, of each choice [n, k, 3]."""
     import numpy as np
 
     rows = []

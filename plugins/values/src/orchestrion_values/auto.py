@@ -47,7 +47,7 @@ class Auto:
 
     @property
     def first(self) -> int:
-        """The number of first episodes."""
+        """Return the number of first episodes."""
         share = min(MOST, round(self.probe * self.episodes))
         return max(1, min(LEAST, self.episodes // 5), share)
 

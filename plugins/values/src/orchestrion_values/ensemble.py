@@ -75,7 +75,7 @@ class Scale:
 
 
 def _alike(block: Floats) -> Floats:
-    """Scale all varying numbers to equal deviation [w, d]."""
+    """Return a matrix that scales all varying numbers to equal deviation [w, d]."""
     spread = block.std(axis=0)
     varied = np.flatnonzero(spread > 1e-9)
     result = np.zeros((len(spread), len(varied)))
@@ -115,7 +115,7 @@ class Trees:
 
     @classmethod
     def of(cls, grown: Sequence[Any], weight: float) -> Trees:
-        """Convert fitted trees of scikit-learn."""
+        """Return fitted trees of scikit-learn as arrays."""
         trees = [tree.tree_ for tree in grown]
         size = max(tree.node_count for tree in trees)
 
@@ -218,7 +218,6 @@ class Fitted:
 
     @classmethod
     def load(cls, arrays: Mapping[str, Any], data: Mapping[str, Any]) -> Fitted:
-        """Return what `save` saved."""
         trees = None
         if data["weight"] is not None:
             trees = Trees(**under(arrays, "trees."), weight=data["weight"])

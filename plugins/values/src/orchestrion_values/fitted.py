@@ -187,7 +187,7 @@ class _Fit:
         return result
 
     def grown(self, left: Floats) -> tuple[Trees, Floats, Floats]:
-        """Trees on the residuals; their predictions for decisions [n] and all choices [n', k]."""
+        """Return trees on residuals; their predictions of decisions [n] and all choices [n', k]."""
         from sklearn.tree import ExtraTreeRegressor
 
         k, episodes = self.x.shape[1], len(self.folds)

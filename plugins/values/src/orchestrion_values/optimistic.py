@@ -65,7 +65,7 @@ class Optimistic:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Episodes of each iteration."""
+        """Return the episodes of each iteration."""
         sizes: list[int] = []
         done = 0
         while done < self.episodes:

@@ -86,12 +86,12 @@ class Beliefs:
 
     @property
     def best(self) -> Arm:
-        """The arm with the highest mean."""
+        """Return the arm with the highest mean."""
         return self.ranked[0]
 
     @property
     def ranked(self) -> list[Arm]:
-        """The arms, the highest mean first."""
+        """Return the arms, the highest mean first."""
         return [self.arms[i] for i in np.argsort(-self.mean, kind="stable")]
 
     def draws(self, random: np.random.Generator, count: int) -> list[Arm]:
@@ -160,7 +160,7 @@ class Process:
         return result
 
     def _rows(self, kind: Likeness, arms: Sequence[Arm]) -> Floats:
-        """Features of arms [n, w]; their products are the kernel."""
+        """Return features of arms [n, w]; their products are the kernel."""
         k, n = self.choices, len(arms)
         last, length = np.zeros((n, k + 2)), np.zeros((n, LONGEST + 2))
         pair, order, calls = np.zeros((n, k, k + 1)), np.zeros((n, k, k)), np.zeros((n, k))

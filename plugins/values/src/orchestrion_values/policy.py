@@ -147,18 +147,14 @@ class ValuePolicy(Reading):
     def probabilities(self, situations: Sequence[Situation]) -> Floats:
         """Return the probability of each choice [n, k]; zeros where nothing is allowed."""
         allowed = self.allowed(situations)
-        if self.model is None:
-            total = allowed.sum(axis=1, keepdims=True)
-            result: Floats = allowed / np.where(total == 0, 1, total)
-            return result
-        scores = np.where(allowed, self.model.scores(situations, allowed), -np.inf)
-        result = np.zeros(scores.shape)
-        result[np.arange(len(scores)), scores.argmax(axis=1)] = 1.0
-        result[~allowed.any(axis=1)] = 0.0
-        return result
+        weights: Floats = allowed.astype(np.float64)
+        if self.model is not None:
+            scores = np.where(allowed, self.model.scores(situations, allowed), -np.inf)
+            weights *= np.eye(len(self.choices))[scores.argmax(axis=1)]
+        weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1)
+        return weights
 
     def save(self) -> Saved:
-        """Return the model, its name, and the choices that it scores."""
         if self.model is None:
             return Saved(data={"choices": self.names, "model": None, "data": None})
         saved = self.model.save()

@@ -108,7 +108,6 @@ class Texts:
 
     @classmethod
     def load(cls, arrays: Mapping[str, Any], data: Mapping[str, Any]) -> Texts:
-        """Return what `save` saved."""
         words, characters = (
             Space(
                 tuple(data[name]),
@@ -186,7 +185,7 @@ def _ends(text: str) -> str:
 
 
 def _looks(texts: Sequence[str]) -> Floats:
-    """Length, and what the text is made of [n, looks]."""
+    """Return the lengths of texts, and what they are made of [n, looks]."""
     return np.array([_look(text) for text in texts], np.float64)
 
 

@@ -107,7 +107,7 @@ class Transitions:
 
     @property
     def episode(self) -> Ints:
-        """The first row of each situation's episode [n]."""
+        """Return the first row of each situation's episode [n]."""
         result = np.arange(len(self))
         # A situation stands behind the one before it.
         for i in np.flatnonzero(self.after >= 0).tolist():
@@ -116,7 +116,7 @@ class Transitions:
 
     @property
     def returns(self) -> Floats:
-        """The sum of rewards from each decision to the end of its episode [n]."""
+        """Return the sum of rewards from each decision to the end of its episode [n]."""
         result = self.reward.copy()
         for i in range(len(result) - 1, -1, -1):
             if self.after[i] >= 0:
@@ -131,7 +131,6 @@ class Transitions:
 
     @classmethod
     def load(cls, arrays: Mapping[str, Any], data: Mapping[str, Any]) -> Transitions:
-        """Return what `save` saved."""
         plain: Any = {name: tuple(data[name]) for name in PLAIN}
         return cls(**arrays, **plain)
 

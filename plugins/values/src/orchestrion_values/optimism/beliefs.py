@@ -265,7 +265,7 @@ class _Heard:
     """Episodes as sequences of choices and symbols; new symbols are added to `symbols`."""
 
     def __init__(self, seen: StateMoves, log: Log, symbols: dict[Symbol, int]) -> None:
-        moves, k = np.array(seen.moves, np.int64), seen.choices
+        moves, k, shown = np.array(seen.moves, np.int64), seen.choices, seen.shown
         choice, ended = moves[:, 2], moves[:, 4] == 1
         used = np.bincount(choice, minlength=k)
         ends = (used > 0) & (np.bincount(choice, weights=~ended, minlength=k) == 0)
@@ -275,12 +275,10 @@ class _Heard:
         if len(amounts) > AMOUNTS:
             amounts = np.unique(np.quantile(paid, np.linspace(0, 1, AMOUNTS)))
         which = np.abs(paid[:, None] - amounts).argmin(axis=1).tolist()
-        masks = np.array([shown.allowed for shown in seen.shown], np.bool_)
+        masks = np.array([state.allowed for state in shown], np.bool_)
         modes, mode_of = np.unique(masks, axis=0, return_inverse=True)
-        self.categories = {
-            name: i for i, name in enumerate(sorted({state.category for state in seen.shown}))
-        }
-        self._read: dict[tuple[int, int], tuple[int, ...]] = {}
+        names = sorted({state.category for state in shown})
+        self.categories = {name: i for i, name in enumerate(names)}
         rows: Counter[tuple[Any, ...]] = Counter()
         then: dict[tuple[int, int, int], Counter[int]] = {}
         over: set[int] = set()
@@ -291,14 +289,16 @@ class _Heard:
             place, _, last, after, _ = mine[-1]
             by_choice = bool(ends[last])
             calls = tuple(row[2] for row in (mine[:-1] if by_choice else mine))
-            symbols_heard = self._symbols_of(
-                seen, log, symbols, place if by_choice else after, len(calls)
+            end_state = shown[place if by_choice else after]
+            symbols_heard = tuple(
+                symbols.setdefault(symbol, len(symbols))
+                for symbol in log.read(end_state.features, len(calls))
             )
             for t in range(len(mode) - 1):
                 then.setdefault((t, mode[t], calls[t]), Counter())[mode[t + 1]] += 1
             if not by_choice:
                 over.add(len(mode) - 1)
-            category = self.categories[seen.shown[mine[0][0]].category]
+            category = self.categories[end_state.category]
             rows[category, last if by_choice else k, amount, calls, symbols_heard, mode] += 1
             begin = end
         length = max(1, max(len(row[3]) for row in rows))
@@ -320,17 +320,6 @@ class _Heard:
             amounts,
         )
         self.shape = (len(self.categories), k, len(symbols), len(amounts))
-
-    def _symbols_of(
-        self, seen: StateMoves, log: Log, symbols: dict[Symbol, int], place: int, calls: int
-    ) -> tuple[int, ...]:
-        symbols_heard = self._read.get((place, calls))
-        if symbols_heard is None:
-            symbols_heard = self._read[place, calls] = tuple(
-                symbols.setdefault(symbol, len(symbols))
-                for symbol in log.read(seen.shown[place].features, calls)
-            )
-        return symbols_heard
 
     def met(self, empty: BeliefPlan) -> dict[Node, Floats]:
         """Return the beliefs that occurred, by decision number and mode [n, K]."""

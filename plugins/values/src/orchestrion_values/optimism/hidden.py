@@ -150,7 +150,7 @@ class Hidden:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """The numbers of categories, choices, symbols and amounts."""
+        """Return the numbers of categories, choices, symbols and amounts."""
         return len(self.begin), len(self.move), self.say.shape[2], self.pay.shape[2]
 
     @classmethod

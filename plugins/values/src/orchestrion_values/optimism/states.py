@@ -37,7 +37,6 @@ class StateMoves:
         choices: k, how many choices there are.
 
     Attributes:
-        shown: every different situation [n].
         moves: one row per decision [m, 5]: index of its situation, decision number in the episode,
             choice, index of the next situation, whether the episode ended.
         rewards: of the decision itself [m].
@@ -47,26 +46,27 @@ class StateMoves:
 
     def __init__(self, choices: int) -> None:
         self.choices = choices
-        self.shown: list[ObservedState] = []
-        self.places: dict[ObservedState, int] = {}
+        self._places: dict[ObservedState, int] = {}
         self.moves: list[tuple[int, int, int, int, bool]] = []
         self.rewards: list[float] = []
         self.outcomes: list[float] = []
         self.episodes = 0
 
+    @property
+    def shown(self) -> list[ObservedState]:
+        """Return every different situation [n], as a new list."""
+        return list(self._places)
+
     def place(self, shown: ObservedState) -> int:
         """Return the index of a situation, adding it if it is new."""
-        place = self.places.get(shown)
-        if place is None:
-            if self.shown and len(shown.features) != len(self.shown[0].features):
-                counts = sorted({len(shown.features), len(self.shown[0].features)})
-                raise RunError(
-                    f"trainer optimistic: the task shows {counts[0]} and {counts[1]} numbers; a "
-                    "task must always show equally many"
-                )
-            place = self.places[shown] = len(self.shown)
-            self.shown.append(shown)
-        return place
+        first = next(iter(self._places), shown)
+        if len(shown.features) != len(first.features):
+            counts = sorted({len(shown.features), len(first.features)})
+            raise RunError(
+                f"trainer optimistic: the task shows {counts[0]} and {counts[1]} numbers; a "
+                "task must always show equally many"
+            )
+        return self._places.setdefault(shown, len(self._places))
 
     def add(
         self,
@@ -206,7 +206,7 @@ class States:
         self.allowed = self._allowed(seen, moves)
 
     def _numbers(self, raw: Floats, category: Ints, categories: int) -> Floats:
-        """One-hot category, and the mean of each feature."""
+        """Return the one-hot category and the mean of each feature, by state."""
         numbers = np.concatenate([np.eye(categories)[category], raw], axis=1)
         result = np.zeros((self.count, numbers.shape[1]))
         np.add.at(result, self.of, numbers)
@@ -214,9 +214,7 @@ class States:
         return means
 
     def _allowed(self, seen: StateMoves, moves: Ints) -> Mask:
-        """Return what was allowed there and then; else what both the state and the time ever
-        allowed.
-        """
+        """Return what was allowed there and then; else what state and time ever both allowed."""
         masks = np.array([shown.allowed for shown in seen.shown], np.bool_)
         there = np.zeros((self.horizon, self.count, seen.choices), np.bool_)
         place, when = _visits(moves)
@@ -234,7 +232,7 @@ def _visits(moves: Ints) -> tuple[Ints, Ints]:
 
 
 def _clock(raw: Floats, moves: Ints) -> Mask:
-    """Features that the decision number determines [f]."""
+    """Return which features the decision number determines [f]."""
     place, when = _visits(moves)
     result = np.ones(raw.shape[1], np.bool_)
     for t in np.unique(when):
@@ -251,7 +249,7 @@ def _repeats(raw: Floats, category: Ints, moves: Ints) -> float:
 
 
 def _cuts(values: Floats, levels: int) -> Floats:
-    """Where one interval of values ends and the next begins."""
+    """Return where one interval of values ends and the next begins."""
     different = np.unique(values)
     if len(different) > levels:
         return np.unique(np.quantile(values, np.linspace(0, 1, levels + 1)[1:-1]))
@@ -259,9 +257,7 @@ def _cuts(values: Floats, levels: int) -> Floats:
 
 
 def _core(codes: Ints) -> list[int]:
-    """Return the first column and those that determine the others; later ones are left out
-    first.
-    """
+    """Return the first column and those that determine the others, preferring earlier ones."""
     kept = list(range(codes.shape[1]))
     for column in range(codes.shape[1] - 1, 0, -1):
         rest = [j for j in kept if j != column]
@@ -271,7 +267,7 @@ def _core(codes: Ints) -> list[int]:
 
 
 def changes_once(raw: Floats, moves: Ints) -> tuple[Mask, Ints]:
-    """Features that only ever change at one decision of an episode, and at which [f]."""
+    """Return which features only ever change at one decision of an episode, and at which [f]."""
     first = np.full(raw.shape[1], np.iinfo(np.int64).max)
     last = np.full(raw.shape[1], -1)
     for t in np.unique(moves[:, 1]):
