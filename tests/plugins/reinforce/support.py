@@ -91,11 +91,9 @@ class TinySession:
         problems: Sequence[Problem] = (Problem("0"), Problem("1")),
         turns: int = 4,
         cost: float = 0.05,
-        roster: tuple[Member, ...] = ROSTER,
     ) -> None:
         self.policy, self.world, self.pay, self.key = runtime, world, pay, key
-        self._problems, self._turns, self._cost, self.roster = problems, turns, cost, roster
-        self.batches: list[int] = []
+        self._problems, self._turns, self._cost, self.roster = problems, turns, cost, ROSTER
 
     def problems(self, split: Split = "train") -> Sequence[Problem]:
         """The same for every split."""
@@ -110,7 +108,6 @@ class TinySession:
         while running:
             seen = [self._situation(jobs[i].problem, paths[i][0]) for i in running]
             keys = [jobs[i].key.child("decide", len(paths[i][1])) for i in running]
-            self.batches.append(len(seen))
             still = []
             for i, decision in zip(running, self.policy.decide(seen, keys), strict=True):
                 path, decisions = paths[i]

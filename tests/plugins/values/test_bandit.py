@@ -147,6 +147,16 @@ def test_full_feedback_plays_every_choice_on_every_problem_once() -> None:
     assert sorted(session.chosen) == [(f"p{i}", name) for i in range(4) for name in "abc"]
 
 
+@pytest.mark.parametrize("forced", [{"feedback": "full"}, {"algorithm": "rejects"}])
+def test_where_the_first_choice_is_given_encoders_still_prepare(forced: dict[str, Any]) -> None:
+    class Asking(Counts):
+        prepares = True
+
+    asking = ValuePolicy([Asking()], OpenContext("policy", Key(1), TEAM), stop=False)
+    session: Any = Asked(lambda problem, name: 0.5, asking)
+    assert all(job.policy.prepares for job in learner(**forced)._jobs(0, session, asking))  # type: ignore[union-attr]
+
+
 def test_successive_rejects_plays_the_survivors_alike() -> None:
     session = Asked(lambda problem, name: {"a": 0.1, "b": 0.2, "c": 0.9}[name])
     trained(session, episodes=300, algorithm="rejects")

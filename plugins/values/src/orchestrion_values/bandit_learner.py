@@ -16,7 +16,6 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import frozen
 
 from orchestrion import (
     Episode,
@@ -24,7 +23,6 @@ from orchestrion import (
     Key,
     Metrics,
     OpenContext,
-    Policy,
     Problem,
     Saved,
     Session,
@@ -98,7 +96,7 @@ class BanditLearner(ValueLearner):
         order = laps(len(problems), self.key, first, (end - 1) // alike + 1 - first)
         jobs = []
         for n in range(begin, end):
-            way: Policy = _First(policy, explorer, forced[n % alike]) if forced else explorer
+            way = _first(forced[n % alike], explorer) if forced else explorer
             problem = problems[order[n // alike - first]]
             jobs.append(Job(problem, session.key.child("episode", n), way))
         return jobs
@@ -231,22 +229,20 @@ class BanditLearner(ValueLearner):
         self._played = dict(zip(data["problems"], arrays["played"], strict=True))
 
 
-@frozen
-class _First(Policy):
-    """Takes a given choice first if it is allowed, and then what another policy takes."""
+def _first(place: int, then: Exploring) -> Exploring:
+    """Return an explorer that takes a given choice first if it is allowed, then as another one."""
 
-    policy: ValuePolicy
-    then: Exploring
-    place: int
-
-    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Any]:
-        allowed = self.policy.allowed(situations)
+    def choose(
+        situations: Sequence[Situation], allowed: Mask, keys: Sequence[Key]
+    ) -> list[tuple[int, float]]:
         return [
-            self.policy.take(self.place, situation, row, 1.0)
-            if not len(situation.trajectory) and row[self.place]
-            else self.then.decide([situation], [key])[0]
+            (place, 1.0)
+            if not len(situation.trajectory) and row[place]
+            else then.choose([situation], row[None], [key])[0]
             for situation, row, key in zip(situations, allowed, keys, strict=True)
         ]
+
+    return Exploring(then.policy, choose)
 
 
 def _uniform(among: Mask) -> Any:

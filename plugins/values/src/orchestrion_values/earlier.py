@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from orchestrion_encoders.interfaces import places_of
+
 from orchestrion import (
     Activation,
     Episode,
@@ -124,6 +126,6 @@ def _recorded(
 
 def _place(policy: ValuePolicy, started: Sequence[Activation]) -> int | None:
     """Return the index of a decision's choice; of stopping if it started nothing."""
-    wanted = (started[0].agent, started[0].option) if started else None
-    known = [None if choice is None else (choice.agent, choice.option) for choice in policy.choices]
-    return known.index(wanted) if wanted in known else None
+    if not started:
+        return policy.choices.index(None) if None in policy.choices else None
+    return places_of(policy.choices).get((started[0].agent, started[0].option))
