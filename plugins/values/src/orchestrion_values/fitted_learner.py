@@ -125,14 +125,14 @@ class FittedLearner(ValueLearner):
             keys = [keys[n // meet] for n in range(len(keys))]
         else:
             arms = self._arms(policy, keys)
-        ways: dict[Arm | int, Exploring] = {}
+        explorers: dict[Arm | int, Exploring] = {}
         jobs = []
         for problem, key, arm in zip(problems, keys, arms, strict=True):
-            way = 1 + int(key.child("member").uniform() * self.settings.members)
-            goes: Arm | int = way if arm is None else 0 if arm == LEARNED else arm
-            if goes not in ways:
-                ways[goes] = _by(model, goes)
-            jobs.append(Job(problem, key, ways[goes]))
+            member = 1 + int(key.child("member").uniform() * self.settings.members)
+            leader: Arm | int = member if arm is None else 0 if arm == LEARNED else arm
+            if leader not in explorers:
+                explorers[leader] = _following(model, leader)
+            jobs.append(Job(problem, key, explorers[leader]))
         return self.absorb(await session.rollout(jobs), session, arms)
 
     def absorb(
@@ -247,7 +247,7 @@ class FittedLearner(ValueLearner):
         self._data = Transitions.load(unpack(saved.arrays), data) if saved.arrays else None
 
 
-def _by(model: FittedModel, way: Arm | int) -> Exploring:
+def _following(model: FittedModel, leader: Arm | int) -> Exploring:
     """Return an explorer that follows a sequence, or a member of the ensemble (0 is the mean).
 
     The share of members that agree is recorded as the probability.
@@ -258,12 +258,11 @@ def _by(model: FittedModel, way: Arm | int) -> Exploring:
     ) -> list[tuple[int, float]]:
         values = np.where(allowed, model.members(situations), -np.inf)
         best = values.argmax(axis=2)  # [m, n]
-        mine = best[0 if isinstance(way, tuple) else way]
-        if isinstance(way, tuple):
-            planned = [next_of(way, model.policy, situation) for situation in situations]
-            mine = np.array([m if p is None else p for m, p in zip(mine, planned, strict=True)])
-            return [(int(place), 1.0) for place in mine]
-        agree = (best[1:] == mine).mean(axis=0) if way else np.ones(len(mine))
-        return [(int(place), float(p)) for place, p in zip(mine, agree, strict=True)]
+        if isinstance(leader, tuple):
+            planned = [next_of(leader, model.policy, situation) for situation in situations]
+            pairs = zip(planned, best[0], strict=True)
+            return [(int(mean if place is None else place), 1.0) for place, mean in pairs]
+        agree = (best[1:] == best[leader]).mean(axis=0) if leader else np.ones(best.shape[1])
+        return [(int(place), float(p)) for place, p in zip(best[leader], agree, strict=True)]
 
     return Exploring(model.policy, choose)

@@ -122,31 +122,31 @@ def _numbers(problem: Problem, seen: Observation | None) -> Any:
     return problem.category, features
 
 
-def pick(found: Look, episodes: int, turns: int | None) -> tuple[str, str]:
+def pick(stats: Look, episodes: int, turns: int | None) -> tuple[str, str]:
     """Return the name of the best trainer, and the reason in words.
 
     Args:
-        found: the statistics of the first episodes.
+        stats: the statistics of the first episodes.
         episodes: of the whole run.
         turns: the maximum in an episode; None for no limit.
     """
-    if turns == 1 or found.steps <= 1:
+    if turns == 1 or stats.steps <= 1:
         why = "an episode is one choice"
-        if found.texts >= TEXTS:
-            return "bandit with text", f"{why}, and problems have {found.texts} different texts"
+        if stats.texts >= TEXTS:
+            return "bandit with text", f"{why}, and problems have {stats.texts} different texts"
         return "bandit", why
-    covered = f"{found.covered:.0%} of the situations in {found.episodes} episodes come back"
-    if not found.shown:
+    covered = f"{stats.covered:.0%} of the situations in {stats.episodes} episodes come back"
+    if not stats.shown:
         return "fitted-q", "the task shows no numbers to tell situations apart by"
-    if found.log and episodes >= LOGGED:
+    if stats.log and episodes >= LOGGED:
         why = "the task shows its history call by call: a hidden state can be learned from it"
         return "optimistic", why
-    if found.steps <= SHORT:
-        return "fitted-q", f"an episode has {found.steps} choices at most: there is little to plan"
-    if found.hidden is not None and found.hidden > HIDDEN:
+    if stats.steps <= SHORT:
+        return "fitted-q", f"an episode has {stats.steps} choices at most: there is little to plan"
+    if stats.hidden is not None and stats.hidden > HIDDEN:
         why = "ends that look alike pay differently"
-        return "fitted-q", f"{why} ({found.hidden:.0%} of the variance): something is hidden"
-    if found.covered >= (COVERED if found.hidden is not None else MOSTLY):
+        return "fitted-q", f"{why} ({stats.hidden:.0%} of the variance): something is hidden"
+    if stats.covered >= (COVERED if stats.hidden is not None else MOSTLY):
         return "optimistic", f"what the task shows can be counted: {covered}"
     return "fitted-q", f"what the task shows is too varied to be counted: {covered}"
 

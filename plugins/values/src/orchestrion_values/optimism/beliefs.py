@@ -63,11 +63,11 @@ class BeliefPlan:
     game: Game
     lines: Mapping[Node, Floats]
 
-    def after(self, beliefs: Floats, choice: int, said: int) -> Floats:
+    def after(self, beliefs: Floats, choice: int, symbol: int) -> Floats:
         """Return beliefs [n, K] after a choice and its symbol; the symbol -1 is an unknown one."""
         now = beliefs @ self.model.move[choice]
-        if said >= 0:
-            now = now * self.model.say[choice][:, said]
+        if symbol >= 0:
+            now = now * self.model.say[choice][:, symbol]
         result: Floats = now / np.maximum(now.sum(axis=-1, keepdims=True), 1e-300)
         return result
 
@@ -232,18 +232,18 @@ class Believer:
             return None
         if log.width != self._width:
             self._width, self._symbols, self._model = log.width, {}, None
-        heard = _Heard(seen, log, self._symbols)
+        episodes = _Episodes(seen, log, self._symbols)
         start = self._model
-        if start is not None and start.shape != heard.shape:
+        if start is not None and start.shape != episodes.shape:
             start = None
         fresh = start is None or seen.episodes >= 2 * self._begun
         if fresh:
             self._begun = seen.episodes
         tries = self.tries if fresh else 0
-        model = fit(heard.sequences, heard.shape, self.states, start, tries, seed)
+        model = fit(episodes.sequences, episodes.shape, self.states, start, tries, seed)
         self._model = model
-        met = heard.met(BeliefPlan(model, heard.game, {}))
-        return Beliefs(log, dict(self._symbols), heard.categories, plan(model, heard.game, met))
+        best = plan(model, episodes.game, episodes.met(model))
+        return Beliefs(log, dict(self._symbols), episodes.categories, best)
 
     def save(self) -> Saved:
         """Return the model that the next fit continues from."""
@@ -261,7 +261,7 @@ class Believer:
         self._model = Hidden.of(unpack(saved.arrays)) if saved.arrays else None
 
 
-class _Heard:
+class _Episodes:
     """Episodes as sequences of choices and symbols; new symbols are added to `symbols`."""
 
     def __init__(self, seen: StateMoves, log: Log, symbols: dict[Symbol, int]) -> None:
@@ -290,7 +290,7 @@ class _Heard:
             by_choice = bool(ends[last])
             calls = tuple(row[2] for row in (mine[:-1] if by_choice else mine))
             end_state = shown[place if by_choice else after]
-            symbols_heard = tuple(
+            symbols_shown = tuple(
                 symbols.setdefault(symbol, len(symbols))
                 for symbol in log.read(end_state.features, len(calls))
             )
@@ -299,7 +299,7 @@ class _Heard:
             if not by_choice:
                 over.add(len(mode) - 1)
             category = self.categories[end_state.category]
-            rows[category, last if by_choice else k, amount, calls, symbols_heard, mode] += 1
+            rows[category, last if by_choice else k, amount, calls, symbols_shown, mode] += 1
             begin = end
         length = max(1, max(len(row[3]) for row in rows))
         self.modes = _padded([row[5] for row in rows], length + 1, -1)
@@ -321,9 +321,9 @@ class _Heard:
         )
         self.shape = (len(self.categories), k, len(symbols), len(amounts))
 
-    def met(self, empty: BeliefPlan) -> dict[Node, Floats]:
+    def met(self, model: Hidden) -> dict[Node, Floats]:
         """Return the beliefs that occurred, by decision number and mode [n, K]."""
-        model, data = empty.model, self.sequences
+        data = self.sequences
         beliefs = model.begin[data.category]
         result: dict[Node, Floats] = {}
         for t in range(self.modes.shape[1]):
@@ -332,7 +332,7 @@ class _Heard:
                     result[t, mode] = beliefs[self.modes[:, t] == mode]
             if t < data.choice.shape[1]:
                 going = np.flatnonzero(data.choice[:, t] >= 0)
-                choice, symbol = data.choice[going, t], data.said[going, t]
+                choice, symbol = data.choice[going, t], data.symbol[going, t]
                 now = np.einsum("ni,nij->nj", beliefs[going], model.move[choice])
                 now *= model.say.transpose(0, 2, 1)[choice, symbol]
                 beliefs[going] = now / now.sum(axis=1, keepdims=True)

@@ -27,7 +27,7 @@ FEWEST = 4
 
 
 def pool(
-    asked: Floats,
+    queries: Floats,
     numbers: Floats,
     times: Floats,
     sums: Floats,
@@ -39,7 +39,7 @@ def pool(
     """Fit trees to the means of rows.
 
     Args:
-        asked: features of the rows that are predicted [m, f].
+        queries: features of the rows that are predicted [m, f].
         numbers: features of rows [n, f].
         times: how often each was seen, at least once [n].
         sums: of observations [n, c].
@@ -54,7 +54,7 @@ def pool(
     mean = sums.sum(axis=0) / times.sum()
     worth = np.full(groups, WORTH[0])
     if len(numbers) < FEWEST:
-        return np.tile(mean, (len(asked), 1)), worth
+        return np.tile(mean, (len(queries), 1)), worth
     from sklearn.tree import ExtraTreeRegressor  # slow to load, and not needed to open a run
 
     means = sums / times[:, None]
@@ -84,9 +84,9 @@ def pool(
         mine = group == i
         if mine.any():
             worth[i] = _worth(times[mine], sums[mine], squares[mine], guess[mine])
-    if not trees or not len(asked):
-        return np.tile(mean, (len(asked), 1)), worth
-    predicted, single = np.zeros((len(asked), len(mean))), asked.astype(np.float32)
+    if not trees or not len(queries):
+        return np.tile(mean, (len(queries), 1)), worth
+    predicted, single = np.zeros((len(queries), len(mean))), queries.astype(np.float32)
     for tree in trees:
         predicted += tree.predict(single, check_input=False).reshape(predicted.shape)
     return predicted / len(trees), worth

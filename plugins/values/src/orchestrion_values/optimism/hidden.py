@@ -110,7 +110,7 @@ class Sequences:
     Args:
         category: of the problem [n].
         choice: of each call [n, t]; -1 after the last.
-        said: the symbol that it returned [n, t].
+        symbol: that it returned [n, t].
         end: which choice ended it, or the number of choices if none did [n].
         paid: index of the amount that the end paid [n].
         times: how often [n].
@@ -118,7 +118,7 @@ class Sequences:
 
     category: Ints
     choice: Ints
-    said: Ints
+    symbol: Ints
     end: Ints
     paid: Ints
     times: Floats
@@ -213,7 +213,7 @@ def _step(model: Hidden, data: Sequences) -> tuple[Hidden, float]:
     n, length = data.choice.shape
     k = model.begin.shape[1]
     forward, scale = np.empty((length + 1, n, k)), np.ones((length + 1, n))
-    heard = np.ones((length, n, k))  # likelihood of the symbol of each call, by the state after it
+    likelihoods = np.ones((length, n, k))  # of the symbol of each call, by the state after it
     made = [
         [(a, np.flatnonzero(data.choice[:, t] == a)) for a in range(len(model.move))]
         for t in range(length)
@@ -222,8 +222,8 @@ def _step(model: Hidden, data: Sequences) -> tuple[Hidden, float]:
     for t in range(length):
         forward[t + 1] = forward[t]
         for a, rows in made[t]:
-            heard[t, rows] = model.say[a].T[data.said[rows, t]]
-            now = (forward[t, rows] @ model.move[a]) * heard[t, rows]
+            likelihoods[t, rows] = model.say[a].T[data.symbol[rows, t]]
+            now = (forward[t, rows] @ model.move[a]) * likelihoods[t, rows]
             scale[t + 1, rows] = now.sum(axis=1)
             forward[t + 1, rows] = now / scale[t + 1, rows, None]
     weight = data.times[:, None]
@@ -235,9 +235,9 @@ def _step(model: Hidden, data: Sequences) -> tuple[Hidden, float]:
     move = np.full_like(model.move, FEW) + STAY * np.eye(k)
     say = np.full_like(model.say, FEW)
     for t in range(length - 1, -1, -1):
-        _add(say, data.choice[:, t], data.said[:, t], forward[t + 1] * backward * weight)
+        _add(say, data.choice[:, t], data.symbol[:, t], forward[t + 1] * backward * weight)
         for a, rows in made[t]:
-            after = heard[t, rows] * backward[rows] / scale[t + 1, rows, None]
+            after = likelihoods[t, rows] * backward[rows] / scale[t + 1, rows, None]
             move[a] += model.move[a] * ((forward[t, rows] * weight[rows]).T @ after)
             backward[rows] = after @ model.move[a].T
     begin = np.full_like(model.begin, FEW)
