@@ -177,25 +177,31 @@ def test_follow_refuses_names_that_are_not_in_the_team(after: dict[str, str], me
         opened(Follow("a", after=after))
 
 
-def test_a_nested_team_is_an_agent_like_any_other() -> None:
-    inner = ScriptedAgent([Output("inner", usage=Usage(cost=2.0))])
-    context = OpenContext("agents.team", Key(1), names={"members": ("one",)})
-    settings = NestedTeam([inner], opened(Sequence(["one", "one"]), (Member("one"),)))
-    outer = opened(Sequence(["team"]), (Member("team"),))
-
-    async def main() -> Episode:
-        async with settings.open(context) as team:
-            engine = engine_for({"team": team}, outer)
-            return await engine.run("e", Problem("p"), Key(1))
-
-    episode = asyncio.run(main())
-    assert episode.turns[0].output.content == "inner"
-    assert episode.usage.cost == 4.0
-
-
 class Breaks(Agent):
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         raise ValueError("no paper")
+
+
+def nested(inner: Agent, steps: list[str], outer: list[str]) -> Episode:
+    """An episode of the agent "one" and a team of "one" and "bad", who always fails."""
+    members = (Member("one"), Member("bad"))
+    settings = NestedTeam([inner, Breaks()], opened(Sequence(steps), members))
+    policy = opened(Sequence(outer), (Member("team"), Member("one")))
+
+    async def main() -> Episode:
+        names = {"members": ("one", "bad")}
+        async with settings.open(OpenContext("agents.team", Key(1), names=names)) as team:
+            engine = engine_for({"team": team, "one": inner}, policy)
+            return await engine.run("e", Problem("p"), Key(1))
+
+    return asyncio.run(main())
+
+
+def test_a_nested_team_is_an_agent_like_any_other() -> None:
+    inner = ScriptedAgent([Output("inner", usage=Usage(cost=2.0))])
+    episode = nested(inner, ["one", "one"], ["team"])
+    assert episode.turns[0].output.content == "inner"
+    assert episode.usage.cost == 4.0
 
 
 @pytest.mark.parametrize(
@@ -214,18 +220,7 @@ class Breaks(Agent):
     ids=["nothing to add", "nothing at all", "one failed", "all failed"],
 )
 def test_a_nested_team_in_which_nobody_acts(inner: list[str], outer: list[str], told: str) -> None:
-    one = ScriptedAgent([Output("first")])
-    context = OpenContext("agents.team", Key(1), names={"members": ("one", "bad")})
-    members = (Member("one"), Member("bad"))
-    settings = NestedTeam([one, Breaks()], opened(Sequence(inner), members))
-    policy = opened(Sequence(outer), (Member("team"), Member("one")))
-
-    async def main() -> Episode:
-        async with settings.open(context) as team:
-            engine = engine_for({"team": team, "one": one}, policy)
-            return await engine.run("e", Problem("p"), Key(1))
-
-    turn = asyncio.run(main()).turns[-1]
+    turn = nested(ScriptedAgent([Output("first")]), inner, outer).turns[-1]
     assert turn.agent == "team"
     assert (turn.status == "completed") == (told == "first")
     assert re.search(told, turn.output.content or turn.error)

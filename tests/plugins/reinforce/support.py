@@ -14,7 +14,6 @@ from orchestrion_reinforce.ppo import Learner
 from orchestrion_reinforce.reinforce import Reinforce
 
 from orchestrion import (
-    Activation,
     Decision,
     Episode,
     Job,
@@ -76,53 +75,6 @@ def learner(settings: Reinforce | None = None, seed: int = 2) -> Learner:
     return Learner(settings or Reinforce(), OpenContext("trainer", Key(seed)))
 
 
-def trajectory(*acted: str, cost: float = 0.0) -> Trajectory:
-    """Turns of "agent" or "agent:option"; "!agent" failed."""
-    turns = []
-    for i, name in enumerate(acted):
-        agent, _, option = name.lstrip("!").partition(":")
-        status: Any = "failed" if name.startswith("!") else "completed"
-        output = Output(f"said by {agent}", usage=Usage(cost=cost))
-        turns.append(Turn(i, agent, option or None, output, status, decision=i))
-    return Trajectory(turns)
-
-
-def situation(
-    *acted: str,
-    features: Sequence[float] = (),
-    blocked: Sequence[str] = (),
-    training: bool = True,
-    progress: float | None = None,
-) -> Situation:
-    """What a policy decides on after these turns."""
-    seen = Observation(features=tuple(features), blocked=frozenset(blocked), progress=progress)
-    return Situation(Problem("p", "two words"), trajectory(*acted), seen, training=training)
-
-
-def names(runtime: NeuralPolicy, decisions: Sequence[Decision]) -> list[str]:
-    """What was decided, as text."""
-    return [
-        "stop" if one.stop else ":".join(filter(None, (one.start[0].agent, one.start[0].option)))
-        for one in decisions
-    ]
-
-
-def episode(
-    acted: Sequence[str],
-    total: float,
-    turns: Sequence[float] | None = None,
-    *,
-    problem: str = "p",
-    missing: bool = False,
-) -> Episode:
-    """A finished episode of one-turn decisions, each with its place as its record."""
-    reward = None if missing else Reward(total, None if turns is None else tuple(turns))
-    decisions = tuple(Decision((Activation(name),), record=i) for i, name in enumerate(acted))
-    return Episode(
-        "e", Problem(problem, category=problem), trajectory(*acted), decisions, reward=reward
-    )
-
-
 class TinySession:
     """Plays `world` until the policy stops or `turns` are up; a session as far as trainers go.
 
@@ -139,11 +91,9 @@ class TinySession:
         problems: Sequence[Problem] = (Problem("0"), Problem("1")),
         turns: int = 4,
         cost: float = 0.05,
-        roster: tuple[Member, ...] = ROSTER,
     ) -> None:
         self.policy, self.world, self.pay, self.key = runtime, world, pay, key
-        self._problems, self._turns, self._cost, self.roster = problems, turns, cost, roster
-        self.batches: list[int] = []
+        self._problems, self._turns, self._cost, self.roster = problems, turns, cost, ROSTER
 
     def problems(self, split: Split = "train") -> Sequence[Problem]:
         """The same for every split."""
@@ -158,7 +108,6 @@ class TinySession:
         while running:
             seen = [self._situation(jobs[i].problem, paths[i][0]) for i in running]
             keys = [jobs[i].key.child("decide", len(paths[i][1])) for i in running]
-            self.batches.append(len(seen))
             still = []
             for i, decision in zip(running, self.policy.decide(seen, keys), strict=True):
                 path, decisions = paths[i]
@@ -176,7 +125,7 @@ class TinySession:
 
     def _situation(self, problem: Problem, path: Trajectory) -> Situation:
         acted = [turn.agent for turn in path.turns]
-        features = tuple(float(one) for one in self.world(problem, acted))
+        features = tuple(map(float, self.world(problem, acted)))
         return Situation(problem, path, Observation(features=features), training=True)
 
     def _judge(self, job: Job, path: Trajectory, decisions: Sequence[Decision]) -> Episode:

@@ -9,17 +9,9 @@ import pytest
 from orchestrion_reinforce.neural import Neural
 from orchestrion_reinforce.neural_policy import NeuralPolicy
 
-from orchestrion import (
-    CheckpointError,
-    Key,
-    Member,
-    Observation,
-    OpenContext,
-    Problem,
-    Situation,
-    Trajectory,
-)
+from orchestrion import Key, Member, OpenContext, Situation
 from tests.plugins.reinforce.support import opened, shake
+from tests.plugins.values.support import situation as shown
 
 ROSTER = (Member("a"), Member("b", ("x", "y")))
 
@@ -31,7 +23,7 @@ def policy(roster: Sequence[Member] = ROSTER, **settings: object) -> NeuralPolic
 
 def situation(**hints: float) -> Situation:
     told = {name.replace("_", ":"): (value, 1.0) for name, value in hints.items()}
-    return Situation(Problem("p"), Trajectory(), Observation(features=(0.5,), hints=told))
+    return shown(features=[0.5], hints=told)
 
 
 def test_one_learned_weight_moves_all_choices_by_their_own_hint() -> None:
@@ -62,13 +54,6 @@ def test_a_choice_without_a_hint_is_neutral() -> None:
     assert first[0] == pytest.approx(mean[0], rel=0.5)
     assert first[2] < first[0] < first[1]
     assert policy().probabilities([situation()])[0] == pytest.approx([1 / 3] * 3, abs=0.05)
-
-
-def test_a_policy_of_another_outlook_is_not_taken_over() -> None:
-    learner = policy()
-    learner.decide([situation(a=1.0)], [Key(1)])
-    with pytest.raises(CheckpointError, match="outlook"):
-        policy(outlook=0.0).load(learner.save())
 
 
 def test_hints_can_be_left_out_and_survive_a_checkpoint() -> None:

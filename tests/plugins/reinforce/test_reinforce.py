@@ -14,7 +14,17 @@ from orchestrion_reinforce.neural import Neural
 from orchestrion_reinforce.ppo import Novelty, Steps, draw
 from orchestrion_reinforce.reinforce import Reinforce
 
-from orchestrion import CheckpointError, Episode, Job, Key, Problem, RunError, UsageError, replace
+from orchestrion import (
+    CheckpointError,
+    Episode,
+    Job,
+    Key,
+    Problem,
+    RunError,
+    Trajectory,
+    UsageError,
+    replace,
+)
 from tests.plugins.reinforce.support import TinySession, learner, policy, train, weights
 
 SMALL = Neural(hidden=[16])
@@ -39,29 +49,14 @@ def session(runtime: Any, key: Key) -> TinySession:
 
 def reached(settings: Reinforce, seed: int, offset: float = 0.0) -> float:
     """Mean reward of the last five iterations, less the offset; at best 1 - 2.5 x .05 = .875."""
-    _, metrics = train(settings, policy(SMALL, seed=seed), tracked := _Tracked(offset), seed)
-    assert len(metrics) == settings.iterations
-    return float(np.mean(tracked.rewards[-5:])) - offset
 
+    def raised(runtime: Any, key: Key) -> TinySession:
+        return TinySession(runtime, world, lambda *how: pay(*how) + offset, key)
 
-class _Tracked:
-    """Sessions whose outcomes are raised by an offset, and whose mean rewards are kept."""
-
-    def __init__(self, offset: float) -> None:
-        self.offset = offset
-        self.rewards: list[float] = []
-
-    def __call__(self, runtime: Any, key: Key) -> TinySession:
-        outer = self
-
-        class Kept(TinySession):
-            async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
-                episodes = await super().rollout(jobs)
-                totals = [one.reward.total for one in episodes if one.reward is not None]
-                outer.rewards.append(float(np.mean(totals)))
-                return episodes
-
-        return Kept(runtime, world, lambda *how: pay(*how) + outer.offset, key)
+    trainer, _ = train(settings, policy(SMALL, seed=seed), raised, seed)
+    means = [mean for _, mean in trainer._history]
+    assert len(means) == settings.iterations
+    return float(np.mean(means[-5:])) - offset
 
 
 # ------------------------------------------------------------------------------ learning
@@ -109,18 +104,12 @@ def test_an_advantage_raises_the_probability_of_what_earned_it() -> None:
     )
     runtime = policy(SMALL)
     tiny = TinySession(runtime, world, lambda _, acted: acted == ["c"], Key(1), [Problem("1")], 1)
-    seen = [tiny._situation(Problem("1"), _empty())]
+    seen = [tiny._situation(Problem("1"), Trajectory())]
     before = runtime.probabilities(seen)[0]
     train(settings, runtime, lambda r, k: tiny)
     after = runtime.probabilities(seen)[0]
     assert after[3] > before[3] + 0.01
     assert (after[:3] < before[:3]).all()
-
-
-def _empty() -> Any:
-    from orchestrion import Trajectory
-
-    return Trajectory()
 
 
 def test_equal_rewards_teach_nothing() -> None:
@@ -204,33 +193,33 @@ def test_a_policy_without_a_gradient_is_refused() -> None:
 # -------------------------------------------------------------------- what goes wrong
 
 
-class _Partly(TinySession):
-    """Every second episode has no reward."""
+class _Missing(TinySession):
+    """The first episodes have no reward."""
+
+    missing = 16
 
     async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
         episodes = await super().rollout(jobs)
-        return [replace(one, reward=None) if i % 2 else one for i, one in enumerate(episodes)]
+        unjudged = [replace(episode, reward=None) for episode in episodes[: self.missing]]
+        return unjudged + episodes[self.missing :]
+
+
+class _AllMissing(_Missing):
+    missing = 32
 
 
 def test_missing_rewards_are_counted_and_the_rest_is_learned_from() -> None:
     runtime = policy(SMALL)
-    _, metrics = train(QUICK, runtime, lambda r, k: _Partly(r, world, pay, k), stop=2)
+    _, metrics = train(QUICK, runtime, lambda r, k: _Missing(r, world, pay, k), stop=2)
     assert [one["excluded"] for one in metrics] == [16, 16]
     assert metrics[1]["gradient_norm"] > 0
 
 
-class _Missing(TinySession):
-    """No episode has a reward."""
-
-    async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
-        return [replace(one, reward=None) for one in await super().rollout(jobs)]
-
-
 def test_without_any_reward_nothing_changes() -> None:
     runtime = policy(SMALL)
-    runtime.decide([session(runtime, Key(0))._situation(Problem("0"), _empty())], [Key(0)])
+    runtime.decide([session(runtime, Key(0))._situation(Problem("0"), Trajectory())], [Key(0)])
     before = weights(runtime)
-    _, metrics = train(QUICK, runtime, lambda r, k: _Missing(r, world, pay, k), stop=1)
+    _, metrics = train(QUICK, runtime, lambda r, k: _AllMissing(r, world, pay, k), stop=1)
     assert metrics[0]["excluded"] == 32
     assert (weights(runtime) == before).all()
     assert all(np.isfinite(list(metrics[0].values())))

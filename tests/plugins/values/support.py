@@ -13,7 +13,6 @@ from orchestrion_values.arrays import Mask
 from orchestrion_values.policy import ValuePolicy
 
 from orchestrion import (
-    Activation,
     Decision,
     Episode,
     Key,
@@ -27,7 +26,10 @@ from orchestrion import (
     Situation,
     Trajectory,
     Turn,
+    choice_name,
 )
+from orchestrion.config import Config, from_data
+from orchestrion.runs import Progress
 
 ROSTER = (Member("a"), Member("b", ("x", "y")), Member("c"))
 
@@ -51,12 +53,13 @@ def situation(
     features: Sequence[float] = (),
     blocked: Sequence[str] = (),
     category: str = "",
+    training: bool = True,
     **shown: Any,
 ) -> Situation:
     """What a policy decides on after these turns."""
     seen = Observation(features=tuple(features), blocked=frozenset(blocked), **shown)
     problem = Problem("p", "two words", category=category)
-    return Situation(problem, trajectory(*acted), seen, training=True)
+    return Situation(problem, trajectory(*acted), seen, training=training)
 
 
 def episode(
@@ -75,11 +78,35 @@ def episode(
 
 def names(decisions: Sequence[Decision]) -> list[str]:
     """What was decided, as text."""
-    return ["stop" if d.stop else _name(d.start[0]) for d in decisions]
+    return ["stop" if d.stop else choice_name(d.start[0]) for d in decisions]
 
 
-def _name(choice: Activation) -> str:
-    return choice.agent if choice.option is None else f"{choice.agent}:{choice.option}"
+TEAM = ("planner", "searcher", "coder_s", "tester", "stop")
+
+
+def relay(trainer: dict[str, Any], team: Sequence[str] = TEAM) -> Config:
+    """A run of the policy on a small Relay."""
+    return from_data(
+        {
+            "seed": 3,
+            "task": {"use": "relay", "partial": 0.3, "train": 8, "test": 2},
+            "agents": {name: {"use": "bench-agent"} for name in team},
+            "policy": {"use": "values"},
+            "reward": {"use": "outcome-minus-cost", "cost_weight": 1.0},
+            "trainer": trainer,
+            "limits": {"turns": 6},
+        }
+    )
+
+
+class Notes(Progress):
+    """What trainers noted, by the name of the note; the last one of a name counts."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, str] = {}
+
+    def noted(self, path: str, name: str, text: str) -> None:
+        self.told[name] = text
 
 
 @frozen(eq=False)

@@ -6,29 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrion_values.auto import CANDIDATES
+from orchestrion_values.auto import candidates
 from orchestrion_values.picking import Look, look, pick
 from orchestrion_values.policy import RecordedChoice
 
 from orchestrion import gather
-from orchestrion.config import Config, from_data
 from orchestrion.runs import Progress, RunReader, train
-from tests.plugins.values.support import episode, policy
-
-
-def config(**trainer: Any) -> Config:
-    names = ["planner", "searcher", "coder_s", "tester", "stop"]
-    return from_data(
-        {
-            "seed": 3,
-            "task": {"use": "relay", "partial": 0.3, "train": 8, "test": 4},
-            "agents": {name: {"use": "bench-agent"} for name in names},
-            "policy": {"use": "values"},
-            "reward": {"use": "outcome-minus-cost", "cost_weight": 1.0},
-            "trainer": {"episodes": 30, **trainer},
-            "limits": {"turns": 12},
-        }
-    )
+from tests.plugins.values.support import Notes, episode, policy, relay
 
 
 def found(**other: Any) -> Look:
@@ -36,7 +20,6 @@ def found(**other: Any) -> Look:
         **{
             "episodes": 100,
             "steps": 5,
-            "choices": 4,
             "shown": True,
             "kinds": 20,
             "covered": 0.9,
@@ -75,7 +58,7 @@ def test_a_look_counts_what_comes_back() -> None:
     runtime = policy()
     episodes = [episode(runtime, ["a", "stop"], 1.0)] * 3
     seen = look(gather(episodes, RecordedChoice), runtime)
-    assert (seen.episodes, seen.steps, seen.choices) == (3, 1, 5)
+    assert (seen.episodes, seen.steps) == (3, 1)
     assert not seen.shown
     assert seen.covered == 1.0
 
@@ -92,19 +75,10 @@ def test_equal_ends_with_different_rewards_indicate_a_hidden_state() -> None:
     assert hidden([1.0] * 20) is None
 
 
-class Notes(Progress):
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str, str]] = []
-
-    def noted(self, path: str, name: str, text: str) -> None:
-        self.told.append((path, name, text))
-
-
 def test_it_spends_all_episodes_and_says_what_it_picked(tmp_path: Path) -> None:
     notes = Notes()
-    train(config(use="auto"), tmp_path / "run", notes)
-    [picked] = {text.partition(", since")[0] for _, name, text in notes.told if name == "picked"}
-    assert picked in CANDIDATES
+    train(relay({"use": "auto", "episodes": 30}), tmp_path / "run", notes)
+    assert notes.told["picked"].partition(", since")[0] in candidates(30)
     with RunReader(tmp_path / "run") as run:
         assert sum(step.episodes for step in run.iterations()) == 30
 
@@ -116,7 +90,7 @@ def test_an_interrupted_run_resumes_with_equal_results(tmp_path: Path, use: str)
             if iteration == 1:
                 raise KeyboardInterrupt
 
-    given = config(use=use)
+    given = relay({"use": use, "episodes": 30})
     train(given, tmp_path / "whole")
     with pytest.raises(BaseException):  # noqa: B017
         train(given, tmp_path / "cut", Cut())

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,8 @@ def taken(session: Asked, problem: Problem) -> str:
 
 @pytest.mark.parametrize("episodes", [1, 7, 16, 25, 300, 5000])
 def test_iterations_add_up_to_the_episodes_of_the_run(episodes: int) -> None:
-    assert sum(batches(episodes)) == sum(batches(episodes, "rejects")) == episodes
+    for algorithm in ("thompson", "rejects"):
+        assert sum(batches(Bandit(episodes, algorithm))) == episodes
 
 
 @pytest.mark.parametrize("algorithm", ["thompson", "linucb", "rejects"])
@@ -145,6 +147,16 @@ def test_full_feedback_plays_every_choice_on_every_problem_once() -> None:
     assert sorted(session.chosen) == [(f"p{i}", name) for i in range(4) for name in "abc"]
 
 
+@pytest.mark.parametrize("forced", [{"feedback": "full"}, {"algorithm": "rejects"}])
+def test_where_the_first_choice_is_given_encoders_still_prepare(forced: dict[str, Any]) -> None:
+    class Asking(Counts):
+        prepares = True
+
+    asking = ValuePolicy([Asking()], OpenContext("policy", Key(1), TEAM), stop=False)
+    session: Any = Asked(lambda problem, name: 0.5, asking)
+    assert all(job.policy.prepares for job in learner(**forced)._jobs(0, session, asking))  # type: ignore[union-attr]
+
+
 def test_successive_rejects_plays_the_survivors_alike() -> None:
     session = Asked(lambda problem, name: {"a": 0.1, "b": 0.2, "c": 0.9}[name])
     trained(session, episodes=300, algorithm="rejects")
@@ -159,11 +171,12 @@ def test_the_logged_probability_is_how_often_a_choice_is_taken() -> None:
     explorer = trainer.explorer(session.policy)
     shown = Situation(Problem("p", "x"), Trajectory(), Observation())
     keys = [Key(9).child(i) for i in range(2000)]
-    records = [d.record for d in explorer.decide([shown] * len(keys), keys)]
-    counts = Counter(record.choice for record in records if isinstance(record, RecordedChoice))
-    for record in records:
-        assert isinstance(record, RecordedChoice)
-        assert counts[record.choice] / len(keys) == pytest.approx(record.propensity, abs=0.04)
+    decisions = explorer.decide([shown] * len(keys), keys)
+    counts = Counter(decision.start for decision in decisions)
+    for decision in decisions:
+        share = counts[decision.start] / len(keys)
+        assert decision.logp is not None
+        assert share == pytest.approx(exp(decision.logp), abs=0.04)
 
 
 def test_a_warm_start_is_used_and_can_be_outvoted(tmp_path: Path) -> None:

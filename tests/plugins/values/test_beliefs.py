@@ -10,7 +10,7 @@ import pytest
 from orchestrion_orchestration_bench.process import optimum
 from orchestrion_orchestration_bench.stop import Stop, StopState
 from orchestrion_orchestration_bench.stop_exact import beliefs_of
-from orchestrion_values.optimism.beliefs import BeliefPlan, Beliefs, Believer, _Heard, plan
+from orchestrion_values.optimism.beliefs import BeliefPlan, Beliefs, Believer, _Episodes, plan
 from orchestrion_values.optimism.hidden import Hidden, find_log, fit
 from orchestrion_values.optimism.states import ObservedState, StateMoves
 
@@ -41,7 +41,8 @@ def played(episodes: int, seed: int) -> StateMoves:
             costs.append(-_cost(choice))
             if choice >= CALLS:
                 right = float(state.answer == 2)
-                seen.add(path, taken, costs, None, TASK.abstain if name == "abstain" else right)
+                paid = TASK.abstain if name == "abstain" else right
+                seen.add(path, taken, costs, path[-1], paid)
                 break
             answer, said = state.answer, rules.first[name]
             if name in TASK.solvers:
@@ -109,8 +110,8 @@ def test_amounts_that_differ_by_rounding_are_one() -> None:
     noisy = copy.copy(seen)
     noisy.outcomes = [paid - paid * 1e-16 * (i % 3) for i, paid in enumerate(seen.outcomes)]
     assert len(set(noisy.outcomes)) > len(set(seen.outcomes))
-    heard = _Heard(noisy, find_log(noisy), {})  # type: ignore[arg-type]
-    assert heard.game.amounts.tolist() == [0.0, TASK.abstain, 1.0]
+    episodes = _Episodes(noisy, find_log(noisy), {})  # type: ignore[arg-type]
+    assert episodes.game.amounts.tolist() == [0.0, TASK.abstain, 1.0]
 
 
 def test_places_on_a_road_are_no_history() -> None:
@@ -181,11 +182,11 @@ def test_every_step_of_the_fit_raises_the_likelihood(
     seen, _ = learned
     monkeypatch.setattr(hidden, "FEW", 1e-9)  # no prior: what climbs is the likelihood itself
     monkeypatch.setattr(hidden, "STAY", 0.0)
-    heard = _Heard(seen, find_log(seen), {})  # type: ignore[arg-type]
-    model = hidden._random(heard.shape, 3, np.random.default_rng(5))
+    episodes = _Episodes(seen, find_log(seen), {})  # type: ignore[arg-type]
+    model = hidden._random(episodes.shape, 3, np.random.default_rng(5))
     path = []
     for _ in range(12):
-        model, likelihood = hidden._step(model, heard.sequences)
+        model, likelihood = hidden._step(model, episodes.sequences)
         path.append(likelihood)
     assert (np.diff(path) >= -1e-6 * abs(path[0])).all(), path
 
@@ -196,8 +197,8 @@ def test_a_start_that_is_likely_on_a_sample_is_not_kept_for_that(
     from orchestrion_values.optimism import hidden
 
     seen, _ = learned
-    heard = _Heard(seen, find_log(seen), {})  # type: ignore[arg-type]
-    data, shape = heard.sequences, heard.shape
+    episodes = _Episodes(seen, find_log(seen), {})  # type: ignore[arg-type]
+    data, shape = episodes.sequences, episodes.shape
 
     def likelihood(seed: int, best: int) -> float:
         monkeypatch.setattr(hidden, "BEST", best)
@@ -210,8 +211,8 @@ def test_a_start_that_is_likely_on_a_sample_is_not_kept_for_that(
 
 def test_the_same_seed_gives_the_same_model(learned: tuple[StateMoves, Beliefs]) -> None:
     seen, _ = learned
-    heard = _Heard(seen, find_log(seen), {})  # type: ignore[arg-type]
-    one, other = (fit(heard.sequences, heard.shape, 3, None, 2, 11) for _ in range(2))
+    episodes = _Episodes(seen, find_log(seen), {})  # type: ignore[arg-type]
+    one, other = (fit(episodes.sequences, episodes.shape, 3, None, 2, 11) for _ in range(2))
     assert one.begin.tobytes() == other.begin.tobytes()
 
 

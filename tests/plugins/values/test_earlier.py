@@ -5,39 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from orchestrion import UsageError
 from orchestrion.cli import main
-from orchestrion.config import Config, from_data
-from orchestrion.runs import Progress, RunReader, train
-
-TEAM = ("planner", "searcher", "coder_s", "tester", "stop")
-
-
-def config(trainer: dict[str, Any], team: tuple[str, ...] = TEAM, policy: str = "values") -> Config:
-    return from_data(
-        {
-            "seed": 3,
-            "task": {"use": "relay", "partial": 0.3, "train": 8, "test": 2},
-            "agents": {name: {"use": "bench-agent"} for name in team},
-            "policy": {"use": policy},
-            "reward": {"use": "outcome-minus-cost", "cost_weight": 1.0},
-            "trainer": trainer,
-            "limits": {"turns": 6},
-        }
-    )
-
-
-class Notes(Progress):
-    def __init__(self) -> None:
-        self.told: dict[str, str] = {}
-
-    def noted(self, path: str, name: str, text: str) -> None:
-        self.told[name] = text
+from orchestrion.runs import RunReader, train
+from tests.plugins.values.support import Notes
+from tests.plugins.values.support import relay as config
 
 
 @pytest.fixture(scope="module")

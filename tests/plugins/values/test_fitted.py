@@ -144,6 +144,7 @@ def test_joined_data_is_that_of_all_episodes_at_once() -> None:
     parts = [Transitions.of(runtime, gather([one], RecordedChoice)) for one in made]
     whole = Transitions.of(runtime, gather(made, RecordedChoice))
     assert parts[0] is not None
+    assert parts[1] is not None
     assert whole is not None
     joined = parts[0].joined(parts[1])
     for name in ("context", "choices", "allowed", "choice", "reward", "after", "problem"):

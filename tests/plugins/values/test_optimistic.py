@@ -81,14 +81,14 @@ def states_place(states: States, place: float) -> int:
 def test_a_feature_of_many_values_is_cut_into_levels() -> None:
     seen = StateMoves(3)
     for i in range(50):
-        seen.add([road(i / 7, 0)], [STOP], [0.0], None, 0.0)
+        seen.add([road(i / 7, 0)], [STOP], [0.0], road(i / 7, 0), 0.0)
     assert States(seen, levels=5).count == 5
 
 
 def test_what_is_allowed_is_known_there_and_guessed_elsewhere() -> None:
     seen = StateMoves(3)
     first, then = road(0, 0), ObservedState("road", (1.0, 0.1), (False, False, True))
-    seen.add([first, then], [WALK, STOP], [0.0, 0.0], None, 1.0)
+    seen.add([first, then], [WALK, STOP], [0.0, 0.0], then, 1.0)
     states = States(seen, levels=12)
     start, end = states.of
     assert states.allowed[0, start].tolist() == [True, True, True]
@@ -169,7 +169,7 @@ def train(settings: Optimistic, part: range | None = None, *, resume_at: int = -
     """Runs all iterations; `resume_at`: from there on with what was saved, loaded elsewhere."""
     policy, context = team()
     learner = Learner(settings, context)
-    for i in range(settings.iterations):
+    for i in range(learner.iterations):
         if i == resume_at:
             states = policy.save(), learner.save()
             policy, context = team()

@@ -10,7 +10,7 @@ import pytest
 from orchestrion_values.fitted import fit
 from orchestrion_values.fitted_learner import FittedLearner, FittedModel
 from orchestrion_values.fitted_q import FittedQ
-from orchestrion_values.plans import LEARNED, ArmEpisode, _Process, believed, next_of
+from orchestrion_values.plans import LEARNED, ArmEpisode, Process, next_of
 from orchestrion_values.policy import RecordedChoice
 from orchestrion_values.transitions import Transitions
 
@@ -32,7 +32,7 @@ def tried(seed: int, count: int) -> list[ArmEpisode]:
 
 def test_beliefs_are_those_of_a_bayesian_regression_on_what_sequences_share() -> None:
     seen = tried(1, 30)
-    process = _Process(seen, 3)
+    process = Process(seen, 3)
     arms = tuple(dict.fromkeys(one.arm for one in seen))
     beliefs = process.beliefs(arms)
     # The same in weights: what is shared, something of its own, and the problem.
@@ -52,7 +52,7 @@ def test_beliefs_are_those_of_a_bayesian_regression_on_what_sequences_share() ->
 
 
 def test_the_best_sequence_is_found_among_neighbours_of_what_was_tried() -> None:
-    beliefs = believed(tried(2, 80), 3, 3)
+    beliefs = Process(tried(2, 80), 3).promising(3)
     assert beliefs.best == (0, 2)
     drawn = beliefs.draws(np.random.default_rng(1), 40)
     assert drawn.count((0, 2)) > 20
@@ -60,7 +60,7 @@ def test_the_best_sequence_is_found_among_neighbours_of_what_was_tried() -> None
 
 
 def test_uncertain_sequences_are_drawn_too() -> None:
-    beliefs = believed(tried(3, 8), 3, 3)
+    beliefs = Process(tried(3, 8), 3).promising(3)
     assert len(set(beliefs.draws(np.random.default_rng(1), 40))) > 3
 
 

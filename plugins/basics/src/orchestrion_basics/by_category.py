@@ -32,8 +32,8 @@ from orchestrion import (
     choice_name,
     choices,
 )
-from orchestrion_basics.policies import SequenceRunner
-from orchestrion_basics.search import BestSequence, OneIteration, sequences_tried
+from orchestrion_basics.policies import OneByOne, SequenceRunner
+from orchestrion_basics.search import BestSequence, OneIteration, search_plan
 
 OTHER = ""
 """The category of problems that have none, and the plan for categories never seen in training."""
@@ -53,11 +53,10 @@ class ByCategory:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        """Check the steps against the team."""
         yield CategoryTable(self.steps, ctx)
 
 
-class CategoryTable(Policy):
+class CategoryTable(OneByOne):
     """The look-up at work; `runners` is its learned state: a sequence for each category."""
 
     def __init__(self, steps: Mapping[str, Sequence[str]], ctx: OpenContext) -> None:
@@ -71,17 +70,11 @@ class CategoryTable(Policy):
             category: SequenceRunner(plan, False, self._ctx) for category, plan in known.items()
         }
 
-    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """Return the next step of each."""
-        return [
-            self.runners.get(situation.problem.category, self.runners[OTHER]).decide(
-                [situation], [key]
-            )[0]
-            for situation, key in zip(situations, keys, strict=True)
-        ]
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
+        runner = self.runners.get(situation.problem.category, self.runners[OTHER])
+        return runner.decide_one(situation, key)
 
     def save(self) -> Saved:
-        """Return the steps."""
         steps = {
             category: [choice_name(step) for step in runner.steps]
             for category, runner in self.runners.items()
@@ -89,7 +82,6 @@ class CategoryTable(Policy):
         return Saved(data={"steps": steps})
 
     def load(self, saved: Saved) -> None:
-        """Take over saved steps."""
         data: Any = saved.data
         self.set_steps(data["steps"])
 
@@ -119,7 +111,6 @@ class BestByCategory(OneIteration):
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Look at the team."""
         width = len(choices(ctx.roster))
         yield _Opened(self.length, self.problems, self.beam, self.least, width=width)
 
@@ -159,20 +150,12 @@ class _Opened(BestByCategory):
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """Return every sequence on as many problems as there can be: each may be a category's."""
-        tried, problems = sequences_tried(self.length, self.beam, self.width), sizes["train"]
-        return Plan(turns=tried * problems, verdicts=(tried + 1) * problems, longest=self.length)
+        return search_plan(self.length, self.beam, self.width, sizes["train"])
 
 
 @frozen
 class ChainByCategory(BestByCategory):
-    """Finds the best fixed chain for each category, see `by-category`.
-
-    Args:
-        length: longest sequence tried.
-        problems: how many training problems of a category every candidate meets.
-        beam: how many sequences are kept at each length.
-        least: training problems that a category needs for a plan of its own.
-    """
+    """Finds the best fixed chain for each category, see `by-category`."""
 
     length: Annotated[int, Meta(ge=1)] = 10
 

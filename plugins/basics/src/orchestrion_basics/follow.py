@@ -23,9 +23,7 @@ from orchestrion import (
     is_blocked,
     parse_choice,
 )
-from orchestrion_basics.policies import OneByOne
-
-STOP = Decision(stop=True)
+from orchestrion_basics.policies import STOP, OneByOne
 
 
 @frozen
@@ -48,14 +46,11 @@ class Follow:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        """Check the names against the team."""
         fallback = None if self.fallback == "stop" else parse_choice(self.fallback, ctx.roster)
-        router = next(
-            (choice for choice in choices(ctx.roster) if choice.agent == self.router), None
-        )
+        known = {choice_name(choice): choice for choice in choices(ctx.roster)}
+        router = next((choice for choice in known.values() if choice.agent == self.router), None)
         if router is None:
             raise UsageError(f"{ctx.path}.router: no agent {self.router!r} in the team")
-        known = {choice_name(choice): choice for choice in choices(ctx.roster)}
         agents = [member.name for member in ctx.roster]
         for agent in self.after:
             if agent not in agents or agent == self.router:

@@ -12,6 +12,7 @@ that is left as many episodes, and the worse half goes. Deviations:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from math import ceil, log2
 from typing import Annotated, ClassVar
 
@@ -29,10 +30,9 @@ from orchestrion import (
     Session,
     Split,
     choices,
-    is_blocked,
 )
 from orchestrion_basics.policies import SequenceRunner
-from orchestrion_basics.search import OneIteration, draw_problems, ended
+from orchestrion_basics.search import OneIteration, advance, draw_problems
 
 FIRST = 2
 """Episodes of a sequence in the first round, at least."""
@@ -68,7 +68,7 @@ class Halving(OneIteration):
         problems = iter(draw_problems(session, "halving", self.episodes))
         for _ in range(rounds):
             each = max(1, self.episodes // (rounds * len(arms)))
-            met = [pair for _, pair in zip(range(each), problems, strict=False)]
+            met = list(islice(problems, each))
             jobs = [(arm, problem, key) for arm in arms for problem, key in met]
             # Episodes are numbered as they are finished: all together, in an order that the time
             # which agents take does not change.
@@ -96,9 +96,8 @@ class Halving(OneIteration):
             if len(arms) >= limit:
                 break
             # Of any length; only the last step may be of an agent that ends episodes.
-            steps = [
-                random.choice(work or known) for _ in range(random.randint(1, self.length) - 1)
-            ]
+            before_last = random.randint(1, self.length) - 1
+            steps = [random.choice(work or known) for _ in range(before_last)]
             arms.setdefault((*steps, random.choice(known)))
         chosen = list(arms)[:limit]
         return max(1, ceil(log2(len(chosen)))), chosen
@@ -108,10 +107,7 @@ async def play(session: Session, steps: Sequence[Activation], problem: Problem, 
     """Return where a fixed sequence leads; steps that the task does not allow are left out."""
     branch = session.begin(problem, key)
     for depth, step in enumerate(steps):
-        if ended(branch):
-            break
-        if not is_blocked(step, branch.step.observation):
-            branch = await session.extend(branch, [step], key.child(depth))
+        branch = await advance(session, branch, step, key.child(depth))
     return branch
 
 

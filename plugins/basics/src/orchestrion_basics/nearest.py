@@ -13,6 +13,7 @@ choices are too low; exploration falls round by round.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
@@ -41,15 +42,16 @@ from orchestrion import (
     Situation,
     Split,
     UsageError,
-    choice_name,
     choices,
     is_blocked,
 )
-from orchestrion_basics.policies import OneByOne
+from orchestrion_basics.policies import STOP, OneByOne, may_stop
 from orchestrion_basics.search import OneIteration, draw_problems
 
 WORDS = 64
 """Buckets of hashed words."""
+TYPES = {"seen": ("F64", "<f8"), "made": ("I64", "<i8"), "rewards": ("F64", "<f8")}
+"""The saved arrays and their types."""
 ROUNDS = (1.0, 0.5, 0.3, 0.2)
 """Share of choices that are drawn at random, round by round."""
 
@@ -69,12 +71,10 @@ class Nearest:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        """Look at the team."""
         known: list[Activation | None] = list(choices(ctx.roster))
-        stop = self.stop
-        if stop is None:
-            stop = not any(member.ends for member in ctx.roster)
-        yield Neighbours([*known, None] if stop else known, self.neighbours)
+        if may_stop(self.stop, ctx.roster):
+            known.append(None)
+        yield Neighbours(known, self.neighbours)
 
 
 class Neighbours(OneByOne):
@@ -92,12 +92,13 @@ class Neighbours(OneByOne):
     def set_table(self, seen: Any, made: Any, rewards: Any) -> None:
         """Go by these situations from now on."""
         self.seen, self.made, self.rewards = seen, made, rewards
-        spread = seen.std(axis=0) if len(seen) else seen
-        self._scale = 1 / (spread + (spread == 0)) if len(seen) else spread
+        if not len(seen):
+            return
+        spread = seen.std(axis=0)
+        self._scale = 1 / (spread + (spread == 0))
         self._by_choice = [
             (seen[made == place] * self._scale, rewards[made == place])
             for place in range(len(self.choices))
-            if len(seen)
         ]
 
     def decide_one(self, situation: Situation, key: Key) -> Decision:
@@ -108,7 +109,7 @@ class Neighbours(OneByOne):
             if choice is None or not is_blocked(choice, observation)
         ]
         if not allowed:
-            return Decision(stop=True)
+            return STOP
         seen = self.features(situation)
         explores = situation.training and key.child("explore").uniform() < self.exploring
         if explores or not len(self.seen):
@@ -117,25 +118,19 @@ class Neighbours(OneByOne):
             values = self._values(seen)
             place = max(allowed, key=lambda place: values[place])
         choice = self.choices[place]
-        record = (seen, place)
-        if choice is None:
-            return Decision(stop=True, record=record)
-        return Decision((choice,), record=record)
+        start = () if choice is None else (choice,)
+        return Decision(start, stop=choice is None, record=(seen, place))
 
     def features(self, situation: Situation) -> list[float]:
         """Return what is seen, as numbers [d]."""
         observation = situation.observation
-        shown: Sequence[float] = ()
-        if observation is not None and observation.features:
-            shown = observation.features
-        else:
+        shown = observation.features if observation is not None else ()
+        if not shown:
             text = observation.text if observation is not None else ""
             shown = hashed(f"{situation.problem.category} {situation.problem.text} {text}")
-        counts = dict.fromkeys(map(_name, self.choices), 0.0)
-        for turn in situation.trajectory.backward():
-            name = choice_name(Activation(turn.agent, turn.option))
-            counts[name] = counts.get(name, 0.0) + 1.0
-        return [*shown, *(counts[name] for name in map(_name, self.choices))]
+        counts = Counter((turn.agent, turn.option) for turn in situation.trajectory.backward())
+        made = [0 if c is None else counts[c.agent, c.option] for c in self.choices]
+        return [*shown, *map(float, made)]
 
     def _values(self, seen: Sequence[float]) -> list[float]:
         """Return the mean reward of the nearest situations by choice; -inf if there are none."""
@@ -153,26 +148,20 @@ class Neighbours(OneByOne):
         return values
 
     def save(self) -> Saved:
-        """Return the table."""
-        return Saved(
-            {
-                "seen": Array("F64", self.seen.shape, self.seen.astype("<f8").tobytes()),
-                "made": Array("I64", self.made.shape, self.made.astype("<i8").tobytes()),
-                "rewards": Array("F64", self.rewards.shape, self.rewards.astype("<f8").tobytes()),
-            }
-        )
+        arrays = {}
+        for name, (kind, code) in TYPES.items():
+            array = getattr(self, name)
+            arrays[name] = Array(kind, array.shape, array.astype(code).tobytes())
+        return Saved(arrays)
 
     def load(self, saved: Saved) -> None:
-        """Take over a saved table."""
         import numpy as np
 
-        parts = (("seen", "<f8"), ("made", "<i8"), ("rewards", "<f8"))
-        self.set_table(
-            *(
-                np.frombuffer(saved.arrays[name].data, dtype).reshape(saved.arrays[name].shape)
-                for name, dtype in parts
-            )
-        )
+        table = {}
+        for name, (_, code) in TYPES.items():
+            array = saved.arrays[name]
+            table[name] = np.frombuffer(array.data, code).reshape(array.shape)
+        self.set_table(**table)
 
 
 @frozen
@@ -189,7 +178,6 @@ class NearestTrainer(OneIteration):
     trains = ("nearest", "nearest", Neighbours)
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
-        """Return as many episodes as set, each as long as it may be."""
         return Plan(self.episodes)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
@@ -215,7 +203,7 @@ class NearestTrainer(OneIteration):
 
 
 def _table(episodes: Sequence[Episode]) -> tuple[Any, Any, Any]:
-    """Situations [n, d], places of choices [n], rewards [n] of all judged episodes."""
+    """Return situations [n, d], places of choices [n], rewards [n] of all judged episodes."""
     import numpy as np
 
     rows = [
@@ -241,7 +229,3 @@ def hashed(text: str) -> tuple[float, ...]:
         counts[code % WORDS] += 1.0 if code & 1 << 31 else -1.0
     norm = sqrt(sum(count * count for count in counts)) or 1.0
     return tuple(count / norm for count in counts)
-
-
-def _name(choice: Activation | None) -> str:
-    return "" if choice is None else choice_name(choice)

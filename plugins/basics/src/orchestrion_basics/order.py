@@ -31,16 +31,16 @@ from orchestrion import (
     Session,
     Situation,
     Split,
+    Turn,
     UsageError,
     choice_name,
     choices,
     is_blocked,
     parse_choice,
 )
-from orchestrion_basics.policies import OneByOne
-from orchestrion_basics.search import OneIteration, draw_problems
+from orchestrion_basics.policies import STOP, OneByOne
+from orchestrion_basics.search import OneIteration, draw_problems, mean_reward
 
-STOP = Decision(stop=True)
 DONE = 1.0 - 1e-9
 HAZARD = 0.08
 PATIENCES = 6
@@ -63,7 +63,6 @@ class Order:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        """Look at the team."""
         finish = parse_choice(self.finish, ctx.roster) if self.finish else None
         tools = [choice for choice in choices(ctx.roster) if choice != finish]
         if not tools:
@@ -85,9 +84,7 @@ class OrderTable(OneByOne):
     def decide_one(self, situation: Situation, key: Key) -> Decision:
         observation = situation.observation
         progress = observation.progress if observation is not None else None
-        called: Counter[str] = Counter()
-        for turn in situation.trajectory.backward():
-            called[choice_name(Activation(turn.agent, turn.option))] += 1
+        called = Counter(map(name_of, situation.trajectory.backward()))
         allowed = [tool for tool in self.tools if not is_blocked(tool, observation)]
         done = progress is not None and progress >= DONE
         if done or not allowed or len(situation.trajectory) >= self.patience:
@@ -105,22 +102,11 @@ class OrderTable(OneByOne):
         return helped[nth] / (cost[nth] + 1e-3)
 
     def save(self) -> Saved:
-        """Return the table and the patience."""
         return Saved(data={"helped": self.helped, "cost": self.cost, "patience": self.patience})
 
     def load(self, saved: Saved) -> None:
-        """Take over a saved table."""
         data: Any = saved.data
         self.helped, self.cost, self.patience = data["helped"], data["cost"], data["patience"]
-
-
-@define
-class _Tally:
-    """Sums for one choice and number of earlier calls."""
-
-    calls: int = 0
-    helped: float = 0.0
-    cost: float = 0.0
 
 
 @frozen
@@ -167,12 +153,7 @@ class LearnedOrder(OneIteration):
         for patience in tries:
             table.patience = patience
             jobs = [Job(p, k) for p, k in draw_problems(session, "patience", each)]
-            rewards = [
-                episode.reward.total
-                for episode in await session.rollout(jobs)
-                if episode.reward is not None
-            ]
-            score = sum(rewards) / len(rewards) if rewards else float("-inf")
+            score = mean_reward(await session.rollout(jobs))
             # Equal scores go to the shorter patience.
             if score > best[0] + 1e-12:
                 best = (score, patience)
@@ -203,25 +184,31 @@ class _Exploring(OneByOne):
         return Decision((allowed[int(key.uniform() * len(allowed))],), record=progress)
 
 
+def name_of(turn: Turn) -> str:
+    """Return the name of the choice that started a turn."""
+    return choice_name(Activation(turn.agent, turn.option))
+
+
 def tabulate(
     episodes: Sequence[Episode], depth: int
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Help rate and mean cost, per choice and earlier calls of it (0 to `depth` - 1)."""
-    tallies: dict[str, list[_Tally]] = {}
+    """Return help rate and mean cost, per choice and earlier calls of it (0 to `depth` - 1)."""
+    calls: dict[str, list[int]] = {}
+    helped: dict[str, list[float]] = {}
+    cost: dict[str, list[float]] = {}
     for episode in episodes:
         seen: Counter[str] = Counter()
-        gains = helped_by(episode)
-        for turn, gain in zip(episode.turns, gains, strict=True):
-            name = choice_name(Activation(turn.agent, turn.option))
-            row = tallies.setdefault(name, [_Tally() for _ in range(depth)])
-            tally = row[min(seen[name], depth - 1)]
+        for turn, gain in zip(episode.turns, helped_by(episode), strict=True):
+            name = name_of(turn)
+            nth = min(seen[name], depth - 1)
             seen[name] += 1
-            tally.calls += 1
-            tally.helped += gain
-            tally.cost += turn.usage.cost
-    # One call that did not help is added everywhere: a choice tried once proves little.
-    helped = {n: [t.helped / (t.calls + 1) for t in row] for n, row in tallies.items()}
-    cost = {n: [t.cost / t.calls if t.calls else 0.0 for t in row] for n, row in tallies.items()}
+            calls.setdefault(name, [0] * depth)[nth] += 1
+            helped.setdefault(name, [0.0] * depth)[nth] += gain
+            cost.setdefault(name, [0.0] * depth)[nth] += turn.usage.cost
+    for name, row in calls.items():
+        # One call that did not help is added everywhere: a choice tried once proves little.
+        helped[name] = [gain / (n + 1) for gain, n in zip(helped[name], row, strict=True)]
+        cost[name] = [paid / max(1, n) for paid, n in zip(cost[name], row, strict=True)]
     return helped, cost
 
 

@@ -13,6 +13,7 @@ from orchestrion import (
     Activation,
     Decision,
     Key,
+    Member,
     OpenContext,
     Policy,
     Saved,
@@ -32,11 +33,15 @@ class OneByOne(Policy):
     """A policy that decides on one situation at a time."""
 
     def decide_one(self, situation: Situation, key: Key) -> Decision:
-        """Return the decision for a situation; see `Policy.decide`."""
         raise NotImplementedError
 
     def decide(self, situations: Many[Situation], keys: Many[Key]) -> Many[Decision]:
         return [self.decide_one(*pair) for pair in zip(situations, keys, strict=True)]
+
+
+def may_stop(stop: bool | None, roster: Many[Member]) -> bool:
+    """Return `stop`; if it is None, whether no agent of the team ends episodes."""
+    return stop if stop is not None else not any(member.ends for member in roster)
 
 
 @frozen
@@ -53,12 +58,8 @@ class Random:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        """Look at the team."""
         starts = [Decision((choice,)) for choice in choices(ctx.roster)]
-        stop = self.stop
-        if stop is None:
-            stop = not any(member.ends for member in ctx.roster)
-        yield _RandomChoice([*starts, STOP] if stop else starts)
+        yield _RandomChoice([*starts, STOP] if may_stop(self.stop, ctx.roster) else starts)
 
 
 @frozen
@@ -66,14 +67,11 @@ class _RandomChoice(OneByOne):
     decisions: list[Decision]
 
     def decide_one(self, situation: Situation, key: Key) -> Decision:
-        allowed = self.decisions
-        if situation.observation is not None and situation.observation.blocked:
-            seen = situation.observation
-            allowed = [
-                decision
-                for decision in allowed
-                if decision.stop or not is_blocked(decision.start[0], seen)
-            ]
+        allowed = [
+            decision
+            for decision in self.decisions
+            if decision.stop or not is_blocked(decision.start[0], situation.observation)
+        ]
         if not allowed:
             return STOP
         # Stated, so that what was decided can be used to judge other policies.
@@ -90,7 +88,6 @@ class Hinted:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        """Look at the team."""
         yield _HintedChoice(
             {choice_name(choice): Decision((choice,)) for choice in choices(ctx.roster)}
         )
@@ -118,7 +115,6 @@ class RoundRobin:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        """Look at the team."""
         yield _Rotation(
             [[Decision((choice,)) for choice in choices([member])] for member in ctx.roster]
         )
@@ -154,7 +150,6 @@ class Sequence:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        """Check the steps against the team."""
         yield SequenceRunner(self.steps, self.repeat, ctx)
 
 
@@ -207,11 +202,9 @@ class SequenceRunner(OneByOne):
         return None if self._repeat and self.steps else len(self.steps)
 
     def save(self) -> Saved:
-        """Return the steps."""
         return Saved(data={"steps": [choice_name(step) for step in self.steps]})
 
     def load(self, saved: Saved) -> None:
-        """Take over saved steps."""
         self.set_steps([parse_choice(step, self._roster) for step in saved.data["steps"]])
 
 

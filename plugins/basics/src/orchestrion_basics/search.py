@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, ClassVar
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from orchestrion import (
     JSON,
     Activation,
     Branch,
+    Episode,
     Key,
     Meta,
     Metrics,
@@ -46,7 +47,7 @@ class OneIteration(Trainer):
         return 1
 
     def check(self, session: Session) -> None:
-        """Raise UsageError for another policy."""
+        """Raise `UsageError` for another policy."""
         trainer, name, policy = self.trains
         if not isinstance(session.policy, policy):
             raise UsageError(f"the trainer {trainer} trains the policy {name}")
@@ -61,13 +62,19 @@ def draw_problems(session: Session, purpose: str, count: int) -> list[tuple[Prob
     return [(problems[index], session.key.child(purpose, i)) for i, index in enumerate(order)]
 
 
-def sequences_tried(length: int, beam: int, width: int) -> int:
-    """Return how many sequences a beam search tries at most with `width` choices a step."""
+def search_plan(length: int, beam: int, width: int, problems: int) -> Plan:
+    """Return the bounds of a beam search with `width` choices at each step."""
     tried, kept = 0, 1
     for _ in range(length):
         tried += kept * width
         kept = min(beam, kept * width)
-    return tried
+    return Plan(turns=tried * problems, verdicts=(tried + 1) * problems, longest=length)
+
+
+def mean_reward(episodes: Sequence[Episode]) -> float:
+    """Return the mean reward of the episodes that have one; -inf if none has."""
+    rewards = [episode.reward.total for episode in episodes if episode.reward is not None]
+    return sum(rewards) / len(rewards) if rewards else float("-inf")
 
 
 @frozen
@@ -92,32 +99,21 @@ class BestSequence(OneIteration):
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Look at the team."""
         width = len(choices(ctx.roster))
         yield _Searching(self.length, self.problems, self.beam, self.distinct, width=width)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Search, and hand the result to the policy `sequence`."""
         self.check(session)
-        runner: SequenceRunner = session.policy
-        best = await self.search(session)
-        runner.set_steps(best.steps)
+        best = await self.search(session, session.problems("train"), session.key)
+        session.policy.set_steps(best.steps)
         return {"reward": best.reward, "length": float(len(best.steps))}
 
-    async def search(
-        self, session: Session, problems: Sequence[Problem] | None = None, key: Key | None = None
-    ) -> Candidate:
-        """Return the best candidate of all lengths.
-
-        Args:
-            session: runs the candidates.
-            problems: what they meet; all training problems by default.
-            key: of the search; by default the session's.
-        """
+    async def search(self, session: Session, problems: Sequence[Problem], key: Key) -> Candidate:
+        """Return the best candidate of all lengths on some of these problems."""
         import asyncio
 
-        start = self._start(session, problems or session.problems("train"), key or session.key)
-        start = await _valued(session, start)
+        start = await _valued(session, self._start(session, problems, key))
         best, beam = start, [start]
         options = choices(session.roster)
         for depth in range(self.length):
@@ -161,13 +157,9 @@ class BestSequence(OneIteration):
     ) -> Candidate:
         import asyncio
 
-        async def extend(branch: Branch, key: Key) -> Branch:
-            if ended(branch) or is_blocked(option, branch.step.observation):
-                return branch
-            return await session.extend(branch, [option], key.child(depth))
-
+        pairs = zip(candidate.branches, candidate.keys, strict=True)
         branches = await asyncio.gather(
-            *(extend(b, k) for b, k in zip(candidate.branches, candidate.keys, strict=True))
+            *(advance(session, branch, option, key.child(depth)) for branch, key in pairs)
         )
         return Candidate((*candidate.steps, option), tuple(branches), candidate.keys)
 
@@ -181,8 +173,7 @@ class _Searching(BestSequence):
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """Return every sequence that can be tried, on every problem."""
         problems = min(self.problems, sizes["train"])
-        tried = sequences_tried(self.length, self.beam, self.width)
-        return Plan(turns=tried * problems, verdicts=(tried + 1) * problems, longest=self.length)
+        return search_plan(self.length, self.beam, self.width, problems)
 
 
 @frozen
@@ -198,19 +189,28 @@ class Candidate:
     keys: tuple[Key, ...]
     reward: float = float("-inf")
     promise: float = float("-inf")
-    over: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Return whether every episode has ended."""
+        return all(map(ended, self.branches))
 
 
 async def _valued(session: Session, candidate: Candidate) -> Candidate:
     import asyncio
 
     episodes = await asyncio.gather(*(session.finish(episode) for episode in candidate.branches))
-    rewards = [episode.reward.total for episode in episodes if episode.reward is not None]
-    reward = sum(rewards) / len(rewards) if rewards else float("-inf")
+    reward = mean_reward(episodes)
     partial = [episode.scores.value for episode in episodes if episode.scores is not None]
-    over = all(map(ended, candidate.branches))
     promise = reward + 1e-3 * (sum(partial) / len(partial) if partial else 0.0)
-    return Candidate(candidate.steps, candidate.branches, candidate.keys, reward, promise, over)
+    return evolve(candidate, reward=reward, promise=promise)
+
+
+async def advance(session: Session, branch: Branch, choice: Activation, key: Key) -> Branch:
+    """Return the branch after a choice; as it is if it has ended or the task refuses the choice."""
+    if ended(branch) or is_blocked(choice, branch.step.observation):
+        return branch
+    return await session.extend(branch, [choice], key)
 
 
 def ended(branch: Branch) -> bool:

@@ -45,7 +45,6 @@ class NestedTeam:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
-        """Learn the members' names."""
         yield _Opened(self, dict(zip(ctx.names["members"], self.members, strict=True)))
 
 

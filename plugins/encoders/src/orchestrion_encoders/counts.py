@@ -9,7 +9,7 @@ from typing import Annotated
 from attrs import frozen
 
 from orchestrion import Meta, Observation, RunError, Situation
-from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
+from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, places_of
 
 UNSEEN = Observation()
 
@@ -31,33 +31,29 @@ class Counts(Encoder):
 
     @property
     def observes(self) -> bool:
-        """Whether its numbers depend on the observation alone."""
         return not self.history
 
     @property
     def places(self) -> bool:
-        """Whether numbers in its context belong to certain choices."""
         return self.history
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
         """Return context alone [n, w]; choices have no numbers of their own."""
         import numpy as np
 
-        places = {
-            (choice.agent, choice.option): i
-            for i, choice in enumerate(choices)
-            if choice is not None
-        }
-        rows = []
+        places, rows = places_of(choices), []
         for situation in situations:
-            row = _observed(situation) if self.observation else []
+            row: list[float] = []
+            if self.observation:
+                shown = situation.observation or UNSEEN
+                row += [*shown.features, shown.progress or 0.0]
             if self.history:
                 row += self._history(situation, places, len(choices))
             rows.append(row)
         if len({len(row) for row in rows}) > 1:
-            shown = sorted({len(s.observation.features) for s in situations if s.observation})
+            widths = sorted({len(s.observation.features) for s in situations if s.observation})
             raise RunError(
-                f"encoder counts: the task shows {' and '.join(map(str, shown))} features; a task "
+                f"encoder counts: the task shows {' and '.join(map(str, widths))} features; a task "
                 "must always show equally many"
             )
         context = np.array(rows, np.float64).reshape(len(rows), -1)
@@ -84,8 +80,3 @@ class Counts(Encoder):
             cost += turn.output.usage.cost
         numbers = [*times, turns, max(0.0, cost) / self.cost_unit]
         return [*(log1p(number) for number in numbers), *last]
-
-
-def _observed(situation: Situation) -> list[float]:
-    shown = situation.observation or UNSEEN
-    return [*shown.features, 0.0 if shown.progress is None else shown.progress]

@@ -83,7 +83,6 @@ class _Embedded(Encoder):
         return [text or NOTHING for text in texts]
 
     async def prepare(self, situation: Situation, calls: Calls) -> None:
-        """Embed the texts."""
         import numpy as np
 
         for text in self._texts(situation):
@@ -100,7 +99,7 @@ class _Embedded(Encoder):
             self._width = len(vector)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """Return each text is at most all there is to read."""
+        """Return the most that embedding both texts takes; each is at most all there is to read."""
         embed = getattr(self._settings.model, "embedding_ceiling", None)
         usage = ceiling_of(self._settings.model, tokens) if embed is None else embed(tokens)
         return None if usage is None else usage + usage

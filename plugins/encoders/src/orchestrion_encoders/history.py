@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from attrs import frozen
 
 from orchestrion import Meta, OpenContext, Situation, Turn
-from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
+from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, places_of
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +45,6 @@ class History(Encoder):
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Encoder]:
-        """Learn the roles of the team."""
         yield _Reading(self, {member.name: member.role for member in ctx.roster})
 
 
@@ -69,7 +68,7 @@ class _Reading(Encoder):
         import numpy as np
 
         s = self.settings
-        order = {(c.agent, c.option): i for i, c in enumerate(choices) if c is not None}
+        places = places_of(choices)
         first = len(choices) if self.places else ROLES
         width = first + s.words + 3
         sequences = []
@@ -79,17 +78,17 @@ class _Reading(Encoder):
             rows = np.zeros((len(turns), width))
             now = turns[-1].decision + 1 if turns else 0
             for row, turn in zip(rows, turns, strict=True):
-                self._who(row[:first], turn, order)
+                self._who(row[:first], turn, places)
                 self._what(row[first:], turn, now)
             sequences.append(rows)
         n = len(situations)
         return Encoded(np.zeros((n, 0)), np.zeros((n, len(choices), 0)), turns=tuple(sequences))
 
-    def _who(self, row: Floats, turn: Turn, order: dict[tuple[str, str | None], int]) -> None:
+    def _who(self, row: Floats, turn: Turn, places: dict[tuple[str, str | None], int]) -> None:
         from orchestrion_encoders.hashing import hashed_words
 
         if self.places:
-            place = order.get((turn.agent, turn.option))
+            place = places.get((turn.agent, turn.option))
             if place is not None:
                 row[place] = 1.0
         else:

@@ -30,11 +30,17 @@ __all__ = [
     "Encoder",
     "Row",
     "join",
+    "places_of",
     "refuse_turns",
 ]
 
 Choice = Activation | None
 """What a policy can choose: to start an activation, or, as None, to stop."""
+
+
+def places_of(choices: Sequence[Choice]) -> dict[tuple[str, str | None], int]:
+    """Return the index of each choice by agent and option; stopping has none."""
+    return {(c.agent, c.option): i for i, c in enumerate(choices) if c is not None}
 
 
 class Row(NamedTuple):
@@ -47,7 +53,7 @@ class Row(NamedTuple):
 
     @property
     def content(self) -> tuple[bytes | None, ...]:
-        """The same for equal situations, and hashable."""
+        """Return something hashable that is the same for equal situations."""
         return tuple(None if part is None else part.tobytes() for part in self)
 
 
@@ -71,7 +77,7 @@ class Encoded:
 
     @property
     def rows(self) -> list[Row]:
-        """The situations one by one."""
+        """Return the situations one by one."""
         nothing = [None] * len(self.context)
         prior = nothing if self.prior is None else self.prior
         turns = nothing if self.turns is None else self.turns
@@ -119,7 +125,7 @@ class Encoder(Protocol):
 
     @property
     def prepares(self) -> bool:
-        """Whether `prepare` is to be awaited before each decision."""
+        """Return whether `prepare` is to be awaited before each decision."""
         return False
 
     async def prepare(self, situation: Situation, calls: Calls) -> None:

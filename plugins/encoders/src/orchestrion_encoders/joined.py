@@ -17,12 +17,7 @@ from orchestrion import (
     Situation,
     Usage,
 )
-from orchestrion_encoders.interfaces import (
-    Choice,
-    Encoded,
-    Encoder,
-    join,
-)
+from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, join
 
 if TYPE_CHECKING:  # numpy, too, is imported when it is first used: `validate` needs none
     import numpy as np
@@ -30,7 +25,7 @@ if TYPE_CHECKING:  # numpy, too, is imported when it is first used: `validate` n
     from numpy.typing import NDArray
     from torch import nn
 
-    Floats = NDArray[np.float64]
+    from orchestrion_encoders.interfaces import Floats
 
 REMEMBERED = 4096
 """How many sets of blocked choices are kept looked at."""
@@ -76,7 +71,7 @@ class Joined:
 
     @property
     def settings(self) -> list[str]:
-        """What the encoders are, so that a checkpoint of others is told."""
+        """Return what the encoders are, so that a checkpoint of others is told."""
         settings = [getattr(encoder, "settings", encoder) for encoder in self.encoders]
         return [repr(s) if attrs.has(type(s)) else type(s).__name__ for s in settings]
 
@@ -117,9 +112,10 @@ class Joined:
         import numpy as np
 
         shape, (n, k) = _shape(part), part.choices.shape[:2]
-        if expected[1] == 0 and [shape[0], shape[2]] == [expected[0], expected[2]]:
+        alike = [shape[0], shape[2]] == [expected[0], expected[2]]
+        if alike and expected[1] == 0:
             return Encoded(part.context, np.zeros((n, k, 0)), None, part.turns)
-        if shape[1] == 0 and [shape[0], shape[2]] == [expected[0], expected[2]]:
+        if alike and shape[1] == 0:
             return Encoded(part.context, np.zeros((n, k, expected[1])), np.zeros((n, k)))
         if shape != expected:
             raise RunError(
@@ -153,17 +149,14 @@ class Reading(Policy):
 
     @property
     def prepares(self) -> bool:
-        """Whether an encoder gets something from the outside."""
         return any(getattr(encoder, "prepares", False) for encoder in self.encoders)
 
     async def prepare(self, situation: Situation, calls: Calls) -> None:
-        """Let the encoders get what they need."""
         for encoder in self.encoders:
             if getattr(encoder, "prepares", False):
                 await encoder.prepare(situation, calls)
 
     def learn(self, episodes: Sequence[Episode]) -> None:
-        """Let the encoders take note of finished training episodes."""
         for encoder in self.encoders:
             if hasattr(encoder, "learn"):
                 encoder.learn(episodes)

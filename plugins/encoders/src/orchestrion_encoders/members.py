@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from math import log1p, sqrt
 from typing import Annotated, Any, ClassVar
 
-from attrs import define, field, frozen
+from attrs import astuple, define, field, frozen
 
 from orchestrion import (
     CheckpointError,
@@ -55,10 +55,7 @@ class Members:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Encoder]:
-        """Read the roles of the team.
-
-        An agent without a role cannot be told from another one without, and the run's notes say so.
-        """
+        """Yield the encoder for this team; the run's notes name agents without a role."""
         silent = [member.name for member in ctx.roster if not member.role]
         if silent and not ctx.trial:
             ctx.note("no role", f"the encoder members cannot tell apart: {', '.join(silent)}")
@@ -170,12 +167,12 @@ class Described(Encoder):
         self._fixed.clear()
 
     def save(self) -> Saved:
-        """Return the record, by agent."""
-        sums = {name: _sums(record) for name, record in sorted(self.records.items())}
-        return Saved(data={"agents": sums, "all": _sums(self.total), "squares": self.squares})
+        sums = {name: list(astuple(record)) for name, record in sorted(self.records.items())}
+        total = list(astuple(self.total))
+        return Saved(data={"agents": sums, "all": total, "squares": self.squares})
 
     def load(self, saved: Saved) -> None:
-        """Take over a saved record; raises `CheckpointError` if it is damaged."""
+        """Take over a saved record; raise `CheckpointError` if it is damaged."""
         try:
             data: Any = saved.data
             self.records = {name: _Record(*sums) for name, sums in data["agents"].items()}
@@ -185,12 +182,8 @@ class Described(Encoder):
         self._fixed.clear()
 
 
-def _sums(record: _Record) -> list[float]:
-    return [record.episodes, record.reward, record.turns, record.failed, record.cost]
-
-
 def _done(situations: Iterable[Situation], choices: Sequence[Choice]) -> Any:
-    """log(1 + how often), whether last, and whether that failed, of each choice [n, k, 3]."""
+    """Return log(1 + how often), whether last, whether that failed, of each choice [n, k, 3]."""
     import numpy as np
 
     rows = []

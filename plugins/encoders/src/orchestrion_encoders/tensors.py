@@ -28,12 +28,12 @@ class Inputs(NamedTuple):
     lengths: Any = None
 
     def take(self, rows: Tensor) -> Inputs:
-        """Return the situations of these numbers."""
+        """Return some of the situations."""
         return Inputs(*(None if part is None else part[rows] for part in self))
 
     @property
     def flat(self) -> Tensor:
-        """One row of numbers each [m, f]: the situation, and means over its choices and turns."""
+        """Return one row for each [m, f]: the situation, and means over its choices and turns."""
         parts = [self.context, self.choices.mean(1)]
         if self.turns is not None:
             parts.append(self.turns.sum(1) / self.lengths.clamp(min=1).unsqueeze(1))
@@ -67,7 +67,7 @@ def generator_of(key: Key) -> torch.Generator:
 
 @contextmanager
 def serial() -> Iterator[None]:
-    """One thread: small products are fastest so, and sums are the same on every machine."""
+    """Use one thread: fastest for small products, and sums are the same on every machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -107,7 +107,7 @@ class Network(nn.Module):
         return {prefix + name: pack(weight) for name, weight in self.named_parameters()}
 
     def load(self, saved: Saved, path: str, prefix: str = "") -> None:
-        """Take over saved weights; raises `CheckpointError` if one is missing or does not fit."""
+        """Take over saved weights; raise `CheckpointError` if one is missing or does not fit."""
         for name, weight in self.named_parameters():
             weight.data = unpack(saved, prefix + name, weight, path)
 
@@ -123,7 +123,7 @@ class Adam:
         self.steps, self.moments = 0, torch.zeros(2, 0)
 
     def step(self, module: nn.Module, loss: Tensor, rate: float, limit: float | None) -> float:
-        """One step; the gradient's norm before limiting. One that is not finite changes nothing."""
+        """Return the gradient's norm before limiting; a norm that is not finite makes no step."""
         weights = [*module.parameters()]
         gradient = parameters_to_vector(torch.autograd.grad(loss, weights))
         norm = float(gradient.norm())

@@ -35,7 +35,7 @@ RATE = 0.05
 
 
 def dense(sizes: Sequence[int], last: float, generator: torch.Generator) -> nn.ParameterDict:
-    """First weights and biases of layers between these widths; `last` scales the last ones."""
+    """Return first weights and biases of layers of these widths; `last` scales the last ones."""
     weights = nn.ParameterDict()
     for i, (before, after) in enumerate(pairwise(sizes)):
         gain = last if i == len(sizes) - 2 else 2**0.5
@@ -95,7 +95,7 @@ class Scorer(Network):
         )
 
     def score(self, weights: Mapping[str, Any], tanh: Callable[[Any], Any], inputs: Inputs) -> Any:
-        """Scores [m, k], of tensors and arrays alike.
+        """Return scores [m, k], of tensors and arrays alike.
 
         A choice's numbers are weighed by outputs of the network: what is learned of a number, in a
         situation, holds for all choices alike, also for ones that were never seen. Linear in them,
@@ -132,12 +132,12 @@ class Value(Network):
         self.weights = dense((width, *hidden, 1), 1.0, generator_of(key))
 
     def forward(self, seen: Tensor) -> Tensor:
-        """Expected returns of situations [m, width], in units [m]."""
+        """Return expected returns of situations [m, width], in units [m]."""
         units: Tensor = through(dict(self.weights.items()), seen, torch.tanh)[:, 0]
         return units
 
     def predict(self, seen: Tensor) -> Floats:
-        """Expected returns [m]."""
+        """Return expected returns [m]."""
         with torch.no_grad():
             units: Floats = self(seen).double().numpy()
         return self.unit[0] + self.unit[1] * units

@@ -151,7 +151,7 @@ class Learner(Planned):
         }
 
     def _advantages(self, batch: Batch, steps: Steps) -> tuple[Floats, Tensor | None]:
-        """Advantages [n], and the targets of the value [n] if there is one."""
+        """Return advantages [n], and the targets of the value [n] if there is one."""
         s, lengths = self.settings, steps.lengths
         to_go = gae(steps.rewards, np.zeros_like(steps.rewards), lengths, s.gamma, 1.0)
         if s.baseline == "none":
@@ -171,7 +171,7 @@ class Learner(Planned):
         return np.repeat(compared, lengths), None
 
     def _against_running(self, returns: Floats, steps: Steps) -> Floats:
-        """Returns minus the category's running mean, which then follows them."""
+        """Return returns minus the category's running mean, which then follows them."""
         labels = np.array([problem.category for problem in steps.problems])
         result = np.zeros_like(returns)
         for category in sorted({*labels.tolist()}):
@@ -189,7 +189,6 @@ class Learner(Planned):
             yield from order.tensor_split(min(self.settings.minibatches, n))
 
     def save(self) -> Saved:
-        """Return optimisers, baselines and history."""
         value, adams = self._value, self._adams
         arrays = {f"adam.{name}": pack(adam.moments) for name, adam in adams.items()}
         data = {
@@ -256,12 +255,12 @@ class Steps(NamedTuple):
 
     @property
     def starts(self) -> Ints:
-        """The index of each episode's first decision [e]."""
+        """Return the index of each episode's first decision [e]."""
         return np.asarray(np.cumsum(self.lengths) - self.lengths)
 
 
 def _chosen(policy: TorchPolicy, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Log-probability of each decision [n], and entropy over ln(allowed choices), 0 to 1 [n]."""
+    """Return log-probabilities of decisions [n], and entropies over ln(allowed choices) [n]."""
     logp = policy.log_probabilities(batch)
     count = batch.allowed.sum(1)
     scale = torch.where(count > 1, 1 / count.clamp(min=2).log(), 0.0)

@@ -141,7 +141,6 @@ class Planned(Trainer):
         return Plan(-(-s.episodes // s.group) * s.group)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
-        """Not available in a trial."""
         raise NotImplementedError
 
     def check(self, session: Session) -> None:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib import import_module
 from typing import Annotated, ClassVar
 
 from attrs import evolve, frozen
 
 from orchestrion import JSON, Meta, OpenContext, Trainer
-from orchestrion_values.fitted_q import batches
+from orchestrion_values.bandit import Bandit
+from orchestrion_values.fitted_q import FittedQ
+from orchestrion_values.optimistic import Optimistic
 
-CANDIDATES: dict[str, tuple[str, dict[str, JSON]]] = {
-    "bandit": ("orchestrion_values.bandit:Bandit", {}),
-    "bandit with text": ("orchestrion_values.bandit:Bandit", {"text": True}),
-    "optimistic": ("orchestrion_values.optimistic:Optimistic", {}),
-    "fitted-q": ("orchestrion_values.fitted_q:FittedQ", {}),
-}
-"""Class and settings of each candidate, by name."""
 LEAST, MOST = 20, 64
+
+
+def candidates(episodes: int) -> dict[str, Bandit | Optimistic | FittedQ]:
+    """Return the trainers to pick from, by name, for a number of episodes."""
+    return {
+        "bandit": Bandit(episodes),
+        "bandit with text": Bandit(episodes, text=True),
+        "optimistic": Optimistic(episodes),
+        "fitted-q": FittedQ(episodes),
+    }
 
 
 @frozen
@@ -43,31 +47,18 @@ class Auto:
 
     @property
     def first(self) -> int:
-        """The number of first episodes."""
+        """Return the number of first episodes."""
         share = min(MOST, round(self.probe * self.episodes))
         return max(1, min(LEAST, self.episodes // 5), share)
 
-    @property
-    def iterations(self) -> int:
-        """One for the first episodes, and fewer than any candidate has."""
-        left = self.episodes - self.first
-        return 1 + (max(1, len(batches(left)) * 2 // 3) if left > 0 else 0)
-
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Open all candidates and yield the trainer."""
         from orchestrion_values.picking import Picker
 
         left = max(1, self.episodes - self.first)
         async with AsyncExitStack() as stack:
             learners = {}
-            for name, (where, settings) in CANDIDATES.items():
-                module, _, kind = where.partition(":")
-                trainer = getattr(import_module(module), kind)(episodes=left, **settings)
-                inside = evolve(ctx, key=ctx.key.child(name), note=_quiet)
+            for name, trainer in candidates(left).items():
+                inside = evolve(ctx, key=ctx.key.child(name), note=lambda name, text: None)
                 learners[name] = await stack.enter_async_context(trainer.open(inside))
             yield Picker(learners, self, ctx)
-
-
-def _quiet(name: str, text: str) -> None:
-    """Drop the notes of candidates."""

@@ -58,36 +58,26 @@ class Bandit:
         if self.category == "guessed" and not self.text:
             raise ValueError("category: guessed has no effect without text; set text: true")
 
-    @property
-    def iterations(self) -> int:
-        """The number of batches; 1 with full feedback."""
-        return len(sizes(self))
-
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Yield the trainer."""
         from orchestrion_values.bandit_learner import BanditLearner
 
         yield BanditLearner(self, ctx)
 
 
-def batches(episodes: int, algorithm: str = "thompson") -> list[int]:
+def batches(settings: Bandit) -> list[int]:
     """Return sizes of iterations: small at first, then shares of the episodes before.
 
-    Successive rejects drops choices between iterations, which therefore have equal sizes.
+    Full feedback is fitted once. Successive rejects drops choices between iterations, which
+    therefore have equal sizes.
     """
-    sizes: list[int] = []
-    if algorithm == "rejects":
+    episodes, sizes = settings.episodes, list[int]()
+    if settings.feedback == "full":
+        return [episodes]
+    if settings.algorithm == "rejects":
         each = -(-episodes // PHASES)
         return [min(each, episodes - done) for done in range(0, episodes, each)]
     while (left := episodes - sum(sizes)) > 0:
         size = min(max(LEAST, int(GROWTH * sum(sizes))) if sizes else FIRST, LARGEST)
         sizes.append(left if left < size + LEAST else size)
     return sizes
-
-
-def sizes(settings: Bandit) -> list[int]:
-    """Return the episodes of each iteration; full feedback is fitted once."""
-    if settings.feedback == "full":
-        return [settings.episodes]
-    return batches(settings.episodes, settings.algorithm)

@@ -16,7 +16,6 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import frozen
 
 from orchestrion import (
     Episode,
@@ -24,7 +23,6 @@ from orchestrion import (
     Key,
     Metrics,
     OpenContext,
-    Policy,
     Problem,
     Saved,
     Session,
@@ -34,7 +32,7 @@ from orchestrion import (
     laps,
 )
 from orchestrion_values.arrays import Floats, Mask, pack, unpack
-from orchestrion_values.bandit import sizes
+from orchestrion_values.bandit import batches
 from orchestrion_values.bandit_model import BanditModel, BanditView, Neighbours
 from orchestrion_values.learner import ValueLearner
 from orchestrion_values.policy import Exploring, RecordedChoice, ValuePolicy, sampling
@@ -53,12 +51,12 @@ class BanditLearner(ValueLearner):
     name = "bandit"
 
     def __init__(self, settings: Bandit, ctx: OpenContext) -> None:
-        super().__init__(ctx, sizes(settings))
+        super().__init__(ctx, batches(settings))
         self.settings = settings
         self.tries: Tries | None = None
         """Everything that was tried; `exported` returns it as JSON for another run's `start`."""
-        self._played: dict[str, tuple[Floats, Floats]] = {}
-        """Sums of rewards and numbers of tries of each choice, by problem."""
+        self._played: dict[str, Floats] = {}
+        """Sums of rewards and numbers of tries of each choice [2, k], by problem."""
         self._lowest: float | None = None
         self._seen = 0
         self._single = True
@@ -98,7 +96,7 @@ class BanditLearner(ValueLearner):
         order = laps(len(problems), self.key, first, (end - 1) // alike + 1 - first)
         jobs = []
         for n in range(begin, end):
-            way: Policy = _First(policy, explorer, forced[n % alike]) if forced else explorer
+            way = _first(forced[n % alike], explorer) if forced else explorer
             problem = problems[order[n // alike - first]]
             jobs.append(Job(problem, session.key.child("episode", n), way))
         return jobs
@@ -149,19 +147,19 @@ class BanditLearner(ValueLearner):
         """Add the tries; return how many had no reward."""
         taken: list[RecordedChoice] = []
         returns: list[float] = []
-        lost: list[RecordedChoice] = []
-        for episode in episodes:
-            if episode.reward is None:
-                lost += [
-                    d.record for d in episode.decisions if isinstance(d.record, RecordedChoice)
-                ]
-                continue
-            for experience in gather([episode], RecordedChoice):
-                taken += experience.taken
-                returns += experience.returns
-                self._single &= len(experience.taken) == 1
-                total = experience.returns[0]
-                self._lowest = total if self._lowest is None else min(self._lowest, total)
+        for experience in gather(episodes, RecordedChoice):
+            taken += experience.taken
+            returns += experience.returns
+            self._single &= len(experience.taken) == 1
+            total = experience.returns[0]
+            self._lowest = total if self._lowest is None else min(self._lowest, total)
+        lost = [
+            decision.record
+            for episode in episodes
+            if episode.reward is None
+            for decision in episode.decisions
+            if isinstance(decision.record, RecordedChoice)
+        ]
         taken += lost
         returns += [self._lowest or 0.0] * len(lost)
         if not taken:
@@ -173,11 +171,8 @@ class BanditLearner(ValueLearner):
         self.tries = self.tries.tried(numbers[np.arange(len(places)), places], places, returns)
         k = len(view.policy.choices)
         for step, reward in zip(taken, returns, strict=True):
-            sums, counts = self._played.setdefault(
-                step.situation.problem.id, (np.zeros(k), np.zeros(k))
-            )
-            sums[step.choice] += reward
-            counts[step.choice] += 1
+            table = self._played.setdefault(step.situation.problem.id, np.zeros((2, k)))
+            table[:, step.choice] += reward, 1
         return len(lost)
 
     def _begin(self, policy: ValuePolicy, columns: Sequence[str]) -> Tries:
@@ -196,15 +191,14 @@ class BanditLearner(ValueLearner):
         near = None
         if view.texts is not None and self._single and self.settings.neighbours:
             played = [problem for problem in problems if problem.id in self._played]
-            sums, counts = zip(*(self._played[problem.id] for problem in played), strict=True)
-            tables = view.words(played), np.array(sums), np.array(counts)
-            near = Neighbours(*tables, self.settings.neighbours)
+            tables = np.array([self._played[problem.id] for problem in played])
+            sums, counts = tables[:, 0], tables[:, 1]
+            near = Neighbours(view.words(played), sums, counts, self.settings.neighbours)
         return BanditModel(view, posterior, near)
 
     # ------------------------------------------------------------------ state
 
     def save(self) -> Saved:
-        """Return the sums over all tries, and those by problem."""
         data: dict[str, Any] = {
             "seen": self._seen,
             "lowest": self._lowest,
@@ -219,12 +213,11 @@ class BanditLearner(ValueLearner):
             "squares": tries.squares,
             "rewards": tries.rewards,
             "spread": tries.spread,
-            "played": np.array([[*pair] for pair in self._played.values()]),
+            "played": np.array(list(self._played.values())),
         }
         return Saved(pack(arrays), data)
 
     def load(self, saved: Saved) -> None:
-        """Restore what `save` saved."""
         data: Any = saved.data
         self._seen, self._lowest = data["seen"], data["lowest"]
         self._single = data["single"]
@@ -233,31 +226,27 @@ class BanditLearner(ValueLearner):
             return
         arrays = unpack(saved.arrays)
         self.tries = Tries.of_state(arrays, data)
-        pairs = zip(data["problems"], arrays["played"], strict=True)
-        self._played = {name: (pair[0], pair[1]) for name, pair in pairs}
+        self._played = dict(zip(data["problems"], arrays["played"], strict=True))
 
 
-@frozen
-class _First(Policy):
-    """Takes a given choice first if it is allowed, and then what another policy takes."""
+def _first(place: int, then: Exploring) -> Exploring:
+    """Return an explorer that takes a given choice first if it is allowed, then as another one."""
 
-    policy: ValuePolicy
-    then: Exploring
-    place: int
-
-    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Any]:
-        """Return one decision for each situation."""
-        allowed = self.policy.allowed(situations)
+    def choose(
+        situations: Sequence[Situation], allowed: Mask, keys: Sequence[Key]
+    ) -> list[tuple[int, float]]:
         return [
-            self.policy.take(self.place, situation, row, 1.0)
-            if not len(situation.trajectory) and row[self.place]
-            else self.then.decide([situation], [key])[0]
+            (place, 1.0)
+            if not len(situation.trajectory) and row[place]
+            else then.choose([situation], row[None], [key])[0]
             for situation, row, key in zip(situations, allowed, keys, strict=True)
         ]
 
+    return Exploring(then.policy, choose)
+
 
 def _uniform(among: Mask) -> Any:
-    """Chances: equal for all of `among`; where the task allows none of them, for any other."""
+    """Return equal chances for all of `among`; where none of them is allowed, for any other."""
 
     def chances(situations: Sequence[Situation], allowed: Mask) -> Floats:
         left = np.where((allowed & among).any(axis=1, keepdims=True), allowed & among, allowed)
@@ -268,7 +257,7 @@ def _uniform(among: Mask) -> Any:
 
 
 def _by_bound(model: BanditModel, width: float) -> Any:
-    """Chances: 1 for the highest upper confidence bound."""
+    """Return chances that are 1 for the highest upper confidence bound."""
 
     def chances(situations: Sequence[Situation], allowed: Mask) -> Floats:
         means, deviations = model.believed(situations)
@@ -280,7 +269,7 @@ def _by_bound(model: BanditModel, width: float) -> Any:
 
 
 def _by_chance(model: BanditModel, width: float) -> Any:
-    """Chances: how often each choice is the best of `DRAWS` draws of all values (Thompson)."""
+    """Return as chances how often each choice is best in `DRAWS` draws of all values (Thompson)."""
     quantile = NormalDist().inv_cdf
     uniforms = Key(0).child("bandit").uniforms(DRAWS * len(model.view.policy.choices))
     normal = np.array([quantile(min(max(u, 1e-9), 1 - 1e-9)) for u in uniforms])

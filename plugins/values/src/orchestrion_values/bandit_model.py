@@ -37,34 +37,32 @@ class BanditView:
     texts: Texts | None
     _rows: dict[str, Floats] = Factory(dict)
 
-    def columns(self, context: int, choices: int) -> tuple[str, ...]:
-        """Return the names of the numbers, given how many the encoders make."""
-        shown = [f"context {i}" for i in range(context)] + [f"choice {i}" for i in range(choices)]
-        return (*(f"category {name}" for name in self.categories), *shown)
-
     def numbers(self, situations: Sequence[Situation]) -> tuple[Floats, tuple[str, ...]]:
         """Return the numbers of each choice [n, k, d] and their names [d]."""
         encoded = self.policy.encode(situations)
-        k = encoded.choices.shape[1]
-        context = np.concatenate(
-            [self._category([s.problem for s in situations]), encoded.context], axis=1
+        n, k, own = encoded.choices.shape
+        category = self._category([situation.problem for situation in situations])
+        context = np.concatenate([category, encoded.context], axis=1)
+        wide = np.broadcast_to(context[:, None], (n, k, context.shape[1]))
+        columns = (
+            *(f"category {name}" for name in self.categories),
+            *(f"context {i}" for i in range(encoded.context.shape[1])),
+            *(f"choice {i}" for i in range(own)),
         )
-        wide = np.broadcast_to(context[:, None], (len(context), k, context.shape[1]))
-        columns = self.columns(encoded.context.shape[1], encoded.choices.shape[2])
         return np.concatenate([wide, encoded.choices], axis=2), columns
 
     def words(self, problems: Sequence[Problem]) -> Floats:
         """Return the texts of problems as numbers [n, w]."""
         if self.texts is None:
             return np.zeros((len(problems), 0))
-        new = sorted({problem.text for problem in problems} - self._rows.keys())
-        if new:
-            if len(self._rows) + len(new) > KEPT:
-                self._rows.clear()
-                new = sorted({problem.text for problem in problems})
-            for begin in range(0, len(new), BLOCK):
-                part = new[begin : begin + BLOCK]
-                self._rows.update(zip(part, self.texts.numbers(part), strict=True))
+        texts = {problem.text for problem in problems}
+        new = sorted(texts - self._rows.keys())
+        if new and len(self._rows) + len(new) > KEPT:
+            self._rows.clear()
+            new = sorted(texts)
+        for begin in range(0, len(new), BLOCK):
+            part = new[begin : begin + BLOCK]
+            self._rows.update(zip(part, self.texts.numbers(part), strict=True))
         return np.array([self._rows[problem.text] for problem in problems])
 
     def _category(self, problems: Sequence[Problem]) -> Floats:
@@ -138,13 +136,8 @@ class BanditModel:
         return means, self.posterior.deviations(numbers)
 
     def save(self) -> Saved:
-        """Return coefficients, texts and neighbours."""
         p, view = self.posterior, self.view
-        arrays: dict[str, Any] = {
-            "middle": p.middle,
-            "coefficients": p.coefficients,
-            "inverse": p.inverse,
-        }
+        arrays = {"middle": p.middle, "coefficients": p.coefficients, "inverse": p.inverse}
         data: dict[str, Any] = {
             "noise": p.noise,
             "categories": list(view.categories),
@@ -162,7 +155,6 @@ class BanditModel:
 
     @classmethod
     def load(cls, saved: Saved, policy: ValuePolicy) -> BanditModel:
-        """Return what `save` saved."""
         data: Any = saved.data
         arrays = unpack(saved.arrays)
         texts = None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+
+from orchestrion_encoders.interfaces import places_of
 
 from orchestrion import (
     Activation,
@@ -119,13 +120,12 @@ def _recorded(
         place = _place(policy, decision.start)
         if place is None or not row[place]:
             raise NotReplayable("it made a choice that this team lacks or may not make there")
-        chance = math.exp(min(decision.logp, 0.0)) if decision.logp is not None else 1.0
-        decisions.append(replace(decision, record=RecordedChoice(situation, place, row, chance)))
+        decisions.append(replace(decision, record=RecordedChoice(situation, place, row)))
     return replace(episode, decisions=tuple(decisions))
 
 
 def _place(policy: ValuePolicy, started: Sequence[Activation]) -> int | None:
     """Return the index of a decision's choice; of stopping if it started nothing."""
-    wanted = (started[0].agent, started[0].option) if started else None
-    known = [None if choice is None else (choice.agent, choice.option) for choice in policy.choices]
-    return known.index(wanted) if wanted in known else None
+    if not started:
+        return policy.choices.index(None) if None in policy.choices else None
+    return places_of(policy.choices).get((started[0].agent, started[0].option))

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import asdict, frozen
 from numpy.typing import NDArray
 
-from orchestrion_values.arrays import Floats, Ints
+from orchestrion_values.arrays import Floats, Ints, under
 from orchestrion_values.transitions import Transitions, widened
-
-__all__ = ["WIDE", "Fitted", "Scale", "Trees", "rows_of"]
 
 WIDE, COMPONENTS = 96, 32
 """Wider blocks of the context are projected on so many principal components."""
@@ -77,7 +75,7 @@ class Scale:
 
 
 def _alike(block: Floats) -> Floats:
-    """Scale all varying numbers to equal deviation [w, d]."""
+    """Return a matrix that scales all varying numbers to equal deviation [w, d]."""
     spread = block.std(axis=0)
     varied = np.flatnonzero(spread > 1e-9)
     result = np.zeros((len(spread), len(varied)))
@@ -117,7 +115,7 @@ class Trees:
 
     @classmethod
     def of(cls, grown: Sequence[Any], weight: float) -> Trees:
-        """Convert fitted trees of scikit-learn."""
+        """Return fitted trees of scikit-learn as arrays."""
         trees = [tree.tree_ for tree in grown]
         size = max(tree.node_count for tree in trees)
 
@@ -207,11 +205,10 @@ class Fitted:
     def save(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return arrays and plain data."""
         arrays = {name: getattr(self, name) for name in WEIGHTS}
-        arrays |= {f"scale.{name}": getattr(self.scale, name) for name in SCALE}
-        weight = None
-        if self.trees is not None:
-            weight = self.trees.weight
-            arrays |= {f"trees.{name}": getattr(self.trees, name) for name in TREES}
+        arrays |= {f"scale.{name}": array for name, array in asdict(self.scale).items()}
+        trees = {} if self.trees is None else asdict(self.trees)
+        weight = trees.pop("weight", None)
+        arrays |= {f"trees.{name}": array for name, array in trees.items()}
         return arrays, {
             "categories": list(self.categories),
             "centre": self.centre,
@@ -221,17 +218,13 @@ class Fitted:
 
     @classmethod
     def load(cls, arrays: Mapping[str, Any], data: Mapping[str, Any]) -> Fitted:
-        """Return what `save` saved."""
         trees = None
         if data["weight"] is not None:
-            nodes: Any = {name: np.asarray(arrays[f"trees.{name}"]) for name in TREES}
-            trees = Trees(**nodes, weight=data["weight"])
-        scale: Any = {name: np.asarray(arrays[f"scale.{name}"]) for name in SCALE}
-        weights: Any = {name: np.asarray(arrays[name]) for name in WEIGHTS}
+            trees = Trees(**under(arrays, "trees."), weight=data["weight"])
         return cls(
-            Scale(**scale),
+            Scale(**under(arrays, "scale.")),
             tuple(data["categories"]),
-            **weights,
+            **{name: arrays[name] for name in WEIGHTS},
             centre=data["centre"],
             trees=trees,
             lost=data["lost"],
@@ -239,8 +232,6 @@ class Fitted:
 
 
 WEIGHTS = ("shared", "bias", "own", "told")
-SCALE = ("mean", "project", "middle", "width")
-TREES = ("left", "right", "feature", "threshold", "value")
 
 
 def rows_of(z: Floats, x: Floats) -> Floats:

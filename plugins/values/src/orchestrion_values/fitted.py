@@ -20,7 +20,7 @@ Deviations:
 from __future__ import annotations
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve
 
 from orchestrion_values.arrays import Floats, Ints
 from orchestrion_values.ensemble import WIDE, Fitted, Scale, Trees, rows_of
@@ -47,25 +47,18 @@ def fit(data: Transitions, seed: int, *, members: int = 16, trees: int = 40) -> 
     return _Fit(data, seed, members, trees).fitted()
 
 
-@frozen(eq=False)
-class _Design:
-    """Rows of the regression, and the slices of its parts."""
-
-    rows: Floats
-    parts: tuple[slice, ...]
-
-    @classmethod
-    def of(cls, z: Floats, x: Floats, place: Ints, problem: Ints, problems: int) -> _Design:
-        k = x.shape[1]
-        n, which = len(place), np.eye(k)[place]
-        own = (which[:, :, None] * z[:, None]).reshape(n, -1)
-        easy = np.zeros((n, problems))
-        at = np.flatnonzero(problem >= 0) if problems else np.zeros(0, np.int64)
-        easy[at, problem[at]] = 0.5
-        blocks = [z, which, own, x[np.arange(n), place], easy]
-        ends = np.cumsum([block.shape[1] for block in blocks]).tolist()
-        starts = [0, *ends[:-1]]
-        return cls(np.concatenate(blocks, axis=1), tuple(map(slice, starts, ends)))
+def _design(
+    z: Floats, x: Floats, place: Ints, problem: Ints, problems: int
+) -> tuple[Floats, list[slice]]:
+    """Return the rows of the regression, and the slices of its parts."""
+    n, which = len(place), np.eye(x.shape[1])[place]
+    own = (which[:, :, None] * z[:, None]).reshape(n, -1)
+    easy = np.zeros((n, problems))
+    at = np.flatnonzero(problem >= 0)
+    easy[at, problem[at]] = 0.5
+    blocks = [z, which, own, x[np.arange(n), place], easy]
+    ends = np.cumsum([block.shape[1] for block in blocks]).tolist()
+    return np.concatenate(blocks, axis=1), list(map(slice, [0, *ends[:-1]], ends))
 
 
 def _folds(episode: Ints) -> Ints:
@@ -130,8 +123,7 @@ class _Fit:
         scale = Scale.of(data, strength)
         z = scale.situations(data.context, data.category, len(data.categories))
         x = scale.of_choices(data.choices)
-        design = _Design.of(z[self.at], x[self.at], self.place, self.problem, problems)
-        rows = design.rows
+        rows, parts = _design(z[self.at], x[self.at], self.place, self.problem, problems)
         if rows.shape[1] <= len(rows):
             values, vectors = np.linalg.eigh(rows.T @ rows)
             values = values.clip(0)
@@ -147,16 +139,16 @@ class _Fit:
             if error < self.noise:
                 self.noise, self.penalty = error, penalty
                 self.basis, self.inverse = vectors, inverse
-                self.scale, self.z, self.x, self.design = scale, z, x, design
+                self.scale, self.z, self.x = scale, z, x
+                self.rows, self.parts = rows, parts
 
     def solve(self, y: Floats, prior: Floats) -> Floats:
-        """Weights [D, m] that fit y [n, m], shrunk towards `prior` [D, m]."""
-        rows = self.design.rows
-        gradient = rows.T @ (y - rows @ prior)
+        """Return weights [D, m] that fit y [n, m], shrunk towards `prior` [D, m]."""
+        gradient = self.rows.T @ (y - self.rows @ prior)
         return prior + self.basis @ (self.inverse[:, None] * (self.basis.T @ gradient))
 
     def fitted(self) -> Fitted:
-        n, width, m = len(self.at), self.design.rows.shape[1], self.members + 1
+        n, width, m = len(self.at), self.rows.shape[1], self.members + 1
         eased = self.random.standard_normal((n, m)) * self.noise
         prior = self.random.standard_normal((width, m)) * self.noise / np.sqrt(self.penalty)
         eased[:, 0], prior[:, 0] = 0.0, 0.0
@@ -172,19 +164,19 @@ class _Fit:
                     break
             if not self.trees or n < FEWEST or turn == ROUNDS - 1:
                 break
-            mean = self.targets(weights[:, :1], every[:, :])[:, 0]
-            forest, over, every = self.grown(mean - self.design.rows @ weights[:, 0])
+            mean = self.targets(weights[:, :1], every)[:, 0]
+            forest, over, every = self.grown(mean - self.rows @ weights[:, 0])
         return self.model(weights, forest)
 
     def targets(self, weights: Floats, every: Floats) -> Floats:
-        """Targets of decisions [n, m], by the values of the next decision."""
+        """Return targets of decisions [n, m], by the values of the next decision."""
         result = np.repeat((self.data.reward[self.at] / self.spread)[:, None], weights.shape[1], 1)
         model = self.model(weights, None, scaled=True)
         # [m, n', k]
         values = model.linear(self.z[self.next], self.x[self.next]) + every[self.next]
-        parts, m = self.design.parts, weights.shape[1]
-        if parts[4].stop > parts[4].start:
-            easy = np.concatenate([weights[parts[4]] * 0.5, np.zeros((1, m))])
+        easy = weights[self.parts[4]] * 0.5
+        if len(easy):
+            easy = np.concatenate([easy, np.zeros((1, weights.shape[1]))])
             values += easy[self.problem[self.going]].T[:, :, None]
         values = np.where(self.data.allowed[self.next], values, -np.inf).max(axis=2)
         low, high = (self.low - self.centre) / self.spread, (self.high - self.centre) / self.spread
@@ -195,7 +187,7 @@ class _Fit:
         return result
 
     def grown(self, left: Floats) -> tuple[Trees, Floats, Floats]:
-        """Trees on the residuals; their predictions for decisions [n] and all choices [n', k]."""
+        """Return trees on residuals; their predictions of decisions [n] and all choices [n', k]."""
         from sklearn.tree import ExtraTreeRegressor
 
         k, episodes = self.x.shape[1], len(self.folds)
@@ -227,7 +219,7 @@ class _Fit:
         """Return the weights as value functions, in rewards unless `scaled`."""
         unit = 1.0 if scaled else self.spread
         k, d, m = self.x.shape[1], self.z.shape[1], weights.shape[1]
-        shared, bias, own, told, _ = ((unit * weights[part]).T for part in self.design.parts)
+        shared, bias, own, told, _ = ((unit * weights[part]).T for part in self.parts)
         if trees is not None and not scaled:
             trees = evolve(trees, value=trees.value * unit)
         return Fitted(

@@ -28,15 +28,7 @@ from orchestrion_values.ensemble import Fitted
 from orchestrion_values.fitted import fit
 from orchestrion_values.fitted_q import batches
 from orchestrion_values.learner import ValueLearner, probing
-from orchestrion_values.plans import (
-    LEARNED,
-    LONGEST,
-    Arm,
-    ArmEpisode,
-    believed,
-    next_of,
-    of_those_tried,
-)
+from orchestrion_values.plans import LEARNED, LONGEST, Arm, ArmEpisode, Process, next_of
 from orchestrion_values.policy import Exploring, RecordedChoice, ValuePolicy
 from orchestrion_values.transitions import Transitions
 
@@ -90,13 +82,11 @@ class FittedModel:
         return result
 
     def save(self) -> Saved:
-        """Return ensemble, caution and plan."""
         arrays, data = self.fitted.save()
         return Saved(pack(arrays), {**data, "caution": self.caution, "plan": self.plan})
 
     @classmethod
     def load(cls, saved: Saved, policy: ValuePolicy) -> FittedModel:
-        """Return what `save` saved."""
         data: Any = saved.data
         plan = None if data["plan"] is None else tuple(data["plan"])
         return cls(Fitted.load(unpack(saved.arrays), data), policy, data["caution"], plan)
@@ -124,25 +114,25 @@ class FittedLearner(ValueLearner):
         keys = [session.key.child("episode", n) for n in range(len(problems))]
         model = policy.model
         if not isinstance(model, FittedModel) or (self.settings.plans and not self._tried):
-            explorer = probing(policy, self.turns)
-            jobs = [Job(p, key, explorer) for p, key in zip(problems, keys, strict=True)]
+            jobs = self.jobs(session, problems, probing(policy, self.turns))
             return self.absorb(await session.rollout(jobs), session)
-        if self._finishing(i):
-            rivals = self._rivals(policy)
+        if self._tried and sum(self.sizes[i:]) <= FINISHING * self.settings.episodes:
+            best = self._process(policy).seen().ranked
+            rivals = [LEARNED, *[arm for arm in best if arm != LEARNED][:RIVALS]]
             meet = len(rivals)
             arms: list[Arm | None] = [rivals[n % meet] for n in range(len(problems))]
             problems = [problems[n // meet] for n in range(len(problems))]
             keys = [keys[n // meet] for n in range(len(keys))]
         else:
             arms = self._arms(policy, keys)
-        ways: dict[Arm | int, Exploring] = {}
+        explorers: dict[Arm | int, Exploring] = {}
         jobs = []
         for problem, key, arm in zip(problems, keys, arms, strict=True):
-            way = 1 + int(key.child("member").uniform() * self.settings.members)
-            goes: Arm | int = way if arm is None else 0 if arm == LEARNED else arm
-            if goes not in ways:
-                ways[goes] = _by(model, goes)
-            jobs.append(Job(problem, key, ways[goes]))
+            member = 1 + int(key.child("member").uniform() * self.settings.members)
+            leader: Arm | int = member if arm is None else 0 if arm == LEARNED else arm
+            if leader not in explorers:
+                explorers[leader] = _following(model, leader)
+            jobs.append(Job(problem, key, explorers[leader]))
         return self.absorb(await session.rollout(jobs), session, arms)
 
     def absorb(
@@ -178,7 +168,7 @@ class FittedLearner(ValueLearner):
         fitted = fit(self._data, seed, members=s.members, trees=s.trees)
         plan = None
         if any(attempt.arm == LEARNED for attempt in self._tried):
-            best = of_those_tried(self._tried, _agents(policy)).best
+            best = self._process(policy).seen().best
             plan = None if best == LEARNED else best
         return FittedModel(fitted, policy, s.caution, plan)
 
@@ -220,15 +210,9 @@ class FittedLearner(ValueLearner):
                     ArmEpisode(arm, experience.episode.problem.id, experience.returns[0])
                 )
 
-    def _finishing(self, i: int) -> bool:
-        """Return whether the final comparison with the best sequences has begun."""
-        left = sum(self.sizes[i:])
-        return bool(self._tried) and left <= FINISHING * self.settings.episodes
-
-    def _rivals(self, policy: ValuePolicy) -> list[Arm]:
-        """Return the mean of the values, and the best tried sequences."""
-        ranked = of_those_tried(self._tried, _agents(policy)).ranked
-        return [LEARNED, *[arm for arm in ranked if arm != LEARNED][:RIVALS]]
+    def _process(self, policy: ValuePolicy) -> Process:
+        agents = sum(choice is not None for choice in policy.choices)
+        return Process(self._tried, agents)
 
     def _arms(self, policy: ValuePolicy, keys: Sequence[Key]) -> list[Arm | None]:
         """Return the sequence of each episode; None for a member of the ensemble."""
@@ -236,10 +220,11 @@ class FittedLearner(ValueLearner):
         share = self.settings.plans
         if share and self._tried and len(self._tried) < ENOUGH:
             random = np.random.Generator(np.random.PCG64(keys[0].child("plans").integer()))
-            new = believed(self._tried, _agents(policy), self.turns or LONGEST)
-            again = of_those_tried(self._tried, _agents(policy))
+            process = self._process(policy)
+            new = process.promising(self.turns or LONGEST).draws(random, len(keys))
+            again = process.seen().draws(random, len(keys))
             # Every second one was tried before, or nearly every episode would try a new one.
-            draws = zip(new.draws(random, len(keys)), again.draws(random, len(keys)), strict=True)
+            draws = zip(new, again, strict=True)
             for n, pair in enumerate(draws):
                 if int((n + 1) * share) > int(n * share):
                     result[n] = pair[n % 2]
@@ -248,7 +233,6 @@ class FittedLearner(ValueLearner):
     # ------------------------------------------------------------------ state
 
     def save(self) -> Saved:
-        """Return every decision and every tried sequence."""
         tried = [[list(attempt.arm), attempt.problem, attempt.reward] for attempt in self._tried]
         rest = {"seen": self._seen, "tried": tried}
         if self._data is None:
@@ -257,19 +241,13 @@ class FittedLearner(ValueLearner):
         return Saved(pack(arrays), {**data, **rest})
 
     def load(self, saved: Saved) -> None:
-        """Restore what `save` saved."""
         data: Any = saved.data
         self._seen = data["seen"]
         self._tried = [ArmEpisode(tuple(arm), name, reward) for arm, name, reward in data["tried"]]
         self._data = Transitions.load(unpack(saved.arrays), data) if saved.arrays else None
 
 
-def _agents(policy: ValuePolicy) -> int:
-    """Return the number of choices without stopping."""
-    return sum(choice is not None for choice in policy.choices)
-
-
-def _by(model: FittedModel, way: Arm | int) -> Exploring:
+def _following(model: FittedModel, leader: Arm | int) -> Exploring:
     """Return an explorer that follows a sequence, or a member of the ensemble (0 is the mean).
 
     The share of members that agree is recorded as the probability.
@@ -280,12 +258,11 @@ def _by(model: FittedModel, way: Arm | int) -> Exploring:
     ) -> list[tuple[int, float]]:
         values = np.where(allowed, model.members(situations), -np.inf)
         best = values.argmax(axis=2)  # [m, n]
-        mine = best[0 if isinstance(way, tuple) else way]
-        if isinstance(way, tuple):
-            planned = [next_of(way, model.policy, situation) for situation in situations]
-            mine = np.array([m if p is None else p for m, p in zip(mine, planned, strict=True)])
-            return [(int(place), 1.0) for place in mine]
-        agree = (best[1:] == mine).mean(axis=0) if way else np.ones(len(mine))
-        return [(int(place), float(p)) for place, p in zip(mine, agree, strict=True)]
+        if isinstance(leader, tuple):
+            planned = [next_of(leader, model.policy, situation) for situation in situations]
+            pairs = zip(planned, best[0], strict=True)
+            return [(int(mean if place is None else place), 1.0) for place, mean in pairs]
+        agree = (best[1:] == best[leader]).mean(axis=0) if leader else np.ones(best.shape[1])
+        return [(int(place), float(p)) for place, p in zip(best[leader], agree, strict=True)]
 
     return Exploring(model.policy, choose)

@@ -41,14 +41,8 @@ class FittedQ:
 
     smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 12}
 
-    @property
-    def iterations(self) -> int:
-        """The number of batches."""
-        return len(batches(self.episodes))
-
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Yield the trainer."""
         from orchestrion_values.fitted_learner import FittedLearner
 
         yield FittedLearner(self, ctx)

@@ -7,23 +7,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from orchestrion import OpenContext, Plan, Problem, Session, Situation, Split, UsageError, laps
+from orchestrion import (
+    Job,
+    OpenContext,
+    Plan,
+    Policy,
+    Problem,
+    Session,
+    Situation,
+    Split,
+    UsageError,
+    laps,
+)
 from orchestrion_values.arrays import Floats, Mask
 from orchestrion_values.policy import Exploring, ValuePolicy, sampling
-
-
-def refuse_others(session: Session, path: str, trainer: str) -> None:
-    """Check that the session can be trained.
-
-    Raises:
-        UsageError: the policy is not `values`, or the task has no training problems.
-    """
-    if not isinstance(session.policy, ValuePolicy):
-        raise UsageError(
-            f"{path}: {trainer} trains the policy values; write `policy: {{use: values}}`"
-        )
-    if not session.problems("train"):
-        raise UsageError(f"{path}: the task has no training problems")
 
 
 class ValueLearner:
@@ -42,21 +39,32 @@ class ValueLearner:
 
     @property
     def iterations(self) -> int:
-        """The number of iterations."""
         return len(self.sizes)
 
-    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
-        """Return the bounds of an iteration; see `Trainer.plan`."""
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan | None:
         return Plan(self.sizes[i])
 
     def check(self, session: Session) -> None:
-        """See `refuse_others`."""
-        refuse_others(session, self.path, self.name)
+        """Raise `UsageError` if the policy is not `values`, or there are no training problems."""
+        if not isinstance(session.policy, ValuePolicy):
+            raise UsageError(
+                f"{self.path}: {self.name} trains the policy values; write "
+                "`policy: {use: values}`"
+            )
+        if not session.problems("train"):
+            raise UsageError(f"{self.path}: the task has no training problems")
 
     def problems(self, session: Session, start: int, count: int) -> list[Problem]:
         """Return training problems from number `start` on; all come equally often."""
         known = session.problems("train")
         return [known[i] for i in laps(len(known), self.key.child("problems"), start, count)]
+
+    def jobs(self, session: Session, problems: Sequence[Problem], policy: Policy) -> list[Job]:
+        """Return an episode on each problem."""
+        return [
+            Job(problem, session.key.child("episode", n), policy)
+            for n, problem in enumerate(problems)
+        ]
 
 
 LONGEST = 12

@@ -65,7 +65,7 @@ class Optimistic:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Episodes of each iteration."""
+        """Return the episodes of each iteration."""
         sizes: list[int] = []
         done = 0
         while done < self.episodes:
@@ -73,14 +73,8 @@ class Optimistic:
             done += sizes[-1]
         return tuple(sizes)
 
-    @property
-    def iterations(self) -> int:
-        """The number of plans."""
-        return len(self.sizes)
-
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Yield the trainer."""
         from orchestrion_values.optimism.learner import Learner
 
         yield Learner(self, ctx)

@@ -11,7 +11,6 @@ from attrs import frozen
 
 from orchestrion import (
     Experience,
-    Job,
     Key,
     Metrics,
     Observation,
@@ -20,12 +19,11 @@ from orchestrion import (
     Problem,
     Saved,
     Session,
-    Situation,
     Split,
     gather,
-    laps,
 )
-from orchestrion_values.learner import probing, refuse_others
+from orchestrion_values.fitted_q import batches
+from orchestrion_values.learner import ValueLearner, probing
 from orchestrion_values.policy import RecordedChoice, ValuePolicy
 
 if TYPE_CHECKING:
@@ -52,7 +50,6 @@ class Look:
     Args:
         episodes: their number.
         steps: the maximum of choices in one of them, without stopping.
-        choices: of the team.
         shown: whether the task shows numbers.
         kinds: the number of different situations.
         covered: the probability that the next situation was seen before (Good and Turing).
@@ -64,7 +61,6 @@ class Look:
 
     episodes: int
     steps: int
-    choices: int
     shown: bool
     kinds: int
     covered: float
@@ -80,12 +76,11 @@ def look(
 ) -> Look:
     """Return the statistics of some episodes and of the training problems."""
     taken = [step for experience in experiences for step in experience.taken]
-    counts = Counter(_state_key(step.situation) for step in taken)
+    counts = Counter(_numbers(step.situation.problem, step.situation.observation) for step in taken)
     single = sum(count == 1 for count in counts.values())
     return Look(
         len(experiences),
         max((len(experience.episode.trajectory) for experience in experiences), default=0),
-        len(policy.choices),
         any(step.situation.observation and step.situation.observation.features for step in taken),
         len(counts),
         1 - single / max(1, len(taken)),
@@ -122,59 +117,59 @@ def _hidden(experiences: Sequence[Experience[RecordedChoice]]) -> float | None:
     return min(1.0, within / variance(every))
 
 
-def _state_key(situation: Situation) -> Any:
-    return _numbers(situation.problem, situation.observation)
-
-
 def _numbers(problem: Problem, seen: Observation | None) -> Any:
     features = tuple(round(x, 2) for x in seen.features) if seen is not None else ()
     return problem.category, features
 
 
-def pick(found: Look, episodes: int, turns: int | None) -> tuple[str, str]:
+def pick(stats: Look, episodes: int, turns: int | None) -> tuple[str, str]:
     """Return the name of the best trainer, and the reason in words.
 
     Args:
-        found: the statistics of the first episodes.
+        stats: the statistics of the first episodes.
         episodes: of the whole run.
         turns: the maximum in an episode; None for no limit.
     """
-    if turns == 1 or found.steps <= 1:
+    if turns == 1 or stats.steps <= 1:
         why = "an episode is one choice"
-        if found.texts >= TEXTS:
-            return "bandit with text", f"{why}, and problems have {found.texts} different texts"
+        if stats.texts >= TEXTS:
+            return "bandit with text", f"{why}, and problems have {stats.texts} different texts"
         return "bandit", why
-    covered = f"{found.covered:.0%} of the situations in {found.episodes} episodes come back"
-    if not found.shown:
+    covered = f"{stats.covered:.0%} of the situations in {stats.episodes} episodes come back"
+    if not stats.shown:
         return "fitted-q", "the task shows no numbers to tell situations apart by"
-    if found.log and episodes >= LOGGED:
+    if stats.log and episodes >= LOGGED:
         why = "the task shows its history call by call: a hidden state can be learned from it"
         return "optimistic", why
-    if found.steps <= SHORT:
-        return "fitted-q", f"an episode has {found.steps} choices at most: there is little to plan"
-    if found.hidden is not None and found.hidden > HIDDEN:
+    if stats.steps <= SHORT:
+        return "fitted-q", f"an episode has {stats.steps} choices at most: there is little to plan"
+    if stats.hidden is not None and stats.hidden > HIDDEN:
         why = "ends that look alike pay differently"
-        return "fitted-q", f"{why} ({found.hidden:.0%} of the variance): something is hidden"
-    if found.covered >= (COVERED if found.hidden is not None else MOSTLY):
+        return "fitted-q", f"{why} ({stats.hidden:.0%} of the variance): something is hidden"
+    if stats.covered >= (COVERED if stats.hidden is not None else MOSTLY):
         return "optimistic", f"what the task shows can be counted: {covered}"
     return "fitted-q", f"what the task shows is too varied to be counted: {covered}"
 
 
-class Picker:
+class Picker(ValueLearner):
     """Runs the first episodes and then the trainer that they suggest.
 
     Its state is the name of that trainer and that trainer's state.
     """
 
+    name = "auto"
+
     def __init__(self, learners: Mapping[str, Any], settings: Auto, ctx: OpenContext) -> None:
+        super().__init__(ctx, [])
         self._learners, self._first, self._episodes = learners, settings.first, settings.episodes
-        self._ctx = ctx
+        self._note = ctx.note
         self._picked = ""
-        self._later = settings.iterations - 1
+        left = settings.episodes - settings.first
+        # Fewer iterations than any candidate has.
+        self._later = max(1, len(batches(left)) * 2 // 3) if left > 0 else 0
 
     @property
     def iterations(self) -> int:
-        """See `Auto`."""
         return 1 + self._later
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan | None:
@@ -188,10 +183,6 @@ class Picker:
                 return None
             most = max(most, sum(plans, Plan()), key=lambda plan: plan.episodes)
         return most
-
-    def check(self, session: Session) -> None:
-        """See `refuse_others`."""
-        refuse_others(session, self._ctx.path, "auto")
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Play the first episodes, or run the next part of the picked trainer."""
@@ -213,22 +204,15 @@ class Picker:
 
     async def _begin(self, session: Session) -> Metrics:
         policy: ValuePolicy = session.policy
-        known = session.problems("train")
-        order = laps(len(known), self._ctx.key.child("problems"), 0, self._first)
-        problems = [known[i] for i in order]
-        explorer = probing(policy, self._ctx.turns)
-        keys = [session.key.child("episode", n) for n in range(len(problems))]
-        episodes = await session.rollout(
-            [Job(problem, key, explorer) for problem, key in zip(problems, keys, strict=True)]
-        )
+        problems = self.problems(session, 0, self._first)
+        jobs = self.jobs(session, problems, probing(policy, self.turns))
+        episodes = await session.rollout(jobs)
         findings = look(gather(episodes, RecordedChoice), policy, session.problems("train"))
-        self._picked, why = pick(findings, self._episodes, self._ctx.turns)
-        self._ctx.note("picked", f"{self._picked}, since {why}")
-        metrics = dict(self._learners[self._picked].absorb(episodes, session))
-        place = list(self._learners).index(self._picked)
+        self._picked, why = pick(findings, self._episodes, self.turns)
+        self._note("picked", f"{self._picked}, since {why}")
         return {
-            **metrics,
-            "picked": float(place),
+            **self._learners[self._picked].absorb(episodes, session),
+            "picked": float(list(self._learners).index(self._picked)),
             "situations": float(findings.kinds),
             "covered": findings.covered,
             "hidden": -1.0 if findings.hidden is None else findings.hidden,
@@ -237,14 +221,12 @@ class Picker:
     # ------------------------------------------------------------------ state
 
     def save(self) -> Saved:
-        """Return the name and the state of the picked trainer."""
         if not self._picked:
             return Saved(data={"picked": "", "data": None})
         saved = self._learners[self._picked].save()
         return Saved(saved.arrays, {"picked": self._picked, "data": saved.data})
 
     def load(self, saved: Saved) -> None:
-        """Restore what `save` saved."""
         data: Any = saved.data
         self._picked = data["picked"]
         if self._picked:

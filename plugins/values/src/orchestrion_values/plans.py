@@ -13,6 +13,7 @@ Deviations:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from attrs import frozen
@@ -61,15 +62,8 @@ ORDER = Likeness(last=0.5, pair=0.4, makes=0.4, order=0.4, length=0.2, longer=1.
 """For tasks in which calls build on earlier ones, such as a reviewer's on a writer's."""
 
 
-@frozen
-class ArmEpisode:
-    """An episode that followed an arm.
-
-    Args:
-        arm: the arm.
-        problem: id of its problem.
-        reward: of the episode.
-    """
+class ArmEpisode(NamedTuple):
+    """An episode that followed an arm: the arm, the id of its problem, and the reward."""
 
     arm: Arm
     problem: str
@@ -92,12 +86,12 @@ class Beliefs:
 
     @property
     def best(self) -> Arm:
-        """The arm with the highest mean."""
+        """Return the arm with the highest mean."""
         return self.ranked[0]
 
     @property
     def ranked(self) -> list[Arm]:
-        """The arms, the highest mean first."""
+        """Return the arms, the highest mean first."""
         return [self.arms[i] for i in np.argsort(-self.mean, kind="stable")]
 
     def draws(self, random: np.random.Generator, count: int) -> list[Arm]:
@@ -108,25 +102,13 @@ class Beliefs:
         return [self.arms[i] for i in sampled.argmax(axis=0)]
 
 
-def believed(tried: Sequence[ArmEpisode], choices: int, longest: int) -> Beliefs:
-    """Return the values of the best arms so far and their neighbours.
+class Process:
+    """A Gaussian process with the likeliest kernel, given the tried arms.
 
     Args:
         tried: at least one episode.
         choices: their number, without stopping.
-        longest: the maximum length of a sequence.
     """
-    process = _Process(tried, choices)
-    return process.beliefs(_neighbours(process.seen().ranked, choices, longest))
-
-
-def of_those_tried(tried: Sequence[ArmEpisode], choices: int) -> Beliefs:
-    """Return the values of the arms that some episode followed."""
-    return _Process(tried, choices).seen()
-
-
-class _Process:
-    """A Gaussian process with the likeliest kernel, given the tried arms."""
 
     def __init__(self, tried: Sequence[ArmEpisode], choices: int) -> None:
         self.choices, self.tried = choices, [attempt.arm for attempt in tried]
@@ -155,17 +137,17 @@ class _Process:
         """Return the values of the tried arms."""
         return self.beliefs(tuple(dict.fromkeys(self.tried)))
 
+    def promising(self, longest: int) -> Beliefs:
+        """Return the values of the best arms so far and their neighbours of limited length."""
+        return self.beliefs(_neighbours(self.seen().ranked, self.choices, longest))
+
     def beliefs(self, arms: tuple[Arm, ...]) -> Beliefs:
         """Return the values of arms on an unknown problem."""
-        ours = self.strength * self.likeness(arms, self.tried)
+        ours = self.strength * self._alike(self.kind, arms, self.tried)
         gain = ours @ self.inverse
-        covariance = self.strength * self.likeness(arms, arms) - gain @ ours.T
+        covariance = self.strength * self._alike(self.kind, arms, arms) - gain @ ours.T
         mean = self.spread * (self.mean + gain @ self.left)
         return Beliefs(arms, mean, self.spread**2 * self.noise * covariance)
-
-    def likeness(self, these: Sequence[Arm], those: Sequence[Arm]) -> Floats:
-        """Return the likeliest kernel of arms [n, m]."""
-        return self._alike(self.kind, these, those)
 
     def _alike(self, kind: Likeness, these: Sequence[Arm], those: Sequence[Arm]) -> Floats:
         places: dict[Arm, int] = {}
@@ -178,7 +160,7 @@ class _Process:
         return result
 
     def _rows(self, kind: Likeness, arms: Sequence[Arm]) -> Floats:
-        """Features of arms [n, w]; their products are the kernel."""
+        """Return features of arms [n, w]; their products are the kernel."""
         k, n = self.choices, len(arms)
         last, length = np.zeros((n, k + 2)), np.zeros((n, LONGEST + 2))
         pair, order, calls = np.zeros((n, k, k + 1)), np.zeros((n, k, k)), np.zeros((n, k))

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from attrs import frozen
-from orchestrion_encoders import Reading, refuse_other_team
+from orchestrion_encoders import Allowing, Reading, refuse_other_team
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, join
 
 from orchestrion import (
@@ -31,7 +31,6 @@ from orchestrion import (
     UsageError,
     choice_name,
     choices,
-    is_blocked,
 )
 from orchestrion_values.arrays import Floats, Mask
 
@@ -80,13 +79,11 @@ class RecordedChoice:
         situation: what the policy saw.
         choice: the index of the choice among the policy's choices.
         allowed: which choices were allowed [k].
-        propensity: the probability of this choice.
     """
 
     situation: Situation
     choice: int
     allowed: Mask
-    propensity: float
 
 
 class ValuePolicy(Reading):
@@ -107,6 +104,7 @@ class ValuePolicy(Reading):
         self.roster = ctx.roster
         self.model: ValueModel | None = None
         self.encoders, self._path = tuple(encoders), ctx.path
+        self._allowed = Allowing(self.choices, self.names)
         self._decisions = [STUCK if c is None else Decision((c,)) for c in self.choices]
 
     def encode(self, situations: Sequence[Situation]) -> Encoded:
@@ -115,12 +113,8 @@ class ValuePolicy(Reading):
 
     def allowed(self, situations: Sequence[Situation]) -> Mask:
         """Return which choices the task allows [n, k]; stopping always is."""
-        result = np.ones((len(situations), len(self.choices)), np.bool_)
-        for row, situation in zip(result, situations, strict=True):
-            if situation.observation is not None and situation.observation.blocked:
-                for place, choice in enumerate(self.choices):
-                    row[place] = choice is None or not is_blocked(choice, situation.observation)
-        return result
+        rows = [self._allowed(situation.observation) for situation in situations]
+        return np.array(rows, np.bool_).reshape(len(rows), len(self.choices))
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
         """Return the choice with the highest score in each; a random one before training."""
@@ -128,7 +122,7 @@ class ValuePolicy(Reading):
             return []
         allowed = self.allowed(situations)
         if self.model is None:
-            return [self.draw(row, key.uniform()) for row, key in zip(allowed, keys, strict=True)]
+            return [self._draw(row, key) for row, key in zip(allowed, keys, strict=True)]
         scores = np.where(allowed, self.model.scores(situations, allowed), -np.inf)
         best = scores.argmax(axis=1).tolist()
         return [
@@ -136,10 +130,9 @@ class ValuePolicy(Reading):
             for place, row in zip(best, allowed, strict=True)
         ]
 
-    def draw(self, allowed: Mask, uniform: float) -> Decision:
-        """Draw uniformly from the allowed choices [k] by a random number in [0, 1)."""
+    def _draw(self, allowed: Mask, key: Key) -> Decision:
         places = np.flatnonzero(allowed)
-        return self._decisions[places[int(uniform * len(places))]] if len(places) else STUCK
+        return self._decisions[places[int(key.uniform() * len(places))]] if len(places) else STUCK
 
     def take(self, place: int, situation: Situation, allowed: Mask, propensity: float) -> Decision:
         """Return the decision for a choice, with its record for the trainer."""
@@ -148,24 +141,20 @@ class ValuePolicy(Reading):
             () if choice is None else (choice,),
             stop=choice is None,
             logp=float(np.log(propensity)) if propensity > 0 else None,
-            record=RecordedChoice(situation, place, allowed, propensity),
+            record=RecordedChoice(situation, place, allowed),
         )
 
     def probabilities(self, situations: Sequence[Situation]) -> Floats:
         """Return the probability of each choice [n, k]; zeros where nothing is allowed."""
         allowed = self.allowed(situations)
-        if self.model is None:
-            total = allowed.sum(axis=1, keepdims=True)
-            result: Floats = allowed / np.where(total == 0, 1, total)
-            return result
-        scores = np.where(allowed, self.model.scores(situations, allowed), -np.inf)
-        result = np.zeros(scores.shape)
-        result[np.arange(len(scores)), scores.argmax(axis=1)] = 1.0
-        result[~allowed.any(axis=1)] = 0.0
-        return result
+        weights: Floats = allowed.astype(np.float64)
+        if self.model is not None:
+            scores = np.where(allowed, self.model.scores(situations, allowed), -np.inf)
+            weights *= np.eye(len(self.choices))[scores.argmax(axis=1)]
+        weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1)
+        return weights
 
     def save(self) -> Saved:
-        """Return the model, its name, and the choices that it scores."""
         if self.model is None:
             return Saved(data={"choices": self.names, "model": None, "data": None})
         saved = self.model.save()
@@ -219,21 +208,17 @@ class Exploring(Policy):
 
     @property
     def prepares(self) -> bool:
-        """See `ValuePolicy.prepares`."""
         return self.policy.prepares
 
     async def prepare(self, situation: Situation, calls: Calls) -> None:
-        """See `ValuePolicy.prepare`."""
         await self.policy.prepare(situation, calls)
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """Return what `choose` takes in each situation."""
         if not situations:
             return []
         allowed = self.policy.allowed(situations)
-        free = allowed.any(axis=1)
         decisions = [STUCK] * len(situations)
-        at = np.flatnonzero(free).tolist()
+        at = np.flatnonzero(allowed.any(axis=1)).tolist()
         if at:
             chosen = self.choose([situations[i] for i in at], allowed[at], [keys[i] for i in at])
             for i, (place, propensity) in zip(at, chosen, strict=True):

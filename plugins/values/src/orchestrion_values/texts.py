@@ -28,7 +28,7 @@ SHARPNESS = 10.0
 STEPS = 200
 
 
-@frozen(eq=False)
+@frozen(slots=False, eq=False)
 class Space:
     """Runs of words or characters, and the components they are reduced to.
 
@@ -44,15 +44,21 @@ class Space:
     components: Floats
     characters: bool
 
-    def rows(self, vectorizer: Any, texts: Sequence[str]) -> Floats:
+    @cached_property
+    def _vectorizer(self) -> Any:
+        vectorizer = _vectorizer(self.characters, self.terms)
+        vectorizer.idf_ = self.idf
+        return vectorizer
+
+    def rows(self, texts: Sequence[str]) -> Floats:
         """Return the components of texts [n, components], rows of length 1."""
         if not len(self.components):
             return np.zeros((len(texts), 0))
-        result: Floats = vectorizer.transform(texts) @ self.components.T
+        result: Floats = self._vectorizer.transform(texts) @ self.components.T
         return _unit(result)
 
 
-@frozen(slots=False, eq=False)
+@frozen(eq=False)
 class Texts:
     """Turns texts into numbers.
 
@@ -72,23 +78,12 @@ class Texts:
     categories: tuple[str, ...]
     weights: Floats
 
-    @cached_property
-    def _vectorizers(self) -> tuple[Any, Any]:
-        result = []
-        for space in (self.words, self.characters):
-            vectorizer = _vectorizer(space.characters, space.terms)
-            if space.terms:
-                vectorizer.idf_ = space.idf
-            result.append(vectorizer)
-        return result[0], result[1]
-
     def numbers(self, texts: Sequence[str]) -> Floats:
         """Return texts as rows of length 1 [n, w]; similar texts have near rows."""
-        words, characters = self._vectorizers
         looks = np.clip((_looks(texts) - self.middle) / self.width, -4, 4)
         parts = [
-            self.words.rows(words, texts),
-            self.characters.rows(characters, [_ends(text) for text in texts]),
+            self.words.rows(texts),
+            self.characters.rows([_ends(text) for text in texts]),
             LOOKS * looks,
         ]
         return _unit(np.concatenate(parts, axis=1))
@@ -113,7 +108,6 @@ class Texts:
 
     @classmethod
     def load(cls, arrays: Mapping[str, Any], data: Mapping[str, Any]) -> Texts:
-        """Return what `save` saved."""
         words, characters = (
             Space(
                 tuple(data[name]),
@@ -191,7 +185,7 @@ def _ends(text: str) -> str:
 
 
 def _looks(texts: Sequence[str]) -> Floats:
-    """Length, and what the text is made of [n, looks]."""
+    """Return the lengths of texts, and what they are made of [n, looks]."""
     return np.array([_look(text) for text in texts], np.float64)
 
 

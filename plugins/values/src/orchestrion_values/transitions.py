@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import asdict, frozen
 
 from orchestrion import Experience
 from orchestrion_values.arrays import Floats, Ints, Mask
@@ -82,27 +82,32 @@ class Transitions:
             tuple(block.context.shape[1] for block in blocks),
         )
 
-    def joined(self, more: Transitions | None) -> Transitions:
+    def joined(self, more: Transitions) -> Transitions:
         """Return these rows followed by more of the same team and task."""
-        if more is None:
-            return self
-        problem, problems = _numbered([*_names(self, "problem"), *_names(more, "problem")])
-        category, categories = _numbered([*_names(self, "category"), *_names(more, "category")])
-        width = max(self.choices.shape[2], more.choices.shape[2])
-        choices = np.concatenate([widened(self.choices, width), widened(more.choices, width)])
-        context, allowed, choice, reward = (
-            np.concatenate([getattr(self, name), getattr(more, name)])
-            for name in ("context", "allowed", "choice", "reward")
+        problem, problems = _numbered(
+            [*_names(self.problem, self.problems), *_names(more.problem, more.problems)]
         )
-        after = np.concatenate([self.after, np.where(more.after < 0, -1, more.after + len(self))])
+        category, categories = _numbered(
+            [*_names(self.category, self.categories), *_names(more.category, more.categories)]
+        )
+        width = max(self.choices.shape[2], more.choices.shape[2])
         return Transitions(
-            context, choices, allowed, choice, reward, after,
-            problem, category, problems, categories, self.blocks,
-        )  # fmt: skip
+            np.concatenate([self.context, more.context]),
+            np.concatenate([widened(self.choices, width), widened(more.choices, width)]),
+            np.concatenate([self.allowed, more.allowed]),
+            np.concatenate([self.choice, more.choice]),
+            np.concatenate([self.reward, more.reward]),
+            np.concatenate([self.after, np.where(more.after < 0, -1, more.after + len(self))]),
+            problem,
+            category,
+            problems,
+            categories,
+            self.blocks,
+        )
 
     @property
     def episode(self) -> Ints:
-        """The first row of each situation's episode [n]."""
+        """Return the first row of each situation's episode [n]."""
         result = np.arange(len(self))
         # A situation stands behind the one before it.
         for i in np.flatnonzero(self.after >= 0).tolist():
@@ -111,7 +116,7 @@ class Transitions:
 
     @property
     def returns(self) -> Floats:
-        """The sum of rewards from each decision to the end of its episode [n]."""
+        """Return the sum of rewards from each decision to the end of its episode [n]."""
         result = self.reward.copy()
         for i in range(len(result) - 1, -1, -1):
             if self.after[i] >= 0:
@@ -120,20 +125,16 @@ class Transitions:
 
     def save(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return arrays and plain data."""
-        arrays = {name: getattr(self, name) for name in ARRAYS}
-        return arrays, {name: list(getattr(self, name)) for name in PLAIN}
+        fields = asdict(self, recurse=False)
+        plain = {name: list(fields.pop(name)) for name in PLAIN}
+        return fields, plain
 
     @classmethod
     def load(cls, arrays: Mapping[str, Any], data: Mapping[str, Any]) -> Transitions:
-        """Return what `save` saved."""
-        fields: Any = {name: np.asarray(arrays[name]) for name in ARRAYS}
-        fields |= {name: tuple(data[name]) for name in PLAIN}
-        return cls(**fields)
+        plain: Any = {name: tuple(data[name]) for name in PLAIN}
+        return cls(**arrays, **plain)
 
 
-ARRAYS = (
-    "context", "choices", "allowed", "choice", "reward", "after", "problem", "category",
-)  # fmt: skip
 PLAIN = ("problems", "categories", "blocks")
 
 
@@ -193,12 +194,11 @@ def widened(choices: Floats, width: int) -> Floats:
 
 
 def _numbered(names: Sequence[str | None]) -> tuple[Ints, tuple[str, ...]]:
-    """Indices of names in order of first appearance, -1 for None; and the names."""
+    """Return indices of names in order of first appearance, -1 for None; and the names."""
     places: dict[str, int] = {}
     rows = [-1 if name is None else places.setdefault(name, len(places)) for name in names]
     return np.array(rows, np.int64), tuple(places)
 
 
-def _names(data: Transitions, field: str) -> list[str | None]:
-    known = data.problems if field == "problem" else data.categories
-    return [None if i < 0 else known[i] for i in getattr(data, field).tolist()]
+def _names(indices: Ints, names: Sequence[str]) -> list[str | None]:
+    return [None if i < 0 else names[i] for i in indices.tolist()]

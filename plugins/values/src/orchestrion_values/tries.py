@@ -61,7 +61,7 @@ class Tries:
 
     @property
     def counts(self) -> Floats:
-        """The number of tries of each choice [k]."""
+        """Return the number of tries of each choice [k]."""
         return self.squares[:, 0, 0]
 
     def tried(self, numbers: Floats, choice: Sequence[int], rewards: Sequence[float]) -> Tries:
@@ -88,12 +88,11 @@ class Tries:
                 f"({_listed(self.columns)}); use the encoders of the run that made them"
             )
         squares, sums, spread = self.squares.copy(), self.rewards.copy(), self.spread.copy()
-        for place, name in enumerate(self.names):
-            if name in other.names:
-                at = other.names.index(name)
-                squares[place] += other.squares[at]
-                sums[place] += other.rewards[at]
-                spread[place] += other.spread[at]
+        mine = [place for place, name in enumerate(self.names) if name in other.names]
+        theirs = [other.names.index(self.names[place]) for place in mine]
+        squares[mine] += other.squares[theirs]
+        sums[mine] += other.rewards[theirs]
+        spread[mine] += other.spread[theirs]
         return evolve(self, squares=squares, rewards=sums, spread=spread)
 
     def capped(self, most: float) -> Tries:
@@ -169,9 +168,7 @@ class Tries:
     def _fitted(
         self, mean: Floats, squares: Floats, sums: Floats, prior: Floats, total: float
     ) -> Posterior:
-        """Return the posterior with centred numbers, so that the first coefficient is a mean
-        reward.
-        """
+        """Return the posterior of centred numbers: the first coefficient is a mean reward."""
         d = len(prior)
         centre = np.eye(d)
         centre[0, 1:] = -mean[1:]

@@ -31,7 +31,6 @@ class Values:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        """Yield the policy for the team."""
         from orchestrion_values.policy import ValuePolicy
 
         refuse_turns(self.encoders, ctx.path)

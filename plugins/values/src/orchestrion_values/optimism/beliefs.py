@@ -63,11 +63,11 @@ class BeliefPlan:
     game: Game
     lines: Mapping[Node, Floats]
 
-    def after(self, beliefs: Floats, choice: int, said: int) -> Floats:
+    def after(self, beliefs: Floats, choice: int, symbol: int) -> Floats:
         """Return beliefs [n, K] after a choice and its symbol; the symbol -1 is an unknown one."""
         now = beliefs @ self.model.move[choice]
-        if said >= 0:
-            now = now * self.model.say[choice][:, said]
+        if symbol >= 0:
+            now = now * self.model.say[choice][:, symbol]
         result: Floats = now / np.maximum(now.sum(axis=-1, keepdims=True), 1e-300)
         return result
 
@@ -155,7 +155,6 @@ class Beliefs:
         return result
 
     def save(self) -> Saved:
-        """Return all of it as arrays and names."""
         game, lines = self.plan.game, self.plan.lines
         arrays = {
             **self.plan.model.arrays(),
@@ -180,12 +179,9 @@ class Beliefs:
 
     @classmethod
     def load(cls, saved: Saved) -> Beliefs:
-        """Return what `save` saved."""
-        arrays, data = unpack(saved.arrays), saved.data
-        assert isinstance(data, dict)
-        shape: Any = data["log"]
-        names: Any = data["categories"]
-        symbols = read_symbols(data["symbols"])
+        arrays = unpack(saved.arrays)
+        data: Any = saved.data
+        first, width = data["log"]
         then = {tuple(row[:3]): row[3] for row in arrays["then"].reshape(-1, 4).tolist()}
         game = Game(
             arrays["modes"],
@@ -201,9 +197,9 @@ class Beliefs:
             lines[decisions, mode] = arrays["lines"][begin : begin + count]
             begin += count
         return cls(
-            Log(shape[0], shape[1], arrays["blank"]),
-            symbols,
-            {name: i for i, name in enumerate(names)},
+            Log(first, width, arrays["blank"]),
+            read_symbols(data["symbols"]),
+            {name: i for i, name in enumerate(data["categories"])},
             BeliefPlan(Hidden.of(arrays), game, lines),
         )
 
@@ -236,18 +232,18 @@ class Believer:
             return None
         if log.width != self._width:
             self._width, self._symbols, self._model = log.width, {}, None
-        heard = _Heard(seen, log, self._symbols)
-        data, shape = heard.sequences, heard.shape
+        episodes = _Episodes(seen, log, self._symbols)
         start = self._model
-        if start is not None and start.shape != shape:
+        if start is not None and start.shape != episodes.shape:
             start = None
         fresh = start is None or seen.episodes >= 2 * self._begun
         if fresh:
             self._begun = seen.episodes
         tries = self.tries if fresh else 0
-        model = self._model = fit(data, shape, self.states, start, tries, seed)
-        met = heard.met(BeliefPlan(model, heard.game, {}))
-        return Beliefs(log, dict(self._symbols), heard.categories, plan(model, heard.game, met))
+        model = fit(episodes.sequences, episodes.shape, self.states, start, tries, seed)
+        self._model = model
+        best = plan(model, episodes.game, episodes.met(model))
+        return Beliefs(log, dict(self._symbols), episodes.categories, best)
 
     def save(self) -> Saved:
         """Return the model that the next fit continues from."""
@@ -259,18 +255,17 @@ class Believer:
         return Saved({} if self._model is None else pack(self._model.arrays()), data)
 
     def load(self, saved: Saved) -> None:
-        """Return what `save` saved."""
         data: Any = saved.data
         self._width, self._begun = data["width"], data["begun"]
         self._symbols = read_symbols(data["symbols"])
         self._model = Hidden.of(unpack(saved.arrays)) if saved.arrays else None
 
 
-class _Heard:
+class _Episodes:
     """Episodes as sequences of choices and symbols; new symbols are added to `symbols`."""
 
     def __init__(self, seen: StateMoves, log: Log, symbols: dict[Symbol, int]) -> None:
-        moves, k = np.array(seen.moves, np.int64), seen.choices
+        moves, k, shown = np.array(seen.moves, np.int64), seen.choices, seen.shown
         choice, ended = moves[:, 2], moves[:, 4] == 1
         used = np.bincount(choice, minlength=k)
         ends = (used > 0) & (np.bincount(choice, weights=~ended, minlength=k) == 0)
@@ -280,12 +275,10 @@ class _Heard:
         if len(amounts) > AMOUNTS:
             amounts = np.unique(np.quantile(paid, np.linspace(0, 1, AMOUNTS)))
         which = np.abs(paid[:, None] - amounts).argmin(axis=1).tolist()
-        masks = np.array([shown.allowed for shown in seen.shown], np.bool_)
+        masks = np.array([state.allowed for state in shown], np.bool_)
         modes, mode_of = np.unique(masks, axis=0, return_inverse=True)
-        self.categories = {
-            name: i for i, name in enumerate(sorted({state.category for state in seen.shown}))
-        }
-        self._read: dict[tuple[int, int], tuple[int, ...]] = {}
+        names = sorted({state.category for state in shown})
+        self.categories = {name: i for i, name in enumerate(names)}
         rows: Counter[tuple[Any, ...]] = Counter()
         then: dict[tuple[int, int, int], Counter[int]] = {}
         over: set[int] = set()
@@ -296,15 +289,17 @@ class _Heard:
             place, _, last, after, _ = mine[-1]
             by_choice = bool(ends[last])
             calls = tuple(row[2] for row in (mine[:-1] if by_choice else mine))
-            symbols_heard = self._symbols_of(
-                seen, log, symbols, place if by_choice else after, len(calls)
+            end_state = shown[place if by_choice else after]
+            symbols_shown = tuple(
+                symbols.setdefault(symbol, len(symbols))
+                for symbol in log.read(end_state.features, len(calls))
             )
             for t in range(len(mode) - 1):
                 then.setdefault((t, mode[t], calls[t]), Counter())[mode[t + 1]] += 1
             if not by_choice:
                 over.add(len(mode) - 1)
-            category = self.categories[seen.shown[mine[0][0]].category]
-            rows[category, last if by_choice else k, amount, calls, symbols_heard, mode] += 1
+            category = self.categories[end_state.category]
+            rows[category, last if by_choice else k, amount, calls, symbols_shown, mode] += 1
             begin = end
         length = max(1, max(len(row[3]) for row in rows))
         self.modes = _padded([row[5] for row in rows], length + 1, -1)
@@ -326,20 +321,9 @@ class _Heard:
         )
         self.shape = (len(self.categories), k, len(symbols), len(amounts))
 
-    def _symbols_of(
-        self, seen: StateMoves, log: Log, symbols: dict[Symbol, int], place: int, calls: int
-    ) -> tuple[int, ...]:
-        symbols_heard = self._read.get((place, calls))
-        if symbols_heard is None:
-            symbols_heard = self._read[place, calls] = tuple(
-                symbols.setdefault(symbol, len(symbols))
-                for symbol in log.read(seen.shown[place].features, calls)
-            )
-        return symbols_heard
-
-    def met(self, empty: BeliefPlan) -> dict[Node, Floats]:
+    def met(self, model: Hidden) -> dict[Node, Floats]:
         """Return the beliefs that occurred, by decision number and mode [n, K]."""
-        model, data = empty.model, self.sequences
+        data = self.sequences
         beliefs = model.begin[data.category]
         result: dict[Node, Floats] = {}
         for t in range(self.modes.shape[1]):
@@ -348,7 +332,7 @@ class _Heard:
                     result[t, mode] = beliefs[self.modes[:, t] == mode]
             if t < data.choice.shape[1]:
                 going = np.flatnonzero(data.choice[:, t] >= 0)
-                choice, symbol = data.choice[going, t], data.said[going, t]
+                choice, symbol = data.choice[going, t], data.symbol[going, t]
                 now = np.einsum("ni,nij->nj", beliefs[going], model.move[choice])
                 now *= model.say.transpose(0, 2, 1)[choice, symbol]
                 beliefs[going] = now / now.sum(axis=1, keepdims=True)

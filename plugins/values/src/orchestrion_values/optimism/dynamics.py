@@ -12,16 +12,11 @@ nothing, k is the smallest: nothing is taken for granted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from attrs import frozen
 
 from orchestrion_values.arrays import Floats, Ints, Mask
 from orchestrion_values.optimism.states import StateMoves, States
-
-if TYPE_CHECKING:
-    from sklearn.tree import ExtraTreeRegressor
 
 WORTH = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 LEAF = 4.0
@@ -31,28 +26,8 @@ FEWEST = 4
 """The minimum of rows for trees; fewer are predicted by their mean."""
 
 
-class Pooled:
-    """Predictions of trees, and how many tries they are worth.
-
-    Attributes:
-        worth: k of each group.
-    """
-
-    def __init__(self, trees: list[ExtraTreeRegressor], mean: Floats, worth: Floats) -> None:
-        self._trees, self._mean, self.worth = trees, mean, worth
-
-    def predict(self, numbers: Floats) -> Floats:
-        """Return predictions for rows of numbers [n, c]."""
-        if not self._trees or not len(numbers):
-            return np.tile(self._mean, (len(numbers), 1))
-        single = numbers.astype(np.float32)
-        total = np.zeros((len(numbers), len(self._mean)))
-        for tree in self._trees:
-            total += tree.predict(single, check_input=False).reshape(total.shape)
-        return total / len(self._trees)
-
-
 def pool(
+    queries: Floats,
     numbers: Floats,
     times: Floats,
     sums: Floats,
@@ -60,10 +35,11 @@ def pool(
     group: Ints,
     groups: int,
     seed: int,
-) -> Pooled:
+) -> tuple[Floats, Floats]:
     """Fit trees to the means of rows.
 
     Args:
+        queries: features of the rows that are predicted [m, f].
         numbers: features of rows [n, f].
         times: how often each was seen, at least once [n].
         sums: of observations [n, c].
@@ -71,10 +47,14 @@ def pool(
         group: of each row [n]; each has a k of its own.
         groups: how many there are.
         seed: of the trees.
+
+    Returns:
+        The predictions [m, c], and the k of each group [groups].
     """
     mean = sums.sum(axis=0) / times.sum()
+    worth = np.full(groups, WORTH[0])
     if len(numbers) < FEWEST:
-        return Pooled([], mean, np.full(groups, WORTH[0]))
+        return np.tile(mean, (len(queries), 1)), worth
     from sklearn.tree import ExtraTreeRegressor  # slow to load, and not needed to open a run
 
     means = sums / times[:, None]
@@ -100,12 +80,16 @@ def pool(
             votes[outside] += 1
         trees.append(tree)
     guess = np.where(votes[:, None] > 0, guess / np.maximum(votes, 1)[:, None], mean)
-    worth = np.full(groups, WORTH[0])
     for i in range(groups):
         mine = group == i
         if mine.any():
             worth[i] = _worth(times[mine], sums[mine], squares[mine], guess[mine])
-    return Pooled(trees, mean, worth)
+    if not trees or not len(queries):
+        return np.tile(mean, (len(queries), 1)), worth
+    predicted, single = np.zeros((len(queries), len(mean))), queries.astype(np.float32)
+    for tree in trees:
+        predicted += tree.predict(single, check_input=False).reshape(predicted.shape)
+    return predicted / len(trees), worth
 
 
 def _worth(times: Floats, sums: Floats, squares: Floats, guess: Floats) -> float:
@@ -233,16 +217,15 @@ def _ends(
         np.float64
     )
     kinds = np.eye(k + 1)[:, np.unique(kind)]
-    rows = np.flatnonzero(times)
+    seen = np.flatnonzero(times)
     numbers = np.concatenate(
         [np.repeat(states.numbers, k + 1, axis=0), np.tile(kinds, (s, 1))], axis=1
     )
     group = np.tile(np.arange(k + 1), s)
-    guess = pool(
-        numbers[rows], times[rows], sums[rows, None], squares[rows, None], group[rows], k + 1, seed
-    )
-    worth = guess.worth[group]
-    pay = (worth * guess.predict(numbers)[:, 0] + sums) / (worth + times)
+    observed = numbers[seen], times[seen], sums[seen, None], squares[seen, None], group[seen]
+    predicted, worth = pool(numbers, *observed, k + 1, seed)
+    worth = worth[group]
+    pay = (worth * predicted[:, 0] + sums) / (worth + times)
     return pay.reshape(s, k + 1), worth.reshape(s, k + 1)
 
 
@@ -269,9 +252,9 @@ def _effects(
         [np.repeat(states.numbers, k, axis=0), np.tile(np.eye(k), (s, 1))], axis=1
     )
     # Each observation is 0 or 1, so that its square is itself.
-    guess = pool(numbers[tried], sums.sum(axis=1), sums, sums, tried % k, k, seed)
     ask = np.flatnonzero(np.tile(moving, s))
-    predicted = guess.predict(numbers[ask])
+    observed = numbers[tried], sums.sum(axis=1), sums, sums, tried % k
+    predicted, worth = pool(numbers[ask], *observed, k, seed)
     place, effect_of = np.nonzero(predicted >= LEAST)
     row = ask[place]
     target = core[row // k] + effects[effect_of]
@@ -283,7 +266,7 @@ def _effects(
     weight = predicted[place, effect_of] * possible
     total = np.bincount(row, weights=weight, minlength=s * k)
     lost = (total <= 0) & np.tile(moving, s)
-    worth = np.where(lost, WORTH[0], guess.worth[np.tile(np.arange(k), s)])
+    worth = np.where(lost, WORTH[0], np.tile(worth, s))
     weight *= (worth / np.where(total > 0, total, 1.0))[row]
     # A state that nobody has ever seen may not exist: that is worth one try.
     weight[to == s] *= 1.0 / np.maximum(1.0, worth)[row[to == s]]

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 from attrs import asdict, astuple, frozen
 
 from orchestrion_values.arrays import Floats, Ints
 from orchestrion_values.optimism.states import StateMoves, changes_once
-
-__all__ = ["Hidden", "Log", "Sequences", "Symbol", "changes_once", "find_log", "fit"]
 
 Symbol = tuple[tuple[int, float], ...]
 """The content of a slot: places and values that differ from the initial ones."""
@@ -111,7 +110,7 @@ class Sequences:
     Args:
         category: of the problem [n].
         choice: of each call [n, t]; -1 after the last.
-        said: the symbol that it returned [n, t].
+        symbol: that it returned [n, t].
         end: which choice ended it, or the number of choices if none did [n].
         paid: index of the amount that the end paid [n].
         times: how often [n].
@@ -119,7 +118,7 @@ class Sequences:
 
     category: Ints
     choice: Ints
-    said: Ints
+    symbol: Ints
     end: Ints
     paid: Ints
     times: Floats
@@ -147,17 +146,15 @@ class Hidden:
     pay: Floats
 
     def arrays(self) -> dict[str, Floats]:
-        """Return the arrays by name, as they are saved."""
         return asdict(self, recurse=False)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """The numbers of categories, choices, symbols and amounts."""
+        """Return the numbers of categories, choices, symbols and amounts."""
         return len(self.begin), len(self.move), self.say.shape[2], self.pay.shape[2]
 
     @classmethod
     def of(cls, arrays: Mapping[str, Floats]) -> Hidden:
-        """Return the model from `arrays`."""
         return cls(arrays["begin"], arrays["move"], arrays["say"], arrays["pay"])
 
 
@@ -184,13 +181,9 @@ def fit(
     if tries:
         few = data.some(SAMPLE)
         begun = [_climb(_random(shape, k, rng), few, SHORT) for _ in range(tries)]
-        begun.sort(key=_likelihood, reverse=True)
+        begun.sort(key=itemgetter(1), reverse=True)
         fits += [_climb(model, data, LONG) for model, _ in begun[:BEST]]
-    return max(fits, key=_likelihood)[0]
-
-
-def _likelihood(pair: tuple[Hidden, float]) -> float:
-    return pair[1]
+    return max(fits, key=itemgetter(1))[0]
 
 
 def _random(shape: tuple[int, int, int, int], k: int, rng: np.random.Generator) -> Hidden:
@@ -205,6 +198,7 @@ def _random(shape: tuple[int, int, int, int], k: int, rng: np.random.Generator) 
 
 
 def _climb(model: Hidden, data: Sequences, steps: int) -> tuple[Hidden, float]:
+    """Return the model after some steps, and its log-likelihood."""
     likelihood = -np.inf
     for _ in range(steps):
         model, now = _step(model, data)
@@ -219,7 +213,7 @@ def _step(model: Hidden, data: Sequences) -> tuple[Hidden, float]:
     n, length = data.choice.shape
     k = model.begin.shape[1]
     forward, scale = np.empty((length + 1, n, k)), np.ones((length + 1, n))
-    heard = np.ones((length, n, k))  # likelihood of the symbol of each call, by the state after it
+    likelihoods = np.ones((length, n, k))  # of the symbol of each call, by the state after it
     made = [
         [(a, np.flatnonzero(data.choice[:, t] == a)) for a in range(len(model.move))]
         for t in range(length)
@@ -228,8 +222,8 @@ def _step(model: Hidden, data: Sequences) -> tuple[Hidden, float]:
     for t in range(length):
         forward[t + 1] = forward[t]
         for a, rows in made[t]:
-            heard[t, rows] = model.say[a].T[data.said[rows, t]]
-            now = (forward[t, rows] @ model.move[a]) * heard[t, rows]
+            likelihoods[t, rows] = model.say[a].T[data.symbol[rows, t]]
+            now = (forward[t, rows] @ model.move[a]) * likelihoods[t, rows]
             scale[t + 1, rows] = now.sum(axis=1)
             forward[t + 1, rows] = now / scale[t + 1, rows, None]
     weight = data.times[:, None]
@@ -241,9 +235,9 @@ def _step(model: Hidden, data: Sequences) -> tuple[Hidden, float]:
     move = np.full_like(model.move, FEW) + STAY * np.eye(k)
     say = np.full_like(model.say, FEW)
     for t in range(length - 1, -1, -1):
-        _add(say, data.choice[:, t], data.said[:, t], forward[t + 1] * backward * weight)
+        _add(say, data.choice[:, t], data.symbol[:, t], forward[t + 1] * backward * weight)
         for a, rows in made[t]:
-            after = heard[t, rows] * backward[rows] / scale[t + 1, rows, None]
+            after = likelihoods[t, rows] * backward[rows] / scale[t + 1, rows, None]
             move[a] += model.move[a] * ((forward[t, rows] * weight[rows]).T @ after)
             backward[rows] = after @ model.move[a].T
     begin = np.full_like(model.begin, FEW)

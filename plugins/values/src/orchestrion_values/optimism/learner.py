@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from orchestrion_encoders.interfaces import Choice
+from orchestrion_encoders.interfaces import Choice, places_of
 
 from orchestrion import (
     Episode,
     Experience,
-    Job,
     Metrics,
     OpenContext,
     RunError,
@@ -27,7 +26,7 @@ from orchestrion import (
 from orchestrion_values.arrays import Floats, Mask, pack, under, unpack
 from orchestrion_values.learner import ValueLearner
 from orchestrion_values.optimism.beliefs import Beliefs, Believer
-from orchestrion_values.optimism.dynamics import Dynamics, learn, optimistic, plain
+from orchestrion_values.optimism.dynamics import learn, optimistic, plain
 from orchestrion_values.optimism.states import Lookup, ObservedState, StateMoves, States
 from orchestrion_values.policy import RecordedChoice, ValuePolicy, sampling
 
@@ -62,9 +61,7 @@ def _features(situation: Situation, choices: Sequence[Choice]) -> tuple[float, .
     if shown is not None and (shown.features or shown.progress is not None):
         return (*shown.features, 0.0 if shown.progress is None else shown.progress)
     made = [(turn.agent, turn.option) for turn in situation.trajectory.turns]
-    return tuple(
-        float(made.count((choice.agent, choice.option))) for choice in choices if choice is not None
-    )
+    return tuple(float(made.count(choice)) for choice in places_of(choices))
 
 
 class Planned:
@@ -90,7 +87,6 @@ class Planned:
         return result
 
     def save(self) -> Saved:
-        """Return the lookup and the values."""
         find = self.lookup
         arrays = {
             "kept": find.kept,
@@ -103,7 +99,6 @@ class Planned:
 
     @classmethod
     def load(cls, saved: Saved, policy: ValuePolicy) -> Planned:
-        """Return what `save` saved."""
         data: Any = saved.data
         arrays = unpack(saved.arrays)
         ends = np.cumsum(data["sizes"], dtype=np.int64)[:-1]
@@ -124,11 +119,7 @@ class Believed:
 
     def __init__(self, beliefs: Beliefs, choices: Sequence[Choice]) -> None:
         self.beliefs, self.choices = beliefs, choices
-        self._places = {
-            (choice.agent, choice.option): i
-            for i, choice in enumerate(choices)
-            if choice is not None
-        }
+        self._places = places_of(choices)
         modes = beliefs.plan.game.modes.tolist()
         self._modes = {tuple(mode): i for i, mode in enumerate(modes)}
 
@@ -156,12 +147,10 @@ class Believed:
         return values
 
     def save(self) -> Saved:
-        """Return the plan."""
         return self.beliefs.save()
 
     @classmethod
     def load(cls, saved: Saved, policy: ValuePolicy) -> Believed:
-        """Return what `save` saved."""
         return cls(Beliefs.load(saved), policy.choices)
 
 
@@ -186,15 +175,12 @@ class Learner(ValueLearner):
         """Play episodes by the optimistic plan, then plan again."""
         self.check(session)
         policy: ValuePolicy = session.policy
-        known = self._seen is not None and bool(self._seen.moves)
-        if known and self._hopes is None and not isinstance(policy.model, Believed):
-            self._plan(policy)
+        seen = self._seen
+        if seen and seen.moves and self._hopes is None and not isinstance(policy.model, Believed):
+            self._plan(policy, seen)
         exploring = sampling(policy, self._explorer(policy))
         problems = self.problems(session, sum(self.sizes[:i]), self.sizes[i])
-        jobs = [
-            Job(problem, session.key.child("episode", n), exploring)
-            for n, problem in enumerate(problems)
-        ]
+        jobs = self.jobs(session, problems, exploring)
         return self.absorb(await session.rollout(jobs), session)
 
     def absorb(self, episodes: Sequence[Episode], session: Session) -> Metrics:
@@ -205,42 +191,43 @@ class Learner(ValueLearner):
         for experience in experiences:
             add(seen, policy, experience)
         excluded = {"excluded": float(len(episodes) - len(experiences))}
-        return {**excluded, **self._think(policy)} if seen.moves else excluded
-
-    def _seed(self) -> int:
-        assert self._seen is not None
-        return self.key.child("fit", self._seen.episodes).integer() % 2**31
-
-    def _think(self, policy: ValuePolicy) -> dict[str, float]:
-        """Learn from everything seen and plan; return metrics."""
-        assert self._seen is not None
-        beliefs = self._believer.think(self._seen, self._seed())
+        if not seen.moves:
+            return excluded
+        beliefs = self._believer.think(seen, self._seed(seen))
         if beliefs is None:
-            return self._plan(policy)
+            return {**excluded, **self._plan(policy, seen)}
         self._hopes = None
         policy.model = Believed(beliefs, policy.choices)
-        return {"hidden": float(self.settings.hidden_states)}
+        return {**excluded, "hidden": float(self.settings.hidden_states)}
 
-    def _plan(self, policy: ValuePolicy) -> dict[str, float]:
+    def _seed(self, seen: StateMoves) -> int:
+        return self.key.child("fit", seen.episodes).integer() % 2**31
+
+    def _plan(self, policy: ValuePolicy, seen: StateMoves) -> dict[str, float]:
         """Plan over states; install the plan by means; return metrics."""
-        assert self._seen is not None
-        s, seen = self.settings, self._seen
-        model = learn(seen, States(seen, s.levels), self._seed(), s.best)
+        s = self.settings
+        model = learn(seen, States(seen, s.levels), self._seed(seen), s.best)
         lookup = model.states.lookup
         hopes, means = optimistic(model, s.known, s.bonus), plain(model)
         self._hopes = Planned(lookup, hopes, policy.choices)
         policy.model = Planned(lookup, means, policy.choices)
-        return _metrics(seen, model, hopes, means, s.known)
+        moves = np.array(seen.moves, np.int64)
+        start = model.states.of[moves[moves[:, 1] == 0, 0]]
+        tried = model.known >= s.known
+        return {
+            "planned": float(means[0, start].max(axis=1).mean()),
+            "ceiling": float(hopes[0, start].max(axis=1).mean()),
+            "states": float(model.states.count),
+            "known": float(tried[model.states.allowed.any(axis=0)].mean()),
+        }
 
     def _explorer(self, policy: ValuePolicy) -> Any:
-        """Chances of choices in training, by the plan that there is."""
+        """Return the chances of choices in training, by the plan that there is."""
         if isinstance(policy.model, Believed):
             return self._by_beliefs(policy.model)
-        return self._by_hopes(self._hopes)
+        hopes = self._hopes
 
-    def _by_hopes(self, hopes: Planned | None) -> Any:
-        """Chances: equal for the best by the optimistic plan; for all before there is one."""
-
+        # Equal for the best by the optimistic plan; for all before there is one.
         def chances(situations: Sequence[Situation], allowed: Mask) -> Floats:
             scores = np.zeros(allowed.shape)
             if hopes is not None:
@@ -255,7 +242,7 @@ class Learner(ValueLearner):
         return chances
 
     def _by_beliefs(self, model: Believed) -> Any:
-        """Chances: unknown choices first; else softmax of the values, mixed with uniform."""
+        """Return chances: unknown choices first; else softmax of the values and uniform, mixed."""
         s, amounts = self.settings, model.beliefs.plan.game.amounts
         scale = s.temperature * max(float(np.ptp(amounts)), 1e-9)
 
@@ -283,29 +270,12 @@ class Learner(ValueLearner):
         return Saved(arrays, {"seen": seen.data, "hidden": hidden.data})
 
     def load(self, saved: Saved) -> None:
-        """Restore what `save` saved."""
         self._hopes, self._seen = None, None
         if not saved.arrays:
             return
         data: Any = saved.data
-        hidden = under(saved.arrays, HIDDEN)
         self._seen = StateMoves.load(Saved(saved.arrays, data["seen"]))
-        self._believer.load(Saved(hidden, data["hidden"]))
-
-
-def _metrics(
-    seen: StateMoves, model: Dynamics, hopes: Floats, means: Floats, known: float
-) -> dict[str, float]:
-    """Return the expected outcome of an episode (`planned`), its upper bound, and what is known."""
-    moves = np.array(seen.moves, np.int64)
-    start = model.states.of[moves[moves[:, 1] == 0, 0]]
-    tried = model.known >= known
-    return {
-        "planned": float(means[0, start].max(axis=1).mean()),
-        "ceiling": float(hopes[0, start].max(axis=1).mean()),
-        "states": float(model.states.count),
-        "known": float(tried[model.states.allowed.any(axis=0)].mean()),
-    }
+        self._believer.load(Saved(under(saved.arrays, HIDDEN), data["hidden"]))
 
 
 def add(seen: StateMoves, policy: ValuePolicy, experience: Experience[RecordedChoice]) -> None:

@@ -37,7 +37,6 @@ class StateMoves:
         choices: k, how many choices there are.
 
     Attributes:
-        shown: every different situation [n].
         moves: one row per decision [m, 5]: index of its situation, decision number in the episode,
             choice, index of the next situation, whether the episode ended.
         rewards: of the decision itself [m].
@@ -47,33 +46,34 @@ class StateMoves:
 
     def __init__(self, choices: int) -> None:
         self.choices = choices
-        self.shown: list[ObservedState] = []
-        self.places: dict[ObservedState, int] = {}
+        self._places: dict[ObservedState, int] = {}
         self.moves: list[tuple[int, int, int, int, bool]] = []
         self.rewards: list[float] = []
         self.outcomes: list[float] = []
         self.episodes = 0
 
+    @property
+    def shown(self) -> list[ObservedState]:
+        """Return every different situation [n], as a new list."""
+        return list(self._places)
+
     def place(self, shown: ObservedState) -> int:
         """Return the index of a situation, adding it if it is new."""
-        place = self.places.get(shown)
-        if place is None:
-            if self.shown and len(shown.features) != len(self.shown[0].features):
-                counts = sorted({len(shown.features), len(self.shown[0].features)})
-                raise RunError(
-                    f"trainer optimistic: the task shows {counts[0]} and {counts[1]} numbers; a "
-                    "task must always show equally many"
-                )
-            place = self.places[shown] = len(self.shown)
-            self.shown.append(shown)
-        return place
+        first = next(iter(self._places), shown)
+        if len(shown.features) != len(first.features):
+            counts = sorted({len(shown.features), len(first.features)})
+            raise RunError(
+                f"trainer optimistic: the task shows {counts[0]} and {counts[1]} numbers; a "
+                "task must always show equally many"
+            )
+        return self._places.setdefault(shown, len(self._places))
 
     def add(
         self,
         shown: Sequence[ObservedState],
         chosen: Sequence[int],
         rewards: Sequence[float],
-        last: ObservedState | None,
+        last: ObservedState,
         outcome: float,
     ) -> None:
         """Add an episode of m decisions.
@@ -82,52 +82,40 @@ class StateMoves:
             shown: the situation of each [m].
             chosen: the choices [m].
             rewards: of each [m], without `outcome`.
-            last: the situation at the end; None stands for the last of `shown`.
+            last: the situation at the end.
             outcome: reward of the end.
         """
-        places = [self.place(state) for state in shown]
-        places.append(places[-1] if last is None else self.place(last))
-        count = len(shown)
+        places = [self.place(state) for state in (*shown, last)]
         for t, (choice, reward) in enumerate(zip(chosen, rewards, strict=True)):
-            ended = t + 1 == count
+            ended = t + 1 == len(shown)
             self.moves.append((places[t], t, choice, places[t + 1], ended))
             self.rewards.append(reward)
             self.outcomes.append(outcome if ended else 0.0)
         self.episodes += 1
 
     def save(self) -> Saved:
-        """Return all of it as arrays."""
-        return Saved(
-            pack(
-                {
-                    "features": np.array([shown.features for shown in self.shown], np.float64),
-                    "allowed": np.array([shown.allowed for shown in self.shown], np.bool_),
-                    "moves": np.array(self.moves, np.int64).reshape(-1, 5),
-                    "rewards": np.array(self.rewards, np.float64),
-                    "outcomes": np.array(self.outcomes, np.float64),
-                }
-            ),
-            {
-                "choices": self.choices,
-                "episodes": self.episodes,
-                "categories": [shown.category for shown in self.shown],
-            },
-        )
+        arrays = {
+            "features": np.array([shown.features for shown in self.shown], np.float64),
+            "allowed": np.array([shown.allowed for shown in self.shown], np.bool_),
+            "moves": np.array(self.moves, np.int64).reshape(-1, 5),
+            "rewards": np.array(self.rewards, np.float64),
+            "outcomes": np.array(self.outcomes, np.float64),
+        }
+        data: Any = {
+            "choices": self.choices,
+            "episodes": self.episodes,
+            "categories": [shown.category for shown in self.shown],
+        }
+        return Saved(pack(arrays), data)
 
     @classmethod
     def load(cls, saved: Saved) -> StateMoves:
-        """Return what `save` saved."""
         arrays = unpack(saved.arrays)
         data: Any = saved.data
         seen = cls(data["choices"])
         seen.episodes = data["episodes"]
-        rows = zip(
-            data["categories"],
-            arrays["features"].tolist(),
-            arrays["allowed"].tolist(),
-            strict=True,
-        )
-        for category, numbers, mask in rows:
+        features, allowed = arrays["features"].tolist(), arrays["allowed"].tolist()
+        for category, numbers, mask in zip(data["categories"], features, allowed, strict=True):
             seen.place(ObservedState(category, tuple(numbers), tuple(mask)))
         seen.moves = [tuple(row) for row in arrays["moves"].tolist()]
         seen.rewards, seen.outcomes = arrays["rewards"].tolist(), arrays["outcomes"].tolist()
@@ -218,7 +206,7 @@ class States:
         self.allowed = self._allowed(seen, moves)
 
     def _numbers(self, raw: Floats, category: Ints, categories: int) -> Floats:
-        """One-hot category, and the mean of each feature."""
+        """Return the one-hot category and the mean of each feature, by state."""
         numbers = np.concatenate([np.eye(categories)[category], raw], axis=1)
         result = np.zeros((self.count, numbers.shape[1]))
         np.add.at(result, self.of, numbers)
@@ -226,9 +214,7 @@ class States:
         return means
 
     def _allowed(self, seen: StateMoves, moves: Ints) -> Mask:
-        """Return what was allowed there and then; else what both the state and the time ever
-        allowed.
-        """
+        """Return what was allowed there and then; else what state and time ever both allowed."""
         masks = np.array([shown.allowed for shown in seen.shown], np.bool_)
         there = np.zeros((self.horizon, self.count, seen.choices), np.bool_)
         place, when = _visits(moves)
@@ -241,12 +227,12 @@ class States:
 
 def _visits(moves: Ints) -> tuple[Ints, Ints]:
     """Return the different pairs of situation and decision number."""
-    pairs = np.unique(moves[:, :2], axis=0)
-    return pairs[:, 0], pairs[:, 1]
+    situation, when = np.unique(moves[:, :2], axis=0).T
+    return situation, when
 
 
 def _clock(raw: Floats, moves: Ints) -> Mask:
-    """Features that the decision number determines [f]."""
+    """Return which features the decision number determines [f]."""
     place, when = _visits(moves)
     result = np.ones(raw.shape[1], np.bool_)
     for t in np.unique(when):
@@ -263,7 +249,7 @@ def _repeats(raw: Floats, category: Ints, moves: Ints) -> float:
 
 
 def _cuts(values: Floats, levels: int) -> Floats:
-    """Where one interval of values ends and the next begins."""
+    """Return where one interval of values ends and the next begins."""
     different = np.unique(values)
     if len(different) > levels:
         return np.unique(np.quantile(values, np.linspace(0, 1, levels + 1)[1:-1]))
@@ -271,9 +257,7 @@ def _cuts(values: Floats, levels: int) -> Floats:
 
 
 def _core(codes: Ints) -> list[int]:
-    """Return the first column and those that determine the others; later ones are left out
-    first.
-    """
+    """Return the first column and those that determine the others, preferring earlier ones."""
     kept = list(range(codes.shape[1]))
     for column in range(codes.shape[1] - 1, 0, -1):
         rest = [j for j in kept if j != column]
@@ -283,7 +267,7 @@ def _core(codes: Ints) -> list[int]:
 
 
 def changes_once(raw: Floats, moves: Ints) -> tuple[Mask, Ints]:
-    """Features that only ever change at one decision of an episode, and at which [f]."""
+    """Return which features only ever change at one decision of an episode, and at which [f]."""
     first = np.full(raw.shape[1], np.iinfo(np.int64).max)
     last = np.full(raw.shape[1], -1)
     for t in np.unique(moves[:, 1]):
