@@ -11,7 +11,8 @@ from attrs import frozen
 from orchestrion_local.interfaces import Generation, generations_of
 
 from orchestrion import JSON, Episode, Status
-from orchestrion_marl.advantages import Cells, Floats, Integers, Rows, amplification
+from orchestrion_marl.advantages import amplification
+from orchestrion_marl.rows import Cells, Floats, Integers, Rows
 
 
 @frozen

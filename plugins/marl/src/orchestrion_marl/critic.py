@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from orchestrion import Array, Saved
-from orchestrion_marl.advantages import Floats
+from orchestrion_marl.rows import Floats
 
 RIDGE = 1.0
 """Added to the squared features of the value regression."""

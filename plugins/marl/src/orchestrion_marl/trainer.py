@@ -62,7 +62,7 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion.runs import mean
-from orchestrion_marl.advantages import Floats, Rows, estimate, overlong
+from orchestrion_marl.advantages import estimate, overlong
 from orchestrion_marl.calls import (
     Call,
     Sampled,
@@ -74,6 +74,7 @@ from orchestrion_marl.calls import (
     sizes_of,
 )
 from orchestrion_marl.critic import Critic
+from orchestrion_marl.rows import Floats, Rows
 from orchestrion_marl.settings import MarlSettings
 
 
@@ -295,8 +296,7 @@ class MarlTrainer(Trainer):
             if not call.valid or (call.is_truncated and settings.truncated == "fine"):
                 penalties[i] = self.agents[call.agent].penalty or 0.0
         if settings.overlong is not None:
-            soft = settings.overlong
-            penalties -= overlong(lengths_of(calls), soft.longest, soft.buffer, soft.factor)
+            penalties -= overlong(lengths_of(calls), settings.overlong)
         references: list[Floats] = []
         if kl.weight:
             references = self._scores(calls, "reference")

@@ -12,8 +12,8 @@ from orchestrion_local import WeightOptimizer
 from orchestrion_local.interfaces import Trainable
 
 from orchestrion import Key
-from orchestrion_marl.advantages import Floats, Integers
 from orchestrion_marl.calls import Call, lengths_of, sizes_of
+from orchestrion_marl.rows import Floats, Integers
 from orchestrion_marl.settings import AgentSettings, Kl, MarlSettings
 
 Sums = dict[str, dict[str, float]]
