@@ -27,9 +27,11 @@ from orchestrion_evolution import (
     graph_of,
 )
 from orchestrion_evolution.evaluation import Evaluator
+from orchestrion_evolution.evolver import Evolver
 from orchestrion_evolution.genome import genome_from_json, genome_of
+from orchestrion_evolution.nsga2 import finalists
 from orchestrion_evolution.report import front, front_table, metrics_of, report_of
-from orchestrion_evolution.trainer import Evolution, Evolver, finalists
+from orchestrion_evolution.trainer import Evolution
 
 from orchestrion import (
     ConfigError,

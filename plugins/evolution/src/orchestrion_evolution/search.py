@@ -16,7 +16,7 @@ same order is therefore in the same state; that is how one is restored from a ch
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -86,7 +86,7 @@ def hypervolume(values: Sequence[Value], quality: float, cost: float) -> float:
 
 
 class Search:
-    """The base of all strategies; a subclass implements `propose`.
+    """The base of all strategies, which proposes random graphs.
 
     Args:
         space: the graphs that are searched.
@@ -117,7 +117,6 @@ class Search:
         return list(trials.values())
 
     def _new_trial(self, rng: Random, asked: Collection[Genome]) -> GraphTrial | None:
-        propose: Callable[[Random], Genome]
         for propose in (self.propose, self.space.draw):
             for _ in range(ATTEMPTS):
                 genome = propose(rng)
@@ -128,7 +127,7 @@ class Search:
 
     def propose(self, rng: Random) -> Genome:
         """Return a genome to try; it may be one that is known."""
-        raise NotImplementedError
+        return self.space.draw(rng)
 
     def tell(self, results: Sequence[Evaluated]) -> None:
         """Take values, in the order in which they were asked for.
@@ -163,7 +162,3 @@ class Search:
 
 class RandomSearch(Search):
     """Random graphs, each once: the baseline of every other strategy."""
-
-    def propose(self, rng: Random) -> Genome:
-        """Return a random genome."""
-        return self.space.draw(rng)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from random import Random
 
 from orchestrion import Key
 from orchestrion_evolution.genome import Genome, Space, canonical
@@ -57,10 +56,6 @@ class SuccessiveHalving(Search):
         """The graphs that are still in the race, best first."""
         self._samples: dict[Genome, int] = {}
         self._last_rung: dict[Genome, int] = {}
-
-    def propose(self, rng: Random) -> Genome:
-        """Return a random genome."""
-        return self.space.draw(rng)
 
     def ask(self, n: int, key: Key) -> list[GraphTrial]:
         """Return the next rung; a trial's samples include those of earlier rungs."""
