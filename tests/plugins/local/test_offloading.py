@@ -33,7 +33,7 @@ def placed(models: float, folder: Path | None = None) -> Place:
 
 
 def moved(place: Place | None) -> int:
-    return 0 if place is None or place.pool is None else place.pool.moved.times
+    return 0 if place is None or place.pool is None else place.pool.moves
 
 
 @asynccontextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import tempfile
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import torch
-from attrs import define
 
 from orchestrion import RunError
 from orchestrion_local.sizes import size_text
@@ -47,14 +45,6 @@ class Guest(Protocol):
         ...
 
 
-@define
-class Moved:
-    """Number of moves in or out, and the seconds they took."""
-
-    times: int = 0
-    seconds: float = 0.0
-
-
 class Pool:
     """A memory that guests take turns in; one thread computes with it at a time.
 
@@ -67,7 +57,8 @@ class Pool:
 
     def __init__(self, name: str, memory: int | None) -> None:
         self.name, self.memory = name, memory
-        self.moved = Moved()
+        self.moves = 0
+        """Number of moves in or out."""
         self._inside: dict[Guest, None] = {}
         self._pinned: Counter[Guest] = Counter()
         self._turn = threading.RLock()
@@ -135,19 +126,15 @@ class Pool:
             for guest in [guest for guest in self._inside if guest not in staying]:
                 if total <= self.memory:
                     break
-                self._timed(guest.leave)
+                guest.leave()
+                self.moves += 1
                 del self._inside[guest]
                 total -= guest.size
         for guest in wanted:
             if guest not in self._inside:
-                self._timed(guest.enter)
+                guest.enter()
+                self.moves += 1
             self._use(guest)
-
-    def _timed(self, move: Callable[[], None]) -> None:
-        start = time.perf_counter()
-        move()
-        self.moved.times += 1
-        self.moved.seconds += time.perf_counter() - start
 
     def _use(self, guest: Guest) -> None:
         """Make a guest the most recently used."""

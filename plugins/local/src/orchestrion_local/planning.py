@@ -188,7 +188,8 @@ class DevicePlan:
 
     def _changed(self) -> Iterator[tuple[list[str], DevicePlan]]:
         """Yield plans with other settings, and these settings in words."""
-        freed = evolve(self, models=tuple(_batches_free(model) for model in self.models))
+        models = tuple(evolve(model, micro_batch=None, batch=None) for model in self.models)
+        freed = evolve(self, models=models)
         yield ["no `micro_batch` and no `batch`, which are then chosen"], freed
         ranked = any(model.footprint.ranks > 1 for model in self.models)
         turns = (False,) if self.offload or ranked or len(self.models) < 2 else (False, True)
@@ -197,7 +198,8 @@ class DevicePlan:
             if again:
                 words.append("`gradient_checkpointing: true` on the models")
             if offload:
-                words.append(f"`offload: {self._aside}` on the device")
+                aside = "disk" if self.device == "cpu" else "cpu"
+                words.append(f"`offload: {aside}` on the device")
             if lora:
                 words.append("a `lora: {rank: 16}` on the models")
             if shorter:
@@ -206,10 +208,6 @@ class DevicePlan:
             models = tuple(_with(model, bool(again), lora, shorter) for model in plan.models)
             if words:
                 yield words, evolve(plan, models=models)
-
-    @property
-    def _aside(self) -> str:
-        return "disk" if self.device == "cpu" else "cpu"
 
     def check(self) -> None:
         """Raise RunError if it does not fit; say which settings would help."""
@@ -223,10 +221,6 @@ class DevicePlan:
 
 def _count(weights: int) -> str:
     return f"{weights / 1e9:.2f} B" if weights >= 1e8 else f"{weights / 1e6:.2f} M"
-
-
-def _batches_free(model: PlannedModel) -> PlannedModel:
-    return evolve(model, micro_batch=None, batch=None)
 
 
 def _with(model: PlannedModel, again: bool, lora: bool, shorter: bool) -> PlannedModel:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Self
 
 import torch
+from attrs import asdict
 
 from orchestrion import JSON, Answer, CallError, Calls, Key, Model, Request, Usage
 from orchestrion_local.batching import Batcher
@@ -79,9 +80,7 @@ class LocalModel(Weights):
         settings = {
             "model": self.name,
             "version": self.version,
-            "max_tokens": limits.max_tokens,
-            "temperature": limits.temperature,
-            "top_p": limits.top_p,
+            **asdict(limits),
         }
         call = sampled(self.name, settings, prompt, request, key)
         return await calls.run(call, do, Usage(1, len(prompt), limits.max_tokens))
@@ -140,30 +139,16 @@ class LocalModel(Weights):
         self, prompt: Sequence[int], completion: Completion, temperature: float, version: int
     ) -> Generation:
         """Return a completion as a generation to learn from."""
-        stop = "end" if completion.ended else "length"
-        return Generation(
-            self.name,
-            version,
-            tuple(prompt),
-            completion.ids,
-            completion.logprobs,
-            temperature,
-            stop,
-        )
+        said = completion.ids, completion.logprobs, temperature, completion.stop
+        return Generation(self.name, version, tuple(prompt), *said)
 
     def answer(
         self, prompt: Sequence[int], completion: Completion, temperature: float, version: int
     ) -> Answer:
         """Return a completion by some version of the weights as an answer."""
         generation = self.generation(prompt, completion, temperature, version)
-        data = {
-            "text": self.tokenizer.decode(completion.ids),
-            "stop": generation.stop,
-            "tool_calls": [],
-            "model": self.name,
-            "generation": generation.to_json(),
-        }
-        return Answer(data, Usage(1, len(prompt), len(completion.ids)))
+        answer = answer_of(self.name, self.tokenizer, prompt, completion)
+        return Answer({**answer.data, "generation": generation.to_json()}, answer.usage)
 
     def ceiling(self, tokens: int) -> Usage:
         """Return the maximum usage of a completion whose prompt has at most `tokens` tokens."""
@@ -217,6 +202,19 @@ class LocalModel(Weights):
     def encode_response(self, text: str) -> list[int]:
         """See `Trainable.encode_response`."""
         return self.tokenizer.encode_response(text)
+
+
+def answer_of(
+    name: str, tokenizer: Tokenizer, prompt: Sequence[int], completion: Completion
+) -> Answer:
+    """Return a completion as an answer of the model with this name."""
+    data = {
+        "text": tokenizer.decode(completion.ids),
+        "stop": completion.stop,
+        "tool_calls": [],
+        "model": name,
+    }
+    return Answer(data, Usage(1, len(prompt), len(completion.ids)))
 
 
 def sampled(
