@@ -28,7 +28,6 @@ from orchestrion import (
     Saved,
     Session,
     Situation,
-    UsageError,
     replace,
 )
 from orchestrion.runs import estimate
@@ -103,9 +102,6 @@ class Evaluator:
 
         Missing rewards are left out of the mean; a graph without any reward has `FAILED`. Graphs
         with equal settings run side by side.
-
-        Raises:
-            UsageError: the task has no training problems.
         """
         jobs: dict[tuple[float, ...], dict[tuple[Genome, int], None]] = {}
         for graph, count in wanted:
@@ -127,8 +123,6 @@ class Evaluator:
         self, session: Session, samples: Sequence[tuple[Genome, int]], purpose: Purpose
     ) -> None:
         problems = list(session.problems("train"))
-        if not problems:
-            raise UsageError("the task has no training problems to run graphs on; give it some")
         self.key.child("problems").random().shuffle(problems)
         async with self._with_settings(session, samples[0][0]) as configured:
             policies = {

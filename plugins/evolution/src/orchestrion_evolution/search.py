@@ -116,12 +116,12 @@ class Search:
             trials[trial.graph] = trial
         return list(trials.values())
 
-    def _new_trial(self, rng: Random, asked: Collection[Genome]) -> GraphTrial | None:
+    def _new_trial(self, rng: Random, others: Collection[Genome]) -> GraphTrial | None:
         for propose in (self.propose, self.space.draw):
             for _ in range(ATTEMPTS):
                 genome = propose(rng)
                 graph = canonical(genome)
-                if graph not in self.known and graph not in asked:
+                if graph not in self.known and graph not in others:
                     return GraphTrial(genome, graph)
         return None
 

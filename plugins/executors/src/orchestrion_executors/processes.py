@@ -24,7 +24,7 @@ from orchestrion_executors.streams import StreamLink
 PATIENCE = 5.0
 """Seconds that a worker has to close its components before it is killed."""
 MOST = 1024
-"""Workers."""
+"""Maximum number of workers."""
 REST = 0.5
 """Seconds in which what a process sent before its end is read."""
 _NAMES = {number.value: number.name for number in signal.Signals}
@@ -41,7 +41,6 @@ class Processes(Executor):
     workers: Annotated[int, Meta(ge=1, le=MOST)] = 2
 
     async def start(self) -> WorkerProcess:
-        """See `Executor.start`."""
         ours, theirs = socket.socketpair()
         # Modules are found as here; not by PYTHONPATH, which what components start would inherit.
         code = (

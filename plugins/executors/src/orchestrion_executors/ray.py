@@ -69,7 +69,6 @@ class Ray(Executor):
                 ray.shutdown()
 
     async def start(self) -> ActorLink:
-        """See `Executor.start`."""
         import ray
 
         options: dict[str, Any] = {
@@ -110,12 +109,10 @@ class ActorLink(Link):
         self._waiting: list[bytes] = []
 
     def send(self, message: bytes) -> None:
-        """See `Link.send`."""
         self._handle.put.remote(self._sent, message)
         self._sent += 1
 
     async def receive(self) -> bytes:
-        """See `Link.receive`."""
         import ray
 
         if not self._waiting:
@@ -128,7 +125,6 @@ class ActorLink(Link):
         return self._waiting.pop()
 
     async def close(self) -> None:
-        """See `Link.close`."""
         import ray
 
         with suppress(ray.exceptions.RayError, TimeoutError):

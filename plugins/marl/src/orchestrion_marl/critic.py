@@ -72,7 +72,6 @@ class Critic:
         return Saved(arrays, sorted(self._products))
 
     def load(self, saved: Saved) -> None:
-        """See `Stateful.load`."""
         self._products, self._fresh, self._weights = {}, {}, {}
         for agent in saved.data:
             array = saved.arrays[f"critic/{agent}"]
