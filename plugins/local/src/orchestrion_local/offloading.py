@@ -210,7 +210,6 @@ class Resident:
 
     @property
     def size(self) -> int:
-        """See `Guest.size`."""
         return size_of(self._distinct()) if self._size is None else self._size
 
     def _distinct(self) -> Iterable[torch.Tensor]:
@@ -223,14 +222,12 @@ class Resident:
                 yield tensor.grad
 
     def enter(self) -> None:
-        """See `Guest.enter`."""
         for tensor in self._each():
             # On a processor, a tensor in a file is on the same device: copy it all the same.
             tensor.data = tensor.detach().to(self.device, copy=True)
         self._waiting.clear()
 
     def leave(self) -> None:
-        """See `Guest.leave`."""
         before, self._waiting = self._waiting, {}
         for tensor in self._each():
             copy = before.get(id(tensor))

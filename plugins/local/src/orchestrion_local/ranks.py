@@ -159,7 +159,7 @@ class Ranks:
         skeleton = io.BytesIO()
         SkeletonPickler(skeleton).dump(self.model.module)
         again = bool(self.model.settings.inherited("gradient_checkpointing"))
-        how = self.adapters, self.model.tokenizer.pad, not self.model.has_plain_head(), again
+        how = self.adapters, self.model.tokenizer.pad, not self.model.has_plain_head, again
         self.ask("build", skeleton.getvalue(), *how)
 
     def ask(self, method: str, *arguments: Any, each: Sequence[Any] = ()) -> list[Any]:
@@ -304,7 +304,6 @@ class RankedSteps:
         return Saved(arrays, data)
 
     def load(self, saved: Saved, prefix: str = "") -> None:
-        """See `Steps.load`."""
         known = dict(self._model.parameters())
         arrays: dict[str, Array] = {}
         for name in saved.data["taken"]:

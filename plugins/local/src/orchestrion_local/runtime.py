@@ -51,7 +51,6 @@ class LocalModel(Weights):
 
     @property
     def max_tokens(self) -> int:
-        """See `Trainable.max_tokens`."""
         return self.limits.max_tokens
 
     # ------------------------------------------------------------------ answering
@@ -139,8 +138,8 @@ class LocalModel(Weights):
         self, prompt: Sequence[int], completion: Completion, temperature: float, version: int
     ) -> Generation:
         """Return a completion as a generation to learn from."""
-        said = completion.ids, completion.logprobs, temperature, completion.stop
-        return Generation(self.name, version, tuple(prompt), *said)
+        response = completion.ids, completion.logprobs, temperature, completion.stop
+        return Generation(self.name, version, tuple(prompt), *response)
 
     def answer(
         self, prompt: Sequence[int], completion: Completion, temperature: float, version: int
@@ -156,7 +155,6 @@ class LocalModel(Weights):
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[bool]:
-        """See `Trainable.holding`."""
         if self.served is None:
             yield False
             return
@@ -167,7 +165,6 @@ class LocalModel(Weights):
 
     @contextmanager
     def answered_by(self, teacher: Model) -> Iterator[None]:
-        """See `Trainable.answered_by`."""
         before, self._teacher = self._teacher, teacher
         try:
             yield
@@ -182,7 +179,6 @@ class LocalModel(Weights):
         return Answer({**answer.data, "generation": generation.to_json()}, answer.usage)
 
     def as_generation(self, messages: Sequence[Mapping[str, JSON]], text: str) -> Generation:
-        """See `Trainable.as_generation`."""
         prompt, response = self.encode(messages), self.encode_response(text)
         tokens = len(prompt) + len(response)
         if tokens > self.context:
@@ -196,11 +192,9 @@ class LocalModel(Weights):
         return Generation(self.name, self.version, tuple(prompt), tuple(response), unknown)
 
     def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
-        """See `Trainable.encode`."""
         return self.tokenizer.encode(messages)
 
     def encode_response(self, text: str) -> list[int]:
-        """See `Trainable.encode_response`."""
         return self.tokenizer.encode_response(text)
 
 
