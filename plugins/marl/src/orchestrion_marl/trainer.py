@@ -47,7 +47,6 @@ from orchestrion_local.interfaces import Scored, Trainable
 
 from orchestrion import (
     JSON,
-    Array,
     Episode,
     Job,
     Key,
@@ -259,16 +258,16 @@ class MarlTrainer(Trainer):
 
     def _learnable(self, calls: Sequence[Call]) -> tuple[list[Call], int]:
         """Return the calls that may be learned from, and how many others were too old."""
-        learnable, stale = [], 0
         maximum = max(self.settings.max_staleness, self.settings.lag)
-        for call in calls:
-            if call.generation.model not in self.models or not self.agents[call.agent].train:
-                continue
-            if self._staleness(call) > maximum:
-                stale += 1
-            elif not (call.is_truncated and self.settings.truncated == "drop"):
-                learnable.append(call)
-        return learnable, stale
+        drops = self.settings.truncated == "drop"
+        trained = [
+            call
+            for call in calls
+            if call.generation.model in self.models and self.agents[call.agent].train
+        ]
+        recent = [call for call in trained if self._staleness(call) <= maximum]
+        learnable = [call for call in recent if not (drops and call.is_truncated)]
+        return learnable, len(trained) - len(recent)
 
     def _places_by_model(self, calls: Sequence[Call]) -> dict[str, list[int]]:
         """Return the places of each model's calls."""
@@ -370,19 +369,16 @@ class MarlTrainer(Trainer):
 
     def save(self) -> Saved:
         """Return the state of optimizers, running means and critic; models save their weights."""
-        arrays: dict[str, Array] = {}
-        optimizers: dict[str, JSON] = {}
-        for name, optimizer in self.optimizers.items():
-            saved = optimizer.save(f"{name}/")
-            arrays.update(saved.arrays)
-            optimizers[name] = saved.data
+        saved = {name: optimizer.save(f"{name}/") for name, optimizer in self.optimizers.items()}
+        arrays = {name: array for part in saved.values() for name, array in part.arrays.items()}
+        optimizers = {name: part.data for name, part in saved.items()}
         data: dict[str, JSON] = {"optimizers": optimizers, "moving": self.moving}
         if self.waiting is not None:
             data["waiting"] = self.waiting.to_json()
         if self.critic is not None:
-            saved = self.critic.save()
-            arrays.update(saved.arrays)
-            data["critic"] = saved.data
+            critic = self.critic.save()
+            arrays |= critic.arrays
+            data["critic"] = critic.data
         return Saved(arrays, data)
 
     def load(self, saved: Saved) -> None:
