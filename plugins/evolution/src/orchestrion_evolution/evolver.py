@@ -183,29 +183,30 @@ class Evolver(Trainer):
         search: Search,
         session: Session,
         trials: Sequence[GraphTrial],
-        again: Sequence[tuple[Genome, int]] = (),
+        again: Mapping[Genome, int],
     ) -> list[list[Evaluated]]:
         """Measure trials, and known graphs on more samples, side by side; tell a strategy."""
-        new = [(trial.graph, trial.samples or self.settings.problems) for trial in trials]
-        values = await self.evaluator.values(session, [*new, *again])
-        genomes = [*(trial.genome for trial in trials), *(graph for graph, _ in again)]
-        results = list(zip(genomes, values, strict=True))
-        batches = [results[: len(trials)], *([results[len(trials) :]] if again else [])]
+        counts = {trial.graph: trial.samples or self.settings.problems for trial in trials}
+        values = await self.evaluator.values(session, {**counts, **again})
+        batches = [[(trial.genome, values[trial.graph]) for trial in trials]]
+        if again:
+            batches.append([(graph, values[graph]) for graph in again])
         for batch in batches:
             search.tell(batch)
         return batches
 
-    def _front_to_measure_again(self, size: int) -> list[tuple[Genome, int]]:
+    def _front_to_measure_again(self, size: int) -> dict[Genome, int]:
         """Return the graphs of the front with the fewest samples, and how many they should have."""
         if isinstance(self.search, SuccessiveHalving):
-            return []
+            return {}
         problems = self.settings.problems
         front = sorted(self.search.front(), key=lambda result: result[1].samples)
-        return [
+        counts = [
             (graph, value.samples + problems)
             for graph, value in front
             if value.samples < FRONT_SAMPLES * problems
-        ][: int(self.settings.again * size)]
+        ]
+        return dict(counts[: int(self.settings.again * size)])
 
     def _is_stuck(self) -> bool:
         patience = self.settings.patience
@@ -268,9 +269,8 @@ class Evolver(Trainer):
                 "the errors of the episodes with `orchestrion runs show RUN --episode ID`"
             )
         rivals = await self._rivals(session)
-        fresh = await self.evaluator.fresh_values(
-            session, [*leaders, *rivals.values()], self.fresh_samples
-        )
+        counts = dict.fromkeys([*leaders, *rivals.values()], self.fresh_samples)
+        fresh = await self.evaluator.values(session, counts, "fresh")
         # An edge costs nothing, so graphs that differ by a useless one are often equally good.
         by_size = sorted(leaders, key=size_of)
         indices = front_of([fresh[graph] for graph in by_size])
@@ -296,7 +296,7 @@ class Evolver(Trainer):
             search, key = RandomSearch(self.space, s.cost_weight), self.key.child("random")
             for i in range(math.ceil(s.evaluations / s.batch)):
                 size = min(s.batch, s.evaluations - len(search.known))
-                await self._measure(search, session, search.ask(size, key.child(i)))
+                await self._measure(search, session, search.ask(size, key.child(i)), {})
             front = search.front()
             if front:
                 rivals["random"] = self._choose(front)
@@ -304,9 +304,8 @@ class Evolver(Trainer):
 
     async def _best_single(self, session: Session) -> Genome:
         graphs = [canonical(genome) for genome in self.space.singles()]
-        wanted = [(graph, self.settings.problems) for graph in graphs]
-        values = await self.evaluator.values(session, wanted)
-        return self._choose(list(zip(graphs, values, strict=True)))
+        counts = dict.fromkeys(graphs, self.settings.problems)
+        return self._choose(list((await self.evaluator.values(session, counts)).items()))
 
     async def _equal_cost_vote(
         self, session: Session, fresh: dict[Genome, Value], chosen: Genome
@@ -319,14 +318,15 @@ class Evolver(Trainer):
         single = await self._best_single(session)
         aggregator = self.space.choices.index(self.settings.aggregator)
         pair = voting(single, aggregator, 2)
-        values = await self.evaluator.fresh_values(session, [single, pair], samples)
+        counts = dict.fromkeys([single, pair], samples)
+        values = await self.evaluator.values(session, counts, "fresh")
         agent_cost = values[single].cost
         vote_cost = values[pair].cost - 2 * agent_cost
         budget = fresh[chosen].cost - vote_cost
         has_price = agent_cost > 0 and math.isfinite(budget)  # a graph without rewards has none
         count = int(budget / agent_cost + 1e-9) if has_price else 5
         graph = voting(single, aggregator, min(max(count, 1), MOST_VOTERS))
-        fresh |= await self.evaluator.fresh_values(session, [graph], samples)
+        fresh |= await self.evaluator.values(session, {graph: samples}, "fresh")
         return graph
 
     # -------------------------------------------------------------------------------- state
