@@ -36,21 +36,14 @@ from orchestrion import (
     UsageError,
 )
 from tests.end_to_end.support import EXAMPLES
-from tests.plugins.local.support import ALPHABET, TINY, NoJournal, asked, opened, sync
-
-
-def said_seven(model: LocalModel) -> Generation:
-    """The answer "7" to "S2="."""
-    prompt = tuple(model.encode(asked("S2=")["messages"]))
-    said = tuple(model.encode_response("7"))
-    return Generation(model.name, 0, prompt, said, (0.0,) * len(said))
+from tests.plugins.local.support import ALPHABET, TINY, NoJournal, asked, opened, seven, sync
 
 
 def learn(
     model: LocalModel, steps: int = 3, optimizer: WeightOptimizer | None = None, **settings: Any
 ) -> WeightOptimizer:
     """Some steps towards saying "7" to "S2="."""
-    example = said_seven(model)
+    example = seven(model)
     if optimizer is None:
         chosen = Optimizer(**{"learning_rate": 0.01, **settings})
         optimizer = WeightOptimizer(model, chosen, steps)
@@ -64,7 +57,7 @@ def learn(
 
 def chance(model: LocalModel) -> float:
     """How likely the model is to say what `learn` teaches."""
-    example = said_seven(model)
+    example = seven(model)
     with torch.no_grad():
         return float(model.score([example]).logprobs.sum().exp())
 

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import pytest
 import torch
 from orchestrion_local.devices import Device, Place, Torch
-from orchestrion_local.interfaces import Generation
 from orchestrion_local.mixture import Mixture
 from orchestrion_local.offloading import Pool, Resident, away
 from orchestrion_local.optimizing import WeightOptimizer
@@ -21,7 +20,7 @@ from orchestrion_local.runtime import LocalModel
 from orchestrion_local.settings import Lora, Optimizer
 
 from orchestrion import Key, OpenContext, RunError, Saved
-from tests.plugins.local.support import NoJournal, asked, opened, sync
+from tests.plugins.local.support import NoJournal, asked, opened, seven, sync
 
 WEIGHTS = 15 << 10
 """What one of the tiny models takes, or a little more."""
@@ -47,13 +46,6 @@ async def several(count: int, device: Device | None, **settings: Any) -> AsyncIt
         ]
 
 
-def example(model: LocalModel) -> Generation:
-    said = tuple(model.encode_response("7"))
-    return Generation(
-        model.name, 0, tuple(model.encode(asked("S2=")["messages"])), said, (0.0, 0.0)
-    )
-
-
 def train(models: Sequence[LocalModel], optimizers: Sequence[WeightOptimizer]) -> list[float]:
     """A step of each; what the weights that each began with say of it is part of the loss."""
     losses = []
@@ -61,10 +53,10 @@ def train(models: Sequence[LocalModel], optimizers: Sequence[WeightOptimizer]) -
         if not model.version:
             model.anchor()
         with torch.no_grad(), model.reference():
-            before = model.score([example(model)]).logprobs
+            before = model.score([seven(model)]).logprobs
         with optimizer.pinned():
             optimizer.zero()
-            now = model.score([example(model)]).logprobs
+            now = model.score([seven(model)]).logprobs
             loss = -now.sum() + 0.1 * (now - before).square().sum()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()

@@ -122,7 +122,7 @@ class Torch:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Device]:
-        """Find out whether it is there and how much memory it has free.
+        """Give the device, with its free memory or that of the settings.
 
         Raises:
             RunError: torch sees no such GPU.

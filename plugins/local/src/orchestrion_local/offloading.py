@@ -1,4 +1,4 @@
-"""Tensors that move to a device when they are needed, and make room for others when they are not.
+"""Tensors that move to a device when they are needed, and away when others need the room.
 
 A `Resident` moves the tensors of one model or optimizer together. A tensor that moves stays the
 same object, so optimizers, layers that share it, and adapters on it need no change. A `Pool` is the
@@ -24,7 +24,7 @@ from orchestrion_local.sizes import size_text
 
 
 class Guest(Protocol):
-    """What a pool moves; compared by identity."""
+    """Something that a pool moves; compared by identity."""
 
     @property
     def name(self) -> str:
@@ -46,9 +46,9 @@ class Guest(Protocol):
 
 
 class Pool:
-    """A memory that guests take turns in; one thread computes with it at a time.
+    """A memory that guests share by turns; one thread at a time computes with it.
 
-    A thread pins all guests that it needs together; those that rested longest make room.
+    A thread pins all guests that it needs together. The least recently used ones make room.
 
     Args:
         name: of the device, for errors.
@@ -65,7 +65,7 @@ class Pool:
 
     @property
     def inside(self) -> tuple[Guest, ...]:
-        """Guests that are in, the least recently used first."""
+        """Guests that are on the device, the least recently used first."""
         return tuple(self._inside)
 
     def check(self, wanted: Collection[Guest]) -> None:
@@ -106,7 +106,7 @@ class Pool:
                     self._use(guest)
 
     def evict(self, guest: Guest) -> None:
-        """Move a guest out that is not pinned; if it is out, move out what was added to it."""
+        """Move out a guest that is not pinned, and what was added to it while it was out."""
         with self._turn:
             if guest in self._pinned:
                 raise RuntimeError(f"{self.name}: {guest.name} is pinned")
@@ -163,10 +163,10 @@ def _to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _to_disk(tensor: torch.Tensor, folder: Path | None) -> torch.Tensor:
-    """Return a copy whose memory is a file that has no name, so that a killed run leaves none."""
+    """Return a copy in a file without a name, so that a killed run leaves no file."""
     if not tensor.numel():
         return _to_host(tensor)
-    # A copy has no gaps, and the strides of the original: sums keep their order.
+    # The copy keeps the order of the strides, so that sums keep their order.
     dense = _to_host(tensor)
     count = dense.numel()
     try:
@@ -236,7 +236,7 @@ class Resident:
             self._waiting[id(tensor)] = copy
 
     def settle(self) -> None:
-        """Move to where tensors rest: after loading, or when some were added.
+        """Move the tensors to where they rest, after they were loaded or some were added.
 
         Raises:
             RunError: they are too large for the device.

@@ -68,7 +68,7 @@ class Weights(Model):
         """Whether `_anchor` holds the weights as `path` has them."""
         self._digest: str | None = None
         self._ranks: dict[bool, TrainingRanks] = {}
-        """Those that train the weights (False), and the adapters on them (True)."""
+        """The ranks that train the weights (False), and the adapters on them (True)."""
         self.resident.settle()
         module.eval()
 
@@ -97,7 +97,7 @@ class Weights(Model):
 
     @property
     def footprint(self) -> Footprint | None:
-        """What it takes, reckoned; None for types of networks without formulas."""
+        """The memory that it needs; None for types of networks without formulas."""
         network = Network.from_config(self._network.config.to_dict())
         return None if network is None else footprint_of(self.settings, network)
 
@@ -161,7 +161,7 @@ class Weights(Model):
         return groups.get(kind)
 
     def _outdate(self, but: TrainingRanks | None = None) -> None:
-        """Note for ranks that the weights here have changed."""
+        """Mark the weights of ranks as older than those here."""
         for ranks in self.root._ranks.values():
             ranks.is_stale |= ranks is not but
 
