@@ -26,10 +26,11 @@ from orchestrion import (
     Trainer,
     UsageError,
 )
-from orchestrion_evolution.evaluation import Evaluator
+from orchestrion_evolution.evaluation import Evaluator, HeldOut
 from orchestrion_evolution.genome import (
     Genome,
     Space,
+    as_text,
     canonical,
     genome_from_json,
     genome_of,
@@ -38,7 +39,7 @@ from orchestrion_evolution.genome import (
     voting,
 )
 from orchestrion_evolution.nsga2 import NSGA2, finalists
-from orchestrion_evolution.report import metrics_of, report_on, write_exports
+from orchestrion_evolution.report import metrics_of, write_exports
 from orchestrion_evolution.search import (
     FAILED,
     Evaluated,
@@ -50,12 +51,10 @@ from orchestrion_evolution.search import (
     hypervolume,
 )
 from orchestrion_evolution.successive_halving import SuccessiveHalving
-from orchestrion_evolution.trainer import Evolution
+from orchestrion_evolution.trainer import MOST_VOTERS, Evolution
 
 FRONT_SAMPLES = 8
 """A graph of the front gets at most this many times `problems` samples during the search."""
-MOST_VOTERS = 32
-"""How often self-consistency asks an agent at most."""
 
 
 class Evolver(Trainer):
@@ -64,13 +63,8 @@ class Evolver(Trainer):
     def __init__(self, settings: Evolution, space: Space, ctx: OpenContext) -> None:
         self.settings, self.space = settings, space
         self.path, self.directory, self.key = ctx.path, ctx.directory, ctx.key
-        self.evaluator = Evaluator(
-            space,
-            self.key.child("samples"),
-            settings.measure,
-            settings.on_error,
-            settings.caution,
-        )
+        s, samples_key = settings, self.key.child("samples")
+        self.evaluator = Evaluator(space, samples_key, s.measure, s.on_error, s.caution)
         self.seeds: tuple[Genome, ...] | None = None
         self.search = self._new_search()
         self.batches: list[list[Evaluated]] = []
@@ -79,8 +73,6 @@ class Evolver(Trainer):
         self.reference: tuple[float, float] | None = None
         """The quality and cost from which hypervolumes are measured."""
         self.chosen: Genome | None = None
-        self.fresh_samples = settings.fresh or 4 * settings.problems
-        """On how many fresh draws a finalist is measured."""
         self.report: JSON = None
         """What the last iteration found; None before it."""
 
@@ -97,29 +89,10 @@ class Evolver(Trainer):
 
     @property
     def iterations(self) -> int:
-        """Return how many iterations there are."""
         return self.settings.iterations
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
-        """Return an upper bound: samples that are known already do not run again."""
-        s = self.settings
-        if i < s.searches:
-            if s.strategy == "successive-halving":
-                episodes = 0 if i else s.problems * s.evaluations  # of all rungs together
-            else:
-                episodes = s.problems * min(s.batch, s.evaluations - i * s.batch)
-            return Plan(turns=episodes * s.slots, verdicts=episodes)
-        rivals = len(s.baselines)
-        held_out = min(s.held_out, sizes["validation"])
-        episodes = (s.finalists + rivals + 2) * self.fresh_samples
-        episodes += (s.finalists + rivals) * held_out
-        episodes += s.evaluations * s.problems if "random" in s.baselines else 0
-        single = len(self.space.choices) * s.problems if rivals else 0
-        turns = episodes * s.slots + single
-        if s.votes:
-            turns += (self.fresh_samples + held_out) * (MOST_VOTERS + 1)
-            turns += self.fresh_samples * 3
-        return Plan(turns=turns, verdicts=episodes + single)
+        return self.settings.plan(i, sizes, len(self.space.choices))
 
     def check(self, session: Session) -> None:
         """Refuse what cannot be searched.
@@ -224,13 +197,7 @@ class Evolver(Trainer):
         self.volumes.append(hypervolume(values, *self.reference) if self.reference else 0.0)
 
     def _choose(self, results: Sequence[Evaluated]) -> Genome:
-        """Return the fittest graph that is cheap enough; the cheapest if none is."""
-        s = self.settings
-        most = math.inf if s.most_cost is None else s.most_cost
-        cheap = [result for result in results if result[1].cost <= most]
-        if not cheap:
-            return min(results, key=lambda result: result[1].cost)[0]
-        return max(cheap, key=lambda result: self.search.fitness(result[1]))[0]
+        return self.search.choose(results, self.settings.most_cost)
 
     def _overlay(self, graph: Genome) -> dict[str, JSON]:
         """Return the changes, by config path, that make the run's policy this graph."""
@@ -269,7 +236,7 @@ class Evolver(Trainer):
                 "the errors of the episodes with `orchestrion runs show RUN --episode ID`"
             )
         rivals = await self._rivals(session)
-        counts = dict.fromkeys([*leaders, *rivals.values()], self.fresh_samples)
+        counts = dict.fromkeys([*leaders, *rivals.values()], s.fresh_samples)
         fresh = await self.evaluator.values(session, counts, "fresh")
         # An edge costs nothing, so graphs that differ by a useless one are often equally good.
         by_size = sorted(leaders, key=size_of)
@@ -283,7 +250,7 @@ class Evolver(Trainer):
             for graph in dict.fromkeys([*front, *rivals.values()]):
                 held_out[graph] = await self.evaluator.held_out(session, graph, s.held_out)
         session.adopt(self._overlay(self.chosen))
-        self.report = report_on(self, front, rivals, fresh, held_out)
+        self.report = self._report(front, rivals, fresh, held_out)
         write_exports(self.report, self.directory)
         return metrics_of(self.report)
 
@@ -314,12 +281,11 @@ class Evolver(Trainer):
 
         Its fresh value is added to `fresh`.
         """
-        samples = self.fresh_samples
+        samples = self.settings.fresh_samples
         single = await self._best_single(session)
         aggregator = self.space.choices.index(self.settings.aggregator)
         pair = voting(single, aggregator, 2)
-        counts = dict.fromkeys([single, pair], samples)
-        values = await self.evaluator.values(session, counts, "fresh")
+        values = await self.evaluator.values(session, {single: samples, pair: samples}, "fresh")
         agent_cost = values[single].cost
         vote_cost = values[pair].cost - 2 * agent_cost
         budget = fresh[chosen].cost - vote_cost
@@ -328,6 +294,59 @@ class Evolver(Trainer):
         graph = voting(single, aggregator, min(max(count, 1), MOST_VOTERS))
         fresh |= await self.evaluator.values(session, {graph: samples}, "fresh")
         return graph
+
+    def _report(
+        self,
+        front: Sequence[Genome],
+        rivals: Mapping[str, Genome],
+        fresh: Mapping[Genome, Value],
+        held_out: Mapping[Genome, HeldOut],
+    ) -> JSON:
+        s, names = self.settings, self.space.choices
+        chosen, known = self.chosen, self.search.known
+        measured = [value for value in known.values() if value.samples]
+
+        def described(graph: Genome) -> dict[str, JSON]:
+            text, held = as_text(graph, names), held_out.get(graph)
+            search_value, fresh_value = known.get(graph), fresh.get(graph)
+            return {
+                "graph": text,
+                "nodes": len(graph.slots),
+                "config": as_config(graph_of(graph, names, s.on_error)),
+                "settings": self.space.overlay(graph),
+                "search": search_value and search_value.as_json(),
+                "fresh": fresh_value and fresh_value.as_json(),
+                "held_out": held and held.as_json(self.key.child("report", text)),
+            }
+
+        def behind(name: str, graph: Genome) -> JSON:
+            mine, theirs = chosen and held_out.get(chosen), held_out.get(graph)
+            if mine is None or theirs is None:
+                return None
+            return mine.ahead_of(theirs, s.cost_weight, self.key.child("report", "behind", name))
+
+        return {
+            "strategy": s.strategy,
+            "measure": s.measure,
+            "problems": s.problems,
+            "evaluations": len(known),
+            "failed": len(known) - len(measured),
+            "episodes": self.evaluator.episodes,
+            "held_out": {
+                "split": "validation",
+                "problems": max((len(held.costs) for held in held_out.values()), default=0),
+            },
+            "front": [
+                {"name": f"front-{n:02}", "chosen": graph == chosen, **described(graph)}
+                for n, graph in enumerate(front, start=1)
+            ],
+            "baselines": [
+                {"name": name, **described(graph), "behind": behind(name, graph)}
+                for name, graph in rivals.items()
+            ],
+            "searched": sorted({(round(v.cost, 9), round(v.quality, 9)) for v in measured}),
+            "hypervolume": {"by_iteration": self.volumes, "reference": self.reference},
+        }
 
     # -------------------------------------------------------------------------------- state
 

@@ -8,7 +8,7 @@ validation problems that chose nothing: quote this one.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,81 +20,9 @@ if TYPE_CHECKING:
     from orchestrion_dag import Graph
 
     from orchestrion.config import Config
-    from orchestrion_evolution.evaluation import HeldOut
-    from orchestrion_evolution.evolver import Evolver
-    from orchestrion_evolution.genome import Genome
-    from orchestrion_evolution.search import Value
 
 
 # ------------------------------------------------------------------------------------ numbers
-
-
-def report_on(
-    search: Evolver,
-    front: Sequence[Genome],
-    rivals: Mapping[str, Genome],
-    fresh: Mapping[Genome, Value],
-    held_out: Mapping[Genome, HeldOut],
-) -> JSON:
-    """Return the report of a finished search.
-
-    Args:
-        search: the trainer, which has chosen a graph.
-        front: the graphs that no other dominates on fresh draws, cheapest first.
-        rivals: the baselines by name.
-        fresh: values on fresh draws.
-        held_out: what graphs got on validation problems.
-    """
-    from orchestrion_dag import as_config
-
-    from orchestrion_evolution.genome import as_text, graph_of
-
-    s, names, chosen = search.settings, search.space.choices, search.chosen
-    known = search.search.known
-    measured = [value for value in known.values() if value.samples]
-
-    def described(graph: Genome) -> dict[str, JSON]:
-        text, held = as_text(graph, names), held_out.get(graph)
-        search_value, fresh_value = known.get(graph), fresh.get(graph)
-        return {
-            "graph": text,
-            "nodes": len(graph.slots),
-            "config": as_config(graph_of(graph, names, s.on_error)),
-            "settings": search.space.overlay(graph),
-            "search": search_value and search_value.as_json(),
-            "fresh": fresh_value and fresh_value.as_json(),
-            "held_out": held and held.as_json(search.key.child("report", text)),
-        }
-
-    def behind(name: str, graph: Genome) -> JSON:
-        mine, theirs = chosen and held_out.get(chosen), held_out.get(graph)
-        if mine is None or theirs is None:
-            return None
-        key = search.key.child("report", "behind", name)
-        return mine.ahead_of(theirs, s.cost_weight, key)
-
-    return {
-        "strategy": s.strategy,
-        "measure": s.measure,
-        "problems": s.problems,
-        "evaluations": len(known),
-        "failed": len(known) - len(measured),
-        "episodes": search.evaluator.episodes,
-        "held_out": {
-            "split": "validation",
-            "problems": max((len(held.costs) for held in held_out.values()), default=0),
-        },
-        "front": [
-            {"name": f"front-{n:02}", "chosen": graph == chosen, **described(graph)}
-            for n, graph in enumerate(front, start=1)
-        ],
-        "baselines": [
-            {"name": name, **described(graph), "behind": behind(name, graph)}
-            for name, graph in rivals.items()
-        ],
-        "searched": sorted({(round(v.cost, 9), round(v.quality, 9)) for v in measured}),
-        "hypervolume": {"by_iteration": search.volumes, "reference": search.reference},
-    }
 
 
 def metrics_of(report: Mapping[str, JSON]) -> Metrics:

@@ -154,6 +154,14 @@ class Search:
         results = sorted(self.comparable(), key=lambda result: size_of(result[0]))
         return [results[i] for i in front_of([value for _, value in results])]
 
+    def choose(self, results: Sequence[Evaluated], most_cost: float | None) -> Genome:
+        """Return the fittest graph that costs no more than this; the cheapest if none does."""
+        most = math.inf if most_cost is None else most_cost
+        cheap = [result for result in results if result[1].cost <= most]
+        if not cheap:
+            return min(results, key=lambda result: result[1].cost)[0]
+        return max(cheap, key=lambda result: self.fitness(result[1]))[0]
+
     def best(self) -> Evaluated | None:
         """Return the fittest graph, of equal ones the smallest; None if there is none."""
         results = sorted(self.comparable(), key=lambda result: size_of(result[0]))

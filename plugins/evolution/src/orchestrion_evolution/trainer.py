@@ -14,7 +14,9 @@ from orchestrion import (
     JSON,
     Meta,
     OpenContext,
+    Plan,
     Saved,
+    Split,
     Trainer,
     UsageError,
     choice_name,
@@ -28,6 +30,9 @@ from orchestrion_evolution.report import front_graphs
 Strategy = Literal["nsga2", "successive-halving", "random"]
 Baseline = Literal["single", "self-consistency", "random"]
 Count = Annotated[int, Meta(ge=1)]
+
+MOST_VOTERS = 32
+"""How often self-consistency asks an agent at most."""
 
 
 @frozen
@@ -119,6 +124,31 @@ class Evolution:
     def votes(self) -> bool:
         """Return whether self-consistency is one of the baselines."""
         return bool(self.aggregator) and "self-consistency" in self.baselines
+
+    @property
+    def fresh_samples(self) -> int:
+        """Return on how many fresh draws a finalist is measured."""
+        return self.fresh or 4 * self.problems
+
+    def plan(self, i: int, sizes: Mapping[Split, int], choices: int) -> Plan:
+        """Return an upper bound: samples that are known already do not run again."""
+        if i < self.searches:
+            if self.strategy == "successive-halving":
+                episodes = 0 if i else self.problems * self.evaluations  # of all rungs together
+            else:
+                episodes = self.problems * min(self.batch, self.evaluations - i * self.batch)
+            return Plan(turns=episodes * self.slots, verdicts=episodes)
+        rivals = len(self.baselines)
+        held_out = min(self.held_out, sizes["validation"])
+        episodes = (self.finalists + rivals + 2) * self.fresh_samples
+        episodes += (self.finalists + rivals) * held_out
+        episodes += self.evaluations * self.problems if "random" in self.baselines else 0
+        single = choices * self.problems if rivals else 0
+        turns = episodes * self.slots + single
+        if self.votes:
+            turns += (self.fresh_samples + held_out) * (MOST_VOTERS + 1)
+            turns += self.fresh_samples * 3
+        return Plan(turns=turns, verdicts=episodes + single)
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
