@@ -1,7 +1,7 @@
-"""Workers as processes of this machine, each at the other end of a pair of sockets.
+"""Workers that are processes of this machine, each linked by a pair of sockets.
 
-They are new interpreters, and no forks: threads and libraries of this process stay out of them.
-Nor are they started by `multiprocessing`, which would import the user's script again.
+They are new interpreters, not forks, so they have no threads or libraries of this process.
+`multiprocessing` does not start them, because it would import the user's script again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATIENCE = 5.0
 MOST = 1024
 """Maximum number of workers."""
 REST = 0.5
-"""Seconds in which what a process sent before its end is read."""
+"""Seconds to read what a process sent before it ended."""
 _NAMES = {number.value: number.name for number in signal.Signals}
 
 
@@ -42,7 +42,7 @@ class Processes(Executor):
 
     async def start(self) -> WorkerProcess:
         ours, theirs = socket.socketpair()
-        # Modules are found as here; not by PYTHONPATH, which what components start would inherit.
+        # The same path as here. Not by PYTHONPATH: programs that components start would inherit it.
         code = (
             f"import sys; sys.path[:] = {sys.path!r}\n"
             "from orchestrion_executors.serving import main\n"
@@ -73,7 +73,7 @@ class WorkerProcess(StreamLink):
         self._watching = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
-        """End the stream with the process: something that it started may hold its other end."""
+        """End the stream when the process ends; programs that it started may hold its end open."""
         await self.process.wait()
         await asyncio.sleep(REST)
         self._writer.transport.abort()
