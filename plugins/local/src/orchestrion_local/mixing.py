@@ -109,7 +109,7 @@ class MixedModel(Model):
         fits(*self._residents)
         self._network = _Network(members, weights or [1.0] * len(members), mode)
         self._tokenizer = first.tokenizer
-        self.batcher: Batcher[Prompt, Completion] = Batcher(self._sample, first.batch)
+        self.batcher = Batcher(self._sample, first.batch)
 
     def _sample(self, wanted: Sequence[Prompt]) -> list[Completion]:
         with pinned(*self._residents):

@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -263,11 +263,9 @@ class Resident:
             self._reserve(name, size)
         return other
 
-    @contextmanager
-    def pinned(self, *others: Resident) -> Iterator[None]:
+    def pinned(self, *others: Resident) -> AbstractContextManager[None]:
         """Keep these tensors and others on their devices while the context lasts."""
-        with pinned(self, *others):
-            yield
+        return pinned(self, *others)
 
 
 @contextmanager

@@ -45,9 +45,7 @@ class LocalModel(Weights):
         self._teacher: Model | None = None
         self.served: Any = None
         """A `serving.Served`, which samples in place of this process; None without a server."""
-        self.batcher: Batcher[Prompt, Completion] = Batcher(
-            self._sample, self.batch, settings.overlap
-        )
+        self.batcher = Batcher(self._sample, self.batch, settings.overlap)
 
     @property
     def max_tokens(self) -> int:
