@@ -39,9 +39,10 @@ from orchestrion_local.interfaces import Generation
 from orchestrion_local.optimizing import WeightOptimizer
 from orchestrion_local.runtime import LocalModel
 from orchestrion_local.settings import Architecture, Lora, Optimizer, Server
-from orchestrion_marl.advantages import Rows, grpo
+from orchestrion_marl.advantages import grpo
 from orchestrion_marl.calls import Call
 from orchestrion_marl.marl import Marl
+from orchestrion_marl.rows import Rows
 from orchestrion_marl.settings import Advantage
 from orchestrion_marl.updating import Batch, update
 

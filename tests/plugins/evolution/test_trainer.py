@@ -27,9 +27,11 @@ from orchestrion_evolution import (
     graph_of,
 )
 from orchestrion_evolution.evaluation import Evaluator
+from orchestrion_evolution.evolver import Evolver
 from orchestrion_evolution.genome import genome_from_json, genome_of
+from orchestrion_evolution.nsga2 import finalists
 from orchestrion_evolution.report import front, front_table, metrics_of, report_of
-from orchestrion_evolution.trainer import Evolution, Evolver, finalists
+from orchestrion_evolution.trainer import Evolution
 
 from orchestrion import (
     ConfigError,
@@ -508,20 +510,21 @@ def test_a_graph_without_any_reward_has_failed_and_does_not_count_as_0() -> None
     space = Space(("anna", "ben"), 2)
     only_anna, with_ben = Genome((Slot(0),)), Genome((Slot(0), Slot(1, 0b1)))
 
-    async def values() -> list[Value]:
+    async def values() -> list[dict[Genome, Value]]:
         agents = {"anna": ScriptedAgent(), "ben": ScriptedAgent()}
         policy = policy_of(graph_of(only_anna, space.choices), [Member("anna"), Member("ben")])
         engine = engine_for(agents, policy, ListTask(4), NoReward())
         session = EngineSession(engine, "0/0", Key(1), Key(2))
         evaluator = Evaluator(space, Key(3), "turns", "continue")
-        wanted = [(only_anna, 4), (with_ben, 4), (only_anna, 6)]
-        measured = await evaluator.values(session, wanted)
+        first, second = {only_anna: 4, with_ben: 4}, {only_anna: 6}
+        measured = [await evaluator.values(session, counts) for counts in (first, second)]
         assert evaluator.episodes == 10
-        assert await evaluator.values(session, wanted) == measured
+        assert await evaluator.values(session, first) == measured[0]
         assert evaluator.episodes == 10
         return measured
 
-    assert asyncio.run(values()) == [Value(1.0, 1.0, 4), FAILED, Value(1.0, 1.0, 6)]
+    expected = {only_anna: Value(1.0, 1.0, 4), with_ben: FAILED}
+    assert asyncio.run(values()) == [expected, {only_anna: Value(1.0, 1.0, 6)}]
 
 
 def test_caution_takes_standard_errors_off_the_mean_in_the_search_alone() -> None:
@@ -529,8 +532,8 @@ def test_caution_takes_standard_errors_off_the_mean_in_the_search_alone() -> Non
     evaluator = Evaluator(Space(("anna",), 1), Key(3), "cost", "continue", caution=2.0)
     samples = [(1.0, 1.0), (0.0, 1.0), (1.0, 3.0), (math.nan, 3.0), (0.0, 9.0)]
     evaluator.samples = {("search", graph): samples, ("fresh", graph): samples}
-    [cautious] = asyncio.run(evaluator.values(session, [(graph, 4)]))
-    [fresh] = asyncio.run(evaluator.values(session, [(graph, 4)], "fresh"))
+    cautious = asyncio.run(evaluator.values(session, {graph: 4}))[graph]
+    fresh = asyncio.run(evaluator.values(session, {graph: 4}, "fresh"))[graph]
     standard_error = 1 / 3  # of 1, 0 and 1; the missing reward is left out, its cost is not
     assert fresh == pytest.approx((2 / 3, 2.0, 4))
     assert cautious == pytest.approx((2 / 3 - 2 * standard_error, 2.0, 4))
@@ -547,7 +550,7 @@ def test_all_graphs_meet_the_same_problems_with_the_same_keys() -> None:
         engine = engine_for(agents, policy_of(graph_of(graphs[0], space.choices), roster))
         session = EngineSession(engine, "0/0", Key(1), Key(2))
         evaluator = Evaluator(space, Key(3), "turns", "continue")
-        await evaluator.values(session, [(graph, 9) for graph in graphs])
+        await evaluator.values(session, dict.fromkeys(graphs, 9))
 
     asyncio.run(run_both())
     first, second = ([v.problem.id for v in agents[name].views] for name in space.choices)

@@ -28,7 +28,7 @@ def completion(prompt: list[int], drawn: Completion, **more: Any) -> dict[str, A
         "logprobs": {
             "tokens": ["not to be read"] * len(drawn.ids),
             "token_logprobs": list(drawn.logprobs),
-            "top_logprobs": [{"not to be read": one} for one in drawn.logprobs],
+            "top_logprobs": [{"not to be read": logprob} for logprob in drawn.logprobs],
         },
         "token_ids": list(drawn.ids),
         "prompt_token_ids": prompt,

@@ -31,11 +31,13 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        before = {id(one.untyped_storage()) for one in tree_leaves((args, kwargs)) if _is(one)}
+        before = {
+            id(tensor.untyped_storage()) for tensor in tree_leaves((args, kwargs)) if _is(tensor)
+        }
         result = func(*args, **(kwargs or {}))
-        for one in tree_leaves(result):
-            if _is(one) and id(one.untyped_storage()) not in before | self._known:
-                self._add(one.untyped_storage())
+        for tensor in tree_leaves(result):
+            if _is(tensor) and id(tensor.untyped_storage()) not in before | self._known:
+                self._add(tensor.untyped_storage())
         return result
 
     def _add(self, storage: torch.UntypedStorage) -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from orchestrion_local.hf import HF
+from orchestrion_local.interfaces import Generation
 from orchestrion_local.runtime import LocalModel
 from orchestrion_local.settings import Architecture
 
@@ -53,3 +54,10 @@ async def opened(
 
 def asked(text: str, **settings: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}], **settings}
+
+
+def seven(model: LocalModel) -> Generation:
+    """The answer "7" to "S2="."""
+    prompt, response = model.encode(asked("S2=")["messages"]), model.encode_response("7")
+    unknown = (0.0,) * len(response)
+    return Generation(model.name, 0, tuple(prompt), tuple(response), unknown)

@@ -23,12 +23,12 @@ def model(seed: int, dtype: str = "float32") -> Tensors:
     }
 
 
-def same(one: Tensors, other: Tensors, tolerance: float = 0.0) -> bool:
+def same(first: Tensors, second: Tensors, tolerance: float = 0.0) -> bool:
     """Whether two models are equal, to the last bit by default."""
-    assert set(one) == set(other)
-    for name in one:
-        assert one[name].dtype == other[name].dtype
-        if not np.allclose(one[name], other[name], rtol=0, atol=tolerance):
+    assert set(first) == set(second)
+    for name in first:
+        assert first[name].dtype == second[name].dtype
+        if not np.allclose(first[name], second[name], rtol=0, atol=tolerance):
             return False
     return True
 
@@ -86,9 +86,9 @@ def test_permuting_pairs_of_model_and_weight_changes_no_bit(order: list[int]) ->
 
 
 def test_slerp_goes_along_the_arc() -> None:
-    one, other = {"w": np.array([1.0, 0.0])}, {"w": np.array([0.0, 1.0])}
-    assert slerp(one, other, 0.5)["w"] == pytest.approx([0.5**0.5, 0.5**0.5])
-    third = slerp(one, other, 1 / 3)["w"]
+    first, second = {"w": np.array([1.0, 0.0])}, {"w": np.array([0.0, 1.0])}
+    assert slerp(first, second, 0.5)["w"] == pytest.approx([0.5**0.5, 0.5**0.5])
+    third = slerp(first, second, 1 / 3)["w"]
     assert third == pytest.approx([np.cos(np.pi / 6), np.sin(np.pi / 6)])
 
 
@@ -213,10 +213,10 @@ def test_a_model_keeps_its_dtype_and_its_inputs_stay_as_they_are(
     merge: Callable[..., Tensors], dtype: str
 ) -> None:
     models = [model(1, dtype), model(2, dtype)]
-    before = [{name: tensor.copy() for name, tensor in one.items()} for one in models]
+    before = [{name: tensor.copy() for name, tensor in parameters.items()} for parameters in models]
     merged = merge(models)
     assert {tensor.dtype for tensor in merged.values()} == {np.dtype(dtype)}
-    assert all(same(one, old) for one, old in zip(models, before, strict=True))
+    assert all(same(now, old) for now, old in zip(models, before, strict=True))
 
 
 def test_halves_are_averaged_in_single_precision() -> None:

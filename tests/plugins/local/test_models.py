@@ -36,21 +36,14 @@ from orchestrion import (
     UsageError,
 )
 from tests.end_to_end.support import EXAMPLES
-from tests.plugins.local.support import ALPHABET, TINY, NoJournal, asked, opened, sync
-
-
-def said_seven(model: LocalModel) -> Generation:
-    """The answer "7" to "S2="."""
-    prompt = tuple(model.encode(asked("S2=")["messages"]))
-    said = tuple(model.encode_response("7"))
-    return Generation(model.name, 0, prompt, said, (0.0,) * len(said))
+from tests.plugins.local.support import ALPHABET, TINY, NoJournal, asked, opened, seven, sync
 
 
 def learn(
     model: LocalModel, steps: int = 3, optimizer: WeightOptimizer | None = None, **settings: Any
 ) -> WeightOptimizer:
     """Some steps towards saying "7" to "S2="."""
-    example = said_seven(model)
+    example = seven(model)
     if optimizer is None:
         chosen = Optimizer(**{"learning_rate": 0.01, **settings})
         optimizer = WeightOptimizer(model, chosen, steps)
@@ -64,7 +57,7 @@ def learn(
 
 def chance(model: LocalModel) -> float:
     """How likely the model is to say what `learn` teaches."""
-    example = said_seven(model)
+    example = seven(model)
     with torch.no_grad():
         return float(model.score([example]).logprobs.sum().exp())
 
@@ -137,23 +130,23 @@ async def test_a_checkpoint_of_another_shape_is_refused() -> None:
 @sync
 async def test_the_reference_has_the_weights_of_the_anchor() -> None:
     async with opened() as model:
-        said = Generation(
+        response = Generation(
             "tiny", 0, tuple(model.encode(asked("ab")["messages"])), (5, 2), (0.0, 0.0)
         )
         learn(model)
         model.anchor()
-        before = model.score([said]).logprobs
+        before = model.score([response]).logprobs
         learn(model)
-        after = model.score([said]).logprobs
+        after = model.score([response]).logprobs
         with model.reference():
-            assert torch.equal(model.score([said]).logprobs, before)
+            assert torch.equal(model.score([response]).logprobs, before)
         kept = model.save()
         async with opened() as other:
             other.load(kept)
-            assert torch.equal(other.score([said]).logprobs, after)
+            assert torch.equal(other.score([response]).logprobs, after)
             with other.reference():
-                assert torch.equal(other.score([said]).logprobs, before)
-        assert torch.equal(model.score([said]).logprobs, after)
+                assert torch.equal(other.score([response]).logprobs, before)
+        assert torch.equal(model.score([response]).logprobs, after)
     assert not torch.equal(before, after)
 
 
@@ -190,24 +183,27 @@ async def test_a_loaded_adapter_samples_the_same_bits_as_the_trained_one() -> No
 
     async def said(model: LocalModel) -> list[Any]:
         wanted = [asked(f"S{i}+{i % 3}=", max_tokens=8) for i in range(10)]
-        calls = [model.complete(one, Key(0).child(i), NoJournal()) for i, one in enumerate(wanted)]
-        return [one.data["generation"] for one in await asyncio.gather(*calls)]
+        calls = [
+            model.complete(request, Key(0).child(i), NoJournal())
+            for i, request in enumerate(wanted)
+        ]
+        return [answer.data["generation"] for answer in await asyncio.gather(*calls)]
 
-    found = []
+    answers = []
     saved: list[Saved] = []
     for trained in (True, False):
         async with (
             opened("models.base", **tiny) as base,
-            opened("models.one", base=base, lora=Lora(rank=2)) as one,
+            opened("models.one", base=base, lora=Lora(rank=2)) as adapter,
         ):
             if trained:
                 learn(base, 5)
-                saved = [base.save(), one.save()]
+                saved = [base.save(), adapter.save()]
             else:
                 base.load(saved[0])
-                one.load(saved[1])
-            found.append(await said(one))
-    assert found[0] == found[1]
+                adapter.load(saved[1])
+            answers.append(await said(adapter))
+    assert answers[0] == answers[1]
 
 
 @sync
@@ -215,15 +211,15 @@ async def test_an_adapter_on_an_adapter_is_an_error() -> None:
     lora = Lora(rank=2)
     async with (
         opened("models.base") as base,
-        opened("models.one", base=base, lora=lora) as one,
-        opened("models.alias", base=one, max_tokens=None) as alias,
-        opened("models.copy", base=one, copy=True) as copied,
+        opened("models.one", base=base, lora=lora) as adapter,
+        opened("models.alias", base=adapter, max_tokens=None) as alias,
+        opened("models.copy", base=adapter, copy=True) as copied,
         opened("models.two", base=copied, lora=lora) as two,
     ):
-        assert alias is one
+        assert alias is adapter
         assert two.root is copied
         for trial in (False, True):
-            for given in (one, alias):
+            for given in (adapter, alias):
                 context = OpenContext("models.three", Key(0), trial=trial)
                 below = PlannedModel(given.settings, 4) if trial else given
                 with pytest.raises(UsageError, match=r"models\.three\.base: is an adapter"):
@@ -316,7 +312,7 @@ async def test_a_model_that_does_not_fit_its_device_is_an_error_that_names_the_o
         with pytest.raises(RunError, match=r"devices.small: third needs .*\(taken: tiny"):
             async with opened("models.third", **tiny, device=place):
                 pass
-    assert [parse_size(one) for one in ("1 KB", "1.5GB", "7B")] == [1024, 1610612736, 7]
+    assert [parse_size(size) for size in ("1 KB", "1.5GB", "7B")] == [1024, 1610612736, 7]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -336,8 +332,8 @@ async def test_a_mixture_samples_from_the_mean_of_its_members() -> None:
         prompt = first.encode(asked("S2=")["messages"])
         with torch.no_grad():
             shares = [
-                one.module(torch.tensor([prompt])).logits[0, -1].double().softmax(0)
-                for one in (first, second)
+                model.module(torch.tensor([prompt])).logits[0, -1].double().softmax(0)
+                for model in (first, second)
             ]
         wanted = 0.75 * shares[0] + 0.25 * shares[1]
         for mode in ("average", "draw"):
@@ -350,9 +346,9 @@ async def test_a_mixture_samples_from_the_mean_of_its_members() -> None:
                 *(mixed.complete(asked("S2="), Key(i), NoJournal()) for i in range(count))
             )
             for i, character in enumerate(ALPHABET):
-                found = sum(one.data["text"] == character for one in answers) / count
+                share = sum(answer.data["text"] == character for answer in answers) / count
                 error = (wanted[i + 3] * (1 - wanted[i + 3]) / count).sqrt()
-                assert abs(found - wanted[i + 3]) < 4.5 * error + 1e-3
+                assert abs(share - wanted[i + 3]) < 4.5 * error + 1e-3
 
 
 @sync
@@ -388,12 +384,12 @@ def test_transformers_loads_a_merged_model(tmp_path: Path) -> None:
     done = CliRunner().invoke(merge, words, standalone_mode=False)
     assert done.exception is None
     folders = (*sources, str(out))
-    parts = [AutoModelForCausalLM.from_pretrained(one).state_dict() for one in folders]
+    parts = [AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in folders]
     for name, merged in parts[2].items():
         assert torch.allclose(merged, 0.75 * parts[0][name] + 0.25 * parts[1][name], atol=1e-6)
     tokenizer = AutoTokenizer.from_pretrained(out)
     assert tokenizer("aS2", add_special_tokens=False)["input_ids"] == [
-        3 + ALPHABET.index(one) for one in "aS2"
+        3 + ALPHABET.index(character) for character in "aS2"
     ]
 
 

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import pytest
 import torch
 from orchestrion_local.devices import Device, Place, Torch
-from orchestrion_local.interfaces import Generation
 from orchestrion_local.mixture import Mixture
 from orchestrion_local.offloading import Pool, Resident, away
 from orchestrion_local.optimizing import WeightOptimizer
@@ -21,7 +20,7 @@ from orchestrion_local.runtime import LocalModel
 from orchestrion_local.settings import Lora, Optimizer
 
 from orchestrion import Key, OpenContext, RunError, Saved
-from tests.plugins.local.support import NoJournal, asked, opened, sync
+from tests.plugins.local.support import NoJournal, asked, opened, seven, sync
 
 WEIGHTS = 15 << 10
 """What one of the tiny models takes, or a little more."""
@@ -33,7 +32,7 @@ def placed(models: float, folder: Path | None = None) -> Place:
 
 
 def moved(place: Place | None) -> int:
-    return 0 if place is None or place.pool is None else place.pool.moved.times
+    return 0 if place is None or place.pool is None else place.pool.moves
 
 
 @asynccontextmanager
@@ -47,13 +46,6 @@ async def several(count: int, device: Device | None, **settings: Any) -> AsyncIt
         ]
 
 
-def example(model: LocalModel) -> Generation:
-    said = tuple(model.encode_response("7"))
-    return Generation(
-        model.name, 0, tuple(model.encode(asked("S2=")["messages"])), said, (0.0, 0.0)
-    )
-
-
 def train(models: Sequence[LocalModel], optimizers: Sequence[WeightOptimizer]) -> list[float]:
     """A step of each; what the weights that each began with say of it is part of the loss."""
     losses = []
@@ -61,10 +53,10 @@ def train(models: Sequence[LocalModel], optimizers: Sequence[WeightOptimizer]) -
         if not model.version:
             model.anchor()
         with torch.no_grad(), model.reference():
-            before = model.score([example(model)]).logprobs
+            before = model.score([seven(model)]).logprobs
         with optimizer.pinned():
             optimizer.zero()
-            now = model.score([example(model)]).logprobs
+            now = model.score([seven(model)]).logprobs
             loss = -now.sum() + 0.1 * (now - before).square().sum()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -94,13 +86,13 @@ async def whole_training(device: Place | None) -> tuple[Any, list[Saved]]:
         for _ in range(2):
             seen.append(train(models, optimizers))
             seen.append(await said(models))
-        kept = [one.save() for one in (*models, *optimizers)]
+        kept = [part.save() for part in (*models, *optimizers)]
     async with several(3, device) as models:
         optimizers = optimizers_of(models)
-        for one, saved in zip((*models, *optimizers), kept, strict=True):
-            one.load(saved)
+        for part, saved in zip((*models, *optimizers), kept, strict=True):
+            part.load(saved)
         seen.append(train(models, optimizers))
-        return seen, [*kept, *(one.save() for one in (*models, *optimizers))]
+        return seen, [*kept, *(part.save() for part in (*models, *optimizers))]
 
 
 @sync
@@ -122,12 +114,12 @@ async def test_adapters_move_with_their_base_and_moments_on_their_own() -> None:
                 )
                 for name in "ab"
             ]
-            assert {one.resident for one in adapters} == {base.resident}
+            assert {adapter.resident for adapter in adapters} == {base.resident}
             models = [*adapters, other]
             optimizers = optimizers_of(models)
             seen: list[Any] = [train(models, optimizers) for _ in range(3)]
             seen.append(await said([base, *models]))
-            return seen, [one.save() for one in (base, *models, *optimizers)]
+            return seen, [part.save() for part in (base, *models, *optimizers)]
 
     device = placed(4)
     assert await go(device) == await go(None)
@@ -154,7 +146,7 @@ async def test_models_with_overlap_take_turns_on_their_device() -> None:
     async def go(device: Place | None) -> Any:
         async with several(4, device, overlap=True) as models:
             rounds = [await said(models, temperature=0) for _ in range(5)]
-            return [[answer["text"] for answer in one] for one in rounds]
+            return [[answer["text"] for answer in answers] for answers in rounds]
 
     wanted = await go(None)
     for room in (1, 2.2):
@@ -170,17 +162,18 @@ async def test_adapters_with_overlap_answer_as_they_do_alone() -> None:
             )
             for name in "abc"
         ]
-        for way, one in enumerate(adapters):
-            optimizer = WeightOptimizer(one, Optimizer(learning_rate=0.02 * way + 1e-4), 9)
+        for way, adapter in enumerate(adapters):
+            optimizer = WeightOptimizer(adapter, Optimizer(learning_rate=0.02 * way + 1e-4), 9)
             for _ in range(9):
-                train([one], [optimizer])
+                train([adapter], [optimizer])
         alone = [
-            [answer["generation"]["logprobs"] for answer in await said([one])] for one in adapters
+            [answer["generation"]["logprobs"] for answer in await said([adapter])]
+            for adapter in adapters
         ]
         for _ in range(5):
             data = await said(adapters)
             now = [answer["generation"]["logprobs"] for answer in data]
-            assert now == [row for one in alone for row in one]
+            assert now == [row for rows in alone for row in rows]
 
 
 @sync
@@ -199,7 +192,9 @@ async def test_offloaded_tensors_are_in_unnamed_files_of_the_run_folder(tmp_path
     context = OpenContext("devices.cpu", Key(0), directory=tmp_path)
     async with settings.open(context) as device, several(2, device) as models:
         await said(models)
-        (weight,) = (one for name, one in models[0].parameters() if name.endswith("q_proj.weight"))
+        (weight,) = (
+            weight for name, weight in models[0].parameters() if name.endswith("q_proj.weight")
+        )
         assert str(tmp_path) in _file_behind(weight)
         assert not _file_behind(next(models[1].module.parameters()))
         assert os.listdir(tmp_path) == []
@@ -211,7 +206,7 @@ def _file_behind(tensor: torch.Tensor) -> str:
         pytest.skip("only Linux says which file is behind an address")
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, *rest = line.split(maxsplit=5)
-        start, end = (int(one, 16) for one in addresses.split("-"))
+        start, end = (int(address, 16) for address in addresses.split("-"))
         if start <= tensor.data_ptr() < end:
             return rest[4] if len(rest) == 5 and rest[4].startswith("/") else ""
     raise AssertionError("a tensor outside of memory")
@@ -222,9 +217,12 @@ async def test_moments_are_offloaded_while_another_model_trains(tmp_path: Path) 
     async with several(2, placed(4, tmp_path)) as models:
         optimizers = optimizers_of(models)
         train(models, optimizers)
-        behind = [[_file_behind(tensor) for tensor in one._steps.tensors()] for one in optimizers]
+        behind = [
+            [_file_behind(tensor) for tensor in optimizer._steps.tensors()]
+            for optimizer in optimizers
+        ]
     assert behind[0]
-    assert all(str(tmp_path) in one for one in behind[0])
+    assert all(str(tmp_path) in file for file in behind[0])
     assert not any(behind[1])
 
 
@@ -256,14 +254,14 @@ def test_a_moved_tensor_keeps_identity_values_strides_and_sharing(
     def tensors() -> list[torch.Tensor]:
         return [*held(), gradient]
 
-    before, values = tensors(), [one.detach().clone() for one in tensors()]
+    before, values = tensors(), [tensor.detach().clone() for tensor in tensors()]
     pool = Pool("small", None)
     resident = Resident("m", held, torch.device("cpu"), pool, away(where))
     for move in (resident.settle, resident.enter, resident.leave, resident.enter):
-        places = [one.data_ptr() for one in tensors() if one.numel()]
-        before_it = [one.detach() for one in tensors()]  # so that no memory is used twice
+        places = [tensor.data_ptr() for tensor in tensors() if tensor.numel()]
+        before_it = [tensor.detach() for tensor in tensors()]  # so that no memory is used twice
         move()
-        assert {one.data_ptr() for one in tensors() if one.numel()}.isdisjoint(places)
+        assert {tensor.data_ptr() for tensor in tensors() if tensor.numel()}.isdisjoint(places)
         for now, old, value in zip(tensors(), before, values, strict=True):
             assert now is old
             assert now.stride() == value.stride()

@@ -68,10 +68,10 @@ async def trained(folder: Path, **settings: Any) -> tuple[list[float], Saved, Sa
         return norms, model.save(), optimizer.save()
 
 
-def differences(one: Saved, other: Saved) -> torch.Tensor:
+def differences(first: Saved, second: Saved) -> torch.Tensor:
     """Return how far apart all numbers are that are in the same place."""
-    assert (one.arrays.keys(), one.data) == (other.arrays.keys(), other.data)
-    pairs = [(unpack(array), unpack(other.arrays[name])) for name, array in one.arrays.items()]
+    assert (first.arrays.keys(), first.data) == (second.arrays.keys(), second.data)
+    pairs = [(unpack(array), unpack(second.arrays[name])) for name, array in first.arrays.items()]
     return torch.cat([(x.float() - y.float()).abs().flatten() for x, y in pairs])
 
 

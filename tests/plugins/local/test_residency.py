@@ -69,19 +69,19 @@ def test_pinned_guests_are_in_and_the_least_recently_used_leave(wishes: list[lis
     used = dict.fromkeys(everybody, -1)
     for now, wish in enumerate(wishes):
         wanted = [everybody[i] for i in wish]
-        before = {one for one in everybody if one.here}
+        before = {guest for guest in everybody if guest.here}
         with pool.pinned(wanted):
-            assert all(one.here for one in wanted)
-            inside = {one for one in everybody if one.here}
+            assert all(guest.here for guest in wanted)
+            inside = {guest for guest in everybody if guest.here}
             gone, stayed = before - inside, (before & inside) - set(wanted)
-            assert all(used[one] <= used[other] for one in gone for other in stayed)
+            assert all(used[guest] <= used[other] for guest in gone for other in stayed)
             if gone:  # nobody goes without need
                 last = max(gone, key=used.__getitem__)
-                others = [one for one in gone if used[one] == used[last]]
-                kept = sum(one.size for one in inside)
-                assert kept + max(one.size for one in others) > MEMORY
+                others = [guest for guest in gone if used[guest] == used[last]]
+                kept = sum(guest.size for guest in inside)
+                assert kept + max(guest.size for guest in others) > MEMORY
         used.update(dict.fromkeys(wanted, now))
-        assert {one for one in everybody if one.here} == set(pool.inside)
+        assert {guest for guest in everybody if guest.here} == set(pool.inside)
 
 
 @settings(max_examples=25, deadline=None)
@@ -99,23 +99,23 @@ def test_threads_take_turns_and_all_of_them_finish(plans: list[list[list[int]]])
             wanted = [everybody[i] for i in dict.fromkeys(wish)]
             with pool.pinned(wanted):
                 with lock:
-                    for one in wanted:
-                        one.needed += 1
+                    for guest in wanted:
+                        guest.needed += 1
                 with pool.pinned(wanted[:1]):  # what is pinned can be pinned again
                     time.sleep(0)  # others may go on now
-                    assert all(one.here for one in wanted)
+                    assert all(guest.here for guest in wanted)
                 with lock:
-                    for one in wanted:
-                        one.needed -= 1
+                    for guest in wanted:
+                        guest.needed -= 1
             served[me] += 1
 
     threads = [
         threading.Thread(target=work, args=(i, plan), daemon=True) for i, plan in enumerate(plans)
     ]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(60)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
     assert [served[i] for i in range(len(plans))] == [len(plan) for plan in plans]
     assert everybody[0].house.used <= MEMORY
 

@@ -20,14 +20,14 @@ PROMPTS = ["V1aMb=", "S2=", "0", "A9+1=?", "V1aMb=", "yn", "V1aMc=", "abcdefgh"]
 async def answers(model: LocalModel, together: bool, **settings: Any) -> list[dict[str, Any]]:
     calls = NoJournal()
 
-    async def one(i: int) -> dict[str, Any]:
+    async def answer_to(i: int) -> dict[str, Any]:
         answer = await model.complete(asked(PROMPTS[i], **settings), Key(i), calls)
         data: dict[str, Any] = answer.data
         return data
 
     if together:
-        return list(await asyncio.gather(*map(one, range(len(PROMPTS)))))
-    return [await one(i) for i in range(len(PROMPTS))]
+        return list(await asyncio.gather(*map(answer_to, range(len(PROMPTS)))))
+    return [await answer_to(i) for i in range(len(PROMPTS))]
 
 
 @sync
@@ -59,8 +59,8 @@ async def test_a_shared_beginning_is_computed_once_and_changes_nothing() -> None
         together = sample(model.module, wanted, model.tokenizer.ends, model.tokenizer.pad)
         assert seen[:2] == [17, 3 * 3]
         handle.remove()
-        for one, drawn in zip(wanted, together, strict=True):
-            alone = sample(model.module, [one], model.tokenizer.ends, model.tokenizer.pad)[0]
+        for prompt, drawn in zip(wanted, together, strict=True):
+            alone = sample(model.module, [prompt], model.tokenizer.ends, model.tokenizer.pad)[0]
             assert alone.ids == drawn.ids
             assert alone.logprobs == pytest.approx(drawn.logprobs, abs=1e-5)
 
@@ -69,12 +69,12 @@ async def test_a_shared_beginning_is_computed_once_and_changes_nothing() -> None
 async def test_log_probabilities_of_sampling_and_of_training_are_equal() -> None:
     async with opened(temperature=1.3) as model:
         data = await answers(model, together=True)
-        generations = [Generation.from_json(one["generation"]) for one in data]
+        generations = [Generation.from_json(answer["generation"]) for answer in data]
         scored = model.score(generations)
-    for i, one in enumerate(generations):
-        n = len(one.response)
+    for i, generation in enumerate(generations):
+        n = len(generation.response)
         assert scored.mask[i].tolist() == [1.0] * n + [0.0] * (scored.mask.shape[1] - n)
-        assert scored.logprobs[i, :n].tolist() == pytest.approx(list(one.logprobs), abs=1e-5)
+        assert scored.logprobs[i, :n].tolist() == pytest.approx(list(generation.logprobs), abs=1e-5)
         assert not scored.logprobs[i, n:].any()
 
 
@@ -87,7 +87,9 @@ async def test_samples_follow_the_distribution_of_the_network() -> None:
         n = 4000
         wanted = [Prompt(prompt, [u]) for u in Key(7).uniforms(n)]
         drawn = sample(model.module, wanted, model.tokenizer.ends, model.tokenizer.pad)
-    counts = torch.bincount(torch.tensor([one.ids[0] for one in drawn]), minlength=len(shares))
+    counts = torch.bincount(
+        torch.tensor([completion.ids[0] for completion in drawn]), minlength=len(shares)
+    )
     # Four standard errors.
     assert ((counts / n - shares).abs() < 4 * (shares * (1 - shares) / n).sqrt() + 1e-9).all()
 
@@ -104,8 +106,8 @@ async def test_temperature_0_takes_the_likeliest_and_top_p_leaves_out_the_tail()
         points = [i / 200 for i in range(200)]
         nucleus = sample(model.module, [Prompt(prompt, [u], 1.0, 0.5) for u in points], ends, pad)
         greedy = sample(model.module, [Prompt(prompt, [u], 0.0) for u in points], ends, pad)
-    assert {one.ids[0] for one in nucleus} == set(order[:kept].tolist())
-    assert {one.ids[0] for one in greedy} == {int(order[0])}
+    assert {completion.ids[0] for completion in nucleus} == set(order[:kept].tolist())
+    assert {completion.ids[0] for completion in greedy} == {int(order[0])}
 
 
 @sync
@@ -122,7 +124,7 @@ async def test_completions_that_end_leave_the_batch() -> None:
             *(model.complete(asked("ab"), Key(i), NoJournal()) for i in range(60))
         )
         handle.remove()
-    lengths = [len(one.data["generation"]["response"]) for one in many]
+    lengths = [len(answer.data["generation"]["response"]) for answer in many]
     needed = [sum(length > t for length in lengths) for t in range(max(lengths))]
     assert min(lengths) < max(lengths)
     assert len(rows) == max(lengths)

@@ -146,7 +146,7 @@ async def test_a_network_that_caps_its_logits_computes_them_itself() -> None:
         async with opened(f"models.{kind}") as model:
             net, rows = network(kind), generations()
             model.module = net
-            assert model.has_plain_head() is plain
+            assert model.has_plain_head is plain
             scored = model.score(rows)
             for i, row in enumerate(rows):
                 expected, _ = plainly(net, row)
@@ -172,11 +172,11 @@ def test_the_logits_of_a_large_vocabulary_are_never_held_whole(
         monkeypatch.setattr(memory, "LOGITS", chunk * vocabulary)
         del scored
         most[how] = counted.most
-    one = 4 * vocabulary
-    assert most["whole"] > tokens * one
-    gradient = one * 32  # of the last matrix, and once more while a chunk's is added
+    size = 4 * vocabulary  # of one token's logits
+    assert most["whole"] > tokens * size
+    gradient = size * 32  # of the last matrix, and once more while a chunk's is added
     kept = tokens * footprint(net, 4).token
-    assert most["chunks"] < memory.COPIES_OF_LOGITS * chunk * one + 3 * gradient + kept
+    assert most["chunks"] < memory.COPIES_OF_LOGITS * chunk * size + 3 * gradient + kept
 
 
 def footprint(net: Any, width: int, rank: int = 0, **changes: Any) -> Footprint:
@@ -291,8 +291,8 @@ async def test_the_gradient_does_not_depend_on_how_rows_are_split() -> None:
         rows = generations(24, 20)
         whole = accumulated(model, 10_000, rows)
         for budget in (1, 17, 40):
-            for one, other in zip(accumulated(model, budget, rows), whole, strict=True):
-                assert torch.allclose(one, other, rtol=0, atol=1e-6)
+            for gradient, other in zip(accumulated(model, budget, rows), whole, strict=True):
+                assert torch.allclose(gradient, other, rtol=0, atol=1e-6)
 
 
 @sync

@@ -55,7 +55,7 @@ def here(model: LocalModel, generation: Generation) -> list[float]:
 
 
 def listed(folder: Path) -> list[str]:
-    return [one.name for one in folder.iterdir()]
+    return [file.name for file in folder.iterdir()]
 
 
 # ---------------------------------------------------------------------- what is asked, what is read
@@ -82,7 +82,7 @@ async def test_each_sample_of_a_prompt_has_its_own_fixed_seed() -> None:
     async with serving() as (model, engine, _):
         first = [await said(model, key=key) for key in range(8)]
         assert [await said(model, key=key) for key in range(8)] == first
-        assert len({one.response for one in first}) > 1
+        assert len({generation.response for generation in first}) > 1
         assert sum(engine.asked.values()) == 1 + 16
 
 
@@ -90,9 +90,9 @@ async def test_each_sample_of_a_prompt_has_its_own_fixed_seed() -> None:
 async def test_as_many_requests_are_in_flight_as_there_are_calls() -> None:
     async with serving() as (model, engine, there):
         engine.together = 1 + 64  # none is answered before all are there
-        found = await asyncio.gather(*(said(model, key=key) for key in range(64)))
+        generations = await asyncio.gather(*(said(model, key=key) for key in range(64)))
         assert there.most == 64
-    assert all(found)
+    assert all(generations)
 
 
 @sync
@@ -248,10 +248,10 @@ async def test_each_version_of_an_adapter_is_loaded_under_its_own_name(
         for version in (1, 2):
             before = here(model, generation)
             learn(model, 4)
-            found = await asyncio.gather(*(said(model, key=key) for key in range(9)))
-            for one in found:
-                assert one.version == version
-                assert one.logprobs == pytest.approx(here(model, one), abs=1e-5)
+            generations = await asyncio.gather(*(said(model, key=key) for key in range(9)))
+            for sample in generations:
+                assert sample.version == version
+                assert sample.logprobs == pytest.approx(here(model, sample), abs=1e-5)
             assert here(model, generation) != pytest.approx(before, abs=1e-3)
             [name] = engine.serves - {"base"}
             assert name.startswith(f"tiny-v{version}-")

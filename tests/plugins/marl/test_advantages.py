@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_marl import advantages as adv
-from orchestrion_marl.advantages import Floats, Rows
 from orchestrion_marl.critic import Critic
-from orchestrion_marl.settings import Advantage, Estimator
+from orchestrion_marl.rows import Floats, Rows
+from orchestrion_marl.settings import Advantage, Estimator, Overlong
 
 V, S = 0, 1
 
@@ -63,14 +63,14 @@ def estimates(name: Estimator, rows: Rows) -> Floats:
 
 
 ALL: dict[str, Callable[[Rows], Floats]] = {
-    "drmas": adv.agent_wise,
-    "center agent, scale group": lambda r: adv.agent_wise(r, "agent", "group"),
-    "center group, scale agent": lambda r: adv.agent_wise(r, "group", "agent"),
-    "population": lambda r: adv.agent_wise(r, ddof=0),
+    "drmas": adv.drmas,
+    "center agent, scale group": lambda r: adv.drmas(r, Advantage(scale="group")),
+    "center group, scale agent": lambda r: adv.drmas(r, Advantage(center="group")),
+    "population": lambda r: adv.drmas(r, Advantage(std="population")),
     "grpo": adv.grpo,
-    "pooled": adv.pooled,
+    "pooled": adv.global_step,
     "rloo": adv.rloo,
-    "rloo over the team": lambda r: adv.rloo(r, "group"),
+    "rloo over the team": lambda r: adv.rloo(r, Advantage("rloo", over="group")),
 }
 SCALED = ("drmas", "center agent, scale group", "center group, scale agent", "grpo", "pooled")
 each = pytest.mark.parametrize("name", ALL)
@@ -78,7 +78,7 @@ each = pytest.mark.parametrize("name", ALL)
 
 def test_the_worked_example_of_drmas() -> None:
     rows = worked_example()
-    advantages = adv.agent_wise(rows)
+    advantages = adv.drmas(rows)
     won = rows.outcome == 1
     assert advantages[won & (rows.agent == V)] == pytest.approx(1.2909944)
     assert advantages[~won & (rows.agent == V)] == pytest.approx(-0.6454972)
@@ -88,7 +88,7 @@ def test_the_worked_example_of_drmas() -> None:
 
 @given(batches())
 def test_drmas_gives_each_agent_mean_0_and_deviation_1_in_each_group(rows: Rows) -> None:
-    advantages = adv.agent_wise(without_penalties(rows))
+    advantages = adv.drmas(without_penalties(rows))
     for g in np.unique(rows.group):
         for k in np.unique(rows.agent):
             mine = advantages[(rows.group == g) & (rows.agent == k)]
@@ -120,9 +120,9 @@ def test_all_estimators_agree_with_one_agent_and_one_call_an_episode(scores: lis
     n = len(scores)
     rows = Rows(scores, [0] * n, range(n), [0] * n)
     advantages = adv.grpo(rows)
-    assert adv.agent_wise(rows) == pytest.approx(advantages)
-    assert adv.pooled(rows) == pytest.approx(advantages)
-    assert adv.rloo(rows) == pytest.approx(adv.rloo(rows, "group"))
+    assert adv.drmas(rows) == pytest.approx(advantages)
+    assert adv.global_step(rows) == pytest.approx(advantages)
+    assert adv.rloo(rows) == pytest.approx(adv.rloo(rows, Advantage("rloo", over="group")))
     centered = np.array(scores) - np.mean(scores)
     assert adv.rloo(rows) == pytest.approx(n / (n - 1) * centered)
     assert adv.rloo(rows).sum() == pytest.approx(0, abs=1e-9)
@@ -166,25 +166,25 @@ def test_rewards_equal_up_to_rounding_give_exactly_0(name: str) -> None:
 
 def test_an_agent_called_once_in_a_group_has_advantage_0_by_default() -> None:
     rows = Rows([1, 0, 0, 1], [0, 0, 1, 1], [0, 1, 2, 3], [V, S, S, S])
-    assert adv.agent_wise(rows)[0] == 0
-    assert adv.agent_wise(rows, single="raw")[0] == 1
-    assert adv.agent_wise(rows, single="batch")[1] == pytest.approx(0 - 1 / 3)
+    assert adv.drmas(rows)[0] == 0
+    assert adv.drmas(rows, Advantage(single="raw"))[0] == 1
+    assert adv.drmas(rows, Advantage(single="batch"))[1] == pytest.approx(0 - 1 / 3)
 
 
 def test_group_mean_with_agent_deviation_gives_0_where_the_deviation_is_0() -> None:
     # V was called in winning episodes only: sigma_k is 0 and mu_k is not mu.
     rows = Rows([1, 1, 0, 0], [0] * 4, [0, 1, 2, 3], [V, V, S, S])
-    assert not adv.agent_wise(rows, "group", "agent").any()
+    assert not adv.drmas(rows, Advantage(center="group")).any()
     assert adv.grpo(rows)[0] > 0
 
 
 def test_a_penalty_keeps_its_size_in_a_group_with_equal_rewards() -> None:
     n = 8
     rows = Rows([1.0] * n, [0] * n, range(n), [0] * n, [0.01] + [0.0] * (n - 1))
-    assert adv.agent_wise(rows) == pytest.approx([-0.01] + [0.0] * (n - 1))
-    inside = adv.agent_wise(rows, fined="inside")
+    assert adv.drmas(rows) == pytest.approx([-0.01] + [0.0] * (n - 1))
+    inside = adv.drmas(rows, Advantage(fined="inside"))
     assert inside[0] == pytest.approx(-2.4748737)
-    assert adv.agent_wise(rows, fined="inside", floor=0.1)[0] == pytest.approx(-0.0875)
+    assert adv.drmas(rows, Advantage(fined="inside", floor=0.1))[0] == pytest.approx(-0.0875)
 
 
 @pytest.mark.parametrize(
@@ -215,32 +215,39 @@ def test_rloo_subtracts_penalties_inside_or_outside_the_baseline() -> None:
     # One group of three episodes; the second has two calls, the third call is fined.
     rows = Rows([1, 0, 0, 1], [0] * 4, [0, 1, 1, 2], [V] * 4, [0, 0, 0.3, 0])
     assert adv.rloo(rows) == pytest.approx([1 - 1 / 3, -1, -1 - 0.3, 1 - 1 / 3])
-    inside = adv.rloo(rows, fined="inside")
+    inside = adv.rloo(rows, Advantage("rloo", fined="inside"))
     assert inside == pytest.approx([1 - 0.7 / 3, -1, -0.3 - 1, 1 - 0.7 / 3])
     # Over the team an episode counts once, with the mean of its calls' scores.
-    assert adv.rloo(rows, "group") == pytest.approx([0.5, -1, -1 - 0.3, 0.5])
-    inside = adv.rloo(rows, "group", "inside")
+    outside = adv.rloo(rows, Advantage("rloo", over="group"))
+    assert outside == pytest.approx([0.5, -1, -1 - 0.3, 0.5])
+    inside = adv.rloo(rows, Advantage("rloo", over="group", fined="inside"))
     assert inside == pytest.approx([1 - 0.85 / 2, -0.15 - 1, -0.15 - 1, 1 - 0.85 / 2])
 
 
 def test_reinforce_subtracts_its_baseline_and_the_penalty() -> None:
     rows = Rows([1, 0, 1, 1], [0, 0, 1, 1], [0, 1, 2, 3], [V, V, S, S], [0, 0.5, 0, 0])
-    assert adv.reinforce(rows, "none") == pytest.approx([1, -0.5, 1, 1])
-    assert adv.reinforce(rows, "batch") == pytest.approx([0.25, -1.25, 0.25, 0.25])
-    assert adv.reinforce(rows, "agent") == pytest.approx([0.5, -1, 0, 0])
-    assert adv.reinforce(rows, moving={V: 0.5}) == pytest.approx([0.5, -1, 1, 1])
+    expected = {
+        "none": [1, -0.5, 1, 1],
+        "batch": [0.25, -1.25, 0.25, 0.25],
+        "agent": [0.5, -1, 0, 0],
+        "moving": [0.5, -1, 1, 1],
+    }
+    for baseline, advantages in expected.items():
+        settings = Advantage("reinforce", baseline=baseline)  # type: ignore[arg-type]
+        assert adv.reinforce(rows, settings, {V: 0.5}) == pytest.approx(advantages)
 
 
 def test_reinforce_plus_plus_whitens_the_tokens_of_each_agent() -> None:
     rows = Rows([1, 0, 1, 0], [0] * 4, range(4), [V, V, S, S])
     lengths = np.array([2, 3, 1, 2])
-    advantages = adv.reinforce_plus_plus(rows, lengths, gamma=0.9)
+    advantages = adv.reinforce_plus_plus(rows, lengths, Advantage("reinforce++", gamma=0.9))
     owner = np.repeat(rows.agent, lengths)
     for who in (V, S):
         assert advantages[owner == who].mean() == pytest.approx(0, abs=1e-12)
         assert advantages[owner == who].var(ddof=1) == pytest.approx(1)
     returns = np.array([0.9, 1, 0, 0, 0, 1, 0, 0])
-    team = adv.reinforce_plus_plus(rows, lengths, gamma=0.9, over="group")
+    of_team = Advantage("reinforce++", gamma=0.9, over="group")
+    team = adv.reinforce_plus_plus(rows, lengths, of_team)
     assert team == pytest.approx((returns - returns.mean()) / returns.std(ddof=1))
 
 
@@ -251,23 +258,28 @@ def test_centered_reinforce_plus_plus_subtracts_the_mean_of_the_group() -> None:
     returns = np.array([0.9, 1, -1, 0, 0])
     expected = (returns - returns.mean()) / returns.std(ddof=1)
     expected[4] -= 0.5
-    advantages = adv.reinforce_plus_plus(rows, lengths, gamma=0.9, centered=True)
+    centered = Advantage("reinforce++", gamma=0.9, centered=True)
+    advantages = adv.reinforce_plus_plus(rows, lengths, centered)
     assert advantages == pytest.approx(expected)
 
 
+def two_steps(situations: list[int]) -> Rows:
+    """A won and a lost episode of two steps each."""
+    outcome, group, episode, agent, penalty = [1, 1, 0, 0], [0] * 4, [0, 0, 1, 1], [V] * 4, [0] * 4
+    return Rows(outcome, group, episode, agent, penalty, [0, 1, 0, 1], situations)
+
+
 def test_gigpo_without_equal_situations_is_grpo() -> None:
-    rows = Rows([1, 1, 0, 0], [0] * 4, [0, 0, 1, 1], [V] * 4)
-    step, rewards = np.array([0, 1, 0, 1]), np.array([0.0, 1.0, 0.0, 0.0])
-    distinct = adv.gigpo(rows, step, rewards, np.arange(4))
-    assert distinct == pytest.approx(adv.grpo(rows, scale=False))
-    same = adv.gigpo(rows, step, rewards, np.zeros(4, int), weight=0.0)
-    assert same == pytest.approx(adv.grpo(rows, scale=False))
+    rows = two_steps([0, 1, 2, 3])
+    expected = adv.grpo(rows, Advantage("grpo", scale="none"))
+    assert adv.gigpo(rows, Advantage("gigpo", scale="none")) == pytest.approx(expected)
+    without_steps = Advantage("gigpo", scale="none", weight=0.0)
+    assert adv.gigpo(two_steps([0] * 4), without_steps) == pytest.approx(expected)
 
 
 def test_gigpo_compares_steps_in_equal_situations() -> None:
-    rows = Rows([1, 1, 0, 0], [0] * 4, [0, 0, 1, 1], [V] * 4)
-    step, rewards = np.array([0, 1, 0, 1]), np.array([0.0, 1.0, 0.0, 0.0])
-    advantages = adv.gigpo(rows, step, rewards, np.array([7, 8, 7, 9]), gamma=0.5)
+    settings = Advantage("gigpo", scale="none", gamma=0.5)
+    advantages = adv.gigpo(two_steps([7, 8, 7, 9]), settings)
     # The first steps met the same: returns .5 and 0 around their mean .25.
     assert advantages == pytest.approx([0.5 + 0.25, 0.5, -0.5 - 0.25, -0.5])
 
@@ -323,12 +335,7 @@ def test_a_critic_knows_nothing_at_first_then_fits_rewards_by_states() -> None:
 
 
 def test_the_overlong_penalty_is_linear_over_its_buffer() -> None:
-    advantages = adv.overlong(np.array([10, 80, 90, 100, 120]), longest=100, buffer=20)
+    advantages = adv.overlong(np.array([10, 80, 90, 100, 120]), Overlong(longest=100, buffer=20))
     assert advantages == pytest.approx([0, 0, -0.5, -1, -1])
     with pytest.raises(ValueError, match="buffer"):
-        adv.overlong(np.array([1]), 10, 11)
-
-
-def test_arrays_of_different_lengths_are_an_error() -> None:
-    with pytest.raises(ValueError, match="group has shape"):
-        Rows([1, 0], [0], [0, 1], [0, 0])
+        Overlong(longest=10, buffer=11)

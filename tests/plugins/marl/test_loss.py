@@ -10,8 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_local import micro_batches
-from orchestrion_marl.advantages import Rows, agent_wise, amplification, grpo
-from orchestrion_marl.settings import Kl
+from orchestrion_marl.advantages import amplification, drmas, grpo
+from orchestrion_marl.rows import Rows
+from orchestrion_marl.settings import Advantage, Kl
 from orchestrion_marl.updating import (
     divergence,
     divergence_in_loss,
@@ -165,13 +166,14 @@ def test_lemma_4_2_holds_exactly() -> None:
     actions = generator.integers(0, 4, len(episodes))
     scores = np.eye(4)[actions] - probabilities
     norms = (scores**2).sum(1)
-    advantages = grpo(rows, ddof=0)
+    population = Advantage(std="population")
+    advantages = grpo(rows, population)
     left = (norms * advantages**2).mean()
     covariance = np.cov(norms, advantages**2, ddof=0)[0, 1]
     right = norms.mean() * amplification(rows, 0) + covariance
     assert left == pytest.approx(right, rel=1e-6)
     # By agent the factor is 1.
-    own = agent_wise(rows, ddof=0)
+    own = drmas(rows, population)
     assert (own**2).mean() == pytest.approx(1)
 
 

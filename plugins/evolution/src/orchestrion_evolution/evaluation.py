@@ -28,7 +28,6 @@ from orchestrion import (
     Saved,
     Session,
     Situation,
-    UsageError,
     replace,
 )
 from orchestrion.runs import estimate
@@ -97,38 +96,25 @@ class Evaluator:
         """The number of episodes that ran."""
 
     async def values(
-        self, session: Session, wanted: Sequence[tuple[Genome, int]], purpose: Purpose = "search"
-    ) -> list[Value]:
-        """Return the mean over the first `count` samples of each (graph, count); run what is new.
+        self, session: Session, counts: Mapping[Genome, int], purpose: Purpose = "search"
+    ) -> dict[Genome, Value]:
+        """Return the mean over the first samples of each graph, as many as given; run what is new.
 
         Missing rewards are left out of the mean; a graph without any reward has `FAILED`. Graphs
         with equal settings run side by side.
-
-        Raises:
-            UsageError: the task has no training problems.
         """
-        jobs: dict[tuple[float, ...], dict[tuple[Genome, int], None]] = {}
-        for graph, count in wanted:
+        new: dict[tuple[float, ...], list[tuple[Genome, int]]] = {}
+        for graph, count in counts.items():
             for n in range(len(self.samples.get((purpose, graph), ())), count):
-                jobs.setdefault(graph.settings, {})[graph, n] = None
-        for same_settings in jobs.values():
-            await self._run(session, list(same_settings), purpose)
-        return [self._value(purpose, graph, count) for graph, count in wanted]
-
-    async def fresh_values(
-        self, session: Session, graphs: Sequence[Genome], count: int
-    ) -> dict[Genome, Value]:
-        """Return the value of each graph on `count` samples that no search has seen."""
-        wanted = [(graph, count) for graph in dict.fromkeys(graphs)]
-        values = await self.values(session, wanted, "fresh")
-        return {graph: value for (graph, _), value in zip(wanted, values, strict=True)}
+                new.setdefault(graph.settings, []).append((graph, n))
+        for same_settings in new.values():
+            await self._run(session, same_settings, purpose)
+        return {graph: self._value(purpose, graph, count) for graph, count in counts.items()}
 
     async def _run(
         self, session: Session, samples: Sequence[tuple[Genome, int]], purpose: Purpose
     ) -> None:
         problems = list(session.problems("train"))
-        if not problems:
-            raise UsageError("the task has no training problems to run graphs on; give it some")
         self.key.child("problems").random().shuffle(problems)
         async with self._with_settings(session, samples[0][0]) as configured:
             policies = {

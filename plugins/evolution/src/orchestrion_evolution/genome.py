@@ -273,6 +273,12 @@ def _ranks_of_values(values: Sequence[object]) -> list[int]:
     return [different.index(value) for value in values]
 
 
+def voting(single: Genome, aggregator: int, count: int) -> Genome:
+    """Return the graph in which an aggregator reads `count` nodes that run the same choice."""
+    voters = (single.slots[0],) * count
+    return canonical(Genome((*voters, Slot(aggregator, (1 << count) - 1)), single.settings))
+
+
 # ----------------------------------------------------------------------- graphs of policy `dag`
 
 

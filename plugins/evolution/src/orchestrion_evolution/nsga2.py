@@ -149,6 +149,16 @@ def front_order(values: Sequence[Value]) -> list[tuple[int, tuple[int, float]]]:
     return sorted(order, key=lambda item: item[1])
 
 
+def finalists(results: Sequence[Evaluated], count: int, best: Genome | None) -> list[Genome]:
+    """Return the `count` graphs to measure again: the best, then front by front the least crowded.
+
+    The first front alone is not enough where values are noisy: a lucky graph hides those that are
+    as good.
+    """
+    order = [results[i][0] for i, _ in front_order([value for _, value in results])]
+    return list(dict.fromkeys([*([] if best is None else [best]), *order]))[:count]
+
+
 # ---------------------------------------------------------------------- crossover and mutation
 
 

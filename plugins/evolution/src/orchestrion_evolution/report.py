@@ -37,10 +37,18 @@ def metrics_of(report: Mapping[str, JSON]) -> Metrics:
         metrics["fresh_reward"] = chosen["fresh"]["quality"]
     if chosen["held_out"] is not None and chosen["held_out"]["reward"]["mean"] is not None:
         metrics["held_out_reward"] = chosen["held_out"]["reward"]["mean"]
-        for baseline in report["baselines"]:
-            if baseline["behind"] is not None and baseline["behind"]["mean"] is not None:
-                metrics[f"ahead_of_{baseline['name']}"] = baseline["behind"]["mean"]
+        for name, behind in _behind(report).items():
+            metrics[f"ahead_of_{name}"] = behind["mean"]
     return metrics
+
+
+def _behind(report: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return by how much the chosen graph is ahead of each baseline, where that is known."""
+    return {
+        baseline["name"]: baseline["behind"]
+        for baseline in report["baselines"]
+        if baseline["behind"] is not None and baseline["behind"]["mean"] is not None
+    }
 
 
 def front_table(report: Mapping[str, JSON]) -> str:
@@ -54,9 +62,8 @@ def front_table(report: Mapping[str, JSON]) -> str:
     rows = [("", "", "cost", "search", "fresh", held_out, "graph")]
     rows += [_row(member) for member in (*report["front"], *report["baselines"])]
     lines = [table(rows)]
-    for baseline in report["baselines"]:
-        if baseline["behind"] is not None and baseline["behind"]["mean"] is not None:
-            lines.append(f"ahead of {baseline['name']} by {_interval(baseline['behind'])}")
+    for name, behind in _behind(report).items():
+        lines.append(f"ahead of {name} by {_interval(behind)}")
     return "\n".join(lines) + "\n"
 
 

@@ -16,7 +16,7 @@ same order is therefore in the same state; that is how one is restored from a ch
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -86,7 +86,7 @@ def hypervolume(values: Sequence[Value], quality: float, cost: float) -> float:
 
 
 class Search:
-    """The base of all strategies; a subclass implements `propose`.
+    """The base of all strategies, which proposes random graphs.
 
     Args:
         space: the graphs that are searched.
@@ -116,19 +116,18 @@ class Search:
             trials[trial.graph] = trial
         return list(trials.values())
 
-    def _new_trial(self, rng: Random, asked: Collection[Genome]) -> GraphTrial | None:
-        propose: Callable[[Random], Genome]
+    def _new_trial(self, rng: Random, others: Collection[Genome]) -> GraphTrial | None:
         for propose in (self.propose, self.space.draw):
             for _ in range(ATTEMPTS):
                 genome = propose(rng)
                 graph = canonical(genome)
-                if graph not in self.known and graph not in asked:
+                if graph not in self.known and graph not in others:
                     return GraphTrial(genome, graph)
         return None
 
     def propose(self, rng: Random) -> Genome:
         """Return a genome to try; it may be one that is known."""
-        raise NotImplementedError
+        return self.space.draw(rng)
 
     def tell(self, results: Sequence[Evaluated]) -> None:
         """Take values, in the order in which they were asked for.
@@ -155,6 +154,14 @@ class Search:
         results = sorted(self.comparable(), key=lambda result: size_of(result[0]))
         return [results[i] for i in front_of([value for _, value in results])]
 
+    def choose(self, results: Sequence[Evaluated], most_cost: float | None) -> Genome:
+        """Return the fittest graph that costs no more than this; the cheapest if none does."""
+        most = math.inf if most_cost is None else most_cost
+        cheap = [result for result in results if result[1].cost <= most]
+        if not cheap:
+            return min(results, key=lambda result: result[1].cost)[0]
+        return max(cheap, key=lambda result: self.fitness(result[1]))[0]
+
     def best(self) -> Evaluated | None:
         """Return the fittest graph, of equal ones the smallest; None if there is none."""
         results = sorted(self.comparable(), key=lambda result: size_of(result[0]))
@@ -163,7 +170,3 @@ class Search:
 
 class RandomSearch(Search):
     """Random graphs, each once: the baseline of every other strategy."""
-
-    def propose(self, rng: Random) -> Genome:
-        """Return a random genome."""
-        return self.space.draw(rng)

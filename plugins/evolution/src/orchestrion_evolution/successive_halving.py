@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from random import Random
 
 from orchestrion import Key
 from orchestrion_evolution.genome import Genome, Space, canonical
-from orchestrion_evolution.search import Evaluated, GraphTrial, Search
+from orchestrion_evolution.search import FAILED, Evaluated, GraphTrial, Search
 
 SHRINK = 0.8
 """The share of the previous rung's samples that a rung gets."""
@@ -55,12 +54,7 @@ class SuccessiveHalving(Search):
         self.rung = 0
         self.racing: list[Genome] = []
         """The graphs that are still in the race, best first."""
-        self._samples: dict[Genome, int] = {}
         self._last_rung: dict[Genome, int] = {}
-
-    def propose(self, rng: Random) -> Genome:
-        """Return a random genome."""
-        return self.space.draw(rng)
 
     def ask(self, n: int, key: Key) -> list[GraphTrial]:
         """Return the next rung; a trial's samples include those of earlier rungs."""
@@ -74,20 +68,20 @@ class SuccessiveHalving(Search):
             return []
         shares = [SHRINK**i for i in range(self.rungs - self.rung)]
         more = max(1, int(self.budget_left / sum(shares)) // max(1, len(trials)))
-        return [
-            trial._replace(samples=self._samples.get(trial.graph, 0) + more) for trial in trials
-        ]
+        return [trial._replace(samples=self._samples(trial.graph) + more) for trial in trials]
+
+    def _samples(self, graph: Genome) -> int:
+        return self.known.get(graph, FAILED).samples
 
     def tell(self, results: Sequence[Evaluated]) -> None:
         """Take the values of a rung; the better half goes on, of equal ones the first asked for."""
-        super().tell(results)
         if not results:
             return  # the race is over, or has no samples left: the leader stays
         graphs = [canonical(genome) for genome, _ in results]
         for graph, (_, value) in zip(graphs, results, strict=True):
-            self.budget_left -= value.samples - self._samples.get(graph, 0)
-            self._samples[graph] = value.samples
+            self.budget_left -= value.samples - self._samples(graph)
             self._last_rung[graph] = self.rung
+        super().tell(results)
         graphs.sort(key=lambda graph: -self.fitness(self.known[graph]))
         self.rung += 1
         is_over = self.rung >= self.rungs

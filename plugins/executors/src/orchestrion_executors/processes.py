@@ -1,7 +1,7 @@
-"""Workers as processes of this machine, each at the other end of a pair of sockets.
+"""Workers that are processes of this machine, each linked by a pair of sockets.
 
-They are new interpreters, and no forks: threads and libraries of this process stay out of them.
-Nor are they started by `multiprocessing`, which would import the user's script again.
+They are new interpreters, not forks, so they have no threads or libraries of this process.
+`multiprocessing` does not start them, because it would import the user's script again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from orchestrion_executors.streams import StreamLink
 PATIENCE = 5.0
 """Seconds that a worker has to close its components before it is killed."""
 MOST = 1024
-"""Workers."""
+"""Maximum number of workers."""
 REST = 0.5
-"""Seconds in which what a process sent before its end is read."""
+"""Seconds to read what a process sent before it ended."""
 _NAMES = {number.value: number.name for number in signal.Signals}
 
 
@@ -41,9 +41,8 @@ class Processes(Executor):
     workers: Annotated[int, Meta(ge=1, le=MOST)] = 2
 
     async def start(self) -> WorkerProcess:
-        """See `Executor.start`."""
         ours, theirs = socket.socketpair()
-        # Modules are found as here; not by PYTHONPATH, which what components start would inherit.
+        # The same path as here. Not by PYTHONPATH: programs that components start would inherit it.
         code = (
             f"import sys; sys.path[:] = {sys.path!r}\n"
             "from orchestrion_executors.serving import main\n"
@@ -74,7 +73,7 @@ class WorkerProcess(StreamLink):
         self._watching = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
-        """End the stream with the process: something that it started may hold its other end."""
+        """End the stream when the process ends; programs that it started may hold its end open."""
         await self.process.wait()
         await asyncio.sleep(REST)
         self._writer.transport.abort()

@@ -1,7 +1,7 @@
-"""Workers as actors on the nodes of a Ray cluster.
+"""Workers that are actors on the nodes of a Ray cluster.
 
-Ray places them and carries messages. It restarts nothing: that an episode runs again after its
-worker is gone is the same for all executors, and core sees to it.
+Ray places them and carries messages. It restarts nothing: core runs the episodes of a lost worker
+again, as it does for all executors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgspec import Meta
 from orchestrion import Executor, Link, LinkLost, OpenContext, UsageError, work
 
 START = 120.0
-"""Seconds until an actor must be placed and answer."""
+"""Seconds in which an actor must be placed and answer."""
 
 
 @frozen
@@ -69,7 +69,6 @@ class Ray(Executor):
                 ray.shutdown()
 
     async def start(self) -> ActorLink:
-        """See `Executor.start`."""
         import ray
 
         options: dict[str, Any] = {
@@ -77,7 +76,7 @@ class Ray(Executor):
             "num_gpus": self.gpus,
             "scheduling_strategy": "SPREAD",
         }
-        # One call waits for messages at all times, and others bring some.
+        # One call always waits for messages to send, while other calls bring messages.
         options |= {"max_concurrency": 100, "max_restarts": 0}
         actor: Any = ray.remote(Actor)
         handle = actor.options(**options).remote(list(sys.path))
@@ -110,12 +109,10 @@ class ActorLink(Link):
         self._waiting: list[bytes] = []
 
     def send(self, message: bytes) -> None:
-        """See `Link.send`."""
         self._handle.put.remote(self._sent, message)
         self._sent += 1
 
     async def receive(self) -> bytes:
-        """See `Link.receive`."""
         import ray
 
         if not self._waiting:
@@ -128,7 +125,6 @@ class ActorLink(Link):
         return self._waiting.pop()
 
     async def close(self) -> None:
-        """See `Link.close`."""
         import ray
 
         with suppress(ray.exceptions.RayError, TimeoutError):
@@ -156,14 +152,14 @@ class Actor:
         self._work = asyncio.create_task(work(self._link))
 
     async def put(self, number: int, message: bytes) -> None:
-        """Bring a message; calls of an actor may overtake each other, so they are numbered."""
+        """Receive a message; messages are numbered, because calls may overtake each other."""
         self._early[number] = message
         while self._next in self._early:
             self._link.incoming.put_nowait(self._early.pop(self._next))
             self._next += 1
 
     async def take(self) -> list[bytes]:
-        """Return the messages that are there, at least one; none after the last."""
+        """Wait for messages and return them; return none after the last."""
         return await self._link.outgoing()
 
     async def end(self) -> None:
@@ -174,7 +170,7 @@ class Actor:
 
 
 class _Mailbox(Link):
-    """A link whose other end comes by."""
+    """A link whose other end reads and writes by calls of the actor."""
 
     def __init__(self) -> None:
         self.incoming: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -193,7 +189,7 @@ class _Mailbox(Link):
         return message
 
     async def outgoing(self) -> list[bytes]:
-        """Return what was sent, as soon as there is something; nothing once it is closed."""
+        """Wait for sent messages and return them; return none once it is closed."""
         await self._wake.wait()
         messages, self._outgoing = self._outgoing, []
         if not self._closed:

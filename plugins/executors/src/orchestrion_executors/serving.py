@@ -1,7 +1,7 @@
-"""What a worker process does.
+"""The main function of a worker process.
 
-Its event loop is watched like that of a command: a component that blocks it for longer than
-`run.timeout` ends the worker, and none of them may stop the loop or fork.
+Its event loop has the guards of a command: a component that blocks it for longer than `run.timeout`
+ends the worker, and no component may stop the loop or fork.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def main(number: int, leader: int) -> None:
         leader: process id of the leading process.
     """
     _end_with(leader)
-    # What agents start must not hold it open: its end says that this process is gone.
+    # Programs that agents start must not hold it open: its end tells that this process has ended.
     os.set_inheritable(number, False)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
         os.dup2(sys.stderr.fileno(), 2)
-    # What a component prints must not get into what the leading process prints.
+    # Output of components must not mix with the output of the leading process.
     os.dup2(2, 1)
     code = 0
     try:
@@ -42,14 +42,14 @@ def main(number: int, leader: int) -> None:
         print(f"a worker ends: {type(error).__name__}: {error}", file=sys.stderr)
         code = 1
     sys.stderr.flush()
-    os._exit(code)  # threads of agents that take long would hold it up
+    os._exit(code)  # do not wait for threads of agents
 
 
 def _end_with(leader: int) -> None:
-    """Have this process killed when the leading one ends, also while a component blocks it."""
+    """Let the system kill this process when the leading one ends, even if a component blocks."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != leader:  # it ended before
+    if os.getppid() != leader:  # it has ended already
         os._exit(0)
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from orchestrion import Link, LinkLost
 
 _LENGTH = 8
-"""Bytes."""
+"""Number of bytes that hold the length of a message."""
 
 
 class StreamLink(Link):
@@ -22,12 +22,10 @@ class StreamLink(Link):
         self._reader, self._writer = reader, writer
 
     def send(self, message: bytes) -> None:
-        """See `Link.send`."""
         if not self._writer.is_closing():
             self._writer.writelines((len(message).to_bytes(_LENGTH, "little"), message))
 
     async def receive(self) -> bytes:
-        """See `Link.receive`."""
         try:
             length = await self._reader.readexactly(_LENGTH)
             return await self._reader.readexactly(int.from_bytes(length, "little"))
@@ -39,7 +37,6 @@ class StreamLink(Link):
         return "the stream has ended"
 
     async def close(self) -> None:
-        """See `Link.close`."""
         self._writer.close()
         with suppress(OSError):
             await self._writer.wait_closed()

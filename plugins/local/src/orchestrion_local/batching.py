@@ -1,45 +1,45 @@
-"""Runs requests that are ready together as one batch."""
+"""Completes prompts that are ready together as one batch."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
 
-W = TypeVar("W")
-R = TypeVar("R")
+from orchestrion_local.sampling import Completion, Prompt
+
+Waiting = tuple[Prompt, asyncio.Future[Completion]]
 
 PATIENCE = 8
 """Rounds of the event loop without a new request before a batch starts."""
 
 
-class Batcher(Generic[W, R]):
+class Batcher:
     """Collects requests until the event loop has nothing else to do.
 
     Args:
-        work: returns the results of a batch. It runs on the event loop, so that the requests of a
-            batch, and with them the last bit of every result, do not depend on time.
-        largest: returns the maximum number of requests in a batch.
+        work: returns the completions of a batch. It runs on the event loop, so that the prompts of
+            a batch, and with them the last bit of every result, do not depend on time.
+        largest: returns the maximum number of prompts in a batch.
         overlap: run `work` in a thread, while other agents' calls go on.
     """
 
     def __init__(
         self,
-        work: Callable[[Sequence[W]], Sequence[R]],
+        work: Callable[[Sequence[Prompt]], Sequence[Completion]],
         largest: Callable[[], int],
         overlap: bool = False,
     ) -> None:
         self._work, self._find_largest, self._overlap = work, largest, overlap
         self._largest = 0
-        self._waiting: list[tuple[W, asyncio.Future[R]]] = []
+        self._waiting: list[Waiting] = []
         self._collecting: asyncio.Task[None] | None = None
         self.sizes: list[int] = []
         """Number of requests of each batch."""
 
-    async def __call__(self, wanted: W) -> R:
-        """Return the result of one request."""
-        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._waiting.append((wanted, future))
+    async def __call__(self, prompt: Prompt) -> Completion:
+        """Return the completion of a prompt."""
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._waiting.append((prompt, future))
         if self._collecting is None:
             self._collecting = asyncio.create_task(self._collect())
         return await future
@@ -62,16 +62,16 @@ class Batcher(Generic[W, R]):
             quiet = quiet + 1 if len(self._waiting) == known else 0
             known = len(self._waiting)
 
-    async def _do(self, batch: list[tuple[W, asyncio.Future[R]]]) -> None:
+    async def _do(self, batch: list[Waiting]) -> None:
         if not batch:
             return
-        wanted = [request for request, _ in batch]
-        self.sizes.append(len(wanted))
+        prompts = [prompt for prompt, _ in batch]
+        self.sizes.append(len(prompts))
         try:
             if self._overlap:
-                results = await asyncio.to_thread(self._work, wanted)
+                results = await asyncio.to_thread(self._work, prompts)
             else:
-                results = self._work(wanted)
+                results = self._work(prompts)
         except Exception as error:
             for _, future in batch:
                 if not future.done():

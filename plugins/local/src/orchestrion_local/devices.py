@@ -65,7 +65,6 @@ class Place:
     pool: Pool | None = field(init=False, default=None)
 
     def place(self, model: str, needed: int) -> None:
-        """See `Device.place`."""
         total = sum(self.taken.values()) + needed
         # Of models that take turns, only those needed together must fit: `Pool.check`.
         if self.memory is not None and total > self.memory and self.offload is None:
@@ -80,13 +79,11 @@ class Place:
         self.taken[model] = self.taken.get(model, 0) + needed
 
     def left(self, needed: int) -> int | None:
-        """See `Device.left`."""
         if self.memory is None:
             return None
         return self.memory - (sum(self.taken.values()) if self.offload is None else needed)
 
     def resident(self, model: str, tensors: Callable[[], Iterable[torch.Tensor]]) -> Resident:
-        """See `Device.resident`."""
         import torch
 
         from orchestrion_local.offloading import Pool, Resident, away
@@ -125,7 +122,7 @@ class Torch:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Device]:
-        """Find out whether it is there and how much memory it has free.
+        """Give the device, with its free memory or that of the settings.
 
         Raises:
             RunError: torch sees no such GPU.

@@ -46,38 +46,35 @@ class Exports:
 
     def adapter(self, version: int) -> Path:
         """Write the adapter; return its folder. Raises RunError if that is not possible."""
-        model, partial = self._model, self._partial()
-        try:
+        model = self._model
+        with self._partial() as partial:
             model.module.save_pretrained(
                 str(partial), selected_adapters=[model.adapter], save_embedding_layers=False
             )
-        except OSError as error:
-            raise self._failed(error) from error
         # peft puts every adapter but "default" in a folder of its own.
         own = partial / (model.adapter or "")
         return self._done(own if own.is_dir() else partial, partial, version)
 
     def whole(self, version: int) -> Path:
         """Write the model, adapters merged, and its tokenizer; return its folder."""
-        model, partial = self._model, self._partial()
+        model = self._model
         module = model.plain() if hasattr(model.module, "peft_config") else model.module
-        try:
+        with self._partial() as partial:
             with _quiet():
                 module.save_pretrained(str(partial))
             model.tokenizer.save(str(partial))
-        except OSError as error:
-            raise self._failed(error) from error
         return self._done(partial, partial, version)
 
-    def _partial(self) -> Path:
+    @contextmanager
+    def _partial(self) -> Iterator[Path]:
         # With ordinary permissions: the server may be another user's, and must read it.
         partial = self._folder / f".{self._stem}-{os.getpid()}.partial"
         shutil.rmtree(partial, ignore_errors=True)
         try:
             partial.mkdir(parents=True)
+            yield partial
         except OSError as error:
-            raise self._failed(error) from error
-        return partial
+            raise RunError(f"{self._folder}: weights cannot be written there: {error}") from error
 
     def _done(self, source: Path, partial: Path, version: int) -> Path:
         digest = hashlib.blake2b(repr(self._model.settings.lora).encode(), digest_size=8)
@@ -96,9 +93,6 @@ class Exports:
             self._written.remove(name)
         self._written.append(name)
         return final
-
-    def _failed(self, error: OSError) -> RunError:
-        return RunError(f"{self._folder}: weights cannot be written there: {error}")
 
 
 @contextmanager

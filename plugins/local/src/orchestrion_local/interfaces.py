@@ -165,7 +165,7 @@ class Trainable(Protocol):
         ...
 
     def training(self, tokens: int) -> int:
-        """Return the bytes that learning from so many tokens takes beside weights and optimizer."""
+        """Return the bytes for learning from a number of tokens, beside weights and optimizer."""
         ...
 
     def working(self, room: int, *others: Resident) -> AbstractContextManager[None]:

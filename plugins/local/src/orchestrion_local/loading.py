@@ -77,9 +77,18 @@ def _on_base(settings: ModelSettings, ctx: OpenContext, name: str) -> LocalModel
 
 
 def _with_adapter(module: Any, settings: ModelSettings, path: str, adapter: str) -> Any:
-    from peft import get_peft_model
+    from peft import LoraConfig, get_peft_model
 
-    config = _lora(settings, module)
+    lora = settings.lora
+    assert lora is not None
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        target_modules=list(lora.targets) or "all-linear",
+        # GPT-2 stores its matrices transposed.
+        fan_in_fan_out=module.config.model_type == "gpt2",
+    )
     try:
         with warnings.catch_warnings():
             # peft uses functions of torch that are deprecated.
@@ -90,21 +99,6 @@ def _with_adapter(module: Any, settings: ModelSettings, path: str, adapter: str)
             return get_peft_model(module, config, adapter_name=adapter)
     except ValueError as error:
         raise UsageError(f"{path}.lora: {str(error).splitlines()[0]}") from error
-
-
-def _lora(settings: ModelSettings, module: Any) -> Any:
-    from peft import LoraConfig
-
-    lora = settings.lora
-    assert lora is not None
-    return LoraConfig(
-        task_type="CAUSAL_LM",
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        target_modules=list(lora.targets) or "all-linear",
-        # GPT-2 stores its matrices transposed.
-        fan_in_fan_out=module.config.model_type == "gpt2",
-    )
 
 
 @contextmanager

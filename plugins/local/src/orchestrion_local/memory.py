@@ -1,9 +1,9 @@
-"""What a model takes, in bytes, reckoned from the sizes of its network; nothing is loaded.
+"""The memory that a model needs, in bytes, computed from the sizes of its network.
 
 The formulas follow the layers of transformers' `llama`-like networks (Llama, Qwen 2 and 3, Mistral)
 and of `gpt2`, as PyTorch's autograd keeps their inputs. Here b is the bytes of a weight, h the
-width, i that of the feed-forward part, a and k those of all heads and of the heads of keys, and r
-the rank of an adapter. A llama-like layer keeps for each token in training
+width, i the width of the feed-forward part, a and k those of all heads and of the heads of keys,
+and r the rank of an adapter. In training, a llama-like layer keeps for each token
 
     2 h (4 + 2 b) + 4 a b + 4 i b     all weights (in float32: inputs, norms, heads, gates)
     2 h 4 + 4 a b + 3 i b + 4 sum(inputs of adapters) + 4 r (number of adapters)     an adapter
@@ -24,15 +24,15 @@ from orchestrion_local.sizes import size_text
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 LOGITS = 2**25
-"""Number of logits that are computed at once: 128 MB in float32."""
+"""How many logits are computed at once: 128 MB in float32."""
 COPIES_OF_LOGITS = 5
-"""Logits, divided by the temperature, their softmax, and the gradients of two of them."""
+"""Logits, logits over temperature, their softmax, and the gradients of two of these."""
 MICRO_BATCH = 16_384
 """Tokens in one forward pass where there is room for them."""
 BATCH = 256
 """Completions computed together where there is room for them."""
 SPARE = 0.06
-"""Share of what is free that is left to the allocator's gaps and the workspace of kernels."""
+"""Share of free memory that is kept for gaps of the allocator and the workspace of kernels."""
 REMEDIES = (
     "set `gradient_checkpointing: true`, a `lora`, `dtype: bfloat16`, `ranks` or a smaller "
     "`context` on the model, or use a larger device"
@@ -43,7 +43,7 @@ ROW = 4096
 
 @frozen
 class Footprint:
-    """What one model takes. Sizes are in bytes.
+    """The memory that one model needs. Sizes are in bytes.
 
     Args:
         network: its sizes.
@@ -81,15 +81,15 @@ class Footprint:
 
     @property
     def weights(self) -> int:
-        """The weights, with an adapter's, which are float32 under bfloat16."""
+        """Size of the weights and of the adapter, whose weights have four bytes at least."""
         under = 0 if self.shares else self.network.weights * self.width
         return under + (self.trained * max(4, self.width) if self.adapter else 0)
 
     @property
     def state(self) -> int:
-        """Gradients, two moments and, of weights of two bytes, masters.
+        """Size of gradients, two moments and, for weights of two bytes, masters.
 
-        With ranks their parts of these and of the weights that learn, on this device.
+        With ranks, the size of all parts on this device, those of the weights that learn included.
         """
         full = max(4, self.width)
         if self.ranks > 1:
@@ -98,11 +98,13 @@ class Footprint:
         return 3 * self.trained * full + masters
 
     def shared(self, learns: bool) -> int:
-        """Return what ranks take beside `state` on this device, if the weights learn or what is on
-        them.
+        """Return the size of what ranks have on this device beside `state`.
 
-        Their parts of weights that do not learn; and, whole, the weights in use: the two tables and
-        two layers, and the gradients of those that learn.
+        That is their parts of weights that do not learn; and, whole, the weights in use, which are
+        the two tables and two layers, with the gradients of those that learn.
+
+        Args:
+            learns: whether the weights or adapters on them are trained.
         """
         if self.ranks == 1:
             return 0
@@ -115,7 +117,7 @@ class Footprint:
 
     @property
     def layer(self) -> int:
-        """What a layer keeps of a token for the backward pass."""
+        """Size of what a layer keeps of a token for the backward pass."""
         net, b, full = self.network, self.width, max(4, self.width)
         h, i, a, k = net.width, net.inner, net.queries, net.keys
         kept = self.row * b + 4 * net.heads
@@ -141,7 +143,7 @@ class Footprint:
 
     @property
     def token(self) -> int:
-        """What all layers keep of a token, with the gradients on their way back."""
+        """Size of what all layers keep of a token, with the gradients of the backward pass."""
         net, b = self.network, self.width
         moving = (2 * net.width + 4 * net.inner) * b
         if self.again:
@@ -149,23 +151,21 @@ class Footprint:
         return net.layers * self.layer + moving
 
     def training(self, tokens: int) -> int:
-        """Return what the passes of a micro-batch take beside weights and optimizer, on all ranks
-        here.
-        """
+        """Return the size of a micro-batch in training, on all ranks of this device."""
         vocabulary = self.network.vocabulary
         at_once = max(1, LOGITS // vocabulary)
         logits = COPIES_OF_LOGITS * 4 * min(at_once, tokens) * vocabulary
         return self.here * (logits + tokens * self.token)
 
     def forward(self, tokens: int) -> int:
-        """Return what a forward pass without gradient takes: one layer's results, and logits."""
+        """Return the size of a pass without gradient: one layer's results, and logits."""
         net = self.network
         logits = 2 * 4 * min(LOGITS, tokens * net.vocabulary)
         return logits + tokens * (2 * net.width + 3 * net.inner) * self.width
 
     @property
     def completion(self) -> int:
-        """What a completion takes while it is sampled: keys and values, and the prompt's pass."""
+        """Size of a completion while it is sampled: keys and values, and the prompt's pass."""
         net, b = self.network, self.width
         cache = 2 * net.layers * net.keys * b
         return self.row * (cache + (2 * net.width + 3 * net.inner) * b) + 28 * net.vocabulary
@@ -175,7 +175,7 @@ class Footprint:
         return _halved(max(MICRO_BATCH, self.row), room, self.training)
 
     def shortage(self, room: int | None) -> str:
-        """Return what a row takes in training, beside what there is."""
+        """Return a sentence that compares the size of a row in training with the free memory."""
         there = "" if room is None else f", and {size_text(max(0, room))} are left"
         return (
             f"learning from a row of {self.row} tokens takes {size_text(self.training(self.row))} "
@@ -227,7 +227,7 @@ def _halved(most: int, room: int | None, size: Callable[[int], int]) -> int:
 
 
 def footprint_of(settings: ModelSettings, network: Network) -> Footprint:
-    """Return what a model of these settings takes."""
+    """Return the memory that a model of these settings needs."""
     lora, base = settings.lora, settings_of(settings.base)
     shares = lora is not None and base is not None
     ranks = settings.inherited("ranks") or 1

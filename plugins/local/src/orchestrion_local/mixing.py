@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ import torch
 from orchestrion import JSON, Answer, Calls, Key, Model, Usage, UsageError
 from orchestrion_local.batching import Batcher
 from orchestrion_local.offloading import fits, pinned
-from orchestrion_local.runtime import LocalModel, limits_of, sampled
+from orchestrion_local.runtime import LocalModel, answer_of, limits_of, sampled
 from orchestrion_local.sampling import CACHE, Completion, Prompt, roomy_cache, sample
 from orchestrion_local.settings import SamplingLimits
 
@@ -30,11 +31,6 @@ class _Caches:
             part.batch_select_indices(indices)
 
 
-class _Output:
-    def __init__(self, logits: torch.Tensor) -> None:
-        self.logits = logits
-
-
 class _Network:
     """The members as the network that `sample` expects; its logits have a dimension for members."""
 
@@ -49,14 +45,14 @@ class _Network:
     def make_cache(self) -> _Caches:
         return _Caches([roomy_cache() for _ in self.members])
 
-    def __call__(self, ids: torch.Tensor, **rest: Any) -> _Output:
+    def __call__(self, ids: torch.Tensor, **rest: Any) -> SimpleNamespace:
         caches: _Caches = rest.pop(CACHE)
         logits = []
         for member, cache in zip(self.members, caches.parts, strict=True):
             with member.active():
                 out = member.module(ids, **{CACHE: cache}, **rest)
             logits.append(out.logits)
-        return _Output(torch.stack(logits, dim=2))
+        return SimpleNamespace(logits=torch.stack(logits, dim=2))
 
     def combine(self, logits: torch.Tensor, picks: torch.Tensor) -> torch.Tensor:
         """Return one distribution for each row, as logits [B, V], from logits [B, members, V]."""
@@ -113,7 +109,7 @@ class MixedModel(Model):
         fits(*self._residents)
         self._network = _Network(members, weights or [1.0] * len(members), mode)
         self._tokenizer = first.tokenizer
-        self.batcher: Batcher[Prompt, Completion] = Batcher(self._sample, first.batch)
+        self.batcher = Batcher(self._sample, first.batch)
 
     def _sample(self, wanted: Sequence[Prompt]) -> list[Completion]:
         with pinned(*self._residents):
@@ -137,14 +133,7 @@ class MixedModel(Model):
         )
 
         async def do() -> Answer:
-            completion = await self.batcher(wanted)
-            data: dict[str, JSON] = {
-                "text": self._tokenizer.decode(completion.ids),
-                "stop": "end" if completion.ended else "length",
-                "tool_calls": [],
-                "model": self.name,
-            }
-            return Answer(data, Usage(1, len(prompt), len(completion.ids)))
+            return answer_of(self.name, self._tokenizer, prompt, await self.batcher(wanted))
 
         settings = {
             "model": self.name,

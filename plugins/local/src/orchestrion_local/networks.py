@@ -40,7 +40,7 @@ KNOWN: Mapping[str, Mapping[str, Any]] = {
     "llama-3.2-1b": _LLAMA | _sizes(2048, 16, 32, 8, 8192, True),
     "llama-3.2-3b": _LLAMA | _sizes(3072, 28, 24, 8, 8192, True),
 }
-"""What `config.json` says of models on a hub, for plans where it is not at hand."""
+"""The content of `config.json` of models on a hub, for plans without the file."""
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""Tensors that move to a device when they are needed, and make room for others when they are not.
+"""Tensors that move to a device when they are needed, and away when others need the room.
 
 A `Resident` moves the tensors of one model or optimizer together. A tensor that moves stays the
 same object, so optimizers, layers that share it, and adapters on it need no change. A `Pool` is the
@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import tempfile
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal, Protocol
 
 import torch
-from attrs import define
 
 from orchestrion import RunError
 from orchestrion_local.sizes import size_text
@@ -26,7 +24,7 @@ from orchestrion_local.sizes import size_text
 
 
 class Guest(Protocol):
-    """What a pool moves; compared by identity."""
+    """Something that a pool moves; compared by identity."""
 
     @property
     def name(self) -> str:
@@ -47,18 +45,10 @@ class Guest(Protocol):
         ...
 
 
-@define
-class Moved:
-    """Number of moves in or out, and the seconds they took."""
-
-    times: int = 0
-    seconds: float = 0.0
-
-
 class Pool:
-    """A memory that guests take turns in; one thread computes with it at a time.
+    """A memory that guests share by turns; one thread at a time computes with it.
 
-    A thread pins all guests that it needs together; those that rested longest make room.
+    A thread pins all guests that it needs together. The least recently used ones make room.
 
     Args:
         name: of the device, for errors.
@@ -67,14 +57,15 @@ class Pool:
 
     def __init__(self, name: str, memory: int | None) -> None:
         self.name, self.memory = name, memory
-        self.moved = Moved()
+        self.moves = 0
+        """Number of moves in or out."""
         self._inside: dict[Guest, None] = {}
         self._pinned: Counter[Guest] = Counter()
         self._turn = threading.RLock()
 
     @property
     def inside(self) -> tuple[Guest, ...]:
-        """Guests that are in, the least recently used first."""
+        """Guests that are on the device, the least recently used first."""
         return tuple(self._inside)
 
     def check(self, wanted: Collection[Guest]) -> None:
@@ -115,7 +106,7 @@ class Pool:
                     self._use(guest)
 
     def evict(self, guest: Guest) -> None:
-        """Move a guest out that is not pinned; if it is out, move out what was added to it."""
+        """Move out a guest that is not pinned, and what was added to it while it was out."""
         with self._turn:
             if guest in self._pinned:
                 raise RuntimeError(f"{self.name}: {guest.name} is pinned")
@@ -135,19 +126,15 @@ class Pool:
             for guest in [guest for guest in self._inside if guest not in staying]:
                 if total <= self.memory:
                     break
-                self._timed(guest.leave)
+                guest.leave()
+                self.moves += 1
                 del self._inside[guest]
                 total -= guest.size
         for guest in wanted:
             if guest not in self._inside:
-                self._timed(guest.enter)
+                guest.enter()
+                self.moves += 1
             self._use(guest)
-
-    def _timed(self, move: Callable[[], None]) -> None:
-        start = time.perf_counter()
-        move()
-        self.moved.times += 1
-        self.moved.seconds += time.perf_counter() - start
 
     def _use(self, guest: Guest) -> None:
         """Make a guest the most recently used."""
@@ -176,10 +163,10 @@ def _to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _to_disk(tensor: torch.Tensor, folder: Path | None) -> torch.Tensor:
-    """Return a copy whose memory is a file that has no name, so that a killed run leaves none."""
+    """Return a copy in a file without a name, so that a killed run leaves no file."""
     if not tensor.numel():
         return _to_host(tensor)
-    # A copy has no gaps, and the strides of the original: sums keep their order.
+    # The copy keeps the order of the strides, so that sums keep their order.
     dense = _to_host(tensor)
     count = dense.numel()
     try:
@@ -223,7 +210,6 @@ class Resident:
 
     @property
     def size(self) -> int:
-        """See `Guest.size`."""
         return size_of(self._distinct()) if self._size is None else self._size
 
     def _distinct(self) -> Iterable[torch.Tensor]:
@@ -236,14 +222,12 @@ class Resident:
                 yield tensor.grad
 
     def enter(self) -> None:
-        """See `Guest.enter`."""
         for tensor in self._each():
             # On a processor, a tensor in a file is on the same device: copy it all the same.
             tensor.data = tensor.detach().to(self.device, copy=True)
         self._waiting.clear()
 
     def leave(self) -> None:
-        """See `Guest.leave`."""
         before, self._waiting = self._waiting, {}
         for tensor in self._each():
             copy = before.get(id(tensor))
@@ -252,7 +236,7 @@ class Resident:
             self._waiting[id(tensor)] = copy
 
     def settle(self) -> None:
-        """Move to where tensors rest: after loading, or when some were added.
+        """Move the tensors to where they rest, after they were loaded or some were added.
 
         Raises:
             RunError: they are too large for the device.
@@ -279,11 +263,9 @@ class Resident:
             self._reserve(name, size)
         return other
 
-    @contextmanager
-    def pinned(self, *others: Resident) -> Iterator[None]:
+    def pinned(self, *others: Resident) -> AbstractContextManager[None]:
         """Keep these tensors and others on their devices while the context lasts."""
-        with pinned(self, *others):
-            yield
+        return pinned(self, *others)
 
 
 @contextmanager

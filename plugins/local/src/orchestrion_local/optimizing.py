@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -80,11 +80,9 @@ class WeightOptimizer:
             f"{model.name}'s optimizer", self._steps.tensors, self._size
         )
 
-    @contextmanager
-    def pinned(self) -> Iterator[None]:
+    def pinned(self) -> AbstractContextManager[None]:
         """Keep weights and moments on their device, and room for a micro-batch; see `Trainable`."""
-        with self.model.working(self.model.training(self.micro_batch), self._resident):
-            yield
+        return self.model.working(self.model.training(self.micro_batch), self._resident)
 
     @property
     def micro_batch(self) -> int:

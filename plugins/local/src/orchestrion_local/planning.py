@@ -1,4 +1,4 @@
-"""Where the models of a config would live, and whether they fit: reckoned, nothing is loaded."""
+"""A plan of where the models of a config are placed, and whether they fit; nothing is loaded."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class PlannedModel:
 
     Args:
         name: its config name.
-        footprint: what it takes.
+        footprint: the memory that it needs.
         under: the model whose weights its adapter is on, if that is another one.
         dtype: of its weights.
         learns: whether a trainer trains it.
         micro_batch: tokens in a forward pass, if the config gives them.
         batch: completions computed together, if the config gives them.
         samples: whether responses are sampled here, not by a server.
-        carries: whether adapters on it learn that are other models.
+        carries: whether adapters on it, which are other models, are trained.
     """
 
     name: str
@@ -47,19 +47,19 @@ class PlannedModel:
 
     @property
     def state(self) -> int:
-        """Bytes of its optimizer, and of what ranks have of it."""
+        """Bytes of its optimizer, and of what ranks need."""
         return (self.footprint.state if self.learns else 0) + self.shared
 
     @property
     def shared(self) -> int:
-        """Bytes that ranks take beside what the optimizer does."""
+        """Bytes that ranks need beside the optimizer."""
         own = self.learns and self.under is None
         return self.footprint.shared(self.learns) if own or self.carries else 0
 
 
 @frozen
 class Need:
-    """Something that takes memory: which model's, what, how many bytes, and when."""
+    """One use of memory: by which model, for what, how many bytes, and when."""
 
     model: str
     what: str
@@ -74,7 +74,7 @@ class DevicePlan:
     Args:
         name: its config name.
         device: its name in torch.
-        memory: bytes it has; None if that is not known.
+        memory: its bytes; None if unknown.
         offload: whether its models take turns.
         models: the models on it.
     """
@@ -86,7 +86,7 @@ class DevicePlan:
     models: tuple[PlannedModel, ...]
 
     def resident(self, model: PlannedModel, learning: bool) -> int:
-        """Return the bytes that are here while a model learns, or samples, without its batches."""
+        """Return the bytes in use while a model learns or samples, without its batches."""
         if not self.offload:
             return sum(other.footprint.weights + other.state for other in self.models)
         together = [other for other in self.models if other.name in (model.name, model.under)]
@@ -107,7 +107,7 @@ class DevicePlan:
         return model.batch or model.footprint.batch(self.room(model, False))
 
     def needs(self) -> Iterator[Need]:
-        """Yield all that takes memory, model by model."""
+        """Yield all uses of memory, model by model."""
         always = "its turns" if self.offload else "always"
         for model in self.models:
             own = model.footprint
@@ -137,7 +137,7 @@ class DevicePlan:
                 yield Need(model.name, what, count * own.completion, "while it samples")
 
     def _moments(self, tokens: Counter, completions: Counter) -> Iterator[tuple[int, int, str]]:
-        """Yield what is here in each moment, what its batches take beside that, and when it is."""
+        """Yield for each moment the bytes in use, the bytes of its batches, and its name."""
         for model in self.models:
             own = model.footprint
             yield self.resident(model, False), 0, "always"
@@ -150,22 +150,22 @@ class DevicePlan:
 
     @property
     def most(self) -> tuple[int, str]:
-        """The most that is needed at a time, and when."""
+        """The largest number of bytes that is needed at one time, and when."""
         moments = self._moments(self.micro_batch, self.batch)
         return max((here + batch, when) for here, batch, when in moments)
 
     @property
     def elsewhere(self) -> int:
-        """The most that is needed on a GPU that has a rank and does not sample; 0 without any."""
+        """The largest number of bytes on a GPU that only trains, as a rank; 0 without such GPUs."""
         ranked = [model for model in self.models if model.footprint.ranks > model.footprint.here]
         passes = [m.footprint.training(self.micro_batch(m)) for m in ranked if m.learns]
         return sum(model.state for model in ranked) + max(passes, default=0)
 
     @property
     def lacking(self) -> tuple[int, str] | None:
-        """The most that is needed, and when, if it does not fit with the smallest batches.
+        """The bytes that are needed, and when, if they do not fit with the smallest batches.
 
-        They are those that the config gives, or a row.
+        The smallest batches are those in the config, or one row.
         """
         moments = self._moments(
             lambda model: model.micro_batch or model.footprint.row, lambda model: model.batch or 1
@@ -187,8 +187,9 @@ class DevicePlan:
         return "use a smaller model, or a device of its own for each model"
 
     def _changed(self) -> Iterator[tuple[list[str], DevicePlan]]:
-        """Yield plans with other settings, and these settings in words."""
-        freed = evolve(self, models=tuple(_batches_free(model) for model in self.models))
+        """Yield the plan with other settings, and a description of these settings."""
+        models = tuple(evolve(model, micro_batch=None, batch=None) for model in self.models)
+        freed = evolve(self, models=models)
         yield ["no `micro_batch` and no `batch`, which are then chosen"], freed
         ranked = any(model.footprint.ranks > 1 for model in self.models)
         turns = (False,) if self.offload or ranked or len(self.models) < 2 else (False, True)
@@ -197,7 +198,8 @@ class DevicePlan:
             if again:
                 words.append("`gradient_checkpointing: true` on the models")
             if offload:
-                words.append(f"`offload: {self._aside}` on the device")
+                aside = "disk" if self.device == "cpu" else "cpu"
+                words.append(f"`offload: {aside}` on the device")
             if lora:
                 words.append("a `lora: {rank: 16}` on the models")
             if shorter:
@@ -206,10 +208,6 @@ class DevicePlan:
             models = tuple(_with(model, bool(again), lora, shorter) for model in plan.models)
             if words:
                 yield words, evolve(plan, models=models)
-
-    @property
-    def _aside(self) -> str:
-        return "disk" if self.device == "cpu" else "cpu"
 
     def check(self) -> None:
         """Raise RunError if it does not fit; say which settings would help."""
@@ -223,10 +221,6 @@ class DevicePlan:
 
 def _count(weights: int) -> str:
     return f"{weights / 1e9:.2f} B" if weights >= 1e8 else f"{weights / 1e6:.2f} M"
-
-
-def _batches_free(model: PlannedModel) -> PlannedModel:
-    return evolve(model, micro_batch=None, batch=None)
 
 
 def _with(model: PlannedModel, again: bool, lora: bool, shorter: bool) -> PlannedModel:
@@ -247,7 +241,7 @@ def gpus_of(text: str) -> list[int]:
     """Return the bytes of each GPU of a claim like "2x80GiB".
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is no such claim.
     """
     count, _, size = text.partition("x")
     try:
@@ -311,7 +305,7 @@ def _planned(
 
 
 def _weights(config: Config, path: str) -> str:
-    """Return the path of the model whose other name a model is, or of itself."""
+    """Return the path of the model that has the weights: of the base if this is an alias."""
     entry = config.components[path]
     is_alias = isinstance(entry.component, ModelSettings) and entry.component.is_alias
     return _weights(config, entry.refs["base"][0]) if is_alias else path
@@ -325,7 +319,7 @@ def _device_of(config: Config, path: str) -> str:
 
 
 def _trained(config: Config) -> Iterator[tuple[str, int | None]]:
-    """Yield the models that trainers train, with the micro-batch that is given."""
+    """Yield the paths of models that are trained, each with the micro-batch of its trainer."""
     for stage in config.stages:
         entry = config.components[stage]
         if not hasattr(entry.component, "micro_batch"):
@@ -339,7 +333,7 @@ def _trained(config: Config) -> Iterator[tuple[str, int | None]]:
 
 
 def _memory(path: str, device: Torch, gpus: Sequence[int] | None, ranks: int) -> int | None:
-    """Return the bytes of a device, or of each from it on: as the config says, or what it has."""
+    """Return the bytes of a device and of the GPUs of its ranks: by the config, or what is free."""
     limit = parse_size(device.memory) if device.memory is not None else None
     if device.name == "cpu":
         return limit if limit is not None else free_memory()

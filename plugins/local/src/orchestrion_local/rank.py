@@ -1,4 +1,4 @@
-"""What one of several processes does that train a network together; `ranks` leads them.
+"""The work of one rank: a process that trains a part of a network; `ranks` leads all of them.
 
 Deviations from what FSDP2 does by default: gradients are summed, not averaged; bfloat16 weights
 that learn are float32 here, and rounded where they compute (`MixedPrecisionPolicy`).
@@ -49,7 +49,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _Scorer(torch.nn.Module):
-    """A network as FSDP2 sees it: one call, in which the head is part of the network."""
+    """A network in the form that FSDP2 needs: one call, which includes the head."""
 
     def __init__(self, network: Any, pad: int, whole: bool, again: bool) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class _Scorer(torch.nn.Module):
 
 
 class _Rank:
-    """What one process does. The leading process calls its methods."""
+    """One rank. The leading process calls its methods."""
 
     def __init__(self, link: Connection, rank: int, count: int, port: int, device: str) -> None:
         from torch import distributed
@@ -83,7 +83,7 @@ class _Rank:
         self._mesh = distributed.init_device_mesh(self._device.type, (count,))
 
     def build(self, skeleton: bytes, adapters: bool, pad: int, whole: bool, again: bool) -> None:
-        """Make the network with this rank's part of the weights, which are yet to come."""
+        """Build the network with empty memory for this rank's part of the weights."""
         from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
         self._module = module = _Unpickler(io.BytesIO(skeleton)).load()
@@ -123,7 +123,7 @@ class _Rank:
         return into
 
     def receive(self) -> None:
-        """Take the weights."""
+        """Receive the weights."""
         for name, weight in self._module.named_parameters():
             self._read(_part(weight), None if "lora_" in name else self._rounded)
 
@@ -199,7 +199,7 @@ class _Rank:
                 self._link.send(pack(weights[name]).data)
 
     def restore(self, number: int, data: Any) -> None:
-        """Take what `state` sent."""
+        """Receive what `state` sent."""
         steps, mine = self._steps[number]
         parts = {name: part for name, _, part in mine}
         arrays = {}
@@ -218,7 +218,7 @@ def _part(weight: Any) -> torch.Tensor:
 
 
 def serve(link: Connection, rank: int, count: int, port: int, device: str, threads: int) -> None:
-    """Do what the leading process says until it ends."""
+    """Call methods for the leading process until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     with suppress(EOFError, BrokenPipeError):

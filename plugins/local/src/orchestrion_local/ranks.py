@@ -159,11 +159,11 @@ class Ranks:
         skeleton = io.BytesIO()
         SkeletonPickler(skeleton).dump(self.model.module)
         again = bool(self.model.settings.inherited("gradient_checkpointing"))
-        how = self.adapters, self.model.tokenizer.pad, not self.model.has_plain_head(), again
+        how = self.adapters, self.model.tokenizer.pad, not self.model.has_plain_head, again
         self.ask("build", skeleton.getvalue(), *how)
 
     def ask(self, method: str, *arguments: Any, each: Sequence[Any] = ()) -> list[Any]:
-        """Return what a method of the ranks returns; see `send`."""
+        """Call a method on all ranks as `send` does; return what each returned."""
         self.send(method, *arguments, each=each)
         return self.answers()
 
@@ -222,7 +222,7 @@ class Ranks:
         )
 
     def close(self) -> None:
-        """End the processes: all that they know is elsewhere, or lost."""
+        """End the processes; their state was sent before, or is lost."""
         for process, link in zip(self._processes, self._links, strict=True):
             link.close()
             process.kill()
@@ -258,12 +258,12 @@ class RankedSteps:
         self._number, self._is_open = number, False
         footprint = model.footprint
         self.size = footprint.state if footprint is not None else 0
-        """Bytes on the model's device, as far as they are known."""
+        """Bytes on the model's device; 0 if unknown."""
         self._saved: Saved | None = None
-        """What was loaded, until the ranks need it."""
+        """The loaded state, until the ranks get it."""
 
     def tensors(self) -> Iterator[torch.Tensor]:
-        """Yield nothing: it is all on the ranks."""
+        """Yield nothing: all tensors are on the ranks."""
         return iter(())
 
     def zero(self) -> None:
@@ -304,7 +304,6 @@ class RankedSteps:
         return Saved(arrays, data)
 
     def load(self, saved: Saved, prefix: str = "") -> None:
-        """See `Steps.load`."""
         known = dict(self._model.parameters())
         arrays: dict[str, Array] = {}
         for name in saved.data["taken"]:

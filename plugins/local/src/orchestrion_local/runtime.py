@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Self
 
 import torch
+from attrs import asdict
 
 from orchestrion import JSON, Answer, CallError, Calls, Key, Model, Request, Usage
 from orchestrion_local.batching import Batcher
@@ -44,13 +45,10 @@ class LocalModel(Weights):
         self._teacher: Model | None = None
         self.served: Any = None
         """A `serving.Served`, which samples in place of this process; None without a server."""
-        self.batcher: Batcher[Prompt, Completion] = Batcher(
-            self._sample, self.batch, settings.overlap
-        )
+        self.batcher = Batcher(self._sample, self.batch, settings.overlap)
 
     @property
     def max_tokens(self) -> int:
-        """See `Trainable.max_tokens`."""
         return self.limits.max_tokens
 
     # ------------------------------------------------------------------ answering
@@ -79,9 +77,7 @@ class LocalModel(Weights):
         settings = {
             "model": self.name,
             "version": self.version,
-            "max_tokens": limits.max_tokens,
-            "temperature": limits.temperature,
-            "top_p": limits.top_p,
+            **asdict(limits),
         }
         call = sampled(self.name, settings, prompt, request, key)
         return await calls.run(call, do, Usage(1, len(prompt), limits.max_tokens))
@@ -140,30 +136,16 @@ class LocalModel(Weights):
         self, prompt: Sequence[int], completion: Completion, temperature: float, version: int
     ) -> Generation:
         """Return a completion as a generation to learn from."""
-        stop = "end" if completion.ended else "length"
-        return Generation(
-            self.name,
-            version,
-            tuple(prompt),
-            completion.ids,
-            completion.logprobs,
-            temperature,
-            stop,
-        )
+        response = completion.ids, completion.logprobs, temperature, completion.stop
+        return Generation(self.name, version, tuple(prompt), *response)
 
     def answer(
         self, prompt: Sequence[int], completion: Completion, temperature: float, version: int
     ) -> Answer:
         """Return a completion by some version of the weights as an answer."""
         generation = self.generation(prompt, completion, temperature, version)
-        data = {
-            "text": self.tokenizer.decode(completion.ids),
-            "stop": generation.stop,
-            "tool_calls": [],
-            "model": self.name,
-            "generation": generation.to_json(),
-        }
-        return Answer(data, Usage(1, len(prompt), len(completion.ids)))
+        answer = answer_of(self.name, self.tokenizer, prompt, completion)
+        return Answer({**answer.data, "generation": generation.to_json()}, answer.usage)
 
     def ceiling(self, tokens: int) -> Usage:
         """Return the maximum usage of a completion whose prompt has at most `tokens` tokens."""
@@ -171,7 +153,6 @@ class LocalModel(Weights):
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[bool]:
-        """See `Trainable.holding`."""
         if self.served is None:
             yield False
             return
@@ -182,7 +163,6 @@ class LocalModel(Weights):
 
     @contextmanager
     def answered_by(self, teacher: Model) -> Iterator[None]:
-        """See `Trainable.answered_by`."""
         before, self._teacher = self._teacher, teacher
         try:
             yield
@@ -197,7 +177,6 @@ class LocalModel(Weights):
         return Answer({**answer.data, "generation": generation.to_json()}, answer.usage)
 
     def as_generation(self, messages: Sequence[Mapping[str, JSON]], text: str) -> Generation:
-        """See `Trainable.as_generation`."""
         prompt, response = self.encode(messages), self.encode_response(text)
         tokens = len(prompt) + len(response)
         if tokens > self.context:
@@ -211,12 +190,23 @@ class LocalModel(Weights):
         return Generation(self.name, self.version, tuple(prompt), tuple(response), unknown)
 
     def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
-        """See `Trainable.encode`."""
         return self.tokenizer.encode(messages)
 
     def encode_response(self, text: str) -> list[int]:
-        """See `Trainable.encode_response`."""
         return self.tokenizer.encode_response(text)
+
+
+def answer_of(
+    name: str, tokenizer: Tokenizer, prompt: Sequence[int], completion: Completion
+) -> Answer:
+    """Return a completion as an answer of the model with this name."""
+    data = {
+        "text": tokenizer.decode(completion.ids),
+        "stop": completion.stop,
+        "tool_calls": [],
+        "model": name,
+    }
+    return Answer(data, Usage(1, len(prompt), len(completion.ids)))
 
 
 def sampled(

@@ -29,7 +29,7 @@ class Prompt:
     """A prompt, and how it is completed.
 
     Args:
-        prompt: token ids, at least item.
+        prompt: token ids, at least one.
         uniforms: numbers in [0, 1), one for each token of the longest completion.
         temperature: 0 takes the likeliest token.
         top_p: probability of the smallest set of likeliest tokens to sample from.
@@ -50,6 +50,11 @@ class Completion:
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     ended: bool
+
+    @property
+    def stop(self) -> str:
+        """Return why it stopped, see `Generation`."""
+        return "end" if self.ended else "length"
 
 
 def common_prefix(prompts: Sequence[Sequence[int]]) -> int:

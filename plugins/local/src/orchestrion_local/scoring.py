@@ -110,6 +110,29 @@ def _of_chunk(
         return of_targets, -(logprobs.exp() * logprobs).sum(1)
 
 
+def has_plain_head(network: Any, pad: int) -> bool:
+    """Return whether logits are what the last matrix gives, neither scaled nor capped.
+
+    It is tried out, with one token and large values.
+    """
+    seen: list[torch.Tensor] = []
+
+    def enlarge(module: Any, given: Any, result: torch.Tensor) -> torch.Tensor:
+        seen.append(1000 + result)
+        return seen[0]
+
+    head = network.get_output_embeddings()
+    hook = head.register_forward_hook(enlarge)
+    try:
+        with torch.inference_mode():
+            ids = torch.tensor([[pad]], device=head.weight.device)
+            mask = torch.ones_like(ids)
+            logits = network(input_ids=ids, attention_mask=mask, use_cache=False).logits
+    finally:
+        hook.remove()
+    return torch.equal(seen[0], logits)
+
+
 def _unchanged(states: torch.Tensor) -> torch.Tensor:
     return states
 

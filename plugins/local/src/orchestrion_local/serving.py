@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 import torch
-from attrs import evolve
+from attrs import asdict, evolve
 from orchestrion_llm import EncodedError, Place, TooLongError, described, http_client, of_answer
 
 from orchestrion import JSON, Answer, CallError, Calls, Key, OpenContext, Request, Usage, UsageError
@@ -131,9 +131,7 @@ class Served:
             "model": self._model.name,
             "version": self._versions[0],
             "served": self._settings.model,
-            "max_tokens": limits.max_tokens,
-            "temperature": limits.temperature,
-            "top_p": limits.top_p,
+            **asdict(limits),
             "seed": seed,
         }
         call = Request(
@@ -152,9 +150,7 @@ class Served:
         body = {
             "model": name,
             "prompt": prompt,
-            "max_tokens": limits.max_tokens,
-            "temperature": limits.temperature,
-            "top_p": limits.top_p,
+            **asdict(limits),
             "seed": seed,
             "stop_token_ids": sorted(self._ends),
             "logprobs": 1,

@@ -140,15 +140,12 @@ class SftTrainer(Trainer):
 
     @property
     def iterations(self) -> int:
-        """See `Trainer.iterations`."""
         return self.settings.iterations
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
-        """See `Trainer.plan`."""
         return Plan(self.settings.episodes if self.settings.data is None else 0)
 
     def check(self, session: Session) -> None:
-        """See `Trainer.check`."""
         if self.settings.data is None and not len(session.problems("train")):
             raise UsageError("the task has no training problems")
 
@@ -250,7 +247,6 @@ class SftTrainer(Trainer):
         return Saved(arrays, data)
 
     def load(self, saved: Saved) -> None:
-        """See `Stateful.load`."""
         for name, optimizer in self.optimizers.items():
             optimizer.load(Saved(saved.arrays, saved.data[name]), f"{name}/")
 

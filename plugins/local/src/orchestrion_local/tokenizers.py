@@ -9,6 +9,8 @@ from orchestrion import JSON, CallError
 
 _BARE = "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% endfor %}"
 """The prompt of `Characters`, as a chat template."""
+_TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>")
+"""The tokens by which chat models end their turn."""
 
 
 class Tokenizer(Protocol):
@@ -109,16 +111,11 @@ class Pretrained:
         end = self._inner.eos_token_id
         if end is None:
             raise ValueError("the tokenizer has no end-of-sequence token")
-        self.ends = frozenset({end, *self._turn_ends()})
+        known = self._inner.get_vocab()
+        turn_ends = [name for name in _TURN_ENDS if name in known]
+        self.ends = frozenset({end, *(known[name] for name in turn_ends)})
         self._end = end
         self.pad = self._inner.pad_token_id if self._inner.pad_token_id is not None else end
-
-    def _turn_ends(self) -> list[int]:
-        """Return the tokens by which chat models end their turn."""
-        known = self._inner.get_vocab()
-        return [
-            known[name] for name in ("<|im_end|>", "<|eot_id|>", "<end_of_turn>") if name in known
-        ]
 
     def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
         """Return a prompt by the chat template; without one, roles and contents line by line."""

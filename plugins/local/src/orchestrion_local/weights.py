@@ -11,6 +11,7 @@ import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -21,7 +22,7 @@ from orchestrion_local.interfaces import EntropyOf, Generation, Scored, Training
 from orchestrion_local.memory import MICRO_BATCH, REMEDIES, Footprint, footprint_of
 from orchestrion_local.networks import Network
 from orchestrion_local.offloading import Resident
-from orchestrion_local.scoring import score
+from orchestrion_local.scoring import has_plain_head, score
 from orchestrion_local.settings import ModelSettings
 from orchestrion_local.tokenizers import Tokenizer
 
@@ -66,9 +67,8 @@ class Weights(Model):
         self._anchor_in_path = False
         """Whether `_anchor` holds the weights as `path` has them."""
         self._digest: str | None = None
-        self._plain_head: bool | None = None
         self._ranks: dict[bool, TrainingRanks] = {}
-        """Those that train the weights (False), and the adapters on them (True)."""
+        """The ranks that train the weights (False), and the adapters on them (True)."""
         self.resident.settle()
         module.eval()
 
@@ -83,12 +83,10 @@ class Weights(Model):
 
     @property
     def root(self) -> Self:
-        """See `Trainable.root`."""
         return self if self._base is None else self._base
 
     @property
     def device(self) -> torch.device:
-        """See `Trainable.device`."""
         return self.resident.device
 
     @property
@@ -99,7 +97,7 @@ class Weights(Model):
 
     @property
     def footprint(self) -> Footprint | None:
-        """What it takes, reckoned; None for types of networks without formulas."""
+        """The memory that it needs; None for types of networks without formulas."""
         network = Network.from_config(self._network.config.to_dict())
         return None if network is None else footprint_of(self.settings, network)
 
@@ -109,12 +107,10 @@ class Weights(Model):
         return None if device is None else device.left(self.resident.size + state)
 
     def training(self, tokens: int) -> int:
-        """See `Trainable.training`."""
         return self.footprint.training(tokens) if self.footprint is not None else 0
 
     @contextmanager
     def working(self, room: int, *others: Resident) -> Iterator[None]:
-        """See `Trainable.working`."""
         pool = self.resident.pool
         if pool is None:
             yield
@@ -129,7 +125,6 @@ class Weights(Model):
             pool.evict(space)
 
     def fitting(self, state: int) -> int:
-        """See `Trainable.fitting`."""
         footprint, room = self.footprint, self._left(state)
         if footprint is None:
             return MICRO_BATCH
@@ -139,7 +134,6 @@ class Weights(Model):
         return tokens
 
     def remedy(self, state: int) -> str:
-        """See `Trainable.remedy`."""
         footprint, room = self.footprint, self._left(state)
         return footprint.remedy(room) if footprint is not None else REMEDIES
 
@@ -150,7 +144,6 @@ class Weights(Model):
         return learnable_of(self.module, self.adapter)
 
     def updated(self) -> None:
-        """See `Trainable.updated`."""
         self.version += 1
         if self.ranks is not None:
             self.ranks.pull(self)
@@ -168,7 +161,7 @@ class Weights(Model):
         return groups.get(kind)
 
     def _outdate(self, but: TrainingRanks | None = None) -> None:
-        """Note for ranks that the weights here have changed."""
+        """Mark the weights of ranks as older than those here."""
         for ranks in self.root._ranks.values():
             ranks.is_stale |= ranks is not but
 
@@ -179,7 +172,6 @@ class Weights(Model):
 
     @contextmanager
     def reference(self) -> Iterator[None]:
-        """See `Trainable.reference`."""
         if self._anchor is None:
             raise RuntimeError(f"{self.name}: call anchor() before reference()")
         with self.resident.pinned(), self._turn:
@@ -191,7 +183,6 @@ class Weights(Model):
                 self._set(present)
 
     def anchor(self) -> None:
-        """See `Trainable.anchor`."""
         self._anchor = self._copied()
         self._anchor_in_path = self._in_path and self.version == 0
 
@@ -264,7 +255,7 @@ class Weights(Model):
                 self.tokenizer.pad,
                 entropy=entropy,
                 hidden=hidden,
-                whole=not self.has_plain_head(),
+                whole=not self.has_plain_head,
                 recompute_layers=bool(self.settings.inherited("gradient_checkpointing")),
                 within=self.active,
             )
@@ -274,29 +265,10 @@ class Weights(Model):
         """The network of transformers, with its adapters in it."""
         return plain_network(self.module)
 
+    @cached_property
     def has_plain_head(self) -> bool:
-        """Return whether logits are what the last matrix gives, neither scaled nor capped.
-
-        It is tried out once, with one token and large values.
-        """
-        if self._plain_head is None:
-            network, seen = self._network, list[torch.Tensor]()
-            head = network.get_output_embeddings()
-
-            def enlarge(module: Any, given: Any, result: torch.Tensor) -> torch.Tensor:
-                seen.append(1000 + result)
-                return seen[0]
-
-            hook = head.register_forward_hook(enlarge)
-            try:
-                with torch.inference_mode():
-                    ids = torch.tensor([[self.tokenizer.pad]], device=self.device)
-                    mask = torch.ones_like(ids)
-                    logits = network(input_ids=ids, attention_mask=mask, use_cache=False).logits
-            finally:
-                hook.remove()
-            self._plain_head = torch.equal(seen[0], logits)
-        return self._plain_head
+        """Whether logits are what the last matrix gives, neither scaled nor capped."""
+        return has_plain_head(self._network, self.tokenizer.pad)
 
     def plain(self) -> Any:
         """Return a copy of the network with the adapter merged into it."""

@@ -6,16 +6,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
-from attrs import frozen
 from orchestrion_local.interfaces import Generation, generations_of
 
 from orchestrion import JSON, Episode, Status
-from orchestrion_marl.advantages import Cells, Floats, Integers, Rows, amplification
+from orchestrion_marl.advantages import amplification
+from orchestrion_marl.rows import Cells, Floats, Integers, Rows
 
 
-@frozen
-class Call:
+class Call(msgspec.Struct, frozen=True, array_like=True):
     """One completion of an agent in an episode.
 
     Args:
@@ -26,7 +26,6 @@ class Call:
         outcome: reward of the episode, or of this agent in it if the reward function gives one.
         generation: the tokens that were sampled.
         valid: whether the agent could read the response.
-        penalty: subtracted for an unreadable, cut or overlong response and for the divergence.
     """
 
     agent: str
@@ -36,7 +35,6 @@ class Call:
     outcome: float
     generation: Generation
     valid: bool
-    penalty: float = 0.0
 
     @property
     def is_truncated(self) -> bool:
@@ -44,8 +42,7 @@ class Call:
         return self.generation.stop == "length"
 
 
-@frozen
-class Sampled:
+class Sampled(msgspec.Struct, frozen=True):
     """What an iteration sampled, to learn from.
 
     Args:
@@ -60,20 +57,12 @@ class Sampled:
 
     def to_json(self) -> JSON:
         """Return it as a checkpoint's data holds it."""
-        calls = [
-            [c.agent, c.episode, c.group, c.turn, c.outcome, c.generation.to_json(), c.valid]
-            for c in self.calls
-        ]
-        return {"calls": calls, "groups": [*self.groups], "lost": self.lost}
+        return msgspec.to_builtins(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Sampled:
         """Return the inverse of `to_json`."""
-        calls = [
-            Call(agent, episode, group, turn, outcome, Generation.from_json(generation), valid)
-            for agent, episode, group, turn, outcome, generation, valid in data["calls"]
-        ]
-        return cls(calls, data["groups"], data["lost"])
+        return msgspec.convert(data, cls)
 
 
 def sampled_of(episodes: Sequence[Episode], groups: Sequence[int]) -> Sampled:
@@ -108,7 +97,7 @@ def groups_that_differ(episodes: Sequence[Episode], groups: Sequence[int]) -> se
     return {group for group, different in rewards.items() if len(different) > 1}
 
 
-def rows_of(calls: Sequence[Call], team: Sequence[str]) -> Rows:
+def rows_of(calls: Sequence[Call], penalties: Floats, team: Sequence[str]) -> Rows:
     """Return the calls as arrays; an agent's id is its place in `team`, a situation is a prompt."""
     ids = {name: i for i, name in enumerate(team)}
     prompts: dict[tuple[int, ...], int] = {}
@@ -117,7 +106,7 @@ def rows_of(calls: Sequence[Call], team: Sequence[str]) -> Rows:
         [call.group for call in calls],
         [call.episode for call in calls],
         [ids[call.agent] for call in calls],
-        [call.penalty for call in calls],
+        penalties,
         [call.turn for call in calls],
         [prompts.setdefault(call.generation.prompt, len(prompts)) for call in calls],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from orchestrion import Array, Saved
-from orchestrion_marl.advantages import Floats
+from orchestrion_marl.rows import Floats
 
 RIDGE = 1.0
 """Added to the squared features of the value regression."""
@@ -72,7 +72,6 @@ class Critic:
         return Saved(arrays, sorted(self._products))
 
     def load(self, saved: Saved) -> None:
-        """See `Stateful.load`."""
         self._products, self._fresh, self._weights = {}, {}, {}
         for agent in saved.data:
             array = saved.arrays[f"critic/{agent}"]

@@ -97,6 +97,11 @@ class Advantage:
         if self.scale == "none":
             refuse_idle(self, {"std", "floor"}, "with `scale: none`, which does not divide")
 
+    @property
+    def ddof(self) -> int:
+        """Return what standard deviations subtract from the number of values."""
+        return 1 if self.std == "sample" else 0
+
 
 @frozen
 class AgentSettings:

@@ -37,18 +37,16 @@ The steps and their loss are in `updating`, the other estimators, with their sou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
-from typing import Literal
+from typing import Any
 
 import numpy as np
-from attrs import evolve
 from orchestrion_local import settings_by_model
 from orchestrion_local.interfaces import Scored, Trainable
 
 from orchestrion import (
     JSON,
-    Array,
     Episode,
     Job,
     Key,
@@ -62,7 +60,7 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion.runs import mean
-from orchestrion_marl.advantages import Floats, Rows, estimate, overlong
+from orchestrion_marl.advantages import estimate, overlong
 from orchestrion_marl.calls import (
     Call,
     Sampled,
@@ -74,6 +72,7 @@ from orchestrion_marl.calls import (
     sizes_of,
 )
 from orchestrion_marl.critic import Critic
+from orchestrion_marl.rows import Floats, Rows
 from orchestrion_marl.settings import MarlSettings
 
 
@@ -117,11 +116,9 @@ class MarlTrainer(Trainer):
 
     @property
     def iterations(self) -> int:
-        """See `Trainer.iterations`."""
         return self.settings.iterations
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
-        """See `Trainer.plan`."""
         settings = self.settings
         episodes = settings.problems * settings.group * (settings.dynamic or 1)
         if settings.validates_after(i):
@@ -129,7 +126,6 @@ class MarlTrainer(Trainer):
         return Plan(episodes)
 
     def check(self, session: Session) -> None:
-        """See `Trainer.check`."""
         if not len(session.problems("train")):
             raise UsageError("the task has no training problems")
 
@@ -196,15 +192,15 @@ class MarlTrainer(Trainer):
             return metrics
         metrics["staleness"] = mean([float(self._staleness(call)) for call in calls])
         values = self._values(calls) if self.critic is not None else None
-        calls, references = self._with_penalties(calls)
-        rows, lengths = rows_of(calls, self.team), lengths_of(calls)
+        penalties, references = self._penalties(calls)
+        rows, lengths = rows_of(calls, penalties, self.team), lengths_of(calls)
         moving = {k: self.moving.get(agent, 0.0) for k, agent in enumerate(self.team)}
         tokens = estimate(rows, lengths, self.advantages, moving, values)
         metrics["lost"] = float(sampled.lost)
         metrics["groups"] = float(len(set(sampled.groups)))
         metrics |= describe(calls, rows, self.team, len(sampled.groups), tokens)
         self._update_moving(rows)
-        before = self._scores(calls, "now") if self.settings.importance_cap else ()
+        before = self._scores(calls) if self.settings.importance_cap else ()
         parts = np.split(tokens, np.cumsum(lengths)[:-1])
         batch = Batch(calls, parts, references, before)
         for name, places in self._places_by_model(calls).items():
@@ -244,9 +240,8 @@ class MarlTrainer(Trainer):
                 for j, n in enumerate(numbers)
             ]
             sampled = await session.rollout(jobs)
-            kept = set(numbers)
-            if batch < batches - 1:
-                kept = groups_that_differ(sampled, numbers)
+            is_last = batch == batches - 1
+            kept = set(numbers) if is_last else groups_that_differ(sampled, numbers)
             for episode, number in zip(sampled, numbers, strict=True):
                 if number in kept:
                     episodes.append(episode)
@@ -263,16 +258,16 @@ class MarlTrainer(Trainer):
 
     def _learnable(self, calls: Sequence[Call]) -> tuple[list[Call], int]:
         """Return the calls that may be learned from, and how many others were too old."""
-        learnable, stale = [], 0
         maximum = max(self.settings.max_staleness, self.settings.lag)
-        for call in calls:
-            if call.generation.model not in self.models or not self.agents[call.agent].train:
-                continue
-            if self._staleness(call) > maximum:
-                stale += 1
-            elif not (call.is_truncated and self.settings.truncated == "drop"):
-                learnable.append(call)
-        return learnable, stale
+        drops = self.settings.truncated == "drop"
+        trained = [
+            call
+            for call in calls
+            if call.generation.model in self.models and self.agents[call.agent].train
+        ]
+        recent = [call for call in trained if self._staleness(call) <= maximum]
+        learnable = [call for call in recent if not (drops and call.is_truncated)]
+        return learnable, len(trained) - len(recent)
 
     def _places_by_model(self, calls: Sequence[Call]) -> dict[str, list[int]]:
         """Return the places of each model's calls."""
@@ -283,8 +278,11 @@ class MarlTrainer(Trainer):
 
     # ------------------------------------------------------------------ penalties and baselines
 
-    def _with_penalties(self, calls: list[Call]) -> tuple[list[Call], list[Floats]]:
-        """Return the calls with their penalties, and the references that the loss needs."""
+    def _penalties(self, calls: Sequence[Call]) -> tuple[Floats, list[Floats]]:
+        """Return what is subtracted from the reward of each call, and references for the loss.
+
+        Penalties are for unreadable, cut and overlong responses, and for the divergence.
+        """
         import torch
 
         from orchestrion_marl.updating import divergence
@@ -295,24 +293,16 @@ class MarlTrainer(Trainer):
             if not call.valid or (call.is_truncated and settings.truncated == "fine"):
                 penalties[i] = self.agents[call.agent].penalty or 0.0
         if settings.overlong is not None:
-            soft = settings.overlong
-            penalties -= overlong(lengths_of(calls), soft.longest, soft.buffer, soft.factor)
+            penalties -= overlong(lengths_of(calls), settings.overlong)
         references: list[Floats] = []
         if kl.weight:
-            references = self._scores(calls, "reference")
+            references = self._scores(calls, reference=True)
             if kl.where == "reward":
                 for i, call in enumerate(calls):
                     logprobs = torch.tensor(call.generation.logprobs, dtype=torch.float64)
                     tokens = divergence(logprobs, torch.from_numpy(references[i]), kl.form)
-                    penalties[i] += self._kl_weight(call) * float(tokens.sum())
-        penalised = [
-            evolve(call, penalty=float(penalty))
-            for call, penalty in zip(calls, penalties, strict=True)
-        ]
-        return penalised, references if kl.where == "loss" else []
-
-    def _kl_weight(self, call: Call) -> float:
-        return self.agents[call.agent].kl_weight or 0.0
+                    penalties[i] += (self.agents[call.agent].kl_weight or 0.0) * float(tokens.sum())
+        return penalties, references if kl.where == "loss" else []
 
     def _values(self, calls: Sequence[Call]) -> Floats:
         """Return the value before each token, shape [sum of lengths]; then learn from these calls.
@@ -322,54 +312,38 @@ class MarlTrainer(Trainer):
         """
         assert self.critic is not None
         critic = self.critic
-        values: list[Floats | None] = [None] * len(calls)
-
-        def value(i: int, scored: Scored, row: int) -> None:
+        values: list[Any] = [None] * len(calls)
+        for i, scored, row in self._score(calls, hidden=True):
             call, advantage = calls[i], self.agents[calls[i].agent].advantage
             assert scored.hidden is not None
             assert advantage is not None
             length = len(call.generation.response)
-            of_tokens = advantage.actions == "tokens"
-            states = scored.hidden[row, : length if of_tokens else 1].double().cpu().numpy()
-            found = critic.values(call.agent, states, call.outcome)
-            values[i] = found if found is None or of_tokens else np.repeat(found, length)
-
-        self._score(calls, value, hidden=True)
+            actions = length if advantage.actions == "tokens" else 1
+            states = scored.hidden[row, :actions].double().cpu().numpy()
+            known = critic.values(call.agent, states, call.outcome)
+            values[i] = known if known is None else np.repeat(known, length // actions)
         critic.learn()
         means = {
             agent: mean([call.outcome for call in calls if call.agent == agent])
-            for agent in {call.agent for call in calls}
+            for agent in self.team
         }
-        return np.concatenate(
-            [
-                np.full(len(call.generation.response), means[call.agent]) if row is None else row
-                for call, row in zip(calls, values, strict=True)
-            ]
-        )
+        for i, call in enumerate(calls):
+            if values[i] is None:
+                values[i] = np.full(len(call.generation.response), means[call.agent])
+        return np.concatenate(values)
 
-    def _scores(self, calls: Sequence[Call], what: Literal["reference", "now"]) -> list[Floats]:
-        """Return the log-probabilities of each response's tokens.
-
-        By the present weights, or those with which training began ("reference").
-        """
+    def _scores(self, calls: Sequence[Call], reference: bool = False) -> list[Floats]:
+        """Return the log-probabilities of tokens, by the present weights or those at the start."""
         rows: list[Floats] = [np.zeros(0)] * len(calls)
-
-        def take(i: int, scored: Scored, row: int) -> None:
+        for i, scored, row in self._score(calls, reference=reference):
             length = len(calls[i].generation.response)
             rows[i] = scored.logprobs[row, :length].double().cpu().numpy()
-
-        self._score(calls, take, reference=what == "reference")
         return rows
 
     def _score(
-        self,
-        calls: Sequence[Call],
-        take: Callable[[int, Scored, int], None],
-        *,
-        hidden: bool = False,
-        reference: bool = False,
-    ) -> None:
-        """Score calls in micro-batches; give `take` the place of each, and its row."""
+        self, calls: Sequence[Call], *, hidden: bool = False, reference: bool = False
+    ) -> Iterator[tuple[int, Scored, int]]:
+        """Score calls in micro-batches; yield the place of each call, its batch, and its row."""
         import torch
         from orchestrion_local import micro_batches
 
@@ -382,7 +356,7 @@ class MarlTrainer(Trainer):
                     generations = [calls[places[k]].generation for k in part]
                     scored = model.score(generations, hidden=hidden)
                     for row, k in enumerate(part):
-                        take(places[k], scored, row)
+                        yield places[k], scored, row
 
     def _update_moving(self, rows: Rows) -> None:
         for k, (name, advantage) in enumerate(zip(self.team, self.advantages, strict=True)):
@@ -395,23 +369,19 @@ class MarlTrainer(Trainer):
 
     def save(self) -> Saved:
         """Return the state of optimizers, running means and critic; models save their weights."""
-        arrays: dict[str, Array] = {}
-        optimizers: dict[str, JSON] = {}
-        for name, optimizer in self.optimizers.items():
-            saved = optimizer.save(f"{name}/")
-            arrays.update(saved.arrays)
-            optimizers[name] = saved.data
+        saved = {name: optimizer.save(f"{name}/") for name, optimizer in self.optimizers.items()}
+        arrays = {name: array for part in saved.values() for name, array in part.arrays.items()}
+        optimizers = {name: part.data for name, part in saved.items()}
         data: dict[str, JSON] = {"optimizers": optimizers, "moving": self.moving}
         if self.waiting is not None:
             data["waiting"] = self.waiting.to_json()
         if self.critic is not None:
-            saved = self.critic.save()
-            arrays.update(saved.arrays)
-            data["critic"] = saved.data
+            critic = self.critic.save()
+            arrays |= critic.arrays
+            data["critic"] = critic.data
         return Saved(arrays, data)
 
     def load(self, saved: Saved) -> None:
-        """See `Stateful.load`."""
         for name, optimizer in self.optimizers.items():
             optimizer.load(Saved(saved.arrays, saved.data["optimizers"][name]), f"{name}/")
         self.moving = dict(saved.data["moving"])

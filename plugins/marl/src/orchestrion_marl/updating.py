@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,8 +13,8 @@ from orchestrion_local import WeightOptimizer
 from orchestrion_local.interfaces import Trainable
 
 from orchestrion import Key
-from orchestrion_marl.advantages import Floats, Integers
 from orchestrion_marl.calls import Call, lengths_of, sizes_of
+from orchestrion_marl.rows import Floats, Integers
 from orchestrion_marl.settings import AgentSettings, Kl, MarlSettings
 
 Sums = dict[str, dict[str, float]]
@@ -115,19 +116,10 @@ def update(
                 [agents[call.agent].aggregation or "" for call in part.calls],
                 model.max_tokens,
             )
-
             learning = _learning(part, settings)
-
-            def loss_of(
-                rows: Integers,
-                part: Batch = part,
-                weights: Floats = weights,
-                learning: Integers = learning,
-            ) -> tuple[torch.Tensor, Sums]:
-                chosen = learning[rows]
-                return _loss(model, part.take(chosen), weights[chosen], settings, agents)
-
-            for sums in optimizer.accumulate(sizes_of(part.calls)[learning], loss_of):
+            part, weights = part.take(learning), weights[learning]
+            loss_of = partial(_loss, model, part, weights, settings, agents)
+            for sums in optimizer.accumulate(sizes_of(part.calls), loss_of):
                 statistics.add(sums)
             step = optimizer.step()
             if step.skipped:
@@ -156,8 +148,10 @@ def _loss(
     weights: Floats,
     settings: MarlSettings,
     agents: Mapping[str, AgentSettings],
+    rows: Integers,
 ) -> tuple[torch.Tensor, Sums]:
-    """Return the loss of a micro-batch, and what was measured: sums over each agent's tokens."""
+    """Return the loss of some rows of a batch, and measured sums over each agent's tokens."""
+    batch, weights = batch.take(rows), weights[rows]
     scored = model.score(
         [call.generation for call in batch.calls],
         entropy="gradient" if settings.entropy else "value",
