@@ -35,51 +35,37 @@ STOP = "stop"
 
 @frozen(eq=False)
 class Decisions:
-    """Decisions of a log.
+    """Decisions of a log."""
 
-    Args:
-        names: of the choices [k].
-        situations: of each decision [n].
-        choice: index of the choice in `names` [n].
-        allowed: which choices were allowed [n, k].
-        propensity: of the choice [n]; NaN if unknown.
-        reward: between each decision and the next of its episode [n].
-        first: index of each episode's first decision [m].
-        missing: number of episodes that were left out as they have no reward.
-    """
-
-    names: tuple[str, ...]
-    situations: tuple[Situation, ...]
-    choice: Ints
-    allowed: Mask
-    propensity: Floats
-    reward: Floats
-    first: Ints
-    missing: int
+    names: tuple[str, ...]  # of the choices [k]
+    situations: tuple[Situation, ...]  # of each decision [n]
+    choice: Ints  # index of the choice in `names` [n]
+    allowed: Mask  # which choices were allowed [n, k]
+    propensity: Floats  # of the choice [n]; NaN if unknown
+    reward: Floats  # between each decision and the next of its episode [n]
+    first: Ints  # index of each episode's first decision [m]
+    missing: int  # number of episodes that were left out as they have no reward
 
     @property
     def episode(self) -> Ints:
-        """The index of each decision's episode [n]."""
-        result = np.zeros(len(self.choice), np.int64)
-        result[self.first[1:]] = 1
-        return result.cumsum()
+        """Return the index of each decision's episode [n]."""
+        return np.repeat(np.arange(len(self.first)), self.lengths)
 
     @property
     def last(self) -> Mask:
-        """Whether each decision is the last one of its episode [n]."""
+        """Return whether each decision is the last one of its episode [n]."""
         result = np.zeros(len(self.choice), np.bool_)
-        result[self.first[1:] - 1] = True
-        result[-1] = True
+        result[self.first + self.lengths - 1] = True
         return result
 
     @property
     def lengths(self) -> Ints:
-        """The number of decisions of each episode [m]."""
+        """Return the number of decisions of each episode [m]."""
         return np.diff(np.append(self.first, len(self.choice)))
 
     @property
     def returns(self) -> Floats:
-        """The sum of rewards from each decision to its episode's end [n]."""
+        """Return the sum of rewards from each decision to its episode's end [n]."""
         result = self.reward.copy()
         for start, size in zip(self.first.tolist(), self.lengths.tolist(), strict=True):
             if size > 1:
@@ -88,12 +74,12 @@ class Decisions:
 
     @property
     def several(self) -> bool:
-        """Whether an episode has more than one decision."""
+        """Return whether an episode has more than one decision."""
         return len(self.first) < len(self.choice)
 
     @property
     def known(self) -> bool:
-        """Whether all propensities are known."""
+        """Return whether all propensities are known."""
         return not np.isnan(self.propensity).any()
 
 

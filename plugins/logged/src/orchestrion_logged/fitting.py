@@ -9,7 +9,7 @@ from attrs import frozen
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.linear_model import RidgeCV
 
-from orchestrion_logged.decisions import Floats, Ints, Mask
+from orchestrion_logged.decisions import Floats, Ints
 from orchestrion_logged.ridges import FeatureMap, Inputs, Ridges
 
 ALPHAS = tuple(float(10**e) for e in np.arange(-2, 4.1, 0.5))
@@ -19,15 +19,10 @@ FOURIER = 200
 
 @frozen
 class Shape:
-    """The hyperparameters that are chosen once for a log.
-
-    Args:
-        features: the feature map.
-        alphas: penalties, by choice.
-    """
+    """The hyperparameters that are chosen once for a log."""
 
     features: FeatureMap
-    alphas: Mapping[int, float]
+    alphas: Mapping[int, float]  # penalties, by choice
 
 
 def choose(inputs: Inputs, choice: Ints, target: Floats, draw: np.random.Generator) -> Shape:
@@ -67,7 +62,6 @@ def fit(
     inputs: Inputs,
     choice: Ints,
     target: Floats,
-    rows: Mask | None = None,
     least: int = 1,
     spread: bool = False,
 ) -> Ridges:
@@ -80,23 +74,21 @@ def fit(
         inputs: of n decisions and k choices.
         choice: index of each choice [n].
         target: of the choices [n]; or of all choices [n, k], and then `choice` is ignored.
-        rows: the decisions to learn from [n]; None for all.
         least: the minimum of decisions for the support of a choice.
         spread: whether bounds are needed.
     """
     k = inputs.numbers.shape[1]
-    used = np.ones(len(choice), np.bool_) if rows is None else rows
     width = shape.features(inputs[:0], 0).shape[1]
     coef, intercept = np.zeros((k, width)), np.zeros(k)
     covariance = np.zeros((k, width + 1, width + 1)) if spread else np.zeros((k, 1, 1))
     supported = np.zeros(k, np.bool_)
     for a in range(k):
-        mine = used & (choice == a)
+        mine = choice == a
         supported[a] = mine.sum() >= max(least, 1)
-        at = used & ~np.isnan(target[:, a]) if target.ndim == 2 else mine
+        at = ~np.isnan(target[:, a]) if target.ndim == 2 else mine
         y = target[at, a] if target.ndim == 2 else target[at]
         if len(y) < 2:
-            intercept[a] = float(np.nanmean(target[used])) if used.any() else 0.0
+            intercept[a] = float(np.nanmean(target)) if len(target) else 0.0
             continue
         phi = shape.features(inputs[at], a)
         coef[a], intercept[a], covariance[a] = _ridge(phi, y, shape.alphas[a], spread)

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from msgspec import Meta, Struct
 
-from orchestrion import StoreError, UsageError
+from orchestrion import Observation, Problem, StoreError, UsageError
 
 _LEAST = 1e-6
 """With a smaller propensity, one decision would outweigh a million others."""
@@ -51,6 +51,19 @@ class Context(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     features: tuple[float, ...] = ()
     hints: Mapping[str, tuple[float, ...]] = {}
     progress: Share | None = None
+
+
+def context_of(problem: Problem, observation: Observation | None) -> Context:
+    """Return what a policy sees of a problem and an observation, without the problem's data."""
+    seen = observation or Observation()
+    return Context(
+        problem.id,
+        problem.text,
+        problem.category,
+        features=tuple(seen.features),
+        hints=dict(seen.hints),
+        progress=seen.progress,
+    )
 
 
 class Logged(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
