@@ -58,27 +58,27 @@ class Scale:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """All possible scores if there are at most 100 steps; else none."""
+        """Return all possible scores if there are at most 100 steps; else none."""
         if not self.step or (count := round((self.high - self.low) / self.step)) > 100:
             return ()
         return tuple(self.low + i * self.step for i in range(count + 1))
 
     @property
     def in_words(self) -> str:
-        """The scale as a judge reads it."""
+        """Return the scale as a judge reads it."""
         between = f"from {self.low:g} to {self.high:g}"
-        if self.step == 1 and float(self.low).is_integer():
+        if self.step == 1 and self.low.is_integer():
             kind = "integer"
         else:
             kind = f"number in steps of {self.step:g}" if self.step else "number"
         if self.written == "fraction":
-            return f'{kind} {between}, written as text with the best score, as in "{self.example}"'
+            return f"{kind} {between}, written as text with the best score, as in {self.example}"
         return f"{kind} {between}"
 
     @property
     def example(self) -> str:
-        """The best score as a judge would write it."""
-        return f"{self.high:g}/{self.high:g}" if self.written == "fraction" else f"{self.high:g}"
+        """Return the best score as a judge would write it in JSON."""
+        return f'"{self.high:g}/{self.high:g}"' if self.written == "fraction" else f"{self.high:g}"
 
 
 @frozen
