@@ -19,6 +19,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -42,44 +43,37 @@ from orchestrion import (
 )
 from orchestrion_improve.asking import (
     Example,
-    Reply,
-    UnusableError,
     as_text,
     ask,
     examples,
-    fields_of,
     most_asked,
-    read_object,
     shortened,
     team_of,
 )
-from orchestrion_improve.habits import ANY, Habit, HabitTrial, Library, problem_of_text, read_file
+from orchestrion_improve.habits import (
+    ANY,
+    Candidate,
+    Habit,
+    HabitTrial,
+    Library,
+    read_file,
+    read_habits,
+)
 from orchestrion_improve.trials import (
     Change,
     Overlay,
+    TrialImprover,
     TrialResult,
     changed,
-    compare,
     fewest_problems,
     most_pairs,
-    path_of,
-    roles_with,
 )
 
 Count = Annotated[int, Meta(ge=1)]
 SETTING = "habits"
 COUNTED = (
-    "proposed",
-    "known",
-    "unusable",
-    "failed",
-    "untested",
-    "adopted",
-    "refused",
-    "tried_again",
-    "retired",
-    "trial_episodes",
-)
+    "proposed known unusable failed untested adopted refused tried_again retired trial_episodes"
+).split()
 MOST_REFUSED = 12
 """Refused habits that a question lists."""
 SYSTEM = """\
@@ -147,56 +141,6 @@ class Behaviours:
         yield HabitImprover(self, ctx)
 
 
-# ----------------------------------------------------------------------------------- proposals
-
-
-@frozen
-class Candidate:
-    """Hold a proposed habit, and the one in use that it would replace."""
-
-    habit: Habit
-    replaces: Habit | None = None
-
-
-def read_habits(
-    text: str, role: str, categories: Sequence[str], active: Sequence[Habit], limit: int
-) -> list[Candidate]:
-    """Return the habits that an answer proposes.
-
-    Args:
-        text: the answer.
-        role: the agent that they are for.
-        categories: the categories that the question listed.
-        active: the habits in use.
-        limit: most habits of an answer.
-
-    Raises:
-        UnusableError: the answer has another form, or too many habits.
-    """
-    rows = read_object(text, ["habits"])["habits"]
-    if not isinstance(rows, list):
-        raise UnusableError("`habits` is not a list")
-    if len(rows) > limit:
-        raise UnusableError(f"it has {len(rows)} habits; {limit} is the most")
-    in_use: dict[str | None, Habit | None] = {None: None, **{h.instruction: h for h in active}}
-    proposals = []
-    for n, row in enumerate(rows, 1):
-        fields = fields_of(
-            {"replaces": None, **row} if isinstance(row, dict) else row,
-            ["category", "habit", "replaces"],
-            f"habit {n}",
-        )
-        category, habit, replaces = fields["category"], fields["habit"], fields["replaces"]
-        if category not in (*categories, ANY):
-            raise UnusableError(f"the category of habit {n} is none of those listed")
-        if problem := problem_of_text(habit):
-            raise UnusableError(f"habit {n} {problem}")
-        if not isinstance(replaces, str | None) or replaces not in in_use:
-            raise UnusableError(f"`replaces` of habit {n} is none of the present habits")
-        proposals.append(Candidate(Habit(role, category, habit.strip()), in_use[replaces]))
-    return list(dict.fromkeys(proposals))
-
-
 def _listed(habits: Sequence[Habit]) -> str:
     return "\n".join(f"- {habit.instruction}" for habit in habits) or "(none)"
 
@@ -229,22 +173,15 @@ class _Round:
         return [p for p in self.problems if habit.category in (ANY, p.category)]
 
 
-class HabitImprover(Improver):
-    """The runtime of `behaviours`; its state is the library of habits.
-
-    Args:
-        settings: the settings.
-        ctx: path of the improver, and the team.
-    """
+class HabitImprover(TrialImprover):
+    """The runtime of `behaviours`; its state is the library of habits."""
 
     def __init__(self, settings: Behaviours, ctx: OpenContext) -> None:
-        self.settings, self.path = settings, ctx.path
-        self.team = [member.name for member in ctx.roster]
+        super().__init__(ctx, SETTING, settings.agents)
+        self.settings = settings
         self.habits = Library()
         self.given: dict[str, list[str]] | None = None
         """Habits in the config, by agent; None before the first round."""
-        self.judged_on: list[str] = []
-        """Ids of the validation problems that decided about a habit."""
 
     def check(self, session: Session) -> None:
         """Refuse a team without habits, and a file to begin with that cannot be used.
@@ -252,12 +189,9 @@ class HabitImprover(Improver):
         Raises:
             UsageError: see above.
         """
-        roles = self._roles(session)
+        roles = self.roles(session)
         if self.given is None and self.settings.begin_with is not None:
             self._read(self.settings.begin_with, roles)
-
-    def _roles(self, session: Session) -> list[str]:
-        return roles_with(session, SETTING, self.path, self.settings.agents, self.team)
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan | None:
         """Return the most that one round uses; None if the model has no bound."""
@@ -280,8 +214,8 @@ class HabitImprover(Improver):
         """
         self.check(session)
         if self.given is None:
-            roles, settings = self._roles(session), session.learnable()
-            self.given = {role: list(settings[path_of(role, SETTING)]) for role in roles}
+            roles, settings = self.roles(session), session.learnable()
+            self.given = {role: list(settings[self.path_of(role)]) for role in roles}
             if self.settings.begin_with is not None:
                 self.habits = self._read(self.settings.begin_with, roles)
         return self._overlay() if self.habits.active() else {}
@@ -312,27 +246,24 @@ class HabitImprover(Improver):
 
     async def _propose(self, current: _Round) -> list[Candidate]:
         """Return the habits that the model proposes and that are new."""
-        replies = await asyncio.gather(*(self._ask(role, current) for role in self.given or {}))
+        answers = await asyncio.gather(*(self._ask(role, current) for role in self.given or {}))
         candidates: dict[tuple[str, str], Candidate] = {}
-        for reply in replies:
-            current.counts["unusable"] += reply.unusable
-            current.counts["failed"] += reply.failed
-            for candidate in reply.value or ():
-                current.counts["proposed"] += 1
-                habit = replace(candidate.habit, round=current.number)
-                if self.habits.knows(habit.role, habit.category, habit.text):
-                    current.counts["known"] += 1
-                    continue
-                candidate = Candidate(habit, candidate.replaces)
-                candidates.setdefault((habit.role, habit.text), candidate)
+        for candidate in chain.from_iterable(answers):
+            current.counts["proposed"] += 1
+            habit = replace(candidate.habit, round=current.number)
+            if self.habits.knows(habit.role, habit.category, habit.text):
+                current.counts["known"] += 1
+                continue
+            candidate = Candidate(habit, candidate.replaces)
+            candidates.setdefault((habit.role, habit.text), candidate)
         return list(candidates.values())
 
-    async def _ask(self, role: str, current: _Round) -> Reply[list[Candidate]]:
-        """Ask the model for habits of an agent."""
+    async def _ask(self, role: str, current: _Round) -> list[Candidate]:
+        """Return the habits that the model proposes for an agent."""
         settings = self.settings
         best, worst = examples(current.groups, role, settings.examples)
         if not best and not worst:
-            return Reply([])
+            return []
         categories = sorted({e.category for e in (*best, *worst) if e.category})
         active, refused = self.habits.active(role), self.habits.refused(role)
         characters = settings.reads // (len(best) + len(worst))
@@ -346,7 +277,7 @@ class HabitImprover(Improver):
             *_example_lines("Went badly", worst, characters),
             f"Propose at most {settings.proposals} habits for {role}.",
         ]
-        return await ask(
+        candidates = await ask(
             settings.model,
             current.session,
             current.key("ask").child(role),
@@ -354,7 +285,9 @@ class HabitImprover(Improver):
             "\n\n".join(question),
             lambda text: read_habits(text, role, categories, active, settings.proposals),
             settings.max_tokens,
+            current.counts,
         )
+        return candidates or []
 
     def _has_problems(self, candidate: Candidate, level: float, current: _Round) -> bool:
         """Return whether there are enough problems; else the habit is recorded as refused."""
@@ -403,13 +336,8 @@ class HabitImprover(Improver):
     async def _compare(
         self, changes: Sequence[Change], level: float, key: Key, current: _Round
     ) -> list[TrialResult]:
-        if not changes:
-            return []
-        results, episodes = await compare(current.session, self._overlay(), changes, level, key)
-        current.counts["trial_episodes"] += episodes
-        used = {problem.id for change in changes for problem, _ in change.cases}
-        self.judged_on = sorted({*self.judged_on, *used})
-        return results
+        base, counts = self._overlay(), current.counts
+        return await self.compare(current.session, base, changes, level, key, counts)
 
     async def _harm_elsewhere(self, candidate: Candidate, key: Key, current: _Round) -> str:
         """Return why a habit for one category is refused on others; empty if it is not."""
@@ -493,7 +421,7 @@ class HabitImprover(Improver):
             if candidate is not None and candidate.habit.role == role:
                 old = candidate.replaces.instruction if candidate.replaces is not None else None
                 texts = [*(text for text in texts if text != old), candidate.habit.instruction]
-            overlay[path_of(role, SETTING)] = [*given, *texts]
+            overlay[self.path_of(role)] = [*given, *texts]
         return overlay
 
     # ------------------------------------------------------------------------------- state

@@ -13,7 +13,6 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, combinations_with_replacement
-from operator import mul
 
 from attrs import frozen
 
@@ -107,7 +106,8 @@ def _auc_variance(
     by_cluster: dict[str, dict[bool, list[float]]] = {}
     for share, side, name in zip(shares, good, names, strict=True):
         by_cluster.setdefault(name, {True: [], False: []})[side].append(share - value)
-    variance, sums = 0.0, {}
+    variance = 0.0
+    sums: dict[bool, list[float]] = {}
     for side in (True, False):
         sums[side] = [sum(cluster[side]) for cluster in by_cluster.values()]
         clusters = sum(bool(cluster[side]) for cluster in by_cluster.values())
@@ -115,7 +115,8 @@ def _auc_variance(
             return math.nan
         squares = sum(total**2 for total in sums[side])
         variance += clusters / (clusters - 1) * squares / good.count(side) ** 2
-    both = sum(map(mul, sums[True], sums[False])) * len(by_cluster) / (len(by_cluster) - 1)
+    products = [a * b for a, b in zip(sums[True], sums[False], strict=True)]
+    both = sum(products) * len(by_cluster) / (len(by_cluster) - 1)
     return max(variance + 2 * both / (good.count(True) * good.count(False)), 0.0)
 
 
