@@ -17,17 +17,11 @@ __all__ = ["Backend", "Point", "RunInfo", "Tracker"]
 
 @frozen
 class RunInfo:
-    """The run that is tracked.
+    """The run that is tracked."""
 
-    Args:
-        name: of its folder.
-        directory: its folder.
-        config: every setting by its config path, without secrets.
-    """
-
-    name: str
-    directory: Path
-    config: Mapping[str, Any]
+    name: str  # of its folder
+    directory: Path  # its folder
+    config: Mapping[str, Any]  # every setting by its config path, without secrets
 
 
 @frozen

@@ -35,7 +35,6 @@ class Trackio(Tracker):
     extra: ClassVar[str] = "orchestrion-track[trackio]"
 
     def connect(self, run: RunInfo, known: str | None, sent: int) -> Backend:
-        """See `Tracker.connect`."""
         import trackio
 
         with _failing():
@@ -59,16 +58,13 @@ class _TrackioRun:
         self.held: int | None = run._next_step  # it has no public name
 
     def log(self, points: Sequence[Point]) -> None:
-        """See `Backend.log`."""
         for point in points:
             self._run.log(dict(point.values), step=point.step)
 
     def attach(self, file: Path) -> None:
-        """See `Backend.attach`."""
         self._run.log_artifact(file, name=f"{self.id}-{file.name}", type="report")
 
     def finish(self, status: str) -> None:
-        """See `Backend.finish`."""
         with _failing():
             self._run.finish()
 
