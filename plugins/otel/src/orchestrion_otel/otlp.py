@@ -64,23 +64,15 @@ class OTLP:
                 raise UsageError(f"traces need {name}: pip install orchestrion-otel")
 
     def observe(self) -> Listener:
-        """Return what listens to a run.
-
-        Raises:
-            UsageError: OpenTelemetry is not installed.
-        """
-        from orchestrion_otel.listener import Listener
-
-        self.check()
-        return Listener(self.endpoint, self.headers, self.captures)
+        """Return what listens to a run; raise `UsageError` without OpenTelemetry."""
+        return self._listener(served=False)
 
     def observe_served(self) -> Listener:
-        """Return what listens to a run while it is served.
+        """Return what listens to a run while it is served; raise as `observe`."""
+        return self._listener(served=True)
 
-        Raises:
-            UsageError: OpenTelemetry is not installed.
-        """
+    def _listener(self, served: bool) -> Listener:
         from orchestrion_otel.listener import Listener
 
         self.check()
-        return Listener(self.endpoint, self.headers, self.captures, served=True)
+        return Listener(self.endpoint, self.headers, self.captures, served=served)
