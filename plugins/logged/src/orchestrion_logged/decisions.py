@@ -24,7 +24,7 @@ from orchestrion import (
     UsageError,
     did_you_mean,
 )
-from orchestrion_logged.records import Logged, LoggedEpisode
+from orchestrion_logged.records import LoggedEpisode
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -95,11 +95,8 @@ def rewards_of(
 ) -> list[list[float] | None]:
     """Return the rewards of each episode's decisions; None where feedback is missing.
 
-    Args:
-        episodes: the log.
-        cost_weight: of cost against score; None uses the logged rewards, or the scores in a log
-            without rewards.
-        where: the log, for messages.
+    Without a cost weight, of cost against score, they are the logged rewards, or the scores in a
+    log without rewards.
 
     Raises:
         UsageError: the log has no such feedback, or mixes rewards and scores.
@@ -113,18 +110,15 @@ def rewards_of(
                 f"{where}: {alone} episodes have a score and no reward, {sum(rewarded)} have a "
                 "reward; give all of them rewards, or set a cost weight to use the scores"
             )
-        return [
-            [line.reward or 0.0 for line in episode] if told else None
-            for episode, told in zip(episodes, rewarded, strict=True)
-        ]
-    if not any(scored):
+        told, rewards = rewarded, [[line.reward or 0.0 for line in lines] for lines in episodes]
+    elif any(scored):
+        weight = cost_weight or 0.0
+        told = scored
+        rewards = [[(x.score or 0.0) - weight * x.cost for x in lines] for lines in episodes]
+    else:
         kind = "rewards nor scores" if cost_weight is None else "scores, which a cost weight needs"
         raise UsageError(f"{where}: no decision has {kind}")
-    weight = cost_weight or 0.0
-    return [
-        [(line.score or 0.0) - weight * line.cost for line in episode] if told else None
-        for episode, told in zip(episodes, scored, strict=True)
-    ]
+    return [own if is_told else None for own, is_told in zip(rewards, told, strict=True)]
 
 
 def as_decisions(
@@ -138,26 +132,22 @@ def as_decisions(
     Raises:
         UsageError: the log names a choice that the team does not have, or has no feedback.
     """
-    known = {name: place for place, name in enumerate(names)}
-    for name in choices_of(episodes):
-        if name not in known:
-            raise UsageError(
-                f"{where}: the log names the choice {name!r}, which this team does not have"
-                f"{did_you_mean(name, list(known))}; it has {', '.join(names)}"
-            )
+    places = {name: place for place, name in enumerate(names)}
+    if strange := [name for name in choices_of(episodes) if name not in places]:
+        raise UsageError(
+            f"{where}: the log names the choice {strange[0]!r}, which this team does not have"
+            f"{did_you_mean(strange[0], list(names))}; it has {', '.join(names)}"
+        )
     rewards = rewards_of(episodes, cost_weight, where)
     kept = [(e, r) for e, r in zip(episodes, rewards, strict=True) if r is not None]
     lines = [line for episode, _ in kept for line in episode]
-    allowed = np.ones((len(lines), len(names)), np.bool_)
-    for row, line in zip(allowed, lines, strict=True):
-        if line.allowed is not None:
-            row[:] = [name in line.allowed for name in names]
+    allowed = [[line.allowed is None or n in line.allowed for n in names] for line in lines]
     lengths = np.array([len(episode) for episode, _ in kept], np.int64)
     return Decisions(
         tuple(names),
         tuple(s for episode, _ in kept for s in _situations(episode, names)),
-        np.array([known[line.choice] for line in lines], np.int64),
-        allowed,
+        np.array([places[line.choice] for line in lines], np.int64),
+        np.array(allowed, np.bool_).reshape(len(lines), len(names)),
         np.array([nan if line.propensity is None else line.propensity for line in lines]),
         np.array([reward for _, given in kept for reward in given], np.float64),
         np.concatenate([[0], lengths.cumsum()[:-1]]),
@@ -182,14 +172,21 @@ def _situations(episode: LoggedEpisode, names: Sequence[str]) -> list[Situation]
         )
         result.append(Situation(problem, trajectory, observation))
         if line.choice != STOP:
-            trajectory = trajectory.append(_turn(line, len(trajectory)))
+            choice, output = (
+                activation(line.choice),
+                Output(line.answer, usage=Usage(cost=line.cost)),
+            )
+            trajectory = trajectory.append(
+                Turn(
+                    len(trajectory),
+                    choice.agent,
+                    choice.option,
+                    output,
+                    line.status,
+                    decision=line.step,
+                )
+            )
     return result
-
-
-def _turn(line: Logged, index: int) -> Turn:
-    choice = activation(line.choice)
-    output = Output(line.answer, usage=Usage(cost=line.cost))
-    return Turn(index, choice.agent, choice.option, output, line.status, decision=line.step)
 
 
 def activation(name: str) -> Activation:

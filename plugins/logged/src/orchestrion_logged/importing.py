@@ -28,7 +28,7 @@ from orchestrion import (
     is_blocked,
 )
 from orchestrion_logged.decisions import STOP, activation
-from orchestrion_logged.records import Context, Logged, check_record, context_of, encode
+from orchestrion_logged.records import Context, Logged, check_record, context_of
 
 
 @frozen
@@ -195,24 +195,19 @@ def _tags(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first(tags: Mapping[str, Any], data: Mapping[str, Any], *names: str) -> Any:
-    for name in names:
-        for place in (tags, data):
-            if place.get(name) is not None:
-                return place[name]
-    return None
+    values = (place.get(name) for name in names for place in (tags, data))
+    return next((value for value in values if value is not None), None)
 
 
 def _question_in(body: Mapping[str, Any]) -> str:
     """Return the text of the last message of a user."""
     messages = body.get("messages")
-    for message in reversed(messages if isinstance(messages, list) else []):
-        if isinstance(message, dict) and message.get("role") == "user":
-            content = message.get("content")
-            if isinstance(content, list):
-                parts = [part.get("text") for part in content if isinstance(part, dict)]
-                return "\n".join(part for part in parts if isinstance(part, str))
-            return content if isinstance(content, str) else ""
-    return ""
+    messages = [m for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
+    content = next((m.get("content") for m in messages[::-1] if m.get("role") == "user"), "")
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "\n".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
 
 
 def _number(value: Any, where: str) -> float | None:
@@ -311,9 +306,8 @@ def write(path: Path, imported: Imported) -> None:
 
     Raises:
         StoreError: it cannot be written.
-        UsageError: a record is not valid in a log.
     """
     from orchestrion.runs import write_atomic
 
-    text = b"".join(encode(record) + b"\n" for record in imported.records)
+    text = msgspec.json.Encoder().encode_lines(imported.records)
     write_atomic(path, [gzip.compress(text, mtime=0) if path.suffix == ".gz" else text])

@@ -108,11 +108,6 @@ LoggedEpisode = tuple[Logged, ...]
 _DECODER = msgspec.json.Decoder(Logged)
 
 
-def encode(record: Logged) -> bytes:
-    """Return the line of a decision without a line end."""
-    return msgspec.json.encode(record)
-
-
 def check_record(record: Logged) -> str:
     """Return the error of a decision beyond the types of its fields; "" if there is none."""
     if record.allowed is not None:
@@ -140,7 +135,7 @@ def checked(record: Logged, where: Path) -> bytes:
     """
     if wrong := check_record(record):
         raise UsageError(f"{where}: this decision cannot be logged: {wrong}")
-    line = encode(record)
+    line = msgspec.json.encode(record)
     # Types are not checked when a record is made.
     try:
         _DECODER.decode(line)
@@ -169,8 +164,7 @@ class LogWriter:
         self.path = path
         self._torn = False
         try:
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
-            self._file: int | None = os.open(path, flags, 0o666)
+            self._file: int | None = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
             size = os.fstat(self._file).st_size
             if size:
                 os.lseek(self._file, size - 1, os.SEEK_SET)

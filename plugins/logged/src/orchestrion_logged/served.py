@@ -12,6 +12,7 @@ rewritten. `reading` joins the three.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import threading
@@ -25,11 +26,6 @@ from msgspec import Meta, Struct
 from orchestrion import StoreError, hidden_bytes
 from orchestrion.runs import make_folder
 from orchestrion_logged.records import Logged, LogWriter, Name, Share, checked
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - systems without flock
-    fcntl = None  # type: ignore[assignment]
 
 STEPS = "steps.jsonl"
 SMALLEST = 1 << 16
@@ -227,11 +223,11 @@ class ServedLog:
         self._begin(self.number + 1)
         before.close()
         files = segments(self.folder)
-        sizes = [path.stat().st_size for path in files]
-        while sum(sizes) + self._most > self._size and len(files) > 2:
+        total = sum(path.stat().st_size for path in files)
+        while total + self._most > self._size and len(files) > 2:
             oldest = files.pop(0)
+            total -= oldest.stat().st_size
             oldest.unlink()
-            sizes.pop(0)
             if self._removed is not None:
                 self._removed(int(oldest.stem))
             if self._note is not None:
@@ -248,14 +244,13 @@ def _line(record: ServedRequest | Feedback | ServedStep) -> bytes:
 
 def _locked(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    if fcntl is not None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise StoreError(
-                f"{path.parent}: another server writes to this log; give each its own folder"
-            ) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise StoreError(
+            f"{path.parent}: another server writes to this log; give each its own folder"
+        ) from None
     return descriptor
 
 
