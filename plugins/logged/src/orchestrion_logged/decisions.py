@@ -24,7 +24,7 @@ from orchestrion import (
     UsageError,
     did_you_mean,
 )
-from orchestrion_logged.records import LoggedEpisode
+from orchestrion_logged.records import Logged, LoggedEpisode
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -110,15 +110,16 @@ def rewards_of(
                 f"{where}: {alone} episodes have a score and no reward, {sum(rewarded)} have a "
                 "reward; give all of them rewards, or set a cost weight to use the scores"
             )
-        told, rewards = rewarded, [[line.reward or 0.0 for line in lines] for lines in episodes]
+        has_feedback = rewarded
+        rewards = [[line.reward or 0.0 for line in lines] for lines in episodes]
     elif any(scored):
         weight = cost_weight or 0.0
-        told = scored
+        has_feedback = scored
         rewards = [[(x.score or 0.0) - weight * x.cost for x in lines] for lines in episodes]
     else:
         kind = "rewards nor scores" if cost_weight is None else "scores, which a cost weight needs"
         raise UsageError(f"{where}: no decision has {kind}")
-    return [own if is_told else None for own, is_told in zip(rewards, told, strict=True)]
+    return [own if known else None for own, known in zip(rewards, has_feedback, strict=True)]
 
 
 def as_decisions(
@@ -172,21 +173,14 @@ def _situations(episode: LoggedEpisode, names: Sequence[str]) -> list[Situation]
         )
         result.append(Situation(problem, trajectory, observation))
         if line.choice != STOP:
-            choice, output = (
-                activation(line.choice),
-                Output(line.answer, usage=Usage(cost=line.cost)),
-            )
-            trajectory = trajectory.append(
-                Turn(
-                    len(trajectory),
-                    choice.agent,
-                    choice.option,
-                    output,
-                    line.status,
-                    decision=line.step,
-                )
-            )
+            trajectory = trajectory.append(_turn(line, len(trajectory)))
     return result
+
+
+def _turn(line: Logged, index: int) -> Turn:
+    choice = activation(line.choice)
+    output = Output(line.answer, usage=Usage(cost=line.cost))
+    return Turn(index, choice.agent, choice.option, output, line.status, decision=line.step)
 
 
 def activation(name: str) -> Activation:
