@@ -7,7 +7,6 @@ hash of the question. An answer is {"score": 7} or {"skipped": true}.
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import os
 import select
@@ -62,7 +61,7 @@ class LineReader:
         self._rest = b""
         try:
             self._file: int | None = stream.fileno()
-        except (OSError, ValueError, AttributeError, io.UnsupportedOperation):
+        except (OSError, ValueError, AttributeError):
             self._file = None
 
     def line(self, stop: threading.Event) -> str | None:
@@ -73,10 +72,8 @@ class LineReader:
             if stop.is_set():
                 return None
             ready, _, _ = select.select([self._file], [], [], _LOOK)
-            if not ready:
-                continue
-            read = os.read(self._file, 65536)
-            if not read:
+            read = os.read(self._file, 65536) if ready else b""
+            if ready and not read:
                 break
             self._rest += read
         line, end, self._rest = self._rest.partition(b"\n")

@@ -99,12 +99,6 @@ class Judging(Showing):
         """Return the judge with these settings; `unfinished` work is judged by its prospects."""
         return Judge(self, self.criteria, key, unfinished)
 
-    def ceiling(self, tokens: int) -> Usage | None:
-        """Return a bound of one judgement of work and problem with so many tokens."""
-        # A reference is part of the problem's data, which `tokens` need not cover.
-        fences = self.last_turns * _FENCE if self.show == "transcript" else 0
-        return None if self.reference else self.judge(Key()).ceiling(tokens + fences)
-
 
 @frozen
 class Judge:
@@ -143,21 +137,24 @@ class Judge:
         return self._together(samples, again, tuple(problems), usage)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """Return a bound of one judgement of material with so many tokens; None if there is none.
+        """Return a bound of one judgement of work and problem with so many tokens, or None.
 
         Bytes count as tokens: a text has no more tokens than bytes.
         """
+        settings = self.settings
+        if settings.reference:
+            return None  # it is part of the problem's data, which `tokens` need not cover
+        if settings.show == "transcript":
+            tokens += settings.last_turns * _FENCE
         tokens += sum(len(text.encode()) for text in self._around())
-        first = ceiling_of(self.settings.model, tokens)
+        first = ceiling_of(settings.model, tokens)
         if first is None:
             return None
         tokens += first.output_tokens + len(_reminder("", "").encode()) + _PROBLEM
-        again = ceiling_of(self.settings.model, tokens)
+        again = ceiling_of(settings.model, tokens)
         if again is None:
             return None
-        return times(
-            first + times(again, self.settings.retries), self.settings.samples * self._orders
-        )
+        return times(first + times(again, settings.retries), settings.samples * self._orders)
 
     def _around(self) -> Iterator[str]:
         """Yield what a model reads beside the material, except fences of turns."""

@@ -65,4 +65,4 @@ class JudgeReward(RewardFunction):
         return Reward(judgement.value, parts=parts)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        return self.settings.ceiling(tokens)
+        return self.judge.ceiling(tokens)

@@ -63,7 +63,7 @@ class OpenedValue(ValueEstimator):
         return Valued(judgement.value, judgement.usage)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        return self.settings.ceiling(tokens)
+        return self.judge.ceiling(tokens)
 
 
 @frozen(kw_only=True)
