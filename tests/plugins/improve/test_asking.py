@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from orchestrion_improve.asking import UnusableError, ask, read_object
-from orchestrion_improve.gepa import read_instructions
-from orchestrion_improve.habits import Candidate, Habit, read_habits
+from orchestrion_improve.habits import Habit
+from orchestrion_improve.proposing import Candidate, read_habits
+from orchestrion_improve.writing import read_instructions
 
 from orchestrion import JSON, Answer, CallError, Calls, Fault, Key, Model
 from orchestrion._session import EngineSession

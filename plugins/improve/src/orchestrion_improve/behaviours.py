@@ -41,24 +41,9 @@ from orchestrion import (
     Split,
     UsageError,
 )
-from orchestrion_improve.asking import (
-    Example,
-    as_text,
-    ask,
-    examples,
-    most_asked,
-    shortened,
-    team_of,
-)
-from orchestrion_improve.habits import (
-    ANY,
-    Candidate,
-    Habit,
-    HabitTrial,
-    Library,
-    read_file,
-    read_habits,
-)
+from orchestrion_improve.asking import most_asked
+from orchestrion_improve.habits import ANY, Habit, HabitTrial, Library, read_file
+from orchestrion_improve.proposing import Candidate, propose
 from orchestrion_improve.trials import (
     Change,
     Overlay,
@@ -74,19 +59,6 @@ SETTING = "habits"
 COUNTED = (
     "proposed known unusable failed untested adopted refused tried_again retired trial_episodes"
 ).split()
-MOST_REFUSED = 12
-"""Refused habits that a question lists."""
-SYSTEM = """\
-You coach one agent of a team. You read episodes in which the team did well and episodes in which \
-it did badly, and find short habits for this agent: instructions of one sentence that will help \
-with problems nobody has seen yet. A habit says what to do, not what the problem was; it holds no \
-answers. Every habit is tried on other problems, and kept only if the team gets better by it.
-
-Answer with one JSON object and nothing else:
-{"habits": [{"category": "...", "habit": "...", "replaces": null}]}
-`category` is one of those listed, or "any" for all problems. `replaces` is the text of a present \
-habit that the new one should take the place of, or null. An empty list is a good answer if there \
-is nothing to learn."""
 
 
 @frozen(kw_only=True)
@@ -141,22 +113,6 @@ class Behaviours:
         yield HabitImprover(self, ctx)
 
 
-def _listed(habits: Sequence[Habit]) -> str:
-    return "\n".join(f"- {habit.instruction}" for habit in habits) or "(none)"
-
-
-def _example_lines(title: str, chosen: Sequence[Example], characters: int) -> list[str]:
-    parts = []
-    for n, example in enumerate(chosen, 1):
-        about = f", category {example.category}" if example.category else ""
-        text = shortened(as_text(example.episode), characters)
-        parts.append(f"## {title} {n}{about}, {example.credit:+.2f}\n{text}")
-    return parts
-
-
-# --------------------------------------------------------------------------------- the runtime
-
-
 @frozen
 class _Round:
     number: int
@@ -189,9 +145,7 @@ class HabitImprover(TrialImprover):
         Raises:
             UsageError: see above.
         """
-        roles = self.roles(session)
-        if self.given is None and self.settings.begin_with is not None:
-            self._read(self.settings.begin_with, roles)
+        self._read(self.roles(session))
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan | None:
         """Return the most that one round uses; None if the model has no bound."""
@@ -215,12 +169,15 @@ class HabitImprover(TrialImprover):
         self.check(session)
         if self.given is None:
             roles, settings = self.roles(session), session.learnable()
+            self.habits = self._read(roles)
             self.given = {role: list(settings[self.path_of(role)]) for role in roles}
-            if self.settings.begin_with is not None:
-                self.habits = self._read(self.settings.begin_with, roles)
         return self._overlay() if self.habits.active() else {}
 
-    def _read(self, path: Path, roles: Sequence[str]) -> Library:
+    def _read(self, roles: Sequence[str]) -> Library:
+        """Return the habits to begin with; none after the first round."""
+        path = self.settings.begin_with
+        if path is None or self.given is not None:
+            return Library()
         library = read_file(path)
         if unknown := sorted({habit.role for habit in library.habits} - set(roles)):
             raise UsageError(
@@ -246,7 +203,12 @@ class HabitImprover(TrialImprover):
 
     async def _propose(self, current: _Round) -> list[Candidate]:
         """Return the habits that the model proposes and that are new."""
-        answers = await asyncio.gather(*(self._ask(role, current) for role in self.given or {}))
+        key, session, counts = current.key("ask"), current.session, current.counts
+        questions = (
+            propose(self.settings, self.habits, role, current.groups, session, key, counts)
+            for role in self.given or {}
+        )
+        answers = await asyncio.gather(*questions)
         candidates: dict[tuple[str, str], Candidate] = {}
         for candidate in chain.from_iterable(answers):
             current.counts["proposed"] += 1
@@ -257,37 +219,6 @@ class HabitImprover(TrialImprover):
             candidate = Candidate(habit, candidate.replaces)
             candidates.setdefault((habit.role, habit.text), candidate)
         return list(candidates.values())
-
-    async def _ask(self, role: str, current: _Round) -> list[Candidate]:
-        """Return the habits that the model proposes for an agent."""
-        settings = self.settings
-        best, worst = examples(current.groups, role, settings.examples)
-        if not best and not worst:
-            return []
-        categories = sorted({e.category for e in (*best, *worst) if e.category})
-        active, refused = self.habits.active(role), self.habits.refused(role)
-        characters = settings.reads // (len(best) + len(worst))
-        question = [
-            f"Agent: {role}",
-            team_of(current.session),
-            f"Categories: {', '.join([*categories, ANY])}",
-            f"Present habits:\n{_listed(active)}",
-            f"Tried before, and no help:\n{_listed(refused[-MOST_REFUSED:])}",
-            *_example_lines("Went well", best, characters),
-            *_example_lines("Went badly", worst, characters),
-            f"Propose at most {settings.proposals} habits for {role}.",
-        ]
-        candidates = await ask(
-            settings.model,
-            current.session,
-            current.key("ask").child(role),
-            SYSTEM,
-            "\n\n".join(question),
-            lambda text: read_habits(text, role, categories, active, settings.proposals),
-            settings.max_tokens,
-            current.counts,
-        )
-        return candidates or []
 
     def _has_problems(self, candidate: Candidate, level: float, current: _Round) -> bool:
         """Return whether there are enough problems; else the habit is recorded as refused."""

@@ -38,7 +38,6 @@ from orchestrion import (
     JSON,
     Episode,
     Job,
-    Key,
     Meta,
     Model,
     OpenContext,
@@ -50,15 +49,7 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion.runs import as_data, mean
-from orchestrion_improve.asking import (
-    UnusableError,
-    as_text,
-    ask,
-    most_asked,
-    read_object,
-    shortened,
-    team_of,
-)
+from orchestrion_improve.asking import most_asked
 from orchestrion_improve.pool import Pool, Texts, merged_texts
 from orchestrion_improve.trials import (
     Change,
@@ -69,29 +60,13 @@ from orchestrion_improve.trials import (
     play,
     reward_or_nan,
 )
+from orchestrion_improve.writing import EPISODE_CHARACTERS, Writer
 
 Count = Annotated[int, Meta(ge=1)]
-EPISODE_CHARACTERS = 6000
-HEADING_CHARACTERS = 200
 COUNTED = (
     "evaluations children unusable failed known gated taken_in "
     "merged untested adopted refused trial_episodes"
 ).split()
-FORM = """\
-Answer with one JSON object and nothing else: {"instructions": "..."}"""
-REFLECT = f"""\
-You improve the instructions of one agent of a team. You read its present instructions, and what \
-happened on some problems with them: who said what, and what the verifier found. Find out what the \
-agent should do otherwise, and write its instructions anew: keep what works, add what was missing, \
-be specific about the kind of problem, and hold no answers, since the instructions will be used on \
-other problems. They are tried on other problems, and kept only if the team gets better by them.
-
-{FORM}"""
-COMBINE = f"""\
-You improve the instructions of one agent of a team. Two versions of them were written, and each \
-is the better one on some problems. Write one text that has what makes each of them good.
-
-{FORM}"""
 
 
 @frozen(kw_only=True)
@@ -153,25 +128,6 @@ class Gepa:
         yield GepaImprover(self, ctx)
 
 
-def read_instructions(text: str, longest: int) -> str:
-    """Return the instructions in an answer.
-
-    Raises:
-        UnusableError: the answer has another form, or the instructions are too long.
-    """
-    instructions = read_object(text, ["instructions"])["instructions"]
-    if not isinstance(instructions, str) or not instructions.strip():
-        raise UnusableError("`instructions` is no text")
-    if len(instructions) > longest:
-        raise UnusableError(
-            f"`instructions` has {len(instructions)} characters; {longest} is the most"
-        )
-    return instructions.strip()
-
-
-# --------------------------------------------------------------------------------- the runtime
-
-
 class GepaImprover(TrialImprover):
     """The runtime of `gepa`; its state is the pool, and which candidate is in use."""
 
@@ -206,7 +162,7 @@ class GepaImprover(TrialImprover):
         settings, roles = self.settings, len(self.settings.agents or self.team)
         # Each step plays a minibatch; a merge may follow it, and ask about every agent.
         steps = ceil(settings.evaluations / settings.minibatch) + 1
-        characters = (EPISODE_CHARACTERS + HEADING_CHARACTERS) * settings.minibatch
+        characters = EPISODE_CHARACTERS * settings.minibatch
         questions = 2 * steps * (1 + roles)
         questions_usage = most_asked(settings.model, characters + 2 * settings.longest, questions)
         if questions_usage is None:
@@ -326,6 +282,7 @@ class _Round:
         self.improver, self.session, self.problems = improver, session, problems
         self.settings, self.pool = improver.settings, improver.pool
         self.counts: Counter[str] = Counter()
+        self.writer = Writer(improver.settings, session, self.counts)
         self.key = session.key.child("improve", "gepa")
 
     async def mutate(self, step: int) -> None:
@@ -344,7 +301,7 @@ class _Round:
         if all(episode.success for episode, _ in rewarded):
             return  # nothing to learn from
         role = list(parent.texts)[step % len(parent.texts)]
-        text = await self._reflect(role, parent.texts[role], rewarded, key.child("reflect"))
+        text = await self.writer.rewrite(role, parent.texts[role], rewarded, key.child("reflect"))
         if text is None:
             return
         texts = {**parent.texts, role: text}
@@ -372,7 +329,7 @@ class _Round:
         texts, rewritten = merged_texts(parents[0].texts, parents[1].texts, ancestor.texts)
         for role in rewritten:
             versions = (parents[0].texts[role], parents[1].texts[role])
-            text = await self._combine(role, versions, key.child("combine", role))
+            text = await self.writer.combine(role, versions, key.child("combine", role))
             if text is None:
                 return True
             texts[role] = text
@@ -408,8 +365,6 @@ class _Round:
             self.counts["taken_in"] += 1
         self.pool.candidates.append(child)
 
-    # ---------------------------------------------------------------------------- episodes
-
     async def _scores(
         self, texts: Mapping[str, str], positions: Sequence[int]
     ) -> list[float | None]:
@@ -441,49 +396,3 @@ class _Round:
         self.counts["known"] += is_known
         self.counts["children"] += not is_known
         return is_known
-
-    # --------------------------------------------------------------------------- questions
-
-    async def _reflect(
-        self, role: str, present: str, episodes: Sequence[tuple[Episode, float]], key: Key
-    ) -> str | None:
-        """Return a new text for an agent, from episodes with the present one."""
-        parts = [
-            f"Agent: {role}",
-            team_of(self.session),
-            _quoted("Present instructions", present),
-        ]
-        for n, (episode, reward) in enumerate(episodes, 1):
-            about = f", category {episode.problem.category}" if episode.problem.category else ""
-            text = shortened(as_text(episode), EPISODE_CHARACTERS)
-            parts.append(f"## Episode {n}{about}, reward {reward:.3g}\n{text}")
-        longest = self.settings.longest
-        parts.append(f"Write the instructions of {role} anew, in at most {longest} characters.")
-        return await self._ask(REFLECT, parts, key)
-
-    async def _combine(self, role: str, versions: tuple[str, str], key: Key) -> str | None:
-        """Return one text out of two."""
-        longest = self.settings.longest
-        parts = [
-            f"Agent: {role}",
-            *(_quoted(f"Version {n}", text) for n, text in enumerate(versions, 1)),
-            f"Write one text out of both, in at most {longest} characters.",
-        ]
-        return await self._ask(COMBINE, parts, key)
-
-    async def _ask(self, system: str, parts: Sequence[str], key: Key) -> str | None:
-        settings = self.settings
-        return await ask(
-            settings.model,
-            self.session,
-            key,
-            system,
-            "\n\n".join(parts),
-            lambda text: read_instructions(text, settings.longest),
-            settings.max_tokens,
-            self.counts,
-        )
-
-
-def _quoted(title: str, text: str) -> str:
-    return f"{title}:\n~~~\n{text or '(none)'}\n~~~"

@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from attrs import frozen
 from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
 from orchestrion import JSON, UsageError
-from orchestrion_improve.asking import UnusableError, fields_of, read_object
 
 ANY = "any"
 LONGEST = 300
@@ -191,56 +189,6 @@ def problem_of_text(text: object) -> str:
     if not text.isprintable():
         return "must be one line of printable text"
     return ""
-
-
-# ---------------------------------------------------------------------------- from an answer
-
-
-@frozen
-class Candidate:
-    """Hold a proposed habit, and the one in use that it would replace."""
-
-    habit: Habit
-    replaces: Habit | None = None
-
-
-def read_habits(
-    text: str, role: str, categories: Sequence[str], active: Sequence[Habit], limit: int
-) -> list[Candidate]:
-    """Return the habits that an answer proposes.
-
-    Args:
-        text: the answer.
-        role: the agent that they are for.
-        categories: the categories that the question listed.
-        active: the habits in use.
-        limit: most habits of an answer.
-
-    Raises:
-        UnusableError: the answer has another form, or too many habits.
-    """
-    rows = read_object(text, ["habits"])["habits"]
-    if not isinstance(rows, list):
-        raise UnusableError("`habits` is not a list")
-    if len(rows) > limit:
-        raise UnusableError(f"it has {len(rows)} habits; {limit} is the most")
-    in_use: dict[str | None, Habit | None] = {None: None, **{h.instruction: h for h in active}}
-    proposals = []
-    for n, row in enumerate(rows, 1):
-        fields = fields_of(
-            {"replaces": None, **row} if isinstance(row, dict) else row,
-            ["category", "habit", "replaces"],
-            f"habit {n}",
-        )
-        category, habit, replaces = fields["category"], fields["habit"], fields["replaces"]
-        if category not in (*categories, ANY):
-            raise UnusableError(f"the category of habit {n} is none of those listed")
-        if problem := problem_of_text(habit):
-            raise UnusableError(f"habit {n} {problem}")
-        if not isinstance(replaces, str | None) or replaces not in in_use:
-            raise UnusableError(f"`replaces` of habit {n} is none of the present habits")
-        proposals.append(Candidate(Habit(role, category, habit.strip()), in_use[replaces]))
-    return list(dict.fromkeys(proposals))
 
 
 # ------------------------------------------------------------------------------- from files
