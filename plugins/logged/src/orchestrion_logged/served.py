@@ -36,67 +36,42 @@ _SEGMENT = re.compile(r"\d{6,}\.jsonl")
 
 
 class ServedRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A request that was answered; its decisions stand before it, with its id as `episode`.
+    """A request that was answered; its decisions stand before it, with its id as `episode`."""
 
-    Args:
-        served: its id.
-        model: the name it asked for.
-        version: what answered: the digest of a checkpoint, or of a config that learned nothing.
-        tenant: whose request it is; "" on a server without keys.
-        key: of the episode's randomness.
-        status: of the episode; "cancelled" if there was none in the end.
-        decisions: how many stand before it; 0 also if one of them started several agents at once.
-        explored: whether one of them differs from what the policy itself would have done.
-        canary: the version that was on trial; "" if none was.
-        share: the probability of the version that answered.
-        time: in seconds of Unix time, for people.
-    """
-
-    served: Name
-    model: str = ""
+    served: Name  # its id
+    model: str = ""  # the name it asked for
     version: str = ""
-    tenant: str = ""
-    key: str = ""
-    status: str = "completed"
+    """What answered: the digest of a checkpoint, or of a config that learned nothing."""
+    tenant: str = ""  # whose request it is; "" on a server without keys
+    key: str = ""  # of the episode's randomness
+    status: str = "completed"  # of the episode; "cancelled" if there was none in the end
     decisions: Annotated[int, Meta(ge=0)] = 0
+    """How many stand before it; 0 also if one of them started several agents at once."""
     explored: bool = False
-    canary: str = ""
-    share: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    time: float | None = None
+    """Whether one of them differs from what the policy itself would have done."""
+    canary: str = ""  # the version that was on trial; "" if none was
+    share: Annotated[float, Meta(gt=0, le=1)] = 1.0  # the probability of the version that answered
+    time: float | None = None  # in seconds of Unix time, for people
 
 
 class Feedback(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How good an answer was.
+    """How good an answer was."""
 
-    Args:
-        feedback: the id of the request.
-        score: from 0 to 1.
-        by: whose opinion it is; a user's counts more than a verifier's.
-        comment: of the user.
-        time: in seconds of Unix time, for people.
-    """
-
-    feedback: Name
-    score: Share
+    feedback: Name  # the id of the request
+    score: Share  # from 0 to 1
     by: Literal["user", "verifier"] = "user"
-    comment: str = ""
-    time: float | None = None
+    """Whose opinion it is; a user's counts more than a verifier's."""
+    comment: str = ""  # of the user
+    time: float | None = None  # in seconds of Unix time, for people
 
 
 class ServedStep(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Something that happened to versions: "serving", "canary", "promoted", "rolled back", ...
+    """Something that happened to versions: "serving", "canary", "promoted", "rolled back", ..."""
 
-    Args:
-        step: what happened.
-        version: to which version.
-        data: the numbers behind it.
-        time: in seconds of Unix time, for people.
-    """
-
-    step: Name
-    version: str = ""
-    data: Mapping[str, Any] = {}
-    time: float | None = None
+    step: Name  # what happened
+    version: str = ""  # to which version
+    data: Mapping[str, Any] = {}  # the numbers behind it
+    time: float | None = None  # in seconds of Unix time, for people
 
 
 def segments(folder: Path) -> list[Path]:
