@@ -52,17 +52,11 @@ class Candidate:
 def read_habits(
     text: str, role: str, categories: Sequence[str], active: Sequence[Habit], limit: int
 ) -> list[Candidate]:
-    """Return the habits that an answer proposes.
-
-    Args:
-        text: the answer.
-        role: the agent that they are for.
-        categories: the categories that the question listed.
-        active: the habits in use.
-        limit: most habits of an answer.
+    """Return the habits for an agent that an answer proposes.
 
     Raises:
-        UnusableError: the answer has another form, or too many habits.
+        UnusableError: the answer has another form, or more habits than `limit`; or a habit has
+            another category than those listed, or replaces none that is active.
     """
     rows = read_object(text, ["habits"])["habits"]
     if not isinstance(rows, list):

@@ -140,9 +140,9 @@ def has_little_chance(differences: Sequence[float], total: int, level: float) ->
     refuses a change, so it makes no error of the first kind more likely.
 
     Args:
-        differences: differences of the pairs so far.
+        differences: of the pairs so far.
         total: pairs of the whole trial.
-        level: level of its test.
+        level: of its test.
     """
     count = len(differences)
     if not 2 <= count < total:
@@ -254,12 +254,8 @@ async def compare(
 ) -> tuple[list[TrialResult], int]:
     """Try changes against the same base; return their results, and the number of episodes.
 
-    Args:
-        session: runs the episodes.
-        base: settings without any of the changes.
-        changes: what to try.
-        level: chance of error that each of them may have.
-        key: the key of this comparison; pair n of a problem has the same key on both sides.
+    Pair n of a problem has the same key on both sides. `base` are the settings without any of the
+    changes; `level` is the chance of error that each change may have.
     """
     trials = [_Trial(change, change.cases) for change in changes]
     base_samples: _Samples = {}

@@ -35,7 +35,7 @@ class Listener:
         endpoint: where to; None leaves it to OpenTelemetry.
         headers: sent with every request.
         contents: whether what was asked and answered is sent.
-        exporter: what sends, in place of OTLP.
+        exporter: sends in place of OTLP.
         served: whether the run serves; its calls are not kept then.
     """
 

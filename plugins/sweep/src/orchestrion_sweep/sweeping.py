@@ -162,10 +162,6 @@ def _write(path: Path, data: Mapping[str, Any]) -> None:
 async def go_on(result: SweepResult, say: Say) -> None:
     """Do all that is still to be done of a sweep; what came of it is in `result` then.
 
-    Args:
-        result: with the plan, and the folder as `create` made it.
-        say: shows a line.
-
     Raises:
         BudgetError: the budget is used up; all that is done is kept.
         UsageError: the config as it is cannot be run.

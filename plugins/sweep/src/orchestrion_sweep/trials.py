@@ -175,13 +175,8 @@ async def carry_out(
 ) -> None:
     """Run a trial to its end, or read how it ended; its status and results are set then.
 
-    Args:
-        plan: of the sweep.
-        trial: to be run.
-        allowance: what is left for all trials.
-        say: shows a line.
-        tick: called after every iteration.
-        step: as for `_Watch`; iterations that an earlier process ran are told again.
+    `allowance` is left for all trials. `say`, `tick` and `step` are those of `_Watch`; iterations
+    that an earlier process ran are given to `step` again.
 
     Raises:
         BudgetError: the budget is used up.

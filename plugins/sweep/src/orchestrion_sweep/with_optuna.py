@@ -20,11 +20,7 @@ FILE = "optuna.log"
 
 
 class Study:
-    """A study of optuna in the sweep's folder, begun anew.
-
-    Args:
-        plan: of the sweep.
-        folder: the sweep's, which this process alone writes to.
+    """A study of optuna in the sweep's folder, which this process alone writes to; begun anew.
 
     Raises:
         UsageError: optuna is not installed.

@@ -26,18 +26,13 @@ class RunInfo:
 
 @frozen
 class Point:
-    """What was measured at one step.
-
-    Args:
-        step: the number of the iteration, counted over all stages from 0. The results at the end
-            have the number after that of the last iteration.
-        at: Unix time in seconds: when the run was created, and what it worked until then.
-        values: numbers by name.
-    """
+    """What was measured at one step."""
 
     step: int
-    at: float
-    values: Mapping[str, float]
+    """The number of the iteration, counted over all stages from 0. The results at the end have the
+    number after that of the last iteration."""
+    at: float  # Unix time in seconds: when the run was created, and what it worked until then
+    values: Mapping[str, float]  # numbers by name
 
 
 class Backend(Protocol):
