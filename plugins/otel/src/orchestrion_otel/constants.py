@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-REVISION: Final = "2026-07"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The environment variable that asks for contents."""
