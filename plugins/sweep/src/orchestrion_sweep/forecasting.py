@@ -47,8 +47,7 @@ async def forecast_lines(plan: SweepPlan, root: Path) -> tuple[list[str], dict[s
     if not is_fixed:
         lines.append("  as if each trial took as much as the config as it is")
     lines += [f"  not known: {text}" for text in unknown]
-    own = plan.base
-    if (before := spent_before(own, root)) is not None:
+    if (before := spent_before(plan.base, root)) is not None:
         origin, spent = before
         names = ("calls", "tokens", "usd")
         data["estimate"] = {name: getattr(spent, name) * runs for name in names}
@@ -57,10 +56,9 @@ async def forecast_lines(plan: SweepPlan, root: Path) -> tuple[list[str], dict[s
     elif total.calls or unknown:
         lines.append("no estimate: there is no completed run of this config")
     for name in ("calls", "tokens", "usd"):
-        cap = getattr(own.budget, name)
+        cap, need = getattr(plan.base.budget, name), getattr(total, name)
         if cap is not None:
-            need = getattr(total, name)
-            enough = not unknown and not isnan(need) and need <= cap
+            enough = not unknown and need <= cap  # NaN is not
             text = "is enough" if enough else "may run out; the sweep then ends resumable"
             lines.append(f"budget.{name}: {cap:,g}, for all trials together, {text}")
     return lines, data
