@@ -197,8 +197,8 @@ def ope(
     if target is None:
         decisions = as_decisions(episodes, choices_of(episodes), cost_weight, str(log))
     else:
-        made = _target(target, overrides, blocked, log.resolve(), cost_weight, episodes)
-        decisions, wanted, learned_from_it = in_loop(made)
+        read_target = _target(target, overrides, blocked, log.resolve(), cost_weight, episodes)
+        decisions, wanted, learned_from_it = in_loop(read_target)
         if learned_from_it:
             notes.append("the policy learned from this log, so its value is overestimated")
     if decisions.missing:

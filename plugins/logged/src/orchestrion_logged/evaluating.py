@@ -74,7 +74,7 @@ class Evaluator:
         self._known = None if decisions.several else self._fitted(np.zeros(()), 1)
 
     def _fitted(self, target: Floats, steps: int) -> Floats:
-        """Cross-fitted q [n, k]: fitted evaluation of the target policy [n, k], step by step."""
+        """Return cross-fitted q [n, k]: fitted evaluation of the target policy [n, k] by steps."""
         d = self.decisions
         q = np.zeros((len(d.choice), len(d.names)))
         for part in range(int(self._fold.max()) + 1):
@@ -138,9 +138,9 @@ class Evaluator:
 
 def encode_by(names: Sequence[str]) -> Callable[[Sequence[Situation]], Encoded]:
     """Return the default encoding of situations: `counts` and `hints`."""
-    made = [None if name == STOP else activation(name) for name in names]
+    choices = [None if name == STOP else activation(name) for name in names]
     encoders = (Counts(), Hints())
-    return lambda situations: join([encoder.encode(situations, made) for encoder in encoders])
+    return lambda situations: join([encoder.encode(situations, choices) for encoder in encoders])
 
 
 def target_of(policy: Policy, names: Sequence[str], situations: Sequence[Situation]) -> Floats:

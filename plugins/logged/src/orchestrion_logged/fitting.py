@@ -43,18 +43,15 @@ def choose(inputs: Inputs, choice: Ints, target: Floats, draw: np.random.Generat
             if len(rows) < 3:
                 alphas[a] = ALPHAS[-1]
                 continue
-            ridge = RidgeCV(ALPHAS).fit(_wide(features(inputs[rows], a)), target[rows])
+            phi = features(inputs[rows], a)
+            phi = phi if phi.shape[1] else np.zeros((len(phi), 1))  # it needs a column
+            ridge = RidgeCV(ALPHAS).fit(phi, target[rows])
             alphas[a] = float(ridge.alpha_)
             error -= float(ridge.best_score_) * len(rows)
         if error < least * 0.995:  # Fourier features must gain something
             best, least = Shape(features, alphas), error
     assert best is not None
     return best
-
-
-def _wide(phi: Floats) -> Floats:
-    """Return the features, with at least one column."""
-    return phi if phi.shape[1] else np.zeros((len(phi), 1))
 
 
 def fit(
@@ -98,7 +95,7 @@ def fit(
 def _ridge(
     phi: Floats, y: Floats, alpha: float, spread: bool
 ) -> tuple[Floats, float, Floats | float]:
-    """Coefficients [d], intercept and, with `spread`, their covariance [d + 1, d + 1]."""
+    """Return coefficients [d], intercept and, with `spread`, covariance [d + 1, d + 1]."""
     n, d = phi.shape
     center, middle = phi.mean(axis=0), float(y.mean())
     z, residual = phi - center, y - middle

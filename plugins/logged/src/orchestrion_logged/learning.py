@@ -143,7 +143,7 @@ def learn(
 def _corrected(
     decisions: Decisions, inputs: Inputs, shape: Shape, draw: np.random.Generator, clip: float
 ) -> Floats:
-    """psi [n, k]; NaN for choices that were not allowed."""
+    """Return psi [n, k]; NaN for choices that were not allowed."""
     n = len(decisions.choice)
     fold = draw.permutation(n) % min(FOLDS, n)
     psi = np.empty(decisions.allowed.shape)

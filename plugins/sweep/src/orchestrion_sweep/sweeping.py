@@ -296,10 +296,7 @@ class _Sweep:
 
         def step(number: int, metrics: Metrics) -> bool:
             value = metrics.get(metric, math.nan)
-            if math.isnan(value):
-                return True
-            study.report(trial.number, number, value)
-            return not study.should_prune(trial.number)
+            return math.isnan(value) or study.goes_on(trial.number, number, value)
 
         return step
 

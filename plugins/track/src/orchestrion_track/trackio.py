@@ -38,7 +38,7 @@ class Trackio(Tracker):
         import trackio
 
         with _failing():
-            made: Any = trackio.init(
+            run_of_trackio: Any = trackio.init(
                 project=self.project,
                 # Its runs are found by their names, and folders may be called alike.
                 name=known or f"{run.name}-{uuid.uuid4().hex[:6]}",
@@ -49,7 +49,7 @@ class Trackio(Tracker):
                 auto_log_cpu=False,
                 auto_log_gpu=False,
             )
-        return _TrackioRun(made)
+        return _TrackioRun(run_of_trackio)
 
 
 class _TrackioRun:

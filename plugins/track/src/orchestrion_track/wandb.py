@@ -39,7 +39,7 @@ class Wandb(Tracker):
         settings: dict[str, Any] = {"silent": True, "console": "off", "x_disable_stats": True}
         if self.base_url is not None:
             settings["base_url"] = self.base_url
-        made: Any = wandb.init(
+        run_of_wandb: Any = wandb.init(
             project=self.project,
             entity=self.entity,
             mode=self.mode,
@@ -51,7 +51,7 @@ class Wandb(Tracker):
             reinit="create_new",
             settings=wandb.Settings(**settings),
         )
-        return _WandbRun(made)
+        return _WandbRun(run_of_wandb)
 
 
 class _WandbRun:
