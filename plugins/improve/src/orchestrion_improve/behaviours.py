@@ -43,7 +43,7 @@ from orchestrion import (
 )
 from orchestrion_improve.asking import most_asked
 from orchestrion_improve.habits import ANY, Habit, HabitTrial, Library, read_file
-from orchestrion_improve.proposing import Candidate, propose
+from orchestrion_improve.proposing import Candidate, Proposer
 from orchestrion_improve.trials import (
     Change,
     Overlay,
@@ -135,6 +135,13 @@ class HabitImprover(TrialImprover):
     def __init__(self, settings: Behaviours, ctx: OpenContext) -> None:
         super().__init__(ctx, SETTING, settings.agents)
         self.settings = settings
+        self.proposer = Proposer(
+            settings.model,
+            settings.proposals,
+            settings.examples,
+            settings.reads,
+            settings.max_tokens,
+        )
         self.habits = Library()
         self.given: dict[str, list[str]] | None = None
         """Habits in the config, by agent; None before the first round."""
@@ -205,7 +212,7 @@ class HabitImprover(TrialImprover):
         """Return the habits that the model proposes and that are new."""
         key, session, counts = current.key("ask"), current.session, current.counts
         questions = (
-            propose(self.settings, self.habits, role, current.groups, session, key, counts)
+            self.proposer.propose(self.habits, role, current.groups, session, key, counts)
             for role in self.given or {}
         )
         answers = await asyncio.gather(*questions)

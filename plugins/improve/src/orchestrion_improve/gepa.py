@@ -281,9 +281,10 @@ class _Round:
     ) -> None:
         self.improver, self.session, self.problems = improver, session, problems
         self.settings, self.pool = improver.settings, improver.pool
-        self.counts: Counter[str] = Counter()
-        self.writer = Writer(improver.settings, session, self.counts)
         self.key = session.key.child("improve", "gepa")
+        self.counts: Counter[str] = Counter()
+        model, longest = self.settings.model, self.settings.longest
+        self.writer = Writer(model, longest, self.settings.max_tokens, session, self.counts)
 
     async def mutate(self, step: int) -> None:
         """Make a child of one parent, by reflection on a minibatch."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from attrs import frozen
 from orchestrion_beam.interfaces import Group
 
-from orchestrion import Key, Session
+from orchestrion import Key, Model, Session
 from orchestrion_improve.asking import (
     Example,
     UnusableError,
@@ -22,9 +21,6 @@ from orchestrion_improve.asking import (
     team_of,
 )
 from orchestrion_improve.habits import ANY, Habit, Library, problem_of_text
-
-if TYPE_CHECKING:
-    from orchestrion_improve.behaviours import Behaviours
 
 MOST_REFUSED = 12
 """Refused habits that a question lists."""
@@ -82,43 +78,53 @@ def read_habits(
     return list(dict.fromkeys(proposals))
 
 
-async def propose(
-    settings: Behaviours,
-    library: Library,
-    role: str,
-    groups: Sequence[Group],
-    session: Session,
-    key: Key,
-    counts: Counter[str],
-) -> list[Candidate]:
-    """Return the habits that the model proposes for an agent, from its episodes in groups."""
-    best, worst = examples(groups, role, settings.examples)
-    if not best and not worst:
-        return []
-    categories = sorted({e.category for e in (*best, *worst) if e.category})
-    active, refused = library.active(role), library.refused(role)
-    characters = settings.reads // (len(best) + len(worst))
-    question = [
-        f"Agent: {role}",
-        team_of(session),
-        f"Categories: {', '.join([*categories, ANY])}",
-        f"Present habits:\n{_listed(active)}",
-        f"Tried before, and no help:\n{_listed(refused[-MOST_REFUSED:])}",
-        *_example_lines("Went well", best, characters),
-        *_example_lines("Went badly", worst, characters),
-        f"Propose at most {settings.proposals} habits for {role}.",
-    ]
-    candidates = await ask(
-        settings.model,
-        session,
-        key.child(role),
-        SYSTEM,
-        "\n\n".join(question),
-        lambda text: read_habits(text, role, categories, active, settings.proposals),
-        settings.max_tokens,
-        counts,
-    )
-    return candidates or []
+@frozen
+class Proposer:
+    """Asks a model for habits."""
+
+    model: Model
+    proposals: int  # most habits of an answer
+    examples: int  # best and worst episodes of each category
+    reads: int  # characters of episodes in a question
+    max_tokens: int  # of an answer
+
+    async def propose(
+        self,
+        library: Library,
+        role: str,
+        groups: Sequence[Group],
+        session: Session,
+        key: Key,
+        counts: Counter[str],
+    ) -> list[Candidate]:
+        """Return the habits that the model proposes for an agent, from its episodes in groups."""
+        best, worst = examples(groups, role, self.examples)
+        if not best and not worst:
+            return []
+        categories = sorted({e.category for e in (*best, *worst) if e.category})
+        active, refused = library.active(role), library.refused(role)
+        characters = self.reads // (len(best) + len(worst))
+        question = [
+            f"Agent: {role}",
+            team_of(session),
+            f"Categories: {', '.join([*categories, ANY])}",
+            f"Present habits:\n{_listed(active)}",
+            f"Tried before, and no help:\n{_listed(refused[-MOST_REFUSED:])}",
+            *_example_lines("Went well", best, characters),
+            *_example_lines("Went badly", worst, characters),
+            f"Propose at most {self.proposals} habits for {role}.",
+        ]
+        candidates = await ask(
+            self.model,
+            session,
+            key.child(role),
+            SYSTEM,
+            "\n\n".join(question),
+            lambda text: read_habits(text, role, categories, active, self.proposals),
+            self.max_tokens,
+            counts,
+        )
+        return candidates or []
 
 
 def _listed(habits: Sequence[Habit]) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from orchestrion import Episode, Key, Session
+from orchestrion import Episode, Key, Model, Session
 from orchestrion_improve.asking import (
     UnusableError,
     as_text,
@@ -17,9 +16,6 @@ from orchestrion_improve.asking import (
     shortened,
     team_of,
 )
-
-if TYPE_CHECKING:
-    from orchestrion_improve.gepa import Gepa
 
 SHOWN_CHARACTERS = 6000
 """Of an episode."""
@@ -60,9 +56,11 @@ def read_instructions(text: str, longest: int) -> str:
 
 @frozen
 class Writer:
-    """Asks the model of the settings for texts, and counts answers that cannot be used."""
+    """Asks a model for texts, and counts answers that cannot be used."""
 
-    settings: Gepa
+    model: Model
+    longest: int  # characters of a text
+    max_tokens: int  # of an answer
     session: Session
     counts: Counter[str]
 
@@ -75,30 +73,29 @@ class Writer:
             about = f", category {episode.problem.category}" if episode.problem.category else ""
             text = shortened(as_text(episode), SHOWN_CHARACTERS)
             parts.append(f"## Episode {n}{about}, reward {reward:.3g}\n{text}")
-        longest = self.settings.longest
-        parts.append(f"Write the instructions of {role} anew, in at most {longest} characters.")
+        parts.append(
+            f"Write the instructions of {role} anew, in at most {self.longest} characters."
+        )
         return await self._ask(REFLECT, [f"Agent: {role}", team_of(self.session), *parts], key)
 
     async def combine(self, role: str, versions: Sequence[str], key: Key) -> str | None:
         """Return one text out of two."""
-        longest = self.settings.longest
         parts = [
             f"Agent: {role}",
             *(_quoted(f"Version {n}", text) for n, text in enumerate(versions, 1)),
-            f"Write one text out of both, in at most {longest} characters.",
+            f"Write one text out of both, in at most {self.longest} characters.",
         ]
         return await self._ask(COMBINE, parts, key)
 
     async def _ask(self, system: str, parts: Sequence[str], key: Key) -> str | None:
-        settings = self.settings
         return await ask(
-            settings.model,
+            self.model,
             self.session,
             key,
             system,
             "\n\n".join(parts),
-            lambda text: read_instructions(text, settings.longest),
-            settings.max_tokens,
+            lambda text: read_instructions(text, self.longest),
+            self.max_tokens,
             self.counts,
         )
 
