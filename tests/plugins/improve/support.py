@@ -47,12 +47,15 @@ def config(settings: Mapping[str, Any] | None = None, **parts: Any) -> Config:
     return from_data(data)
 
 
+def checkpoint_of(directory: Path) -> Any:
+    """Return the newest checkpoint of a run."""
+    with RunReader(directory) as run:
+        return run.usable().checkpoint
+
+
 def state_of(directory: Path, path: str = "trainer.improver") -> Any:
     """Return what a component saved last."""
-    with RunReader(directory) as run:
-        checkpoint = run.usable().checkpoint
-    assert checkpoint is not None
-    return checkpoint.components[path].data
+    return checkpoint_of(directory).components[path].data
 
 
 def metrics_of(directory: Path) -> list[Metrics]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from orchestrion_improve.asking import Reply, UnusableError, ask, read_object
-from orchestrion_improve.behaviours import Candidate, read_habits
-from orchestrion_improve.gepa import read_instructions
+from orchestrion_improve.asking import UnusableError, ask, read_object
 from orchestrion_improve.habits import Habit
+from orchestrion_improve.proposing import Candidate, read_habits
+from orchestrion_improve.writing import read_instructions
 
 from orchestrion import JSON, Answer, CallError, Calls, Fault, Key, Model
 from orchestrion._session import EngineSession
@@ -38,28 +39,31 @@ class Says(Model):
         return Answer({"text": text, "stop": stop})
 
 
-def asked(model: Says) -> Reply[list[Candidate]]:
+def asked(model: Says) -> tuple[list[Candidate] | None, dict[str, int]]:
+    """What is read, and what is counted."""
     engine = engine_for({"a": ScriptedAgent()}, Fixed())
     session = EngineSession(engine, "s", Key(1), Key(2))
     read = lambda text: read_habits(text, "anna", ["sums"], [OLD], 2)  # noqa: E731
-    return asyncio.run(ask(model, session, Key(3), "s", "q", read, 100))
+    counts: Counter[str] = Counter()
+    value = asyncio.run(ask(model, session, Key(3), "s", "q", read, 100, counts))
+    return value, dict(counts)
 
 
 def test_a_good_answer_is_asked_for_once() -> None:
     model = Says(json.dumps(GOOD))
-    assert asked(model) == Reply([Candidate(Habit("anna", "sums", "Carry the one."))])
+    assert asked(model) == ([Candidate(Habit("anna", "sums", "Carry the one."))], {})
     assert len(model.asked) == 1
 
 
 def test_one_fence_around_the_answer_does_no_harm() -> None:
-    assert asked(Says(f"```json\n{json.dumps(GOOD)}\n```")).value is not None
+    assert asked(Says(f"```json\n{json.dumps(GOOD)}\n```"))[0] is not None
 
 
 def test_an_unusable_answer_is_asked_again_with_the_reason() -> None:
     model = Says("Carry the one!", json.dumps(GOOD))
-    reply = asked(model)
-    assert reply.value is not None
-    assert reply.unusable == 1
+    value, counts = asked(model)
+    assert value is not None
+    assert counts == {"unusable": 1}
     (first, _), (second, messages) = model.asked
     assert first != second
     assert messages[-2]["content"] == "Carry the one!"
@@ -68,12 +72,12 @@ def test_an_unusable_answer_is_asked_again_with_the_reason() -> None:
 
 @pytest.mark.parametrize("second", ["no", ("{", "length"), ("", "refused")])
 def test_after_two_unusable_answers_there_is_no_value(second: Any) -> None:
-    assert asked(Says("no", second)) == Reply(None, 2)
+    assert asked(Says("no", second)) == (None, {"unusable": 2})
 
 
 @pytest.mark.parametrize("fault", ["transient", "rate_limit", "malformed"])
 def test_a_failed_call_is_counted_and_not_text(fault: Fault) -> None:
-    assert asked(Says(CallError("down", fault))) == Reply(None, 0, True)
+    assert asked(Says(CallError("down", fault))) == (None, {"failed": 1})
 
 
 def test_a_request_that_is_wrong_ends_the_run() -> None:

@@ -16,6 +16,7 @@ from tests.plugins.improve.support import (
     HARMFUL,
     HELPFUL,
     USELESS,
+    checkpoint_of,
     config,
     metrics_of,
     result,
@@ -53,10 +54,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_agent_is_told_what_was_adopted(run: Path) -> None:
-    with RunReader(run) as reader:
-        checkpoint = reader.usable().checkpoint
-    assert checkpoint is not None
-    assert checkpoint.overlay == {"agents.anna.habits": [HELPFUL]}
+    assert checkpoint_of(run).overlay == {"agents.anna.habits": [HELPFUL]}
 
 
 def test_every_habit_has_its_effect_its_interval_and_a_reason(run: Path) -> None:
@@ -133,10 +131,7 @@ def test_a_habit_for_one_category_is_tried_there_and_names_it(tmp_path: Path) ->
     [habit] = state_of(run)["learned"]["habits"]["anna"]["sums"]
     assert habit["status"] == "active"
     assert habit["tested_on"]["problems"] == 42
-    with RunReader(run) as reader:
-        checkpoint = reader.usable().checkpoint
-    assert checkpoint is not None
-    [told] = checkpoint.overlay["agents.anna.habits"]
+    [told] = checkpoint_of(run).overlay["agents.anna.habits"]
     assert told == "When the problem is about sums: carry"
 
 
@@ -199,10 +194,7 @@ def test_unusable_answers_are_asked_again_then_counted(tmp_path: Path) -> None:
 def test_habits_that_the_config_gives_stay(tmp_path: Path) -> None:
     given = config(**pupil(habits=["smile"]))
     run = train(given, tmp_path / "run")
-    with RunReader(run) as reader:
-        checkpoint = reader.usable().checkpoint
-    assert checkpoint is not None
-    assert checkpoint.overlay == {"agents.anna.habits": ["smile", HELPFUL]}
+    assert checkpoint_of(run).overlay == {"agents.anna.habits": ["smile", HELPFUL]}
 
 
 def test_parallel_and_serial_and_resumed_runs_are_the_same_bit_for_bit(tmp_path: Path) -> None:

@@ -9,8 +9,15 @@ import pytest
 from orchestrion_improve.practice import Pupil
 
 from orchestrion import UsageError
-from orchestrion.runs import RunReader
-from tests.plugins.improve.support import config, improving, metrics_of, result, state_of, train
+from tests.plugins.improve.support import (
+    checkpoint_of,
+    config,
+    improving,
+    metrics_of,
+    result,
+    state_of,
+    train,
+)
 
 PLUS, MINUS = "carry the one", "mind the sign"
 DECEPTIVE = {
@@ -95,19 +102,15 @@ def test_the_adopted_text_was_judged_on_problems_that_were_no_instances(run: Pat
     assert set(state["instances"]) <= set(state["judged_on"])
     assert len(set(state["judged_on"]) - set(state["instances"])) == 120 - 36 - 24
     assert last["held_out_gain_low"] > 0
-    with RunReader(run) as reader:
-        checkpoint = reader.usable().checkpoint
-    assert checkpoint is not None
-    assert checkpoint.overlay["agents.anna.instructions"] == state["learned"]["texts"]["anna"]
+    assert (
+        checkpoint_of(run).overlay["agents.anna.instructions"] == state["learned"]["texts"]["anna"]
+    )
 
 
 def test_useless_texts_are_not_adopted(tmp_path: Path) -> None:
     run = train(given(agents=_anna(effects={})), tmp_path / "run")
     assert state_of(run)["adopted"] == 0
-    with RunReader(run) as reader:
-        checkpoint = reader.usable().checkpoint
-    assert checkpoint is not None
-    assert checkpoint.overlay == {}
+    assert checkpoint_of(run).overlay == {}
     assert metrics_of(run)[-1]["held_out_gain"] == 0
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import convert, to_builtins
-from orchestrion_improve.gepa import Pool, Texts, merged_texts
+from orchestrion_improve.pool import Pool, Texts, merged_texts
 
 from orchestrion import Key
 

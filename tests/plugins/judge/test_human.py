@@ -64,7 +64,8 @@ def by_queue(folder: Path, **settings: Any) -> HumanReward:
     return HumanReward(Human(gather=0.01, **settings), "reward", False, Questions(folder))
 
 
-def score(reward: HumanReward, *said: str, **more: Any) -> Reward | None:
+def score(reward: HumanReward, *said: str, **more: Any) -> Any:
+    """The reward; None if it is missing."""
     handle = calls(more.pop("path", None), more.pop("name", "test"))
     return asyncio.run(reward.score(episode(*said, **more), handle))
 
@@ -87,9 +88,7 @@ def test_a_line_that_is_no_score_is_asked_for_again(typing: Any, capsys: Any) ->
     assert score(on_terminal(tries=3), "42") is None
     assert capsys.readouterr().err.count("that is no integer from 0 to 10") == 3
     typing("very good\n8\n")
-    found = score(on_terminal(tries=3), "42")
-    assert found is not None
-    assert found.total == 0.8
+    assert score(on_terminal(tries=3), "42").total == 0.8
 
 
 def test_a_question_that_is_skipped_gives_no_reward_and_is_not_asked_again(typing: Any) -> None:
@@ -184,9 +183,7 @@ def test_without_an_answer_the_run_pauses_and_the_question_waits(tmp_path: Path)
     assert question.material == (("problem", "What is 17 + 25?"), ("work", "42"))
     Questions(folder).answer(question, {"score": 9})
     assert Questions(folder).waiting() == []
-    found = score(by_queue(folder), "42")
-    assert found is not None
-    assert found.total == 0.9
+    assert score(by_queue(folder), "42").total == 0.9
 
 
 def test_questions_that_come_together_are_gathered_before_the_run_pauses(tmp_path: Path) -> None:
@@ -212,7 +209,6 @@ def test_a_run_that_does_not_wait_goes_on_without_the_reward_and_stays_so(tmp_pa
     # A resumed run repeats itself; a later episode with the same work has the answer.
     assert score(reward, "42", path=CallPath(journal=memory), name="one") is None
     later = score(reward, "42", path=CallPath(journal=memory), name="two")
-    assert later is not None
     assert later.total == 0.5
 
 

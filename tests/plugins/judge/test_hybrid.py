@@ -45,7 +45,8 @@ class Giving(RewardFunction):
         return self.reward
 
 
-def score(one: Episode | None = None, **settings: Any) -> Reward | None:
+def score(one: Episode | None = None, **settings: Any) -> Any:
+    """The reward; None if it is missing."""
     return asyncio.run(Hybrid(**settings).score(one or episode("42"), calls()))
 
 
@@ -58,7 +59,6 @@ def test_the_judge_is_asked_from_the_bar_on_and_weighs_what_is_said(
 ) -> None:
     judge = Giving(Reward(judged))
     found = score(cheap=Giving(Reward(cheap)), judge=judge, weight=weight, judge_from=bar)
-    assert found is not None
     asked = bar is None or cheap >= bar
     assert judge.asked == asked
     assert found.total == pytest.approx((1 - weight) * cheap + weight * judged * asked)
@@ -68,10 +68,8 @@ def test_the_judge_is_asked_from_the_bar_on_and_weighs_what_is_said(
 def test_without_a_cheap_reward_it_is_what_the_verifier_says() -> None:
     judge = Giving(Reward(1.0))
     found = score(episode("42", scores=Scores(0.8)), judge=judge)
-    assert found is not None
     assert found.total == pytest.approx(0.9)
     stopped = score(episode("42", scores=Scores(0.8), status=Status.LIMIT), judge=judge)
-    assert stopped is not None
     assert stopped.total == 0.5
     assert score(episode("42", scores=None), judge=judge) is None
 
@@ -80,15 +78,13 @@ def test_a_missing_score_of_either_makes_the_reward_missing() -> None:
     good = Reward(1.0)
     assert score(cheap=Giving(None), judge=Giving(good)) is None
     assert score(cheap=Giving(good), judge=Giving(None)) is None
-    below = score(cheap=Giving(Reward(0.1)), judge=Giving(None), judge_from=0.5)
-    assert below is not None
+    assert score(cheap=Giving(Reward(0.1)), judge=Giving(None), judge_from=0.5) is not None
 
 
 def test_credit_of_turns_and_agents_is_weighed_like_the_total() -> None:
     cheap = Reward(1.0, (0.5, 0.5), {"a": 1.0}, {"outcome": 1.0})
     judged = Reward(0.5, (0.5, 0.0), {"b": 0.5}, {"judge": 0.5})
     found = score(episode("a", "b"), cheap=Giving(cheap), judge=Giving(judged), weight=0.25)
-    assert found is not None
     assert found.turns == (0.5, 0.375)
     assert found.agents == {"a": 0.75, "b": 0.125}
     assert found.parts["outcome"] == 1

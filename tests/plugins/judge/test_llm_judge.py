@@ -35,7 +35,8 @@ from tests.plugins.judge.support import (
 ONE = Rubric((Criterion("good", "how good", 1, Scale(0, 10)),))
 
 
-def score(model: Model, one: Episode | None = None, **settings: Any) -> Reward | None:
+def score(model: Model, one: Episode | None = None, **settings: Any) -> Any:
+    """The reward; None if it is missing."""
     reward = judge_reward(model, **settings)
     return asyncio.run(reward.score(one or episode("42"), calls()))
 
@@ -63,7 +64,6 @@ def test_the_reward_is_the_weighted_share_of_the_scales_with_every_score_beside_
         return json.dumps({"mark": asked.mark, "reason": "so", "scores": scores})
 
     reward = score(Saying([say]))
-    assert reward is not None
     assert reward.total == pytest.approx((3 * 1 + 2 * 0.5 + 1 * 0) / 6)
     assert reward.parts == {
         "judge": reward.total,
@@ -158,7 +158,6 @@ def test_both_orders_are_judged_and_averaged() -> None:
 
     model = Opinionated(prefers_what_comes_first)
     reward = score(model, orders="both", samples=2)
-    assert reward is not None
     assert len(model.requests) == 4
     assert reward.total == 0.75
     assert (reward.parts["judge.given"], reward.parts["judge.reversed"]) == (0.5, 1.0)
@@ -198,9 +197,7 @@ def test_a_stopped_run_is_worth_nothing_unless_the_config_says_that_it_is_judged
     stopped = episode("42", status=status)
     assert score(model, stopped) == Reward(0.0, parts={"unfinished": 1.0})
     assert not model.requests
-    judged = score(model, stopped, unfinished="judge")
-    assert judged is not None
-    assert judged.total == 1
+    assert score(model, stopped, unfinished="judge").total == 1
 
 
 def test_silence_is_worth_nothing_and_asks_nobody() -> None:

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.json import encode
 from orchestrion_logged import Context, Logged, LogWriter, read, read_log
-from orchestrion_logged.records import encode
 
 from orchestrion import StoreError, UsageError
 

@@ -34,7 +34,6 @@ class Lines(Tracker):
     written, once."""
 
     def connect(self, run: RunInfo, known: str | None, sent: int) -> Backend:
-        """See `Tracker.connect`."""
         if self.trouble == "fail":
             raise OSError("no such place")
         if self.trouble == "silence":
@@ -53,7 +52,6 @@ class _File:
         self._write(run=self.id, seed=run.config["seed"])
 
     def log(self, points: Sequence[Point]) -> None:
-        """See `Backend.log`."""
         for point in points:
             self._write(step=point.step, at=point.at, values=dict(point.values))
         if self._tracker.trouble == "crash" and not self._file.with_suffix(".crashed").exists():
@@ -61,11 +59,9 @@ class _File:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def attach(self, file: Path) -> None:
-        """See `Backend.attach`."""
         raise NotImplementedError
 
     def finish(self, status: str) -> None:
-        """See `Backend.finish`."""
         self._write(status=status)
 
     def _write(self, **data: Any) -> None:
@@ -137,7 +133,6 @@ class Killer(Progress):
         self.directory = directory
 
     def iteration(self, iteration: int, metrics: Any, seconds: float) -> None:
-        """See `Progress.iteration`."""
         if iteration == 0:  # without a checkpoint: it is run again
             while not (self.directory / "trackers").exists() or not self._something():
                 time.sleep(0.02)

@@ -6,8 +6,10 @@ An answer that cannot be used is asked for once more, with the reason; it is nev
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from math import inf
+from typing import Any, TypeVar
 
 from attrs import frozen
 from orchestrion_beam.interfaces import Group, make_group
@@ -44,21 +46,6 @@ class UnusableError(Exception):
     """An answer cannot be used; the text gives the reason, for the model to read."""
 
 
-@frozen
-class Reply(Generic[T]):
-    """Hold what came of asking.
-
-    Args:
-        value: the value that was read; None if no answer could be used.
-        unusable: number of answers that could not be used.
-        failed: whether the call itself failed.
-    """
-
-    value: T | None
-    unusable: int = 0
-    failed: bool = False
-
-
 async def ask(
     model: Model,
     session: Session,
@@ -67,8 +54,9 @@ async def ask(
     question: str,
     read: Callable[[str], T],
     max_tokens: int,
-) -> Reply[T]:
-    """Ask a model, and ask once more if the answer cannot be used.
+    counts: Counter[str],
+) -> T | None:
+    """Ask a model, and once more if the answer cannot be used; return None if that fails too.
 
     Args:
         model: the model to ask.
@@ -78,6 +66,7 @@ async def ask(
         question: the user message.
         read: makes a value of the answer's text; raises `UnusableError`.
         max_tokens: most tokens of an answer.
+        counts: counts answers that are `unusable`, and questions whose call `failed`.
 
     Raises:
         CallError: the request itself is wrong, so that asking again would not help.
@@ -95,13 +84,15 @@ async def ask(
         except CallError as error:
             if error.fault == "permanent":
                 raise
-            return Reply(None, attempt, True)
+            counts["failed"] += 1
+            return None
         text, stop = str(answer.data["text"]), answer.data.get("stop", "end")
         try:
             if stop != "end":
                 raise UnusableError(f"the answer was {ENDS.get(stop, stop)}")
-            return Reply(read(text), attempt)
+            return read(text)
         except UnusableError as error:
+            counts["unusable"] += 1
             messages = [
                 *first,
                 {"role": "assistant", "content": text[:SHOWN_CHARACTERS] or "(nothing)"},
@@ -111,7 +102,7 @@ async def ask(
                     "that was asked for and nothing else.",
                 },
             ]
-    return Reply(None, 2)
+    return None
 
 
 def most_asked(model: Model, characters: int, questions: int) -> Usage | None:
@@ -186,10 +177,9 @@ class Example:
 
 def group_of(episodes: Sequence[Episode]) -> Group:
     """Return plain episodes on one problem as a group; turns share the advantage equally."""
-    rewards = [None if e.reward is None else e.reward.total for e in episodes]
-    order = sorted(range(len(episodes)), key=lambda n: (rewards[n] is None, -(rewards[n] or 0.0)))
     calls = sum(max(1, turn.usage.calls) for e in episodes for turn in e.turns)
-    return make_group([episodes[n] for n in order], episodes[0].problem, calls)
+    ranked = sorted(episodes, key=lambda e: inf if e.reward is None else -e.reward.total)
+    return make_group(ranked, episodes[0].problem, calls)
 
 
 def examples(groups: Sequence[Group], role: str, count: int) -> tuple[list[Example], list[Example]]:
@@ -198,15 +188,15 @@ def examples(groups: Sequence[Group], role: str, count: int) -> tuple[list[Examp
     Episodes with exactly the mean of their group are in neither list.
     """
     all_examples = [
-        Example(episode, group.agents[n].get(role, advantage))
+        Example(episode, credits.get(role, advantage))
         for group in groups
-        for n, (episode, advantage) in enumerate(zip(group.episodes, group.advantages, strict=True))
+        for episode, credits, advantage in zip(
+            group.episodes, group.agents, group.advantages, strict=True
+        )
         if advantage is not None and role in _roles_in(episode.trajectory)
     ]
-    ranked = sorted(all_examples, key=lambda example: -example.credit)
-    best = [example for example in ranked if example.credit > 0]
-    ranked = sorted(all_examples, key=lambda example: example.credit)
-    worst = [example for example in ranked if example.credit < 0]
+    best = sorted((e for e in all_examples if e.credit > 0), key=lambda e: -e.credit)
+    worst = sorted((e for e in all_examples if e.credit < 0), key=lambda e: e.credit)
     return _of_each_category(best, count), _of_each_category(worst, count)
 
 

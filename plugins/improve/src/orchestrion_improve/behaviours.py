@@ -19,6 +19,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -40,59 +41,24 @@ from orchestrion import (
     Split,
     UsageError,
 )
-from orchestrion_improve.asking import (
-    Example,
-    Reply,
-    UnusableError,
-    as_text,
-    ask,
-    examples,
-    fields_of,
-    most_asked,
-    read_object,
-    shortened,
-    team_of,
-)
-from orchestrion_improve.habits import ANY, Habit, HabitTrial, Library, problem_of_text, read_file
+from orchestrion_improve.asking import most_asked
+from orchestrion_improve.habits import ANY, Habit, HabitTrial, Library, read_file
+from orchestrion_improve.proposing import Candidate, Proposer
 from orchestrion_improve.trials import (
     Change,
     Overlay,
+    TrialImprover,
     TrialResult,
     changed,
-    compare,
     fewest_problems,
     most_pairs,
-    path_of,
-    roles_with,
 )
 
 Count = Annotated[int, Meta(ge=1)]
 SETTING = "habits"
 COUNTED = (
-    "proposed",
-    "known",
-    "unusable",
-    "failed",
-    "untested",
-    "adopted",
-    "refused",
-    "tried_again",
-    "retired",
-    "trial_episodes",
-)
-MOST_REFUSED = 12
-"""Refused habits that a question lists."""
-SYSTEM = """\
-You coach one agent of a team. You read episodes in which the team did well and episodes in which \
-it did badly, and find short habits for this agent: instructions of one sentence that will help \
-with problems nobody has seen yet. A habit says what to do, not what the problem was; it holds no \
-answers. Every habit is tried on other problems, and kept only if the team gets better by it.
-
-Answer with one JSON object and nothing else:
-{"habits": [{"category": "...", "habit": "...", "replaces": null}]}
-`category` is one of those listed, or "any" for all problems. `replaces` is the text of a present \
-habit that the new one should take the place of, or null. An empty list is a good answer if there \
-is nothing to learn."""
+    "proposed known unusable failed untested adopted refused tried_again retired trial_episodes"
+).split()
 
 
 @frozen(kw_only=True)
@@ -147,72 +113,6 @@ class Behaviours:
         yield HabitImprover(self, ctx)
 
 
-# ----------------------------------------------------------------------------------- proposals
-
-
-@frozen
-class Candidate:
-    """Hold a proposed habit, and the one in use that it would replace."""
-
-    habit: Habit
-    replaces: Habit | None = None
-
-
-def read_habits(
-    text: str, role: str, categories: Sequence[str], active: Sequence[Habit], limit: int
-) -> list[Candidate]:
-    """Return the habits that an answer proposes.
-
-    Args:
-        text: the answer.
-        role: the agent that they are for.
-        categories: the categories that the question listed.
-        active: the habits in use.
-        limit: most habits of an answer.
-
-    Raises:
-        UnusableError: the answer has another form, or too many habits.
-    """
-    rows = read_object(text, ["habits"])["habits"]
-    if not isinstance(rows, list):
-        raise UnusableError("`habits` is not a list")
-    if len(rows) > limit:
-        raise UnusableError(f"it has {len(rows)} habits; {limit} is the most")
-    in_use: dict[str | None, Habit | None] = {None: None, **{h.instruction: h for h in active}}
-    proposals = []
-    for n, row in enumerate(rows, 1):
-        fields = fields_of(
-            {"replaces": None, **row} if isinstance(row, dict) else row,
-            ["category", "habit", "replaces"],
-            f"habit {n}",
-        )
-        category, habit, replaces = fields["category"], fields["habit"], fields["replaces"]
-        if category not in (*categories, ANY):
-            raise UnusableError(f"the category of habit {n} is none of those listed")
-        if problem := problem_of_text(habit):
-            raise UnusableError(f"habit {n} {problem}")
-        if not isinstance(replaces, str | None) or replaces not in in_use:
-            raise UnusableError(f"`replaces` of habit {n} is none of the present habits")
-        proposals.append(Candidate(Habit(role, category, habit.strip()), in_use[replaces]))
-    return list(dict.fromkeys(proposals))
-
-
-def _listed(habits: Sequence[Habit]) -> str:
-    return "\n".join(f"- {habit.instruction}" for habit in habits) or "(none)"
-
-
-def _example_lines(title: str, chosen: Sequence[Example], characters: int) -> list[str]:
-    parts = []
-    for n, example in enumerate(chosen, 1):
-        about = f", category {example.category}" if example.category else ""
-        text = shortened(as_text(example.episode), characters)
-        parts.append(f"## {title} {n}{about}, {example.credit:+.2f}\n{text}")
-    return parts
-
-
-# --------------------------------------------------------------------------------- the runtime
-
-
 @frozen
 class _Round:
     number: int
@@ -229,22 +129,22 @@ class _Round:
         return [p for p in self.problems if habit.category in (ANY, p.category)]
 
 
-class HabitImprover(Improver):
-    """The runtime of `behaviours`; its state is the library of habits.
-
-    Args:
-        settings: the settings.
-        ctx: path of the improver, and the team.
-    """
+class HabitImprover(TrialImprover):
+    """The runtime of `behaviours`; its state is the library of habits."""
 
     def __init__(self, settings: Behaviours, ctx: OpenContext) -> None:
-        self.settings, self.path = settings, ctx.path
-        self.team = [member.name for member in ctx.roster]
+        super().__init__(ctx, SETTING, settings.agents)
+        self.settings = settings
+        self.proposer = Proposer(
+            settings.model,
+            settings.proposals,
+            settings.examples,
+            settings.reads,
+            settings.max_tokens,
+        )
         self.habits = Library()
         self.given: dict[str, list[str]] | None = None
         """Habits in the config, by agent; None before the first round."""
-        self.judged_on: list[str] = []
-        """Ids of the validation problems that decided about a habit."""
 
     def check(self, session: Session) -> None:
         """Refuse a team without habits, and a file to begin with that cannot be used.
@@ -252,12 +152,7 @@ class HabitImprover(Improver):
         Raises:
             UsageError: see above.
         """
-        roles = self._roles(session)
-        if self.given is None and self.settings.begin_with is not None:
-            self._read(self.settings.begin_with, roles)
-
-    def _roles(self, session: Session) -> list[str]:
-        return roles_with(session, SETTING, self.path, self.settings.agents, self.team)
+        self._read(self.roles(session))
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan | None:
         """Return the most that one round uses; None if the model has no bound."""
@@ -280,13 +175,16 @@ class HabitImprover(Improver):
         """
         self.check(session)
         if self.given is None:
-            roles, settings = self._roles(session), session.learnable()
-            self.given = {role: list(settings[path_of(role, SETTING)]) for role in roles}
-            if self.settings.begin_with is not None:
-                self.habits = self._read(self.settings.begin_with, roles)
+            roles, settings = self.roles(session), session.learnable()
+            self.habits = self._read(roles)
+            self.given = {role: list(settings[self.path_of(role)]) for role in roles}
         return self._overlay() if self.habits.active() else {}
 
-    def _read(self, path: Path, roles: Sequence[str]) -> Library:
+    def _read(self, roles: Sequence[str]) -> Library:
+        """Return the habits to begin with; none after the first round."""
+        path = self.settings.begin_with
+        if path is None or self.given is not None:
+            return Library()
         library = read_file(path)
         if unknown := sorted({habit.role for habit in library.habits} - set(roles)):
             raise UsageError(
@@ -312,49 +210,22 @@ class HabitImprover(Improver):
 
     async def _propose(self, current: _Round) -> list[Candidate]:
         """Return the habits that the model proposes and that are new."""
-        replies = await asyncio.gather(*(self._ask(role, current) for role in self.given or {}))
-        candidates: dict[tuple[str, str], Candidate] = {}
-        for reply in replies:
-            current.counts["unusable"] += reply.unusable
-            current.counts["failed"] += reply.failed
-            for candidate in reply.value or ():
-                current.counts["proposed"] += 1
-                habit = replace(candidate.habit, round=current.number)
-                if self.habits.knows(habit.role, habit.category, habit.text):
-                    current.counts["known"] += 1
-                    continue
-                candidate = Candidate(habit, candidate.replaces)
-                candidates.setdefault((habit.role, habit.text), candidate)
-        return list(candidates.values())
-
-    async def _ask(self, role: str, current: _Round) -> Reply[list[Candidate]]:
-        """Ask the model for habits of an agent."""
-        settings = self.settings
-        best, worst = examples(current.groups, role, settings.examples)
-        if not best and not worst:
-            return Reply([])
-        categories = sorted({e.category for e in (*best, *worst) if e.category})
-        active, refused = self.habits.active(role), self.habits.refused(role)
-        characters = settings.reads // (len(best) + len(worst))
-        question = [
-            f"Agent: {role}",
-            team_of(current.session),
-            f"Categories: {', '.join([*categories, ANY])}",
-            f"Present habits:\n{_listed(active)}",
-            f"Tried before, and no help:\n{_listed(refused[-MOST_REFUSED:])}",
-            *_example_lines("Went well", best, characters),
-            *_example_lines("Went badly", worst, characters),
-            f"Propose at most {settings.proposals} habits for {role}.",
-        ]
-        return await ask(
-            settings.model,
-            current.session,
-            current.key("ask").child(role),
-            SYSTEM,
-            "\n\n".join(question),
-            lambda text: read_habits(text, role, categories, active, settings.proposals),
-            settings.max_tokens,
+        key, session, counts = current.key("ask"), current.session, current.counts
+        questions = (
+            self.proposer.propose(self.habits, role, current.groups, session, key, counts)
+            for role in self.given or {}
         )
+        answers = await asyncio.gather(*questions)
+        candidates: dict[tuple[str, str], Candidate] = {}
+        for candidate in chain.from_iterable(answers):
+            current.counts["proposed"] += 1
+            habit = replace(candidate.habit, round=current.number)
+            if self.habits.knows(habit.role, habit.category, habit.text):
+                current.counts["known"] += 1
+                continue
+            candidate = Candidate(habit, candidate.replaces)
+            candidates.setdefault((habit.role, habit.text), candidate)
+        return list(candidates.values())
 
     def _has_problems(self, candidate: Candidate, level: float, current: _Round) -> bool:
         """Return whether there are enough problems; else the habit is recorded as refused."""
@@ -403,13 +274,8 @@ class HabitImprover(Improver):
     async def _compare(
         self, changes: Sequence[Change], level: float, key: Key, current: _Round
     ) -> list[TrialResult]:
-        if not changes:
-            return []
-        results, episodes = await compare(current.session, self._overlay(), changes, level, key)
-        current.counts["trial_episodes"] += episodes
-        used = {problem.id for change in changes for problem, _ in change.cases}
-        self.judged_on = sorted({*self.judged_on, *used})
-        return results
+        base, counts = self._overlay(), current.counts
+        return await self.compare(current.session, base, changes, level, key, counts)
 
     async def _harm_elsewhere(self, candidate: Candidate, key: Key, current: _Round) -> str:
         """Return why a habit for one category is refused on others; empty if it is not."""
@@ -493,7 +359,7 @@ class HabitImprover(Improver):
             if candidate is not None and candidate.habit.role == role:
                 old = candidate.replaces.instruction if candidate.replaces is not None else None
                 texts = [*(text for text in texts if text != old), candidate.habit.instruction]
-            overlay[path_of(role, SETTING)] = [*given, *texts]
+            overlay[self.path_of(role)] = [*given, *texts]
         return overlay
 
     # ------------------------------------------------------------------------------- state

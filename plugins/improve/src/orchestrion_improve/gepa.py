@@ -30,15 +30,14 @@ from contextlib import asynccontextmanager
 from math import ceil, fsum, isnan
 from typing import Annotated, Any, ClassVar, Literal
 
-from attrs import define, field, frozen
-from msgspec import Struct, convert, to_builtins
+from attrs import frozen
+from msgspec import convert, to_builtins
 from orchestrion_beam.interfaces import Group, Improvement, Improver
 
 from orchestrion import (
     JSON,
     Episode,
     Job,
-    Key,
     Meta,
     Model,
     OpenContext,
@@ -49,60 +48,25 @@ from orchestrion import (
     Split,
     UsageError,
 )
-from orchestrion.runs import as_data
-from orchestrion_improve.asking import (
-    UnusableError,
-    as_text,
-    ask,
-    most_asked,
-    read_object,
-    shortened,
-    team_of,
-)
+from orchestrion.runs import as_data, mean
+from orchestrion_improve.asking import most_asked
+from orchestrion_improve.pool import Pool, Texts, merged_texts
 from orchestrion_improve.trials import (
     Change,
+    TrialImprover,
     changed,
-    compare,
     fewest_problems,
     most_pairs,
-    path_of,
     play,
     reward_or_nan,
-    roles_with,
 )
+from orchestrion_improve.writing import EPISODE_CHARACTERS, Writer
 
 Count = Annotated[int, Meta(ge=1)]
-EPISODE_CHARACTERS = 6000
-HEADING_CHARACTERS = 200
 COUNTED = (
-    "evaluations",
-    "children",
-    "unusable",
-    "failed",
-    "known",
-    "gated",
-    "taken_in",
-    "merged",
-    "untested",
-    "adopted",
-    "refused",
-    "trial_episodes",
-)
-FORM = """\
-Answer with one JSON object and nothing else: {"instructions": "..."}"""
-REFLECT = f"""\
-You improve the instructions of one agent of a team. You read its present instructions, and what \
-happened on some problems with them: who said what, and what the verifier found. Find out what the \
-agent should do otherwise, and write its instructions anew: keep what works, add what was missing, \
-be specific about the kind of problem, and hold no answers, since the instructions will be used on \
-other problems. They are tried on other problems, and kept only if the team gets better by them.
-
-{FORM}"""
-COMBINE = f"""\
-You improve the instructions of one agent of a team. Two versions of them were written, and each \
-is the better one on some problems. Write one text that has what makes each of them good.
-
-{FORM}"""
+    "evaluations children unusable failed known gated taken_in "
+    "merged untested adopted refused trial_episodes"
+).split()
 
 
 @frozen(kw_only=True)
@@ -164,159 +128,12 @@ class Gepa:
         yield GepaImprover(self, ctx)
 
 
-# ------------------------------------------------------------------------------------ the pool
-
-
-class Texts(Struct, frozen=True):
-    """Hold a candidate: one text for each agent, and its scores."""
-
-    texts: Mapping[str, str]  # by agent
-    scores: tuple[float | None, ...]  # one for each instance; None where the reward was missing
-    parents: tuple[int, ...] = ()  # positions in the pool; two if it was merged
-    changed: str = ""  # the agent whose text is new; empty for the first and for merged ones
-
-    @property
-    def mean(self) -> float:
-        """Return the mean over the instances with a score; minus infinity without any."""
-        scores = [score for score in self.scores if score is not None]
-        return fsum(scores) / len(scores) if scores else float("-inf")
-
-
-@define
-class Pool:
-    """Hold all candidates that were scored on every instance."""
-
-    candidates: list[Texts] = field(factory=list)
-
-    def has(self, texts: Mapping[str, str]) -> bool:
-        """Return whether a candidate has the same texts."""
-        return any(candidate.texts == texts for candidate in self.candidates)
-
-    def ranked(self) -> list[int]:
-        """Return positions by mean score, the best first, the older of equal ones first."""
-        means = [candidate.mean for candidate in self.candidates]
-        return sorted(range(len(means)), key=lambda position: (-means[position], position))
-
-    def wins(self) -> dict[int, int]:
-        """Return the front: its positions, each with the number of instances where it is the best.
-
-        A candidate that shares all its wins with others of the front is left out, weakest first.
-        """
-        winners_by_instance = [winners for winners in self._winners() if winners]
-        kept = {position for winners in winners_by_instance for position in winners}
-        for position in reversed(self.ranked()):
-            own = [winners for winners in winners_by_instance if position in winners]
-            if position in kept and all(len(winners & kept) > 1 for winners in own):
-                kept.discard(position)
-        return {
-            position: sum(position in winners for winners in winners_by_instance)
-            for position in sorted(kept)
-        }
-
-    def _winners(self) -> list[set[int]]:
-        """Return for each instance the positions with the highest score."""
-        all_winners = []
-        for n in range(max((len(c.scores) for c in self.candidates), default=0)):
-            scores = {i: candidate.scores[n] for i, candidate in enumerate(self.candidates)}
-            defined = {i: score for i, score in scores.items() if score is not None}
-            highest = max(defined.values(), default=0.0)
-            all_winners.append({i for i, score in defined.items() if score == highest})
-        return all_winners
-
-    def parent(self, key: Key) -> int:
-        """Return a position of the front, drawn in proportion to its wins."""
-        wins = self.wins()
-        if not wins:
-            return 0
-        [position] = key.random().choices(list(wins), list(wins.values()))
-        return position
-
-    def best(self) -> int:
-        """Return the position with the highest mean."""
-        return self.ranked()[0]
-
-    def ancestors(self, position: int) -> set[int]:
-        """Return all candidates that this one comes from."""
-        ancestors: set[int] = set()
-        to_visit = list(self.candidates[position].parents)
-        while to_visit:
-            parent = to_visit.pop()
-            if parent not in ancestors:
-                ancestors.add(parent)
-                to_visit += self.candidates[parent].parents
-        return ancestors
-
-    def couples(self) -> list[tuple[int, int, int]]:
-        """Return pairs of the front that can be merged, with their latest common ancestor.
-
-        Neither comes from the other, and each is the better one on some instance.
-        """
-        front = list(self.wins())
-        couples = []
-        for n, first in enumerate(front):
-            for second in front[n + 1 :]:
-                of_first, of_second = self.ancestors(first), self.ancestors(second)
-                common = of_first & of_second
-                are_related = first in of_second or second in of_first
-                if common and not are_related and all(self.contested(first, second)):
-                    couples.append((first, second, max(common)))
-        return couples
-
-    def contested(self, first: int, second: int) -> tuple[list[int], list[int]]:
-        """Return the instances where the first is better, and those where the second is."""
-        pairs = zip(self.candidates[first].scores, self.candidates[second].scores, strict=True)
-        differences = [
-            (n, a - b) for n, (a, b) in enumerate(pairs) if a is not None and b is not None
-        ]
-        return [n for n, d in differences if d > 0], [n for n, d in differences if d < 0]
-
-
-def merged_texts(
-    first: Mapping[str, str], second: Mapping[str, str], ancestor: Mapping[str, str]
-) -> tuple[dict[str, str], list[str]]:
-    """Return the texts of two lineages together, and the agents that both lineages rewrote.
-
-    An agent has the text of the lineage that changed it. Where both did, it has the first one's,
-    until the two are combined.
-    """
-    texts, rewritten_by_both = {}, []
-    for role, before in ancestor.items():
-        texts[role] = second[role] if first[role] == before else first[role]
-        if before != first[role] != second[role] != before:
-            rewritten_by_both.append(role)
-    return texts, rewritten_by_both
-
-
-def read_instructions(text: str, longest: int) -> str:
-    """Return the instructions in an answer.
-
-    Raises:
-        UnusableError: the answer has another form, or the instructions are too long.
-    """
-    instructions = read_object(text, ["instructions"])["instructions"]
-    if not isinstance(instructions, str) or not instructions.strip():
-        raise UnusableError("`instructions` is no text")
-    if len(instructions) > longest:
-        raise UnusableError(
-            f"`instructions` has {len(instructions)} characters; {longest} is the most"
-        )
-    return instructions.strip()
-
-
-# --------------------------------------------------------------------------------- the runtime
-
-
-class GepaImprover(Improver):
-    """The runtime of `gepa`; its state is the pool, and which candidate is in use.
-
-    Args:
-        settings: the settings.
-        ctx: path and key of the improver, and the team.
-    """
+class GepaImprover(TrialImprover):
+    """The runtime of `gepa`; its state is the pool, and which candidate is in use."""
 
     def __init__(self, settings: Gepa, ctx: OpenContext) -> None:
-        self.settings, self.path, self.key = settings, ctx.path, ctx.key
-        self.team = [member.name for member in ctx.roster]
+        super().__init__(ctx, settings.setting, settings.agents)
+        self.settings, self.key = settings, ctx.key
         self.pool = Pool()
         self.instances: list[str] = []
         self.adopted = 0
@@ -326,8 +143,6 @@ class GepaImprover(Improver):
         self.merged: list[list[int]] = []
         """Couples that a merge was tried for."""
         self.steps = 0
-        self.judged_on: list[str] = []
-        """Ids of the validation problems that decided about a text."""
 
     def check(self, session: Session) -> None:
         """Refuse a team without such texts, and a task without training problems.
@@ -336,22 +151,18 @@ class GepaImprover(Improver):
             UsageError: see above.
         """
         now = session.learnable()
-        for path in self.overlay_of(dict.fromkeys(self._roles(session), "")):
+        for path in map(self.path_of, self.roles(session)):
             if not isinstance(now[path], str):
                 raise UsageError(f"{self.path}.setting: {path} is no text")
         if not session.problems("train"):
             raise UsageError(f"{self.path}: the task has no training problems to reflect on")
-
-    def _roles(self, session: Session) -> list[str]:
-        settings = self.settings
-        return roles_with(session, settings.setting, self.path, settings.agents, self.team)
 
     def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan | None:
         """Return the most that one round uses; None if the model has no bound."""
         settings, roles = self.settings, len(self.settings.agents or self.team)
         # Each step plays a minibatch; a merge may follow it, and ask about every agent.
         steps = ceil(settings.evaluations / settings.minibatch) + 1
-        characters = (EPISODE_CHARACTERS + HEADING_CHARACTERS) * settings.minibatch
+        characters = EPISODE_CHARACTERS * settings.minibatch
         questions = 2 * steps * (1 + roles)
         questions_usage = most_asked(settings.model, characters + 2 * settings.longest, questions)
         if questions_usage is None:
@@ -375,8 +186,7 @@ class GepaImprover(Improver):
             self.instances = [problem.id for problem in order[:count]]
             self.judged_on = sorted(self.instances)
             now = session.learnable()
-            setting = self.settings.setting
-            await search.add({role: now[path_of(role, setting)] for role in self._roles(session)})
+            await search.add({role: now[self.path_of(role)] for role in self.roles(session)})
         merge_next = False
         while search.counts["evaluations"] < self.settings.evaluations:
             size = len(self.pool.candidates)
@@ -398,14 +208,8 @@ class GepaImprover(Improver):
         """Try the best of the pool against the candidate in use; adopt one that helps."""
         settings, pool = self.settings, self.pool
         in_use = pool.candidates[self.adopted]
-        better = [
-            position
-            for position in pool.ranked()
-            if position not in self.judged
-            and position != self.adopted
-            and pool.candidates[position].mean > in_use.mean
-        ]
-        finalists = better[: settings.finalists]
+        better = [p for p in pool.ranked() if pool.candidates[p].mean > in_use.mean]
+        finalists = [p for p in better if p not in self.judged][: settings.finalists]
         level = settings.chance / max(1, len(finalists))
         fresh = [p for p in search.problems if p.id not in set(self.instances)]
         if len(fresh) < fewest_problems(level):
@@ -416,10 +220,7 @@ class GepaImprover(Improver):
         changes = [Change(self._overlay_at(p), fresh, settings.pairs) for p in finalists]
         key = search.session.key.child("improve", "gepa", "judge")
         base = self._overlay_at(self.adopted)
-        results, episodes = await compare(search.session, base, changes, level, key)
-        search.counts["trial_episodes"] += episodes
-        used = {problem.id for change in changes for problem, _ in change.cases}
-        self.judged_on = sorted({*self.judged_on, *used})
+        results = await self.compare(search.session, base, changes, level, key, search.counts)
         winners = []
         for position, result in zip(finalists, results, strict=True):
             verdict = result.verdict
@@ -444,7 +245,7 @@ class GepaImprover(Improver):
 
     def overlay_of(self, texts: Mapping[str, str]) -> dict[str, JSON]:
         """Return the texts of a candidate by config path."""
-        return {path_of(role, self.settings.setting): text for role, text in texts.items()}
+        return {self.path_of(role): text for role, text in texts.items()}
 
     def save(self) -> Saved:
         """Return the pool; its part `learned` goes into the run's exports."""
@@ -480,8 +281,10 @@ class _Round:
     ) -> None:
         self.improver, self.session, self.problems = improver, session, problems
         self.settings, self.pool = improver.settings, improver.pool
-        self.counts: Counter[str] = Counter()
         self.key = session.key.child("improve", "gepa")
+        self.counts: Counter[str] = Counter()
+        model, longest = self.settings.model, self.settings.longest
+        self.writer = Writer(model, longest, self.settings.max_tokens, session, self.counts)
 
     async def mutate(self, step: int) -> None:
         """Make a child of one parent, by reflection on a minibatch."""
@@ -499,7 +302,7 @@ class _Round:
         if all(episode.success for episode, _ in rewarded):
             return  # nothing to learn from
         role = list(parent.texts)[step % len(parent.texts)]
-        text = await self._reflect(role, parent.texts[role], rewarded, key.child("reflect"))
+        text = await self.writer.rewrite(role, parent.texts[role], rewarded, key.child("reflect"))
         if text is None:
             return
         texts = {**parent.texts, role: text}
@@ -527,7 +330,7 @@ class _Round:
         texts, rewritten = merged_texts(parents[0].texts, parents[1].texts, ancestor.texts)
         for role in rewritten:
             versions = (parents[0].texts[role], parents[1].texts[role])
-            text = await self._combine(role, versions, key.child("combine", role))
+            text = await self.writer.combine(role, versions, key.child("combine", role))
             if text is None:
                 return True
             texts[role] = text
@@ -563,8 +366,6 @@ class _Round:
             self.counts["taken_in"] += 1
         self.pool.candidates.append(child)
 
-    # ---------------------------------------------------------------------------- episodes
-
     async def _scores(
         self, texts: Mapping[str, str], positions: Sequence[int]
     ) -> list[float | None]:
@@ -583,11 +384,9 @@ class _Round:
             for n in range(draws)
         ]
         rewards = [reward_or_nan(episode) for episode in await self._play(texts, jobs)]
-        scores: list[float | None] = []
-        for n in range(0, len(rewards), draws):
-            numbers = [reward for reward in rewards[n : n + draws] if not isnan(reward)]
-            scores.append(fsum(numbers) / len(numbers) if numbers else None)
-        return scores
+        by_instance = [rewards[n : n + draws] for n in range(0, len(rewards), draws)]
+        known = [[reward for reward in own if not isnan(reward)] for own in by_instance]
+        return [mean(own) if own else None for own in known]
 
     async def _play(self, texts: Mapping[str, str], jobs: Sequence[Job]) -> list[Episode]:
         self.counts["evaluations"] += len(jobs)
@@ -598,51 +397,3 @@ class _Round:
         self.counts["known"] += is_known
         self.counts["children"] += not is_known
         return is_known
-
-    # --------------------------------------------------------------------------- questions
-
-    async def _reflect(
-        self, role: str, present: str, episodes: Sequence[tuple[Episode, float]], key: Key
-    ) -> str | None:
-        """Return a new text for an agent, from episodes with the present one."""
-        parts = [
-            f"Agent: {role}",
-            team_of(self.session),
-            _quoted("Present instructions", present),
-        ]
-        for n, (episode, reward) in enumerate(episodes, 1):
-            about = f", category {episode.problem.category}" if episode.problem.category else ""
-            text = shortened(as_text(episode), EPISODE_CHARACTERS)
-            parts.append(f"## Episode {n}{about}, reward {reward:.3g}\n{text}")
-        longest = self.settings.longest
-        parts.append(f"Write the instructions of {role} anew, in at most {longest} characters.")
-        return await self._ask(REFLECT, parts, key)
-
-    async def _combine(self, role: str, versions: tuple[str, str], key: Key) -> str | None:
-        """Return one text out of two."""
-        longest = self.settings.longest
-        parts = [
-            f"Agent: {role}",
-            *(_quoted(f"Version {n}", text) for n, text in enumerate(versions, 1)),
-            f"Write one text out of both, in at most {longest} characters.",
-        ]
-        return await self._ask(COMBINE, parts, key)
-
-    async def _ask(self, system: str, parts: Sequence[str], key: Key) -> str | None:
-        settings = self.settings
-        reply = await ask(
-            settings.model,
-            self.session,
-            key,
-            system,
-            "\n\n".join(parts),
-            lambda text: read_instructions(text, settings.longest),
-            settings.max_tokens,
-        )
-        self.counts["unusable"] += reply.unusable
-        self.counts["failed"] += reply.failed
-        return reply.value
-
-
-def _quoted(title: str, text: str) -> str:
-    return f"{title}:\n~~~\n{text or '(none)'}\n~~~"

@@ -39,33 +39,20 @@ class LaterTrials(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Habit(Struct, frozen=True, forbid_unknown_fields=True):
-    """Hold one habit and its history.
+    """Hold one habit and its history."""
 
-    Args:
-        role: the agent it is for.
-        category: the category of problems; `any` for all.
-        text: what the agent is told.
-        version: counts the habits of this role and category, from 1.
-        status: `active` habits are in use; others are `refused` or `retired`.
-        reason: why it is not in use, or what it replaced.
-        effect: mean difference in reward in its first trial.
-        interval: the interval of `effect`.
-        tested_on: the size of its first trial.
-        round: the round of its proposal; -1 if it came from another run.
-        tested_again: the results of later trials.
-    """
-
-    role: str
-    category: str
-    text: str
-    version: Annotated[int, Meta(ge=1)] = 1
-    status: str = "active"
-    reason: str = ""
-    effect: Finite = 0.0
-    interval: tuple[Finite, Finite] = (0.0, 0.0)
-    tested_on: HabitTrial = HabitTrial()
+    role: str  # the agent it is for
+    category: str  # the category of problems; `any` for all
+    text: str  # what the agent is told
+    version: Annotated[int, Meta(ge=1)] = 1  # counts the habits of this role and category, from 1
+    status: str = "active"  # `active` habits are in use; others are `refused` or `retired`
+    reason: str = ""  # why it is not in use, or what it replaced
+    effect: Finite = 0.0  # mean difference in reward in its first trial
+    interval: tuple[Finite, Finite] = (0.0, 0.0)  # the interval of `effect`
+    tested_on: HabitTrial = HabitTrial()  # the size of its first trial
     round: Annotated[int, Meta(ge=-1)] = -1
-    tested_again: LaterTrials = LaterTrials()
+    """The round of its proposal; -1 if it came from another run."""
+    tested_again: LaterTrials = LaterTrials()  # the results of later trials
 
     @property
     def name(self) -> tuple[str, str, int]:

@@ -73,17 +73,11 @@ class Improve:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Yield the runtime."""
         yield ImproveTrainer(self, ctx)
 
 
 class ImproveTrainer(Trainer):
-    """The runtime of `improve`.
-
-    Args:
-        settings: the settings.
-        ctx: path and key of the trainer.
-    """
+    """The runtime of `improve`."""
 
     def __init__(self, settings: Improve, ctx: OpenContext) -> None:
         self.settings, self.path, self.key = settings, ctx.path, ctx.key
@@ -94,7 +88,6 @@ class ImproveTrainer(Trainer):
 
     @property
     def iterations(self) -> int:
-        """Return the number of iterations."""
         return self.settings.iterations
 
     def _is_due(self, i: int) -> bool:
@@ -217,7 +210,6 @@ class ImproveTrainer(Trainer):
         return Saved(data={"before": self.before, "overlay": self.overlay, "groups": groups})
 
     def load(self, saved: Saved) -> None:
-        """Take over saved state."""
         self.before, self.overlay = dict(saved.data["before"]), dict(saved.data["overlay"])
         self.groups = [
             group_of([structure(episode, Episode) for episode in group])

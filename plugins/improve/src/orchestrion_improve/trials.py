@@ -13,14 +13,27 @@ all positive leave it without doubt, though a fair coin falls that way once in s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil, fsum, isnan, log2, nan, sqrt
 from statistics import NormalDist
 from typing import NamedTuple
 
-from attrs import Factory, define, field, frozen
+from attrs import define, field, frozen
+from orchestrion_beam.interfaces import Improver
 
-from orchestrion import JSON, Episode, Job, Key, Problem, Session, Split, Usage, UsageError
+from orchestrion import (
+    JSON,
+    Episode,
+    Job,
+    Key,
+    OpenContext,
+    Problem,
+    Session,
+    Split,
+    Usage,
+    UsageError,
+)
 
 Overlay = Mapping[str, JSON]
 """Learnable settings by config path."""
@@ -33,46 +46,6 @@ SECTION = "agents."
 
 
 # -------------------------------------------------------------------------------- the settings
-
-
-def path_of(role: str, setting: str) -> str:
-    """Return the config path of an agent's setting."""
-    return f"{SECTION}{role}.{setting}"
-
-
-def roles_with(
-    session: Session, setting: str, path: str, wanted: Sequence[str], team: Sequence[str]
-) -> list[str]:
-    """Return the agents whose learnable setting of this name may change, in the config's order.
-
-    Args:
-        session: the team.
-        setting: name of the setting.
-        path: path of the improver, for errors.
-        wanted: the improver's `agents`. An agent inside another component is named by its path
-            after `agents.`; if there are no names, all of `team` that have the setting may change.
-        team: names of the team's agents.
-
-    Raises:
-        UsageError: a wanted agent does not have the setting, or nobody has it.
-    """
-    available = [
-        name[len(SECTION) : -len(setting) - 1]
-        for name in session.learnable()
-        if name.startswith(SECTION) and name.endswith(f".{setting}")
-    ]
-    if unknown := sorted(set(wanted) - set(available)):
-        raise UsageError(
-            f"{path}.agents: {unknown[0]!r} has no learnable setting {setting!r}; agents with it "
-            f"are {', '.join(available) or '(none)'}"
-        )
-    roles = [role for role in available if role in (wanted or team)]
-    if not roles:
-        raise UsageError(
-            f"{path}: no agent of this team has a learnable setting {setting!r}; agents that use "
-            "`chat` have `habits` and `instructions`"
-        )
-    return roles
 
 
 def changed(overlay: Overlay, session: Session) -> dict[str, JSON]:
@@ -91,25 +64,15 @@ def as_overlay_value(value: JSON) -> JSON:
 
 @frozen
 class Verdict:
-    """Hold the judgement of a change.
+    """Hold the judgement of a change."""
 
-    Args:
-        effect: mean difference in reward, with the change minus without.
-        low: lower end of its interval.
-        high: upper end of its interval.
-        p: share of random signs with an effect as high.
-        problems: number of problems.
-        pairs: number of pairs of episodes.
-        level: allowed chance of calling a useless change helpful.
-    """
-
-    effect: float
-    low: float
-    high: float
-    p: float
-    problems: int
-    pairs: int
-    level: float
+    effect: float  # mean difference in reward, with the change minus without
+    low: float  # lower end of its interval
+    high: float  # upper end of its interval
+    p: float  # share of random signs with an effect as high
+    problems: int  # number of problems
+    pairs: int  # number of pairs of episodes
+    level: float  # allowed chance of calling a useless change helpful
 
     @property
     def helps(self) -> bool:
@@ -177,9 +140,9 @@ def has_little_chance(differences: Sequence[float], total: int, level: float) ->
     refuses a change, so it makes no error of the first kind more likely.
 
     Args:
-        differences: differences of the pairs so far.
+        differences: of the pairs so far.
         total: pairs of the whole trial.
-        level: level of its test.
+        level: of its test.
     """
     count = len(differences)
     if not 2 <= count < total:
@@ -199,19 +162,12 @@ def has_little_chance(differences: Sequence[float], total: int, level: float) ->
 
 @frozen
 class Change:
-    """Describe a change to try.
+    """Describe a change to try."""
 
-    Args:
-        overlay: settings with the change.
-        problems: the problems to try it on.
-        pairs: pairs of episodes, one with and one without the change.
-        give_up: whether to stop when it has next to no chance of success.
-    """
-
-    overlay: Overlay
-    problems: Sequence[Problem]
-    pairs: int
-    give_up: bool = True
+    overlay: Overlay  # settings with the change
+    problems: Sequence[Problem]  # to try it on
+    pairs: int  # of episodes, one with and one without the change
+    give_up: bool = True  # whether to stop when it has next to no chance of success
 
     @property
     def cases(self) -> list[tuple[Problem, int]]:
@@ -228,20 +184,12 @@ def most_pairs(pairs: int, sizes: Mapping[Split, int]) -> int:
 
 @frozen
 class TrialResult:
-    """Hold the result of a trial.
-
-    Args:
-        verdict: the judgement.
-        extra_share: by what share the episodes used more calls, dollars or cost, the highest of
-            the three.
-        missing: share of the pairs in which a reward was missing.
-        given_up: whether the trial stopped early.
-    """
+    """Hold the result of a trial."""
 
     verdict: Verdict
-    extra_share: float
-    missing: float
-    given_up: bool
+    extra_share: float  # how many more calls, dollars or cost episodes used: the highest share
+    missing: float  # share of the pairs in which a reward was missing
+    given_up: bool  # whether the trial stopped early
 
 
 def reward_or_nan(episode: Episode) -> float:
@@ -260,16 +208,14 @@ class _Sample(NamedTuple):
     usage: Usage
 
 
-# Problem's id and number of the draw.
 _Samples = dict[tuple[str, int], _Sample]
+"""What is kept of episodes, by the problem's id and the number of the draw."""
 
 
 @define
 class _Trial:
     change: Change
-    cases: list[tuple[Problem, int]] = field(
-        init=False, default=Factory(lambda self: self.change.cases, takes_self=True)
-    )
+    cases: list[tuple[Problem, int]]
     samples: _Samples = field(init=False, factory=dict)
     given_up: bool = False
 
@@ -297,48 +243,109 @@ class _Trial:
                 shares.append(after / before - 1)
         return max(shares)
 
+    def result(self, base: _Samples, level: float, key: Key) -> TrialResult:
+        verdict = judge(self.differences(base), level, key)
+        missing = 1 - verdict.pairs / max(1, len(self.samples))
+        return TrialResult(verdict, self.extra_share(base), missing, self.given_up)
+
 
 async def compare(
     session: Session, base: Overlay, changes: Sequence[Change], level: float, key: Key
 ) -> tuple[list[TrialResult], int]:
     """Try changes against the same base; return their results, and the number of episodes.
 
-    Args:
-        session: runs the episodes.
-        base: settings without any of the changes.
-        changes: what to try.
-        level: chance of error that each of them may have.
-        key: the key of this comparison; pair n of a problem has the same key on both sides.
+    Pair n of a problem has the same key on both sides. `base` are the settings without any of the
+    changes; `level` is the chance of error that each change may have.
     """
-    trials = [_Trial(change) for change in changes]
+    trials = [_Trial(change, change.cases) for change in changes]
     base_samples: _Samples = {}
-    episodes_run = 0
+
+    async def play_new(
+        overlay: Overlay, samples: _Samples, cases: Sequence[tuple[Problem, int]]
+    ) -> None:
+        new = {(p.id, draw): p for p, draw in cases if (p.id, draw) not in samples}
+        if new:
+            jobs = [Job(p, key.child(*case), training=False) for case, p in new.items()]
+            episodes = await play(session, overlay, jobs)
+            kept = [_Sample(reward_or_nan(episode), episode.usage) for episode in episodes]
+            samples.update(zip(new, kept, strict=True))
+
     for look in range(LOOKS):
         cases_by_trial = [trial.cases_of(look) for trial in trials]
-        sides: list[tuple[Overlay, _Samples, Sequence[tuple[Problem, int]]]] = [
-            (base, base_samples, [case for cases in cases_by_trial for case in cases]),
-            *(
-                (trial.change.overlay, trial.samples, cases)
-                for trial, cases in zip(trials, cases_by_trial, strict=True)
-            ),
-        ]
-        for overlay, samples, cases in sides:
-            new = {(p.id, draw): p for p, draw in cases if (p.id, draw) not in samples}
-            if new:
-                jobs = [Job(p, key.child(*case), training=False) for case, p in new.items()]
-                episodes = await play(session, overlay, jobs)
-                episodes_run += len(episodes)
-                for case, episode in zip(new, episodes, strict=True):
-                    samples[case] = _Sample(reward_or_nan(episode), episode.usage)
+        await play_new(base, base_samples, [case for cases in cases_by_trial for case in cases])
+        for trial, cases in zip(trials, cases_by_trial, strict=True):
+            await play_new(trial.change.overlay, trial.samples, cases)
         for trial in trials:
             flat = [d for values in trial.differences(base_samples).values() for d in values]
             if trial.change.give_up and has_little_chance(flat, len(trial.cases), level):
                 trial.given_up = True
-    results = []
-    for n, trial in enumerate(trials):
-        verdict = judge(trial.differences(base_samples), level, key.child("judge", n))
-        missing = 1 - verdict.pairs / max(1, len(trial.samples))
-        results.append(
-            TrialResult(verdict, trial.extra_share(base_samples), missing, trial.given_up)
-        )
-    return results, episodes_run
+    results = [
+        trial.result(base_samples, level, key.child("judge", n)) for n, trial in enumerate(trials)
+    ]
+    return results, len(base_samples) + sum(len(trial.samples) for trial in trials)
+
+
+# ------------------------------------------------------------------------------- the improvers
+
+
+class TrialImprover(Improver):
+    """What improvers share that try their changes: which agents learn, and what decided.
+
+    Args:
+        ctx: path of the improver, and the team.
+        setting: name of the learnable setting that changes.
+        agents: the agents whose setting may change. An agent inside another component is named by
+            its path after `agents.`; without names, all of the team that have the setting.
+    """
+
+    def __init__(self, ctx: OpenContext, setting: str, agents: Sequence[str]) -> None:
+        self.path, self.setting, self.agents = ctx.path, setting, agents
+        self.team = [member.name for member in ctx.roster]
+        self.judged_on: list[str] = []
+        """Ids of the validation problems that decided about a change."""
+
+    def path_of(self, role: str) -> str:
+        """Return the config path of an agent's setting."""
+        return f"{SECTION}{role}.{self.setting}"
+
+    def roles(self, session: Session) -> list[str]:
+        """Return the agents whose setting may change, in the config's order.
+
+        Raises:
+            UsageError: a wanted agent does not have the setting, or nobody has it.
+        """
+        available = [
+            name[len(SECTION) : -len(self.setting) - 1]
+            for name in session.learnable()
+            if name.startswith(SECTION) and name.endswith(f".{self.setting}")
+        ]
+        if unknown := sorted(set(self.agents) - set(available)):
+            raise UsageError(
+                f"{self.path}.agents: {unknown[0]!r} has no learnable setting {self.setting!r}; "
+                f"agents with it are {', '.join(available) or '(none)'}"
+            )
+        roles = [role for role in available if role in (self.agents or self.team)]
+        if not roles:
+            raise UsageError(
+                f"{self.path}: no agent of this team has a learnable setting {self.setting!r}; "
+                "agents that use `chat` have `habits` and `instructions`"
+            )
+        return roles
+
+    async def compare(
+        self,
+        session: Session,
+        base: Overlay,
+        changes: Sequence[Change],
+        level: float,
+        key: Key,
+        counts: Counter[str],
+    ) -> list[TrialResult]:
+        """Return the results of trials, as `compare` does; count episodes, and note problems."""
+        if not changes:
+            return []
+        results, episodes = await compare(session, base, changes, level, key)
+        counts["trial_episodes"] += episodes
+        used = {problem.id for change in changes for problem, _ in change.cases}
+        self.judged_on = sorted({*self.judged_on, *used})
+        return results

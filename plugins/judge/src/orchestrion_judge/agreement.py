@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, combinations_with_replacement
 
 from attrs import frozen
 
 from orchestrion import JSON, Key
-from orchestrion.runs import Estimate, estimate
+from orchestrion.runs import estimate
 
 RESAMPLES = 1000
 _WIDTH = 1.959964
@@ -24,21 +25,13 @@ _WIDTH = 1.959964
 
 @frozen
 class Interval:
-    """A number with a 95 % interval; NaN if it is not defined, e.g. for equal values.
-
-    Args:
-        value: the estimate.
-        low: lower end.
-        high: upper end.
-        count: number of episodes.
-        over: the unit of the interval, problems or episodes.
-    """
+    """A number with a 95 % interval; NaN if it is not defined, e.g. for equal values."""
 
     value: float = math.nan
     low: float = math.nan
     high: float = math.nan
-    count: int = 0
-    over: str = "problems"
+    count: int = 0  # of episodes
+    over: str = "problems"  # the unit of the interval, or "episodes"
 
     def excludes(self, number: float) -> bool:
         """Return whether the interval is known and does not contain the number."""
@@ -46,7 +39,7 @@ class Interval:
 
     @property
     def known(self) -> bool:
-        """Whether estimate and interval are defined."""
+        """Return whether estimate and interval are defined."""
         return not (math.isnan(self.value) or math.isnan(self.low))
 
     def as_json(self) -> JSON:
@@ -82,53 +75,49 @@ def partial(
 
 def auc(score: Sequence[float], good: Sequence[bool], clusters: Sequence[str]) -> Interval:
     """Return how often a good episode has a higher score than a bad one; ties count half."""
-    count, goods = len(score), sum(good)
-    bads = count - goods
-    if not goods or not bads:
-        return Interval(count=count)
-    names, over = _units(clusters)
-    everybody = ranks(score)
-    among = {
-        side: dict(zip([i for i in range(count) if good[i] is side], own, strict=True))
-        for side in (True, False)
-        for own in [ranks([score[i] for i in range(count) if good[i] is side])]
-    }
+    bad_scores, good_scores = (
+        sorted(s for s, is_good in zip(score, good, strict=True) if is_good is side)
+        for side in (False, True)
+    )
+    if not good_scores or not bad_scores:
+        return Interval(count=len(score))
     # For a good episode the share of bad ones below it, for a bad one of good ones above it.
-    beats = [
-        (everybody[i] - among[True][i]) / bads
-        if good[i]
-        else 1 - (everybody[i] - among[False][i]) / goods
-        for i in range(count)
+    shares = [
+        _share_below(bad_scores, s) if is_good else 1 - _share_below(good_scores, s)
+        for s, is_good in zip(score, good, strict=True)
     ]
-    value = sum(beats[i] for i in range(count) if good[i]) / goods
-    width = _WIDTH * math.sqrt(_auc_variance(beats, good, names, value, goods, bads))
+    value = sum(s for s, is_good in zip(shares, good, strict=True) if is_good) / len(good_scores)
+    names, over = _units(clusters)
+    width = _WIDTH * math.sqrt(_auc_variance(shares, good, names, value))
     if math.isnan(width):
-        return Interval(value, count=count, over=over)
-    return Interval(value, max(value - width, 0.0), min(value + width, 1.0), count, over)
+        return Interval(value, count=len(score), over=over)
+    return Interval(value, max(value - width, 0.0), min(value + width, 1.0), len(score), over)
+
+
+def _share_below(ordered: Sequence[float], score: float) -> float:
+    """Return the share of sorted scores below a score; equal ones count half."""
+    return (bisect_left(ordered, score) + bisect_right(ordered, score)) / 2 / len(ordered)
 
 
 def _auc_variance(
-    beats: Sequence[float],
-    good: Sequence[bool],
-    names: Sequence[str],
-    value: float,
-    goods: int,
-    bads: int,
+    shares: Sequence[float], good: Sequence[bool], names: Sequence[str], value: float
 ) -> float:
     """Return Obuchowski's variance; NaN with fewer than two clusters on a side."""
-    sums: dict[str, list[float]] = {}
-    for beat, side, name in zip(beats, good, names, strict=True):
-        own = sums.setdefault(name, [0.0, 0.0, 0, 0])
-        own[0 if side else 1] += beat - value
-        own[2 if side else 3] += 1
-    with_good = sum(1 for pair in sums.values() if pair[2])
-    with_bad = sum(1 for pair in sums.values() if pair[3])
-    if with_good < 2 or with_bad < 2:
-        return math.nan
-    first = with_good / (with_good - 1) * sum(pair[0] ** 2 for pair in sums.values()) / goods**2
-    second = with_bad / (with_bad - 1) * sum(pair[1] ** 2 for pair in sums.values()) / bads**2
-    both = sum(pair[0] * pair[1] for pair in sums.values()) * len(sums) / (len(sums) - 1)
-    return max(first + second + 2 * both / (goods * bads), 0.0)
+    by_cluster: dict[str, dict[bool, list[float]]] = {}
+    for share, side, name in zip(shares, good, names, strict=True):
+        by_cluster.setdefault(name, {True: [], False: []})[side].append(share - value)
+    variance = 0.0
+    sums: dict[bool, list[float]] = {}
+    for side in (True, False):
+        sums[side] = [sum(cluster[side]) for cluster in by_cluster.values()]
+        clusters = sum(bool(cluster[side]) for cluster in by_cluster.values())
+        if clusters < 2:
+            return math.nan
+        squares = sum(total**2 for total in sums[side])
+        variance += clusters / (clusters - 1) * squares / good.count(side) ** 2
+    products = [a * b for a, b in zip(sums[True], sums[False], strict=True)]
+    both = sum(products) * len(by_cluster) / (len(by_cluster) - 1)
+    return max(variance + 2 * both / (good.count(True) * good.count(False)), 0.0)
 
 
 def average(values: Sequence[float], clusters: Sequence[str], key: Key) -> Interval:
@@ -137,7 +126,7 @@ def average(values: Sequence[float], clusters: Sequence[str], key: Key) -> Inter
     by_name: dict[str, list[float]] = {}
     for value, name in zip(values, names, strict=True):
         by_name.setdefault(name, []).append(value)
-    result: Estimate = estimate([sum(own) / len(own) for own in by_name.values()], key)
+    result = estimate([sum(own) / len(own) for own in by_name.values()], key)
     if result.count < 2:
         return Interval(result.mean, count=len(values), over=over)
     return Interval(result.mean, result.low, result.high, len(values), over)
@@ -153,66 +142,61 @@ def _units(clusters: Sequence[str]) -> tuple[Sequence[str], str]:
     return [str(i) for i in range(len(clusters))], "episodes"
 
 
-_Sums = tuple[float, ...]
-_Statistic = Callable[[_Sums, int], float]
-
-
 def _bootstrapped(
-    columns: Sequence[Sequence[float]], clusters: Sequence[str], key: Key, of: _Statistic
+    columns: Sequence[Sequence[float]],
+    clusters: Sequence[str],
+    key: Key,
+    statistic: Callable[[Sequence[float]], float],
 ) -> Interval:
+    """Return a statistic of the sums that `_sums` gives, with its interval over clusters."""
     count = len(clusters)
     names, over = _units(clusters)
-    ranked = [ranks(column) for column in columns]
-    middle = (count + 1) / 2
-    sums: dict[str, list[float]] = {}
-    for i, name in enumerate(names):
-        row = [column[i] - middle for column in ranked]
-        terms = [1.0, *row, *(row[a] * row[b] for a, b in _pairs(len(row)))]
-        own = sums.setdefault(name, [0.0] * len(terms))
-        for place, term in enumerate(terms):
-            own[place] += term
-    if count < 3 or len(sums) < 3:
+    groups = _sums([ranks(column) for column in columns], names)
+    if count < 3 or len(groups) < 3:
         return Interval(count=count, over=over)
-    groups = list(sums.values())
-    value = of(_added(groups), len(columns))
+    value = statistic(_added(groups))
     draw = key.child("agreement", count, len(groups)).random()
-    sample = sorted(
-        found
-        for _ in range(RESAMPLES)
-        if not math.isnan(found := of(_added(draw.choices(groups, k=len(groups))), len(columns)))
-    )
+    resamples = (draw.choices(groups, k=len(groups)) for _ in range(RESAMPLES))
+    values = [statistic(_added(resample)) for resample in resamples]
+    sample = sorted(number for number in values if not math.isnan(number))
     if math.isnan(value) or len(sample) < RESAMPLES / 2:
         return Interval(value, count=count, over=over)
     low, high = sample[int(0.025 * len(sample))], sample[math.ceil(0.975 * len(sample)) - 1]
     return Interval(value, min(low, value), max(high, value), count, over)
 
 
-def _pairs(columns: int) -> list[tuple[int, int]]:
-    return [(a, b) for a in range(columns) for b in range(a, columns)]
+def _sums(ranked: Sequence[Sequence[float]], names: Sequence[str]) -> list[list[float]]:
+    """Return sums by cluster: of ones, of each column less its middle, of products of columns."""
+    middle = (len(names) + 1) / 2
+    sums: dict[str, list[float]] = {}
+    for i, name in enumerate(names):
+        row = [column[i] - middle for column in ranked]
+        terms = [1.0, *row, *(a * b for a, b in combinations_with_replacement(row, 2))]
+        sums[name] = [a + b for a, b in zip(sums.get(name, [0.0] * len(terms)), terms, strict=True)]
+    return list(sums.values())
 
 
-def _added(groups: Sequence[Sequence[float]]) -> _Sums:
-    return tuple(map(sum, zip(*groups, strict=True)))
+def _added(groups: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(terms) for terms in zip(*groups, strict=True)]
 
 
-def _correlations(sums: _Sums, columns: int) -> dict[tuple[int, int], float]:
+def _correlations(sums: Sequence[float], columns: int) -> Iterator[float]:
+    """Yield the correlation of each pair of columns, from the sums over all clusters."""
     total, means = sums[0], sums[1 : columns + 1]
-    products = dict(zip(_pairs(columns), sums[columns + 1 :], strict=True))
-    spread = {pair: products[pair] - means[pair[0]] * means[pair[1]] / total for pair in products}
-    correlations = {}
-    for a, b in spread:
-        scale = spread[a, a] * spread[b, b]
+    pairs = list(combinations_with_replacement(range(columns), 2))
+    products = zip(pairs, sums[columns + 1 :], strict=True)
+    spread = {(a, b): product - means[a] * means[b] / total for (a, b), product in products}
+    for a, b in combinations(range(columns), 2):
         known = min(spread[a, a], spread[b, b]) > 1e-9 * total
-        correlations[a, b] = spread[a, b] / math.sqrt(scale) if known else math.nan
-    return correlations
+        scale = spread[a, a] * spread[b, b]
+        yield spread[a, b] / math.sqrt(scale) if known else math.nan
 
 
-def _plain(sums: _Sums, columns: int) -> float:
-    return _correlations(sums, columns)[0, 1]
+def _plain(sums: Sequence[float]) -> float:
+    return next(_correlations(sums, 2))
 
 
-def _partial(sums: _Sums, columns: int) -> float:
-    correlations = _correlations(sums, columns)
-    xy, xz, yz = correlations[0, 1], correlations[0, 2], correlations[1, 2]
+def _partial(sums: Sequence[float]) -> float:
+    xy, xz, yz = _correlations(sums, 3)
     left = (1 - xz * xz) * (1 - yz * yz)
     return (xy - xz * yz) / math.sqrt(left) if left > 1e-9 else math.nan

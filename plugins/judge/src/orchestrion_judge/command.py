@@ -35,8 +35,12 @@ def judge(target: str, only_list: bool, as_json: bool) -> None:
         for question in waiting:
             answer("\n".join([*question.lines, ""]))
     else:
-        answered = _ask(questions, waiting)
-        waiting = waiting[answered:]
+        while waiting:
+            answer("\n".join(waiting[0].lines))
+            judgement = _answer(waiting[0])
+            if judgement is None:
+                break
+            questions.answer(waiting.pop(0), judgement)
     note(f"{len(waiting)} questions wait in {questions.folder}")
 
 
@@ -50,17 +54,6 @@ def _questions(target: str) -> Questions:
     if directory is None:
         raise UsageError(f"{target}: is a file; name a run, or a folder of questions")
     return Questions(directory / FOLDER)
-
-
-def _ask(questions: Questions, waiting: list[Question]) -> int:
-    """Ask in order; return how many were answered or skipped."""
-    for number, question in enumerate(waiting):
-        answer("\n".join(question.lines))
-        judgement = _answer(question)
-        if judgement is None:
-            return number
-        questions.answer(question, judgement)
-    return len(waiting)
 
 
 def _answer(question: Question) -> dict[str, JSON] | None:

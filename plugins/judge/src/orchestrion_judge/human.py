@@ -7,7 +7,6 @@ hash of the question. An answer is {"score": 7} or {"skipped": true}.
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import os
 import select
@@ -15,6 +14,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Literal, TextIO
@@ -61,7 +61,7 @@ class LineReader:
         self._rest = b""
         try:
             self._file: int | None = stream.fileno()
-        except (OSError, ValueError, AttributeError, io.UnsupportedOperation):
+        except (OSError, ValueError, AttributeError):
             self._file = None
 
     def line(self, stop: threading.Event) -> str | None:
@@ -72,31 +72,23 @@ class LineReader:
             if stop.is_set():
                 return None
             ready, _, _ = select.select([self._file], [], [], _LOOK)
-            if not ready:
-                continue
-            read = os.read(self._file, 65536)
-            if not read:
+            read = os.read(self._file, 65536) if ready else b""
+            if ready and not read:
                 break
             self._rest += read
         line, end, self._rest = self._rest.partition(b"\n")
         return (line + end).decode(errors="replace") or None
 
 
-_readers: dict[int, tuple[TextIO, LineReader]] = {}
-
-
-def _reader() -> LineReader:
-    stream = sys.stdin
-    known = _readers.get(id(stream))
-    if known is None or known[0] is not stream:
-        known = _readers[id(stream)] = (stream, LineReader(stream))
-    return known[1]
+@lru_cache(maxsize=1)
+def _reader(stream: TextIO) -> LineReader:
+    return LineReader(stream)
 
 
 async def ask_line() -> str | None:
     """Return the next line of standard input; None at its end. Cancelling it ends its thread."""
     stop = threading.Event()
-    reading = asyncio.create_task(asyncio.to_thread(_reader().line, stop))
+    reading = asyncio.create_task(asyncio.to_thread(_reader(sys.stdin).line, stop))
     try:
         return await asyncio.shield(reading)
     except asyncio.CancelledError:
@@ -120,32 +112,26 @@ _QUESTION, _ANSWER = ".question.json", ".answer.json"
 
 @frozen
 class Question:
-    """A question to a person.
-
-    Args:
-        text: the question.
-        scale: of the answer.
-        material: titles and texts, in order.
-    """
+    """A question to a person."""
 
     text: str
     scale: Scale
-    material: tuple[tuple[str, str], ...]
+    material: tuple[tuple[str, str], ...]  # titles and texts, in order
 
     @property
     def data(self) -> dict[str, JSON]:
-        """The question as JSON; it is hashed and stored."""
+        """Return the question as JSON; it is hashed and stored."""
         scale = {"low": self.scale.low, "high": self.scale.high, "step": self.scale.step}
         return {"question": self.text, "scale": scale, "material": [*map(list, self.material)]}
 
     @property
     def name(self) -> str:
-        """The hash of the question."""
+        """Return the hash of the question."""
         return blake2b(_bytes(self.data), digest_size=8).hexdigest()
 
     @property
     def lines(self) -> list[str]:
-        """The question as a person reads it."""
+        """Return the question as a person reads it."""
         shown = [f"--- {title}\n{text}" for title, text in self.material]
         return [*shown, f"--- {self.text} ({self.scale.in_words}; empty to skip)"]
 
@@ -197,12 +183,8 @@ class Questions:
 
     def waiting(self) -> list[Question]:
         """Return the questions without an answer, by name."""
-        waiting = []
-        for path in sorted(self.folder.glob(f"*{_QUESTION}")):
-            question = _question(path)
-            if self.answer_to(question) is None:
-                waiting.append(question)
-        return waiting
+        questions = [_question(path) for path in sorted(self.folder.glob(f"*{_QUESTION}"))]
+        return [question for question in questions if self.answer_to(question) is None]
 
     def _write(self, name: str, data: JSON) -> None:
         from orchestrion.runs import make_folder, write_atomic
@@ -235,7 +217,6 @@ def _bytes(data: JSON) -> bytes:
 
 
 _LONG = 30 * 24 * 3600.0
-_SKIPPED: dict[str, JSON] = {"skipped": True}
 
 
 @frozen(kw_only=True)
@@ -333,11 +314,10 @@ class HumanReward(RewardFunction):
         return Request(service, question.data, cache=settled, limits=limits, timeout=_LONG)
 
     async def _do(self, question: Question) -> Answer:
-        if self.questions is not None:
-            answer = self.questions.answer_to(question)
-            if answer is not None:
-                return Answer(answer)
-        return Answer(await (self._typed(question) if self.terminal else self._later(question)))
+        answer = None if self.questions is None else self.questions.answer_to(question)
+        if answer is None:
+            answer = await (self._typed(question) if self.terminal else self._later(question))
+        return Answer(answer)
 
     async def _typed(self, question: Question) -> dict[str, JSON]:
         for line in question.lines:
@@ -356,7 +336,7 @@ class HumanReward(RewardFunction):
                 return {"score": score}
             say(f"that is no {question.scale.in_words}")
         say("skipped")
-        return _SKIPPED
+        return {"skipped": True}
 
     async def _later(self, question: Question) -> dict[str, JSON]:
         if self.questions is not None:

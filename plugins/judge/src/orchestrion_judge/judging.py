@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from attrs import Attribute, define, field, frozen
+from attrs import define, frozen
 
 from orchestrion import JSON, Answer, Calls, Key, Meta, Model, Usage, ceiling_of, supports, times
 from orchestrion_judge.prompt import Block, Material, Prompt, Showing, instructions, prompt, schema
@@ -20,33 +20,21 @@ Combine = Literal["median", "mean"]
 Orders = Literal["given", "both"]
 _PROBLEM = 600
 """The maximum of bytes that describe what is wrong with an answer."""
-
-
 _FENCE = 2 * (64 + 80)
 """The maximum of bytes of the two lines around a turn, for agent names of up to 80 bytes."""
 
 
 @frozen
 class Judgement:
-    """The combined result of all samples.
+    """The combined result of all samples."""
 
-    Args:
-        value: the rubric's value, 0 to 1; None if too few samples could be read.
-        scores: of each criterion, on its own scale.
-        by_order: the value in the given order and, with `orders: both`, in the reverse one.
-        spread: the largest value of a sample minus the smallest.
-        again: the number of questions that were asked again.
-        problems: what was wrong with each answer that could not be read.
-        usage: of all calls.
-    """
-
-    value: float | None
-    scores: Mapping[str, float]
-    by_order: tuple[float, ...] = ()
-    spread: float = 0.0
-    again: int = 0
-    problems: tuple[str, ...] = ()
-    usage: Usage = Usage()
+    value: float | None  # of the rubric, 0 to 1; None if too few samples could be read
+    scores: Mapping[str, float]  # of each criterion, on its own scale
+    by_order: tuple[float, ...]  # values in the given and, with `orders: both`, the reverse order
+    spread: float  # the largest value of a sample minus the smallest
+    again: int  # questions that were asked again
+    problems: tuple[str, ...]  # what was wrong with each answer that could not be read
+    usage: Usage  # of all calls
 
 
 @define
@@ -85,24 +73,20 @@ class Judging(Showing):
     samples: Annotated[int, Meta(ge=1, le=100)] = 1
     combine: Combine = "median"
     orders: Orders = "given"
-    needed: Annotated[int, Meta(ge=1)] | None = field(default=None)
+    needed: Annotated[int, Meta(ge=1)] | None = None
     retries: Annotated[int, Meta(ge=0, le=5)] = 1
     temperature: Annotated[float, Meta(ge=0)] | None = None
-    structured: bool = field(default=True)
+    structured: bool = True
 
-    @structured.validator
-    def _check_structured(self, attribute: Attribute[Any], value: bool) -> None:
-        if value and not supports(self.model, "schema"):
+    def __attrs_post_init__(self) -> None:
+        if self.needed is not None and self.needed > self.samples:
+            raise ValueError(f"needed is {self.needed}, but there are {self.samples} samples")
+        if self.structured and not supports(self.model, "schema"):
             raise ValueError("this model cannot be held to a schema; set `structured: false`")
-
-    @needed.validator
-    def _check_needed(self, attribute: Attribute[Any], value: int | None) -> None:
-        if value is not None and value > self.samples:
-            raise ValueError(f"needed is {value}, but there are {self.samples} samples")
 
     @property
     def criteria(self) -> Rubric:
-        """The rubric that is judged by.
+        """Return the rubric that is judged by.
 
         Raises:
             UsageError: its file cannot be read or is wrong.
@@ -115,28 +99,15 @@ class Judging(Showing):
         """Return the judge with these settings; `unfinished` work is judged by its prospects."""
         return Judge(self, self.criteria, key, unfinished)
 
-    def ceiling(self, tokens: int) -> Usage | None:
-        """Return a bound of one judgement of work and problem with so many tokens."""
-        # A reference is part of the problem's data, which `tokens` need not cover.
-        fences = self.last_turns * _FENCE if self.show == "transcript" else 0
-        return None if self.reference else self.judge(Key()).ceiling(tokens + fences)
-
 
 @frozen
 class Judge:
-    """Asks a model, and accepts only answers that it can read.
-
-    Args:
-        settings: model, samples, orders and the like.
-        rubric: what the work is judged by.
-        key: derives marks and samples, with the content.
-        unfinished: whether the work is not finished yet.
-    """
+    """Asks a model, and accepts only answers that it can read."""
 
     settings: Judging
     rubric: Rubric
-    key: Key
-    unfinished: bool = False
+    key: Key  # marks and samples depend on it and on the content
+    unfinished: bool = False  # whether the work is not finished yet
 
     @property
     def _orders(self) -> int:
@@ -166,21 +137,24 @@ class Judge:
         return self._together(samples, again, tuple(problems), usage)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """Return a bound of one judgement of material with so many tokens; None if there is none.
+        """Return a bound of one judgement of work and problem with so many tokens, or None.
 
         Bytes count as tokens: a text has no more tokens than bytes.
         """
+        settings = self.settings
+        if settings.reference:
+            return None  # it is part of the problem's data, which `tokens` need not cover
+        if settings.show == "transcript":
+            tokens += settings.last_turns * _FENCE
         tokens += sum(len(text.encode()) for text in self._around())
-        first = ceiling_of(self.settings.model, tokens)
+        first = ceiling_of(settings.model, tokens)
         if first is None:
             return None
         tokens += first.output_tokens + len(_reminder("", "").encode()) + _PROBLEM
-        again = ceiling_of(self.settings.model, tokens)
+        again = ceiling_of(settings.model, tokens)
         if again is None:
             return None
-        return times(
-            first + times(again, self.settings.retries), self.settings.samples * self._orders
-        )
+        return times(first + times(again, settings.retries), settings.samples * self._orders)
 
     def _around(self) -> Iterator[str]:
         """Yield what a model reads beside the material, except fences of turns."""
@@ -218,12 +192,9 @@ class Judge:
             ),
             return_exceptions=True,
         )
-        answers = []
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-            answers.append(result)
-        return answers
+        if errors := [result for result in results if isinstance(result, BaseException)]:
+            raise errors[0]
+        return [result for result in results if not isinstance(result, BaseException)]
 
     def _read(self, sample: _Sample, answer: Answer) -> str:
         """Read a sample's verdict; return what is wrong with it, or an empty text."""
@@ -238,13 +209,11 @@ class Judge:
             sample.scores = parse_verdict(text, self.rubric, sample.prompt.mark)
             sample.open = False
         except UnusableError as error:
+            reminder = _reminder(str(error)[: _PROBLEM // 4], sample.prompt.mark)
             sample.messages = [
                 *sample.prompt.messages,
                 {"role": "assistant", "content": text or "(nothing)"},
-                {
-                    "role": "user",
-                    "content": _reminder(str(error)[: _PROBLEM // 4], sample.prompt.mark),
-                },
+                {"role": "user", "content": reminder},
             ]
             return str(error)[:_PROBLEM]
         return ""

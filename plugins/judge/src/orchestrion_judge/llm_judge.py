@@ -8,15 +8,8 @@ from typing import Literal
 
 from attrs import frozen
 
-from orchestrion import (
-    Calls,
-    Episode,
-    OpenContext,
-    Reward,
-    RewardFunction,
-    Usage,
-)
-from orchestrion_judge.judging import Judge, Judgement, Judging
+from orchestrion import Calls, Episode, OpenContext, Reward, RewardFunction, Usage
+from orchestrion_judge.judging import Judge, Judging
 from orchestrion_judge.prompt import unjudged
 
 
@@ -59,22 +52,17 @@ class JudgeReward(RewardFunction):
         judgement = await self.judge.judge(work, calls)
         if judgement.value is None:
             return None
-        return Reward(judgement.value, parts=_parts(judgement, judgement.value, work.length))
+        parts = {
+            "judge": judgement.value,
+            **{f"judge.score.{name}": score for name, score in judgement.scores.items()},
+            "judge.length": float(work.length),
+            "judge.spread": judgement.spread,
+            "judge.again": float(judgement.again),
+            "judge.unusable": float(len(judgement.problems)),
+        }
+        if len(judgement.by_order) == 2:
+            parts["judge.given"], parts["judge.reversed"] = judgement.by_order
+        return Reward(judgement.value, parts=parts)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        return self.settings.ceiling(tokens)
-
-
-def _parts(judgement: Judgement, value: float, length: int) -> dict[str, float]:
-    """Return the parts of a reward that report a judgement."""
-    parts = {
-        "judge": value,
-        **{f"judge.score.{name}": score for name, score in judgement.scores.items()},
-        "judge.length": float(length),
-        "judge.spread": judgement.spread,
-        "judge.again": float(judgement.again),
-        "judge.unusable": float(len(judgement.problems)),
-    }
-    if len(judgement.by_order) == 2:
-        parts["judge.given"], parts["judge.reversed"] = judgement.by_order
-    return parts
+        return self.judge.ceiling(tokens)

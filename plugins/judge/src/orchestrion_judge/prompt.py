@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from itertools import count
 from typing import Annotated, Literal
 
 from attrs import frozen
@@ -30,21 +31,15 @@ from orchestrion_judge.rubric import Criterion, Rubric
 
 @frozen
 class Block:
-    """A piece of material: a text, or further blocks.
+    """A piece of material: a text, or further blocks."""
 
-    Args:
-        title: comes from this plugin or the config, never from the judged work.
-        text: the material.
-        parts: inner blocks instead of a text.
-    """
-
-    title: str
+    title: str  # comes from this plugin or the config, never from the judged work
     text: str = ""
-    parts: tuple[Block, ...] = ()
+    parts: tuple[Block, ...] = ()  # inner blocks instead of a text
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All texts in it, titles included."""
+        """Return all texts in it, titles included."""
         return (self.title, self.text, *(text for part in self.parts for text in part.texts))
 
     def reversed(self) -> Block:
@@ -62,7 +57,7 @@ class Prompt:
 
     @property
     def messages(self) -> list[JSON]:
-        """The messages of a request."""
+        """Return the messages of a request."""
         return [
             {"role": "system", "content": self.system},
             {"role": "user", "content": self.user},
@@ -87,15 +82,15 @@ def prompt(
 
 
 def _mark(blocks: Sequence[Block], key: Key) -> str:
+    """Return a mark that stands in none of the texts."""
     texts = [encodable(text) for block in blocks for text in block.texts]
-    attempt = 0
-    while True:
+    for attempt in count():
         # Lengths are hashed too, so that no other division into texts has the same hash.
         head = f"{attempt} {[len(text) for text in texts]}".encode()
         mark = blake2b(head + "".join(texts).encode(), key=key.digest, digest_size=8).hexdigest()
         if not any(mark in text.lower() for text in texts):
-            return mark
-        attempt += 1
+            break
+    return mark
 
 
 def _fenced(block: Block, mark: str) -> str:
@@ -120,9 +115,7 @@ def instructions(rubric: Rubric, unfinished: bool = False) -> str:
         f"- {criterion.name} ({criterion.scale.in_words}): {criterion.description}"
         for criterion in rubric.criteria
     )
-    example = ", ".join(
-        f'"{criterion.name}": {_example(criterion)}' for criterion in rubric.criteria
-    )
+    example = ", ".join(f'"{c.name}": {c.scale.example}' for c in rubric.criteria)
     return f"""You are a judge. You score a piece of work by the rubric below, and do nothing else.
 
 {what}
@@ -143,11 +136,6 @@ was done, the score is the lowest of its scale.
 Answer with one JSON object and nothing before or after it:
 {{"mark": "the mark", "reason": "one to three sentences", "scores": {{{example}}}}}
 with exactly these criteria, each score within its scale."""
-
-
-def _example(criterion: Criterion) -> str:
-    text = criterion.scale.example
-    return f'"{text}"' if criterion.scale.written == "fraction" else text
 
 
 def schema(rubric: Rubric) -> Mapping[str, JSON]:
@@ -188,15 +176,10 @@ Show = Literal["answer", "transcript", "observation"]
 
 @frozen
 class Material:
-    """The material for a judge.
+    """The material for a judge."""
 
-    Args:
-        blocks: the problem, the reference if there is one, and the work.
-        length: characters of the work; 0 if there is nothing to judge.
-    """
-
-    blocks: tuple[Block, ...]
-    length: int
+    blocks: tuple[Block, ...]  # the problem, the reference if there is one, and the work
+    length: int  # characters of the work; 0 if there is nothing to judge
 
 
 @frozen(kw_only=True)
@@ -225,19 +208,32 @@ class Showing:
             if turn.status == "completed" and turn.output.content.strip()
         ]
         if self.show == "transcript":
-            parts = _parts(turns, self.names)[-self.last_turns :]
+            parts = self._parts(turns)[-self.last_turns :]
             missing = len(turns) - self.last_turns
             title = f"work, without its first {missing} turns" if missing > 0 else "work"
-            work = Block(title, parts=parts)
-            length = sum(len(turn.output.content) for turn in turns[-self.last_turns :])
+            work, length = Block(title, parts=parts), sum(len(part.text) for part in parts)
         else:
-            text = _text(turns, observation, self.show)
+            if self.show == "observation":
+                text = observation.text if observation is not None else ""
+            else:
+                text = turns[-1].output.content if turns else ""
             work, length = Block("work", text), len(text.strip())
         before = [Block("problem", problem.text)]
         data = problem.data
         if self.reference and isinstance(data, dict) and isinstance(data.get(self.reference), str):
             before.append(Block("reference", data[self.reference]))
         return Material((*before, work), length)
+
+    def _parts(self, turns: Sequence[Turn]) -> tuple[Block, ...]:
+        speakers = list(dict.fromkeys(turn.agent for turn in turns))
+        names = {agent: f"agent {number}" for number, agent in enumerate(speakers, 1)}
+        return tuple(
+            Block(
+                f"turn {number} by {turn.agent if self.names else names[turn.agent]}",
+                turn.output.content,
+            )
+            for number, turn in enumerate(turns, 1)
+        )
 
 
 def unjudged(
@@ -247,21 +243,3 @@ def unjudged(
     if episode.status is not Status.COMPLETED and unfinished == "zero":
         return Reward(0.0, parts={"unfinished": 1.0})
     return None if work.length else Reward(0.0, parts={"empty": 1.0})
-
-
-def _text(turns: Sequence[Turn], observation: Observation | None, show: Show) -> str:
-    if show == "observation":
-        return observation.text if observation is not None else ""
-    return turns[-1].output.content if turns else ""
-
-
-def _parts(turns: Sequence[Turn], names: bool) -> tuple[Block, ...]:
-    speakers = list(dict.fromkeys(turn.agent for turn in turns))
-    return tuple(
-        Block(f"turn {number} by {_name(turn.agent, speakers, names)}", turn.output.content)
-        for number, turn in enumerate(turns, 1)
-    )
-
-
-def _name(agent: str, speakers: Sequence[str], names: bool) -> str:
-    return agent if names else f"agent {speakers.index(agent) + 1}"

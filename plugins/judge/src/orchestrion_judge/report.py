@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import fields, frozen
 
 from orchestrion import JSON, Episode, Key
 from orchestrion_judge.agreement import Interval, auc, average, partial, rank_correlation
@@ -22,45 +23,27 @@ WORTH_A_WORD = 0.02
 
 @frozen
 class JudgeReport:
-    """Statistics of one judge, a model or a person.
+    """Statistics of one judge, a model or a person."""
 
-    Args:
-        judge: the part of the reward, `judge` or `human`.
-        judged: number of judged episodes.
-        unjudged: episodes that needed no judgement: stopped, empty, or below a hybrid's threshold.
-        missing: numbers of episodes without a reward, by reason.
-        mean: of the judge's values.
-        again: questions that were asked again.
-        unusable: answers that could not be read.
-        spread: mean of the largest minus the smallest sample of an episode, if there are several.
-        verifier: whether the verifier's scores differ, so that a comparison is possible.
-        agreement: rank correlation of value and verifier's score.
-        tells_success: how often a solved episode has a higher value than an unsolved one (AUC).
-        length: rank correlation of value and length of the work.
-        length_given_verifier: the same, given the verifier's score.
-        position: mean difference of the values in the given and the reverse order.
-        flips: mean size of that difference.
-    """
-
-    judge: str
-    judged: int
-    unjudged: int
-    missing: dict[str, int]
-    mean: float | None
-    again: int
-    unusable: int
-    spread: float | None
-    verifier: bool
-    agreement: Interval
-    tells_success: Interval
-    length: Interval
-    length_given_verifier: Interval
-    position: Interval
-    flips: Interval
+    judge: str  # the part of the reward, `judge` or `human`
+    judged: int  # episodes
+    unjudged: int  # episodes that were stopped, empty, or below a hybrid's threshold
+    missing: dict[str, int]  # episodes without a reward, by reason
+    mean: float | None  # of the judge's values
+    again: int  # questions that were asked again
+    unusable: int  # answers that could not be read
+    spread: float | None  # mean of the largest minus the smallest sample, if there are several
+    verifier: bool  # whether the verifier's scores differ, so that a comparison is possible
+    agreement: Interval  # rank correlation of value and verifier's score
+    tells_success: Interval  # how often a solved episode has the higher value (AUC)
+    length: Interval  # rank correlation of value and length of the work
+    length_given_verifier: Interval  # the same, given the verifier's score
+    position: Interval  # mean of the value in the given order minus that in the reverse one
+    flips: Interval  # mean size of that difference
 
     @property
     def findings(self) -> list[str]:
-        """Sentences for a person; only what the intervals support."""
+        """Return sentences for a person; only what the intervals support."""
         return [*self._missing(), *self._agreement(), *self._length(), *self._position()]
 
     def _missing(self) -> list[str]:
@@ -102,81 +85,54 @@ class JudgeReport:
 
     def as_json(self) -> JSON:
         """Return the report for `--json` and the export."""
-        numbers = "agreement tells_success length length_given_verifier position flips".split()
-        plain = "judge judged unjudged missing mean again unusable spread verifier".split()
-        return {
-            **{name: getattr(self, name) for name in plain},
-            **{name: getattr(self, name).as_json() for name in numbers},
-            "findings": self.findings,
-        }
+        data = {field.name: getattr(self, field.name) for field in fields(JudgeReport)}
+        plain = {n: v.as_json() if isinstance(v, Interval) else v for n, v in data.items()}
+        return {**plain, "findings": self.findings}
 
 
 def report_of(episodes: Iterable[Episode], judge: str = "judge") -> JudgeReport:
     """Return the report on a judge from the parts of these episodes' rewards."""
-    judged, unjudged = [], 0
-    missing: dict[str, int] = {}
+    judged: list[tuple[Episode, Mapping[str, float]]] = []
+    missing: Counter[str] = Counter()
+    unjudged = 0
     for episode in episodes:
         if episode.reward is None:
             if episode.scores is not None:
-                reason = episode.error or "no judgement that could be used"
-                missing[reason] = missing.get(reason, 0) + 1
+                missing[episode.error or "no judgement that could be used"] += 1
         elif judge in episode.reward.parts:
-            judged.append(episode)
+            judged.append((episode, episode.reward.parts))
         else:
             unjudged += 1
-    return _Columns(judge, judged).report(unjudged, missing)
 
+    def part(name: str) -> list[float]:
+        """Return a part of the rewards that have it."""
+        return [parts[f"{judge}.{name}"] for _, parts in judged if f"{judge}.{name}" in parts]
 
-@frozen
-class _Columns:
-    """The numbers of the judged episodes, in order."""
-
-    judge: str
-    episodes: Sequence[Episode]
-
-    def part(self, name: str = "") -> list[float]:
-        """Return a part of the rewards of the episodes that have it."""
-        name = f"{self.judge}.{name}" if name else self.judge
-        parts = [episode.reward.parts for episode in self.episodes if episode.reward is not None]
-        return [parts_of[name] for parts_of in parts if name in parts_of]
-
-    def report(self, unjudged: int, missing: dict[str, int]) -> JudgeReport:
-        value, length, spread = self.part(), self.part("length"), self.part("spread")
-        problems = [episode.problem.id for episode in self.episodes]
-        scored = [episode.scores for episode in self.episodes if episode.scores is not None]
-        score = [scores.value for scores in scored]
-        verifier = len(score) == len(value) and len(set(score)) > 1
-        nothing = Interval(count=len(value))
-        return JudgeReport(
-            self.judge,
-            len(value),
-            unjudged,
-            missing,
-            sum(value) / len(value) if value else None,
-            round(sum(self.part("again"))),
-            round(sum(self.part("unusable"))),
-            sum(spread) / len(spread) if any(spread) else None,
-            verifier,
-            rank_correlation(value, score, problems, KEY) if verifier else nothing,
-            auc(value, [scores.success for scores in scored], problems) if verifier else nothing,
-            rank_correlation(value, length, problems, KEY),
-            partial(value, length, score, problems, KEY) if verifier else nothing,
-            *self._position(),
-        )
-
-    def _position(self) -> tuple[Interval, Interval]:
-        given, flipped = self.part("given"), self.part("reversed")
-        name = f"{self.judge}.given"
-        problems = [
-            episode.problem.id
-            for episode in self.episodes
-            if episode.reward and name in episode.reward.parts
-        ]
-        moved = [a - b for a, b in zip(given, flipped, strict=True)]
-        if not moved:
-            return Interval(), Interval()
-        sizes = [abs(change) for change in moved]
-        return average(moved, problems, KEY), average(sizes, problems, KEY)
+    value, length, spread = [parts[judge] for _, parts in judged], part("length"), part("spread")
+    problems = [episode.problem.id for episode, _ in judged]
+    scored = [episode.scores for episode, _ in judged if episode.scores is not None]
+    score = [scores.value for scores in scored]
+    verifier = len(score) == len(value) and len(set(score)) > 1
+    nothing = Interval(count=len(value))
+    moved = [a - b for a, b in zip(part("given"), part("reversed"), strict=True)]
+    in_both = [episode.problem.id for episode, parts in judged if f"{judge}.given" in parts]
+    return JudgeReport(
+        judge,
+        len(value),
+        unjudged,
+        dict(missing),
+        sum(value) / len(value) if value else None,
+        round(sum(part("again"))),
+        round(sum(part("unusable"))),
+        sum(spread) / len(spread) if any(spread) else None,
+        verifier,
+        rank_correlation(value, score, problems, KEY) if verifier else nothing,
+        auc(value, [scores.success for scores in scored], problems) if verifier else nothing,
+        rank_correlation(value, length, problems, KEY),
+        partial(value, length, score, problems, KEY) if verifier else nothing,
+        average(moved, in_both, KEY) if moved else Interval(),
+        average([abs(change) for change in moved], in_both, KEY) if moved else Interval(),
+    )
 
 
 def report_of_run(store: RunReader, source: str | None = None) -> list[JudgeReport]:

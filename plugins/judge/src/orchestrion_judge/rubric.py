@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from attrs import Attribute, field, frozen
+from attrs import field, frozen
 
 from orchestrion import Meta
 
@@ -33,24 +33,18 @@ class Scale:
     step: Annotated[float, Meta(ge=0)] = field(default=1.0, converter=float)
     written: Literal["number", "fraction"] = "number"
 
-    @high.validator
-    def _check_high(self, attribute: Attribute[float], value: float) -> None:
-        if not value > self.low:
-            raise ValueError(f"high must be above low, which is {self.low:g}; it is {value:g}")
-
-    @step.validator
-    def _check_step(self, attribute: Attribute[float], value: float) -> None:
-        if value and not self._on_step(self.high, value):
+    def __attrs_post_init__(self) -> None:
+        if not self.high > self.low:
+            raise ValueError(f"high must be above low, which is {self.low:g}; it is {self.high:g}")
+        if not self.has(self.high):
             raise ValueError(f"from {self.low:g} to {self.high:g} is not a whole number of steps")
-
-    def _on_step(self, score: float, step: float) -> bool:
-        steps = (score - self.low) / step
-        return abs(steps - round(steps)) < 1e-9
 
     def has(self, score: float) -> bool:
         """Return whether a score is on this scale; nothing is rounded or clamped."""
-        inside = self.low <= score <= self.high
-        return inside and (not self.step or self._on_step(score, self.step))
+        if not self.low <= score <= self.high:
+            return False
+        steps = (score - self.low) / self.step if self.step else 0.0
+        return abs(steps - round(steps)) < 1e-9
 
     def share(self, score: float) -> float:
         """Return a score as a share of the scale, 0 to 1."""
@@ -58,27 +52,27 @@ class Scale:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """All possible scores if there are at most 100 steps; else none."""
+        """Return all possible scores if there are at most 100 steps; else none."""
         if not self.step or (count := round((self.high - self.low) / self.step)) > 100:
             return ()
         return tuple(self.low + i * self.step for i in range(count + 1))
 
     @property
     def in_words(self) -> str:
-        """The scale as a judge reads it."""
+        """Return the scale as a judge reads it."""
         between = f"from {self.low:g} to {self.high:g}"
-        if self.step == 1 and float(self.low).is_integer():
+        if self.step == 1 and self.low.is_integer():
             kind = "integer"
         else:
             kind = f"number in steps of {self.step:g}" if self.step else "number"
         if self.written == "fraction":
-            return f'{kind} {between}, written as text with the best score, as in "{self.example}"'
+            return f"{kind} {between}, written as text with the best score, as in {self.example}"
         return f"{kind} {between}"
 
     @property
     def example(self) -> str:
-        """The best score as a judge would write it."""
-        return f"{self.high:g}/{self.high:g}" if self.written == "fraction" else f"{self.high:g}"
+        """Return the best score as a judge would write it in JSON."""
+        return f'"{self.high:g}/{self.high:g}"' if self.written == "fraction" else f"{self.high:g}"
 
 
 @frozen
@@ -108,25 +102,21 @@ class Rubric:
         description: what is judged, in a sentence.
     """
 
-    criteria: Annotated[tuple[Criterion, ...], Meta(min_length=1)] = field()
+    criteria: Annotated[tuple[Criterion, ...], Meta(min_length=1)]
     name: str = "rubric"
     description: str = ""
 
-    @criteria.validator
-    def _check_criteria(self, attribute: Attribute[Any], value: tuple[Criterion, ...]) -> None:
-        names = [criterion.name for criterion in value]
+    def __attrs_post_init__(self) -> None:
+        names = [criterion.name for criterion in self.criteria]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"criteria must have different names; twice: {', '.join(twice)}")
 
     def value(self, scores: dict[str, float]) -> float:
         """Return the weighted mean of the scores as shares of their scales, 0 to 1."""
-        total = sum(criterion.weight for criterion in self.criteria)
-        weighted = (
-            criterion.weight * criterion.scale.share(scores[criterion.name])
-            for criterion in self.criteria
-        )
-        return min(sum(weighted) / total, 1.0)  # rounding may carry full marks past 1
+        total = sum(c.weight for c in self.criteria)
+        weighted = sum(c.weight * c.scale.share(scores[c.name]) for c in self.criteria)
+        return min(weighted / total, 1.0)  # rounding may carry full marks past 1
 
 
 @cache

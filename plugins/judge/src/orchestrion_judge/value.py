@@ -47,16 +47,13 @@ class OpenedValue(ValueEstimator):
 
     @property
     def label(self) -> str:
-        """Its name."""
         return "judge"
 
     @property
     def scores(self) -> int:
-        """0: it needs no score of the verifier."""
-        return 0
+        return 0  # it needs no score of the verifier
 
     async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
-        """See `ValueEstimator.estimate`; calls are the session's, under `key`."""
         work = self.settings.shown(
             branch.problem.public(), branch.trajectory, branch.step.observation
         )
@@ -66,8 +63,7 @@ class OpenedValue(ValueEstimator):
         return Valued(judgement.value, judgement.usage)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """Return a bound of one estimate."""
-        return self.settings.ceiling(tokens)
+        return self.judge.ceiling(tokens)
 
 
 @frozen(kw_only=True)
@@ -84,15 +80,10 @@ class RewardValue(ValueEstimator):
 
     @property
     def label(self) -> str:
-        """Its name."""
         return "reward"
 
     async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
-        """See `ValueEstimator.estimate`.
-
-        Raises:
-            RunError: the reward is not from 0 to 1.
-        """
+        """Return the reward; raise `RunError` if it is not from 0 to 1."""
         episode = Episode(
             f"value/{key.hex()}",
             branch.problem.public(),

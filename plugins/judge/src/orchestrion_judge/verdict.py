@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrion import JSON
@@ -64,12 +65,10 @@ def _no_number(name: str) -> JSON:
     raise UnusableError(f"{name} is not a number")
 
 
-def _has_exactly(found: dict[str, Any], wanted: Any, what: str) -> None:
-    missing = [name for name in wanted if name not in found]
-    if missing:
+def _has_exactly(data: dict[str, Any], names: Sequence[str], what: str) -> None:
+    if missing := [name for name in names if name not in data]:
         raise UnusableError(f"{what} lacks {', '.join(missing)}")
-    extra = [name for name in found if name not in wanted]
-    if extra:
+    if extra := data.keys() - set(names):
         raise UnusableError(f"{what} has {len(extra)} keys that were not asked for")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +27,11 @@ from orchestrion.cli import (
 )
 
 if TYPE_CHECKING:
+    from orchestrion.config import Config
     from orchestrion.runs import Report
     from orchestrion_logged.decisions import Decisions, Floats
     from orchestrion_logged.evaluating import PolicyEvaluation
+    from orchestrion_logged.from_logs import FromLogs
     from orchestrion_logged.importing import Imported
     from orchestrion_logged.records import LoggedEpisode
 
@@ -53,27 +57,22 @@ def check(log: Path, as_json: bool) -> int:
     content = read(log)
     for text in content.notes:
         note(text)
-    episodes = content.episodes
-    lines = [line for episode in episodes for line in episode]
-    times: dict[str, int] = {}
-    for line in lines:
-        times[line.choice] = times.get(line.choice, 0) + 1
-    document: dict[str, Any] = {
+    lines = [line for episode in content.episodes for line in episode]
+    choices = dict(sorted(Counter(line.choice for line in lines).items()))
+    facts: dict[str, Any] = {
         "log": str(log),
-        "episodes": len(episodes),
+        "episodes": len(content.episodes),
         "decisions": len(lines),
         "with_propensity": sum(line.propensity is not None for line in lines),
         "with_reward": sum(line.reward is not None for line in lines),
         "with_score": sum(line.score is not None for line in lines),
-        "choices": dict(sorted(times.items())),
     }
     if as_json:
-        emit(document)
+        emit({**facts, "choices": choices})
         return 0
-    for name, value in document.items():
-        if name != "choices":
-            answer(f"{name.replace('_', ' ')}: {value}")
-    answer(table([["choice", "times"], *([name, str(n)] for name, n in sorted(times.items()))]))
+    for name, value in facts.items():
+        answer(f"{name.replace('_', ' ')}: {value}")
+    answer(table([["choice", "times"], *([name, str(n)] for name, n in choices.items())]))
     return 0
 
 
@@ -198,8 +197,8 @@ def ope(
     if target is None:
         decisions = as_decisions(episodes, choices_of(episodes), cost_weight, str(log))
     else:
-        made = _target(target, overrides, blocked, log.resolve(), cost_weight, episodes)
-        decisions, wanted, learned_from_it = in_loop(made)
+        read_target = _target(target, overrides, blocked, log.resolve(), cost_weight, episodes)
+        decisions, wanted, learned_from_it = in_loop(read_target)
         if learned_from_it:
             notes.append("the policy learned from this log, so its value is overestimated")
     if decisions.missing:
@@ -223,19 +222,20 @@ def ope(
             "--policy"
         )
     evaluator = Evaluator(decisions, least=least)
-    judged: list[PolicyEvaluation] = []
+    baselines = [evaluator.logging(), *evaluator.single()]
     if target is not None and wanted is not None:
-        judged.append(evaluator.judge(target, wanted))
-    judged += [evaluator.logging(), *evaluator.single()]
-    judged_first = judged[:1] if target is not None else judged[1:]
+        questions = [evaluator.judge(target, wanted)]
+        judged = [*questions, *baselines]
+    else:
+        questions, judged = baselines[1:], baselines
     if as_json:
-        emit({"log": str(log), "notes": notes, "policies": [policy.as_json() for policy in judged]})
+        emit({"log": str(log), "notes": notes, "policies": [asdict(policy) for policy in judged]})
     else:
         for line in notes:
             note(line)
         for line in _lines(judged):
             answer(line)
-    return REFUSED if judged_first and all(question.refusal for question in judged_first) else 0
+    return REFUSED if questions and all(question.refusal for question in questions) else 0
 
 
 # ----------------------------------------------------------------------------------- learn
@@ -310,7 +310,6 @@ async def _learn(
 
     from orchestrion.config import load
     from orchestrion.runs import aevaluate, atrain, open_run, run_directory
-    from orchestrion_logged.from_logs import FromLogs
     from orchestrion_logged.learning import decisions_for
 
     directory = run_directory(source)
@@ -327,13 +326,19 @@ async def _learn(
     config = load(path, [*changes, *overrides], block=block)
     base = path.stem if directory is None else re.sub(r"-\d+$", "", directory.name)
     folder = _folder(Path(config.run.directory), config.run.name, base)
-    settings = [config.components[path].component for path in config.stages]
     async with open_run(config) as opened:  # before there is a folder: the log may be refused
-        for setting in settings:
-            if isinstance(setting, FromLogs):
-                decisions_for(setting, opened.opened.runtimes["policy"])
+        for settings in _from_logs(config):
+            decisions_for(settings, opened.opened.runtimes["policy"])
     after = (await atrain(config, folder)).report
     return folder, after, await aevaluate(source, baselines=False, block=block)
+
+
+def _from_logs(config: Config) -> list[FromLogs]:
+    """Return the trainers of a config that learn from logs."""
+    from orchestrion_logged.from_logs import FromLogs
+
+    trainers = [config.components[path].component for path in config.stages]
+    return [trainer for trainer in trainers if isinstance(trainer, FromLogs)]
 
 
 def _folder(root: Path, name: str | None, base: str) -> Path:
@@ -341,10 +346,7 @@ def _folder(root: Path, name: str | None, base: str) -> Path:
     root = root.expanduser()
     if name is not None and not (root / name).exists():
         return root / name
-    number = 1
-    while (root / f"{base}-{number}").exists():
-        number += 1
-    return root / f"{base}-{number}"
+    return next(path for n in count(1) if not (path := root / f"{base}-{n}").exists())
 
 
 async def _target(
@@ -355,14 +357,13 @@ async def _target(
     cost_weight: float | None,
     episodes: Sequence[LoggedEpisode],
 ) -> tuple[Decisions, Floats, bool]:
-    """Return the log as the policy's team sees it, its probabilities, and if it learned from this
-    log.
+    """Return the log as the policy's team sees it, the policy's probabilities, and whether it
+    learned from this log.
     """
     from orchestrion import choice_name, choices
     from orchestrion.runs import open_run
     from orchestrion_logged.decisions import STOP, as_decisions
     from orchestrion_logged.evaluating import target_of
-    from orchestrion_logged.from_logs import FromLogs
 
     async with open_run(target, overrides, block) as trained:
         for line in trained.notes:
@@ -374,9 +375,8 @@ async def _target(
             )
         names = (*map(choice_name, choices(trained.opened.roster())), STOP)
         decisions = as_decisions(episodes, names, cost_weight, str(log))
-        settings = [trained.config.components[path].component for path in trained.config.stages]
-        same = any(isinstance(s, FromLogs) and s.log == log for s in settings)
-        learned = same and trained.directory is not None
+        is_source = any(trainer.log == log for trainer in _from_logs(trained.config))
+        learned = is_source and trained.directory is not None
         return decisions, target_of(policy, names, decisions.situations), learned
 
 
@@ -387,11 +387,10 @@ def _lines(judged: Sequence[PolicyEvaluation]) -> list[str]:
         if policy.refusal:
             refused.append(f"refused: {policy.name}: {policy.refusal}")
             continue
-        seen = policy.overlap
-        cover = ["", ""]
-        if seen is not None:
-            weights = f"max {seen.largest:.1f}, top 1 % has {seen.top_share:.0%}"
-            cover = [f"{seen.effective:.0f}", weights]
+        cover, overlap = ["", ""], policy.overlap
+        if overlap is not None:
+            weights = f"max {overlap.largest:.1f}, top 1 % has {overlap.top_share:.0%}"
+            cover = [f"{overlap.effective:.0f}", weights]
         label = policy.name
         for name, estimate in policy.estimates.items():
             interval = f"{estimate.low:.4f} to {estimate.high:.4f}"

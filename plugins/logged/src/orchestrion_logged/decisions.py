@@ -35,51 +35,37 @@ STOP = "stop"
 
 @frozen(eq=False)
 class Decisions:
-    """Decisions of a log.
+    """Decisions of a log."""
 
-    Args:
-        names: of the choices [k].
-        situations: of each decision [n].
-        choice: index of the choice in `names` [n].
-        allowed: which choices were allowed [n, k].
-        propensity: of the choice [n]; NaN if unknown.
-        reward: between each decision and the next of its episode [n].
-        first: index of each episode's first decision [m].
-        missing: number of episodes that were left out as they have no reward.
-    """
-
-    names: tuple[str, ...]
-    situations: tuple[Situation, ...]
-    choice: Ints
-    allowed: Mask
-    propensity: Floats
-    reward: Floats
-    first: Ints
-    missing: int
+    names: tuple[str, ...]  # of the choices [k]
+    situations: tuple[Situation, ...]  # of each decision [n]
+    choice: Ints  # index of the choice in `names` [n]
+    allowed: Mask  # which choices were allowed [n, k]
+    propensity: Floats  # of the choice [n]; NaN if unknown
+    reward: Floats  # between each decision and the next of its episode [n]
+    first: Ints  # index of each episode's first decision [m]
+    missing: int  # number of episodes that were left out as they have no reward
 
     @property
     def episode(self) -> Ints:
-        """The index of each decision's episode [n]."""
-        result = np.zeros(len(self.choice), np.int64)
-        result[self.first[1:]] = 1
-        return result.cumsum()
+        """Return the index of each decision's episode [n]."""
+        return np.repeat(np.arange(len(self.first)), self.lengths)
 
     @property
     def last(self) -> Mask:
-        """Whether each decision is the last one of its episode [n]."""
+        """Return whether each decision is the last one of its episode [n]."""
         result = np.zeros(len(self.choice), np.bool_)
-        result[self.first[1:] - 1] = True
-        result[-1] = True
+        result[self.first + self.lengths - 1] = True
         return result
 
     @property
     def lengths(self) -> Ints:
-        """The number of decisions of each episode [m]."""
+        """Return the number of decisions of each episode [m]."""
         return np.diff(np.append(self.first, len(self.choice)))
 
     @property
     def returns(self) -> Floats:
-        """The sum of rewards from each decision to its episode's end [n]."""
+        """Return the sum of rewards from each decision to its episode's end [n]."""
         result = self.reward.copy()
         for start, size in zip(self.first.tolist(), self.lengths.tolist(), strict=True):
             if size > 1:
@@ -88,12 +74,12 @@ class Decisions:
 
     @property
     def several(self) -> bool:
-        """Whether an episode has more than one decision."""
+        """Return whether an episode has more than one decision."""
         return len(self.first) < len(self.choice)
 
     @property
     def known(self) -> bool:
-        """Whether all propensities are known."""
+        """Return whether all propensities are known."""
         return not np.isnan(self.propensity).any()
 
 
@@ -109,11 +95,8 @@ def rewards_of(
 ) -> list[list[float] | None]:
     """Return the rewards of each episode's decisions; None where feedback is missing.
 
-    Args:
-        episodes: the log.
-        cost_weight: of cost against score; None uses the logged rewards, or the scores in a log
-            without rewards.
-        where: the log, for messages.
+    Without a cost weight, of cost against score, they are the logged rewards, or the scores in a
+    log without rewards.
 
     Raises:
         UsageError: the log has no such feedback, or mixes rewards and scores.
@@ -127,18 +110,16 @@ def rewards_of(
                 f"{where}: {alone} episodes have a score and no reward, {sum(rewarded)} have a "
                 "reward; give all of them rewards, or set a cost weight to use the scores"
             )
-        return [
-            [line.reward or 0.0 for line in episode] if told else None
-            for episode, told in zip(episodes, rewarded, strict=True)
-        ]
-    if not any(scored):
+        has_feedback = rewarded
+        rewards = [[line.reward or 0.0 for line in lines] for lines in episodes]
+    elif any(scored):
+        weight = cost_weight or 0.0
+        has_feedback = scored
+        rewards = [[(x.score or 0.0) - weight * x.cost for x in lines] for lines in episodes]
+    else:
         kind = "rewards nor scores" if cost_weight is None else "scores, which a cost weight needs"
         raise UsageError(f"{where}: no decision has {kind}")
-    weight = cost_weight or 0.0
-    return [
-        [(line.score or 0.0) - weight * line.cost for line in episode] if told else None
-        for episode, told in zip(episodes, scored, strict=True)
-    ]
+    return [own if known else None for own, known in zip(rewards, has_feedback, strict=True)]
 
 
 def as_decisions(
@@ -152,26 +133,22 @@ def as_decisions(
     Raises:
         UsageError: the log names a choice that the team does not have, or has no feedback.
     """
-    known = {name: place for place, name in enumerate(names)}
-    for name in choices_of(episodes):
-        if name not in known:
-            raise UsageError(
-                f"{where}: the log names the choice {name!r}, which this team does not have"
-                f"{did_you_mean(name, list(known))}; it has {', '.join(names)}"
-            )
+    places = {name: place for place, name in enumerate(names)}
+    if strange := [name for name in choices_of(episodes) if name not in places]:
+        raise UsageError(
+            f"{where}: the log names the choice {strange[0]!r}, which this team does not have"
+            f"{did_you_mean(strange[0], list(names))}; it has {', '.join(names)}"
+        )
     rewards = rewards_of(episodes, cost_weight, where)
     kept = [(e, r) for e, r in zip(episodes, rewards, strict=True) if r is not None]
     lines = [line for episode, _ in kept for line in episode]
-    allowed = np.ones((len(lines), len(names)), np.bool_)
-    for row, line in zip(allowed, lines, strict=True):
-        if line.allowed is not None:
-            row[:] = [name in line.allowed for name in names]
+    allowed = [[line.allowed is None or n in line.allowed for n in names] for line in lines]
     lengths = np.array([len(episode) for episode, _ in kept], np.int64)
     return Decisions(
         tuple(names),
         tuple(s for episode, _ in kept for s in _situations(episode, names)),
-        np.array([known[line.choice] for line in lines], np.int64),
-        allowed,
+        np.array([places[line.choice] for line in lines], np.int64),
+        np.array(allowed, np.bool_).reshape(len(lines), len(names)),
         np.array([nan if line.propensity is None else line.propensity for line in lines]),
         np.array([reward for _, given in kept for reward in given], np.float64),
         np.concatenate([[0], lengths.cumsum()[:-1]]),

@@ -36,7 +36,7 @@ from msgspec.structs import replace
 
 from orchestrion import END, Key, Observation, OrchestrionError, Turn, UsageError
 from orchestrion.runs import Router, problem_and_turns
-from orchestrion_logged.records import MOST, Context, Logged, LogWriter, checked
+from orchestrion_logged.records import MOST, Context, Logged, LogWriter, checked, context_of
 from orchestrion_logged.served import Feedback
 
 STOP = "stop"
@@ -56,11 +56,7 @@ def _number(what: str, value: Any, most: float) -> float:
 
 
 class EdgeEpisode:
-    """One pass through the loop.
-
-    Attributes:
-        name: in the log.
-    """
+    """One pass through the loop; `name` is its name in the log."""
 
     def __init__(self, name: str, key: Key) -> None:
         self.name = name
@@ -75,7 +71,10 @@ class EdgeEpisode:
 
     @property
     def score(self) -> float | None:
-        """How good its result was, 0 to 1; None if nobody knows. `UsageError` if set otherwise."""
+        """Return how good the result was, 0 to 1; None if nobody knows.
+
+        Setting anything else raises `UsageError`.
+        """
         return self._score
 
     @score.setter
@@ -98,11 +97,7 @@ class EdgeEpisode:
         share: float,
         turns: Sequence[Turn],
     ) -> str:
-        """Return what is chosen, and note it.
-
-        Raises:
-            UsageError: the episode has ended.
-        """
+        """Return the choice, and note it; raise `UsageError` if the episode has ended."""
         with self._lock:
             if self._ended:
                 raise UsageError(
@@ -285,15 +280,9 @@ class EdgeLog:
             route = router.decide(state)
             if route.forced:
                 return route.agent
-            shown, problem = route.situation.observation or Observation(), route.situation.problem
-            context = Context(
-                text=problem.text,
-                category=problem.category,
-                features=tuple(shown.features),
-                hints=dict(shown.hints),
-                progress=shown.progress,
-            )
-            turns = route.situation.trajectory.turns
+            situation = route.situation
+            shown, turns = situation.observation or Observation(), situation.trajectory.turns
+            context = replace(context_of(situation.problem, shown), id="")
             stated = route.probabilities
             chances = stated and {STOP if n == end else n: p for n, p in stated.items()}
             free = [name for name in chances or (*router.agents, STOP) if name not in shown.blocked]

@@ -53,25 +53,17 @@ class PolicyValue:
 
 @frozen(eq=False)
 class Terms:
-    """n decisions in m episodes, in the form of the estimators.
+    """n decisions in m episodes, in the form of the estimators."""
 
-    Args:
-        reward: after each decision, before the next [n].
-        ratio: pi / mu of the choice [n].
-        value: v of the situation [n].
-        guess: q of the choice [n].
-        first: index of each episode's first decision [m].
-    """
-
-    reward: Floats
-    ratio: Floats
-    value: Floats
-    guess: Floats
-    first: Ints
+    reward: Floats  # after each decision, before the next [n]
+    ratio: Floats  # pi / mu of the choice [n]
+    value: Floats  # v of the situation [n]
+    guess: Floats  # q of the choice [n]
+    first: Ints  # index of each episode's first decision [m]
 
     @property
     def weights(self) -> Floats:
-        """rho: the product of the episode's ratios up to each decision [n]."""
+        """Return rho, the product of the episode's ratios up to each decision [n]."""
         rho = self.ratio.copy()
         ends = [*self.first[1:].tolist(), len(rho)]
         for start, end in zip(self.first.tolist(), ends, strict=True):
@@ -81,14 +73,13 @@ class Terms:
 
     @property
     def whole(self) -> Floats:
-        """rho of each episode's last decision [m]."""
-        ends = np.append(self.first[1:], len(self.ratio)) - 1
-        rho: Floats = self.weights[ends]
+        """Return rho of each episode's last decision [m]."""
+        rho: Floats = self.weights[np.append(self.first[1:], len(self.ratio)) - 1]
         return rho
 
     @property
     def surprise(self) -> Floats:
-        """The temporal-difference error: reward plus next value minus the guess [n]."""
+        """Return the temporal-difference error: reward plus next value minus the guess [n]."""
         following = np.append(self.value[1:], 0.0)
         following[self.first[1:] - 1] = 0.0
         result: Floats = self.reward + following - self.guess
@@ -134,7 +125,8 @@ def snips(terms: Terms) -> PolicyValue:
     if not rho.any():
         return PolicyValue(nan, nan, nan)
     mean = float((rho * reward).sum() / rho.sum())
-    return _around(mean, mean_of(rho * (reward - mean) / rho.mean(), effective(rho)))
+    error = mean_of(rho * (reward - mean) / rho.mean(), effective(rho))
+    return PolicyValue(mean, error.low + mean, error.high + mean)
 
 
 def direct(terms: Terms) -> PolicyValue:
@@ -156,29 +148,16 @@ def dr(terms: Terms) -> tuple[PolicyValue, Floats]:
     return mean_of(values, count, spread), values
 
 
-def _around(mean: float, estimate: PolicyValue) -> PolicyValue:
-    return PolicyValue(mean, estimate.low + mean, estimate.high + mean)
-
-
 @frozen
 class Overlap:
-    """How well a log covers the choices of a policy.
+    """How well a log covers the choices of a policy."""
 
-    Args:
-        effective: number of effective episodes (Kish).
-        mean_weight: expected to be 1, if propensities are right and the log covers the policy.
-        deviation: the standard error of that mean.
-        largest: the largest weight.
-        top_share: the share of all weight in the heaviest 1 % of episodes.
-        outside: the share of the policy's choices that were never logged.
-    """
-
-    effective: float
-    mean_weight: float
-    deviation: float
-    largest: float
-    top_share: float
-    outside: float
+    effective: float  # number of effective episodes (Kish)
+    mean_weight: float  # 1 is expected, if propensities are right and the log covers the policy
+    deviation: float  # the standard error of that mean
+    largest: float  # the largest weight
+    top_share: float  # of all weight, in the heaviest 1 % of episodes
+    outside: float  # the share of the policy's choices that were never logged
 
     @classmethod
     def of(cls, weights: Floats, outside: float) -> Overlap:
@@ -196,11 +175,7 @@ class Overlap:
         )
 
     def refusal(self, least: float) -> str:
-        """Return why the log is not sufficient for an estimate; "" if it is.
-
-        Args:
-            least: the minimum of effective episodes.
-        """
+        """Return why the log is not sufficient; "" if it has `least` effective episodes or more."""
         if self.outside > 0.01:
             return (
                 f"it takes choices that were never logged, in {self.outside:.0%} of the decisions; "

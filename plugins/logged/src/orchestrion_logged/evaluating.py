@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from attrs import asdict, evolve, frozen
+from attrs import evolve, frozen
 from orchestrion_encoders import Counts, Hints
 from orchestrion_encoders.interfaces import Encoded, join
 from sklearn.linear_model import LogisticRegression
@@ -28,31 +28,22 @@ from orchestrion_logged.fitting import choose, fit
 from orchestrion_logged.ridges import FeatureMap, Inputs, inputs_of
 
 LARGE = 500
+"""Episodes of a log for which fewer folds of cross-fitting are enough."""
+FOLDS = 5
+"""Folds of the regression of unknown propensities."""
 DRAWS = 32
 """The number of draws from a policy that does not state its probabilities."""
 
 
 @frozen
 class PolicyEvaluation:
-    """The evaluation of a policy on a log.
+    """The evaluation of a policy on a log."""
 
-    Args:
-        name: of the policy.
-        refusal: why there are no estimates; "" if there are.
-        estimates: by the name of the estimator.
-        gain: over the logged rewards, doubly robust; None if unknown.
-        overlap: the diagnostics; None without propensities.
-    """
-
-    name: str
-    refusal: str
-    estimates: Mapping[str, PolicyValue]
-    gain: PolicyValue | None = None
-    overlap: Overlap | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self)
+    name: str  # of the policy
+    refusal: str  # why there are no estimates; "" if there are
+    estimates: Mapping[str, PolicyValue]  # by the name of the estimator
+    gain: PolicyValue | None = None  # over the logged rewards, doubly robust; None if unknown
+    overlap: Overlap | None = None  # None without propensities
 
 
 class Evaluator:
@@ -62,7 +53,6 @@ class Evaluator:
         decisions: of the log.
         encode: turns situations into numbers; see `encode_by`.
         least: the minimum of effective episodes for an estimate.
-        folds: of cross-fitting; None for 10, or 5 in a log of `LARGE` episodes.
     """
 
     def __init__(
@@ -70,7 +60,6 @@ class Evaluator:
         decisions: Decisions,
         encode: Callable[[Sequence[Situation]], Encoded] | None = None,
         least: float = 20,
-        folds: int | None = None,
     ) -> None:
         if len(decisions.first) < 2:
             raise UsageError("the log has fewer than two episodes with feedback")
@@ -78,19 +67,19 @@ class Evaluator:
         self._inputs = inputs_of(decisions.situations, encode or encode_by(decisions.names))
         draw = np.random.default_rng(0)
         episodes = len(decisions.first)
-        fold = draw.permutation(episodes) % min(folds or (5 if episodes >= LARGE else 10), episodes)
-        self._fold = fold[decisions.episode]
+        folds = min(5 if episodes >= LARGE else 10, episodes)
+        self._fold = (draw.permutation(episodes) % folds)[decisions.episode]
         self._shape = choose(self._inputs, decisions.choice, decisions.returns, draw)
         # With one decision per episode, q is the same for all policies.
         self._known = None if decisions.several else self._fitted(np.zeros(()), 1)
 
     def _fitted(self, target: Floats, steps: int) -> Floats:
-        """Cross-fitted q [n, k]: fitted evaluation of the target policy [n, k], step by step."""
+        """Return cross-fitted q [n, k]: fitted evaluation of the target policy [n, k] by steps."""
         d = self.decisions
         q = np.zeros((len(d.choice), len(d.names)))
         for part in range(int(self._fold.max()) + 1):
             aside, model = self._fold == part, None
-            rest = np.flatnonzero(~aside)
+            rest = ~aside
             inputs, follows = self._inputs[rest], ~d.last[rest]
             for _ in range(steps):
                 goal = d.reward[rest].copy()
@@ -99,7 +88,7 @@ class Evaluator:
                     goal[follows] += value[np.flatnonzero(follows) + 1]
                 model = fit(self._shape, inputs, d.choice[rest], goal)
             assert model is not None
-            q[aside] = model.values(self._inputs[np.flatnonzero(aside)])
+            q[aside] = model.values(self._inputs[aside])
         return q
 
     def judge(self, name: str, target: Floats) -> PolicyEvaluation:
@@ -131,30 +120,27 @@ class Evaluator:
 
     def logging(self) -> PolicyEvaluation:
         """Return the evaluation of the logging policy: the mean of the logged rewards."""
-        d = self.decisions
-        estimate = mean_of(np.add.reduceat(d.reward, d.first))
-        return PolicyEvaluation("as logged", "", {"mean": estimate})
+        rewards = np.add.reduceat(self.decisions.reward, self.decisions.first)
+        return PolicyEvaluation("as logged", "", {"mean": mean_of(rewards)})
 
     def single(self) -> list[PolicyEvaluation]:
         """Return the evaluations of always making the same choice, for each choice.
 
         If it is not allowed, another is drawn. Empty for logs with several decisions per episode.
         """
-        d = self.decisions
-        result = []
-        logged = np.flatnonzero(d.allowed.any(axis=0)).tolist() if not d.several else []
-        for place, name in ((place, d.names[place]) for place in logged):
+        d, result = self.decisions, []
+        for place in np.flatnonzero(d.allowed.any(axis=0)).tolist() if not d.several else []:
             target = d.allowed / np.maximum(d.allowed.sum(axis=1, keepdims=True), 1)
             target[d.allowed[:, place]] = np.eye(len(d.names))[place]
-            result.append(self.judge(f"always {name}", target))
+            result.append(self.judge(f"always {d.names[place]}", target))
         return result
 
 
 def encode_by(names: Sequence[str]) -> Callable[[Sequence[Situation]], Encoded]:
     """Return the default encoding of situations: `counts` and `hints`."""
-    made = [None if name == STOP else activation(name) for name in names]
+    choices = [None if name == STOP else activation(name) for name in names]
     encoders = (Counts(), Hints())
-    return lambda situations: join([encoder.encode(situations, made) for encoder in encoders])
+    return lambda situations: join([encoder.encode(situations, choices) for encoder in encoders])
 
 
 def target_of(policy: Policy, names: Sequence[str], situations: Sequence[Situation]) -> Floats:
@@ -187,19 +173,20 @@ def target_of(policy: Policy, names: Sequence[str], situations: Sequence[Situati
     return counts
 
 
-def estimated_propensities(decisions: Decisions, folds: int = 5) -> Decisions:
+def estimated_propensities(decisions: Decisions) -> Decisions:
     """Return the decisions with estimates of unknown propensities.
 
     They come from cross-fitted multinomial logistic regression on the situations, over the allowed
     choices, and are right only if the logging policy used nothing else.
     """
     inputs = inputs_of(decisions.situations, encode_by(decisions.names))
-    features = _side_by_side(inputs)
-    n, k = decisions.allowed.shape
+    n, k, p = inputs.numbers.shape
+    flat = Inputs(inputs.numbers.reshape(n, 1, k * p), inputs.categories)
+    features = FeatureMap.of(flat, 0, np.random.default_rng(0))(flat, 0)
     chance = np.full((n, k), 1e-3)
-    part = np.random.default_rng(0).permutation(len(decisions.first)) % folds
+    part = np.random.default_rng(0).permutation(len(decisions.first)) % FOLDS
     fold = part[decisions.episode]
-    for aside in (fold == i for i in range(folds)):
+    for aside in (fold == i for i in range(FOLDS)):
         known = np.unique(decisions.choice[~aside])
         if not aside.any() or not len(known):
             continue
@@ -213,10 +200,3 @@ def estimated_propensities(decisions: Decisions, folds: int = 5) -> Decisions:
     unknown = np.isnan(decisions.propensity)
     estimate = chance[np.arange(n), decisions.choice]
     return evolve(decisions, propensity=np.where(unknown, estimate, decisions.propensity))
-
-
-def _side_by_side(inputs: Inputs) -> Floats:
-    """Return all standardised numbers of a decision, and its category [n, d]."""
-    n, k, p = inputs.numbers.shape
-    flat = Inputs(inputs.numbers.reshape(n, 1, k * p), inputs.categories)
-    return FeatureMap.of(flat, 0, np.random.default_rng(0))(flat, 0)

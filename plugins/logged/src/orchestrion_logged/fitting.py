@@ -9,7 +9,7 @@ from attrs import frozen
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.linear_model import RidgeCV
 
-from orchestrion_logged.decisions import Floats, Ints, Mask
+from orchestrion_logged.decisions import Floats, Ints
 from orchestrion_logged.ridges import FeatureMap, Inputs, Ridges
 
 ALPHAS = tuple(float(10**e) for e in np.arange(-2, 4.1, 0.5))
@@ -19,15 +19,10 @@ FOURIER = 200
 
 @frozen
 class Shape:
-    """The hyperparameters that are chosen once for a log.
-
-    Args:
-        features: the feature map.
-        alphas: penalties, by choice.
-    """
+    """The hyperparameters that are chosen once for a log."""
 
     features: FeatureMap
-    alphas: Mapping[int, float]
+    alphas: Mapping[int, float]  # penalties, by choice
 
 
 def choose(inputs: Inputs, choice: Ints, target: Floats, draw: np.random.Generator) -> Shape:
@@ -48,7 +43,9 @@ def choose(inputs: Inputs, choice: Ints, target: Floats, draw: np.random.Generat
             if len(rows) < 3:
                 alphas[a] = ALPHAS[-1]
                 continue
-            ridge = RidgeCV(ALPHAS).fit(_wide(features(inputs[rows], a)), target[rows])
+            phi = features(inputs[rows], a)
+            phi = phi if phi.shape[1] else np.zeros((len(phi), 1))  # it needs a column
+            ridge = RidgeCV(ALPHAS).fit(phi, target[rows])
             alphas[a] = float(ridge.alpha_)
             error -= float(ridge.best_score_) * len(rows)
         if error < least * 0.995:  # Fourier features must gain something
@@ -57,17 +54,11 @@ def choose(inputs: Inputs, choice: Ints, target: Floats, draw: np.random.Generat
     return best
 
 
-def _wide(phi: Floats) -> Floats:
-    """Return the features, with at least one column."""
-    return phi if phi.shape[1] else np.zeros((len(phi), 1))
-
-
 def fit(
     shape: Shape,
     inputs: Inputs,
     choice: Ints,
     target: Floats,
-    rows: Mask | None = None,
     least: int = 1,
     spread: bool = False,
 ) -> Ridges:
@@ -80,23 +71,21 @@ def fit(
         inputs: of n decisions and k choices.
         choice: index of each choice [n].
         target: of the choices [n]; or of all choices [n, k], and then `choice` is ignored.
-        rows: the decisions to learn from [n]; None for all.
         least: the minimum of decisions for the support of a choice.
         spread: whether bounds are needed.
     """
     k = inputs.numbers.shape[1]
-    used = np.ones(len(choice), np.bool_) if rows is None else rows
     width = shape.features(inputs[:0], 0).shape[1]
     coef, intercept = np.zeros((k, width)), np.zeros(k)
     covariance = np.zeros((k, width + 1, width + 1)) if spread else np.zeros((k, 1, 1))
     supported = np.zeros(k, np.bool_)
     for a in range(k):
-        mine = used & (choice == a)
+        mine = choice == a
         supported[a] = mine.sum() >= max(least, 1)
-        at = used & ~np.isnan(target[:, a]) if target.ndim == 2 else mine
+        at = ~np.isnan(target[:, a]) if target.ndim == 2 else mine
         y = target[at, a] if target.ndim == 2 else target[at]
         if len(y) < 2:
-            intercept[a] = float(np.nanmean(target[used])) if used.any() else 0.0
+            intercept[a] = float(np.nanmean(target)) if len(target) else 0.0
             continue
         phi = shape.features(inputs[at], a)
         coef[a], intercept[a], covariance[a] = _ridge(phi, y, shape.alphas[a], spread)
@@ -106,7 +95,7 @@ def fit(
 def _ridge(
     phi: Floats, y: Floats, alpha: float, spread: bool
 ) -> tuple[Floats, float, Floats | float]:
-    """Coefficients [d], intercept and, with `spread`, their covariance [d + 1, d + 1]."""
+    """Return coefficients [d], intercept and, with `spread`, covariance [d + 1, d + 1]."""
     n, d = phi.shape
     center, middle = phi.mean(axis=0), float(y.mean())
     z, residual = phi - center, y - middle

@@ -34,11 +34,6 @@ class FromLogs:
     caution: Annotated[float, Meta(ge=0)] = 1.0
     clip: Annotated[float, Meta(ge=1)] = 20.0
 
-    @property
-    def iterations(self) -> int:
-        """1."""
-        return 1
-
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
         """Yield the trainer."""

@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from attrs import Factory, asdict, frozen
+from attrs import Factory, frozen
 from orchestrion_values import NotReplayable, problems_of, situations_of
 
 from orchestrion import (
-    Decision,
     Episode,
-    Observation,
     Problem,
     Task,
     UsageError,
@@ -30,17 +28,12 @@ from orchestrion import (
     is_blocked,
 )
 from orchestrion_logged.decisions import STOP, activation
-from orchestrion_logged.records import Context, Logged, check_record, encode
+from orchestrion_logged.records import Context, Logged, check_record, context_of
 
 
 @frozen
 class Imported:
-    """The result of an import.
-
-    Args:
-        records: in order.
-        notes: what could not be imported, a line each.
-    """
+    """The decisions of an import, in order, and what could not be imported, a line each."""
 
     records: list[Logged]
     notes: list[str] = Factory(list)
@@ -63,7 +56,7 @@ async def from_run(target: str, source: str = "train", block: Sequence[str] = ()
         block: plugins that are never imported.
 
     Raises:
-        UsageError: it is not a run, or nothing can be imported.
+        UsageError: `target` is no run, or nothing can be imported.
     """
     from orchestrion.runs import RunReader, open_run
 
@@ -79,8 +72,9 @@ async def from_run(target: str, source: str = "train", block: Sequence[str] = ()
             for stored in reader.episodes(source=source):
                 lines, why = _replayed(stored.episode, task, hidden, names)
                 records += lines
-                lost[why] += bool(why)
-    notes = [f"left out: {count} episodes: {why}" for why, count in lost.items() if count]
+                if why:
+                    lost[why] += 1
+    notes = [f"left out: {count} episodes: {why}" for why, count in lost.items()]
     if not records:
         raise UsageError("\n".join([f"{target}: no decisions of {source!r} to import", *notes]))
     unknown = sum(record.propensity is None for record in records)
@@ -115,8 +109,8 @@ def _replayed(
         ]
         lines.append(
             Logged(
-                _context(episode.problem, seen),
-                _chosen(decision),
+                context_of(episode.problem, seen),
+                choice_name(decision.start[0]) if decision.start else STOP,
                 (*allowed, STOP) if STOP not in allowed else tuple(allowed),
                 math.exp(min(decision.logp, 0.0)) if decision.logp is not None else None,
                 reward=parts[place],
@@ -132,10 +126,6 @@ def _replayed(
     return lines, ""
 
 
-def _chosen(decision: Decision) -> str:
-    return choice_name(decision.start[0]) if decision.start else STOP
-
-
 def _rewards(episode: Episode) -> list[float]:
     """Return the rewards between decisions: those of turns; the last gets the rest."""
     assert episode.reward is not None
@@ -144,18 +134,6 @@ def _rewards(episode: Episode) -> list[float]:
         parts[turn.decision] += part
     parts[-1] += episode.reward.total - sum(parts)
     return parts
-
-
-def _context(problem: Problem, seen: Observation | None) -> Context:
-    seen = seen or Observation()
-    return Context(
-        problem.id,
-        problem.text,
-        problem.category,
-        features=tuple(seen.features),
-        hints=dict(seen.hints),
-        progress=seen.progress,
-    )
 
 
 # ------------------------------------------------------------------------------- chat logs
@@ -178,7 +156,7 @@ def from_chats(
         cost: the tag that has the cost.
 
     Raises:
-        UsageError: a line is not such a request; it is named.
+        UsageError: a line is no such request; the message names it.
     """
     records, unrated = [], 0
     for number, line in enumerate(_text(path).splitlines(), 1):
@@ -217,24 +195,19 @@ def _tags(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first(tags: Mapping[str, Any], data: Mapping[str, Any], *names: str) -> Any:
-    for name in names:
-        for place in (tags, data):
-            if place.get(name) is not None:
-                return place[name]
-    return None
+    values = (place.get(name) for name in names for place in (tags, data))
+    return next((value for value in values if value is not None), None)
 
 
 def _question_in(body: Mapping[str, Any]) -> str:
     """Return the text of the last message of a user."""
     messages = body.get("messages")
-    for message in reversed(messages if isinstance(messages, list) else []):
-        if isinstance(message, dict) and message.get("role") == "user":
-            content = message.get("content")
-            if isinstance(content, list):
-                parts = [part.get("text") for part in content if isinstance(part, dict)]
-                return "\n".join(part for part in parts if isinstance(part, str))
-            return content if isinstance(content, str) else ""
-    return ""
+    messages = [m for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
+    content = next((m.get("content") for m in messages[::-1] if m.get("role") == "user"), "")
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "\n".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
 
 
 def _number(value: Any, where: str) -> float | None:
@@ -252,35 +225,20 @@ def _number(value: Any, where: str) -> float | None:
 # ---------------------------------------------------------------------------------- tables
 
 
-@frozen
-class Columns:
-    """The columns of a table by field; "" for a missing one.
-
-    Args:
-        choice: the choice.
-        text: of the problem.
-        category: of the problem.
-        features: numbers, separated by commas.
-        propensity: of the choice.
-        reward: of the decision.
-        score: instead of a reward.
-        cost: of the choice.
-        allowed: the allowed choices, separated by `|` in the table.
-        episode: of the decision.
-        step: in the episode.
-    """
-
-    choice: str = "choice"
-    text: str = "text"
-    category: str = "category"
-    features: str = ""
-    propensity: str = "propensity"
-    reward: str = "reward"
-    score: str = "score"
-    cost: str = "cost"
-    allowed: str = "allowed"
-    episode: str = "episode"
-    step: str = "step"
+COLUMNS = {
+    "choice": "choice",
+    "text": "text",  # of the problem
+    "category": "category",
+    "features": "",  # columns of numbers, separated by commas
+    "propensity": "propensity",
+    "reward": "reward",
+    "score": "score",  # instead of a reward
+    "cost": "cost",
+    "allowed": "allowed",  # choices, separated by `|` in the table
+    "episode": "episode",
+    "step": "step",
+}
+"""The column of each field, unless another one is named."""
 
 
 def from_table(path: Path, columns: Mapping[str, str]) -> Imported:
@@ -288,18 +246,17 @@ def from_table(path: Path, columns: Mapping[str, str]) -> Imported:
 
     Args:
         path: the file.
-        columns: names of columns that differ from the defaults of `Columns`, by field.
+        columns: names of columns that differ from `COLUMNS`, by field.
 
     Raises:
-        UsageError: a named column is missing, or a line is wrong; it is named.
+        UsageError: a column is missing, or a line is wrong; the message names it.
     """
     rows = csv.DictReader(io.StringIO(_text(path)))
     header = rows.fieldnames or []
-    known = {str(name): str(column) for name, column in asdict(Columns()).items()}
-    if strange := [name for name in columns if name not in known]:
-        fields = ", ".join(known)
+    if strange := [name for name in columns if name not in COLUMNS]:
+        fields = ", ".join(COLUMNS)
         raise UsageError(f"--column {strange[0]}: unknown field; the fields are: {fields}")
-    at = {**known, **columns}
+    at = {**COLUMNS, **columns}
     for name in (*columns, "choice"):
         lacking = [c for c in at[name].split(",") if c not in header]
         if lacking:
@@ -349,9 +306,8 @@ def write(path: Path, imported: Imported) -> None:
 
     Raises:
         StoreError: it cannot be written.
-        UsageError: a record is not valid in a log.
     """
     from orchestrion.runs import write_atomic
 
-    text = b"".join(encode(record) + b"\n" for record in imported.records)
+    text = msgspec.json.Encoder().encode_lines(imported.records)
     write_atomic(path, [gzip.compress(text, mtime=0) if path.suffix == ".gz" else text])

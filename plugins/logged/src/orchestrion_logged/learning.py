@@ -54,7 +54,6 @@ class Learning(Trainer):
 
     @property
     def iterations(self) -> int:
-        """One."""
         return 1
 
     def check(self, session: Session) -> None:
@@ -122,15 +121,12 @@ def learn(
     caution: float = 1.0,
     clip: float = 20.0,
 ) -> Ridges:
-    """Return a model of the values of choices.
+    """Return a model of the values of choices; `least`, `caution` and `clip` are of `FromLogs`.
 
     Args:
         decisions: n logged ones.
         inputs: their situations as numbers.
         draw: draws features and folds.
-        least: see `FromLogs`.
-        caution: see `FromLogs`.
-        clip: see `FromLogs`.
     """
     if decisions.several:
         model = _fitted_q(decisions, inputs, draw, least, caution)
@@ -147,14 +143,14 @@ def learn(
 def _corrected(
     decisions: Decisions, inputs: Inputs, shape: Shape, draw: np.random.Generator, clip: float
 ) -> Floats:
-    """psi [n, k]; NaN for choices that were not allowed."""
+    """Return psi [n, k]; NaN for choices that were not allowed."""
     n = len(decisions.choice)
     fold = draw.permutation(n) % min(FOLDS, n)
     psi = np.empty(decisions.allowed.shape)
     for part in range(int(fold.max()) + 1):
         aside = fold == part
-        model = fit(shape, inputs, decisions.choice, decisions.reward, ~aside)
-        psi[aside] = model.values(inputs[np.flatnonzero(aside)])
+        model = fit(shape, inputs[~aside], decisions.choice[~aside], decisions.reward[~aside])
+        psi[aside] = model.values(inputs[aside])
     at = np.arange(n)
     weight = np.minimum(1 / decisions.propensity, clip)
     psi[at, decisions.choice] += weight * (decisions.reward - psi[at, decisions.choice])

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 from attrs import Factory, frozen
+from msgspec.structs import replace
 
 from orchestrion import UsageError
 from orchestrion_logged.records import Logged, LoggedEpisode, check_record
@@ -36,23 +37,14 @@ _OTHERS: Mapping[bytes, Any] = {
 
 @frozen
 class Log:
-    """A log as it was read.
+    """A log as it was read."""
 
-    Args:
-        episodes: in the order in which they begin.
-        notes: what was not read, a line each.
-        served: requests by id, in the order in which they were answered.
-        feedback: what counts for a request, by its id.
-        scores: all feedback, in the order in which it came.
-        steps: of versions.
-    """
-
-    episodes: list[LoggedEpisode]
-    notes: list[str] = Factory(list)
-    served: Mapping[str, ServedRequest] = Factory(dict)
-    feedback: Mapping[str, Feedback] = Factory(dict)
-    scores: Sequence[Feedback] = ()
-    steps: Sequence[ServedStep] = ()
+    episodes: list[LoggedEpisode]  # in the order in which they begin
+    notes: list[str] = Factory(list)  # what was not read, a line each
+    served: Mapping[str, ServedRequest] = Factory(dict)  # by id, in the order of the answers
+    feedback: Mapping[str, Feedback] = Factory(dict)  # what counts for a request, by its id
+    scores: Sequence[Feedback] = ()  # all feedback, in the order in which it came
+    steps: Sequence[ServedStep] = ()  # of versions
 
 
 def read_log(path: Path) -> list[LoggedEpisode]:
@@ -124,10 +116,8 @@ def _decoded(line: bytes) -> Logged | ServedRequest | Feedback | ServedStep:
 
 
 def _cut_off(line: bytes) -> bool:
-    """Return whether a line is the beginning of one; what ends within a number needs another
-    digit.
-    """
-    for text in (line, line + b"0"):
+    """Return whether a line is only the beginning of a line."""
+    for text in (line, line + b"0"):  # what ends within a number needs another digit
         try:
             msgspec.json.decode(text)
         except msgspec.DecodeError as error:
@@ -177,7 +167,7 @@ def _gap(steps: Sequence[tuple[str, Logged]]) -> str:
 
 
 def _served(lines: Sequence[tuple[str, Any]], notes: list[str]) -> Log:
-    """Join decisions, requests and feedback."""
+    """Return a served log: decisions, requests and feedback, joined."""
     open_: dict[str, list[Logged]] = {}
     decided: dict[str, list[Logged]] = {}
     served: dict[str, ServedRequest] = {}
@@ -201,15 +191,15 @@ def _served(lines: Sequence[tuple[str, Any]], notes: list[str]) -> Log:
     if strangers := counts.keys() - served.keys():
         notes.append(f"left out: feedback on {len(strangers)} requests that were removed")
     feedback = {name: score for name, score in counts.items() if name in served}
-    if several := sum(not decided[name] for name in served):
+    if several := sum(not decisions for decisions in decided.values()):
         notes.append(
             f"left out: {several} requests without a decision on one agent: they started several "
             "at once, ended before the first, or were damaged"
         )
-    outcomes = dict(feedback)
-    for name in outcomes:
-        if served[name].status in _STOPPED:
-            outcomes[name] = msgspec.structs.replace(outcomes[name], score=0.0)
+    outcomes = {
+        name: replace(score, score=0.0) if served[name].status in _STOPPED else score
+        for name, score in feedback.items()
+    }
     if cut_off := sum(outcomes[name] != feedback[name] for name in feedback):
         notes.append(
             f"{cut_off} answers with a score above 0 came when a limit ended the episode: they "
@@ -229,7 +219,7 @@ def _scored(decisions: Sequence[Logged], feedback: Feedback | None) -> LoggedEpi
     if feedback is None:
         return tuple(decisions)
     *earlier, last = decisions
-    return (*earlier, msgspec.structs.replace(last, score=feedback.score))
+    return (*earlier, replace(last, score=feedback.score))
 
 
 def _lines_of_file(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from msgspec import Meta, Struct
 
-from orchestrion import StoreError, UsageError
+from orchestrion import Observation, Problem, StoreError, UsageError
 
 _LEAST = 1e-6
 """With a smaller propensity, one decision would outweigh a million others."""
@@ -32,72 +32,57 @@ Name = Annotated[str, Meta(min_length=1)]
 
 
 class Context(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The context of a decision, as far as it is known.
+    """The context of a decision, as far as it is known."""
 
-    Args:
-        id: of the problem.
-        text: of the problem, e.g. what the user wrote.
-        category: of the problem.
-        data: anything else the problem shows, as JSON.
-        features: numbers; the same number in every line.
-        hints: numbers about single choices, 0 to 1; the same number for every choice.
-        progress: of the work, 0 to 1.
-    """
-
-    id: str = ""
-    text: str = ""
-    category: str = ""
-    data: Any = None
-    features: tuple[float, ...] = ()
+    id: str = ""  # of the problem
+    text: str = ""  # of the problem, e.g. what the user wrote
+    category: str = ""  # of the problem
+    data: Any = None  # anything else the problem shows, as JSON
+    features: tuple[float, ...] = ()  # numbers; the same number in every line
     hints: Mapping[str, tuple[float, ...]] = {}
-    progress: Share | None = None
+    """Numbers about single choices, 0 to 1; the same number for every choice."""
+    progress: Share | None = None  # of the work, 0 to 1
+
+
+def context_of(problem: Problem, observation: Observation | None) -> Context:
+    """Return what a policy sees of a problem and an observation, without the problem's data."""
+    seen = observation or Observation()
+    return Context(
+        problem.id,
+        problem.text,
+        problem.category,
+        features=tuple(seen.features),
+        hints=dict(seen.hints),
+        progress=seen.progress,
+    )
 
 
 class Logged(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A logged decision.
+    """A logged decision."""
 
-    Args:
-        context: of the decision.
-        choice: "agent", "agent:option", or "stop".
-        allowed: the allowed choices; None for all of the team.
-        propensity: the probability of this choice by the logging policy; None if unknown. It must
-            not be a guess: if it is wrong, so is every estimate.
-        reward: between this decision and the next one of its episode.
-        score: the outcome, usually 0 to 1. In a log with scores instead of rewards, the reward is
-            the score minus a weight times the cost.
-        cost: of this choice.
-        episode: the same for the decisions of an episode; "" for a single decision.
-        step: in the episode, from 0.
-        answer: the text of the turn.
-        status: how the turn ended.
-        time: for people; seconds of Unix time, or ISO 8601.
-        tags: anything, for people.
-    """
-
-    context: Context
-    choice: Name
-    allowed: tuple[Name, ...] | None = None
+    context: Context  # of the decision
+    choice: Name  # "agent", "agent:option", or "stop"
+    allowed: tuple[Name, ...] | None = None  # the allowed choices; None for all of the team
     propensity: Annotated[float, Meta(gt=0, le=1)] | None = None
-    reward: float | None = None
+    """The probability of this choice by the logging policy; None if unknown. It must not be a
+    guess: if it is wrong, so is every estimate."""
+    reward: float | None = None  # between this decision and the next one of its episode
     score: float | None = None
-    cost: Number = 0.0
-    episode: str = ""
-    step: Annotated[int, Meta(ge=0)] = 0
-    answer: str = ""
-    status: Literal["completed", "failed", "cancelled"] = "completed"
-    time: float | str | None = None
-    tags: Mapping[str, Any] = {}
+    """The outcome, usually 0 to 1. In a log with scores instead of rewards, the reward is the
+    score minus a weight times the cost."""
+    cost: Number = 0.0  # of this choice
+    episode: str = ""  # the same for the decisions of an episode; "" for a single decision
+    step: Annotated[int, Meta(ge=0)] = 0  # in the episode, from 0
+    answer: str = ""  # the text of the turn
+    status: Literal["completed", "failed", "cancelled"] = "completed"  # how the turn ended
+    time: float | str | None = None  # for people; seconds of Unix time, or ISO 8601
+    tags: Mapping[str, Any] = {}  # anything, for people
 
 
 LoggedEpisode = tuple[Logged, ...]
 """The decisions of an episode, in the order of their steps."""
 
 _DECODER = msgspec.json.Decoder(Logged)
-
-
-def encode(record: Logged) -> bytes:
-    """Return the line of a decision without a line end."""
-    return msgspec.json.encode(record)
 
 
 def check_record(record: Logged) -> str:
@@ -127,7 +112,7 @@ def checked(record: Logged, where: Path) -> bytes:
     """
     if wrong := check_record(record):
         raise UsageError(f"{where}: this decision cannot be logged: {wrong}")
-    line = encode(record)
+    line = msgspec.json.encode(record)
     # Types are not checked when a record is made.
     try:
         _DECODER.decode(line)
@@ -156,8 +141,7 @@ class LogWriter:
         self.path = path
         self._torn = False
         try:
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
-            self._file: int | None = os.open(path, flags, 0o666)
+            self._file: int | None = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
             size = os.fstat(self._file).st_size
             if size:
                 os.lseek(self._file, size - 1, os.SEEK_SET)

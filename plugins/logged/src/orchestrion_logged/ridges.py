@@ -35,15 +35,10 @@ NEVER = -1e9
 
 @frozen(eq=False)
 class Inputs:
-    """n situations with k choices as numbers.
+    """n situations with k choices as numbers."""
 
-    Args:
-        numbers: of each situation and choice [n, k, p].
-        categories: of the problems [n].
-    """
-
-    numbers: Floats
-    categories: tuple[str, ...]
+    numbers: Floats  # of each situation and choice [n, k, p]
+    categories: tuple[str, ...]  # of the problems [n]
 
     def __getitem__(self, rows: Any) -> Inputs:
         at = np.arange(len(self.categories))[rows]
@@ -61,21 +56,13 @@ def inputs_of(situations: Sequence[Situation], encode: Encode) -> Inputs:
 
 @frozen(eq=False)
 class FeatureMap:
-    """Turns the inputs of a choice into d features.
+    """Turns the inputs of a choice into d features."""
 
-    Args:
-        mean: of the numbers [p].
-        scale: of the numbers [p].
-        categories: with a feature of their own, c of them.
-        weights: of the Fourier features [p + c, f]; f is 0 without them.
-        phases: of the Fourier features [f].
-    """
-
-    mean: Floats
-    scale: Floats
-    categories: tuple[str, ...]
-    weights: Floats
-    phases: Floats
+    mean: Floats  # of the numbers [p]
+    scale: Floats  # of the numbers [p]
+    categories: tuple[str, ...]  # c of them have a feature of their own
+    weights: Floats  # of the Fourier features [p + c, f]; f is 0 without them
+    phases: Floats  # of the Fourier features [f]
 
     @classmethod
     def of(cls, inputs: Inputs, fourier: int, draw: np.random.Generator) -> FeatureMap:
@@ -99,13 +86,10 @@ class FeatureMap:
     def __call__(self, inputs: Inputs, place: int) -> Floats:
         """Return the features of one choice [n, d]."""
         z = (inputs.numbers[:, place] - self.mean) / self.scale
-        known = {name: i for i, name in enumerate(self.categories)}
-        if known:
-            shown = np.zeros((len(z), len(known)))
-            for row, name in zip(shown, inputs.categories, strict=True):
-                if name in known:
-                    row[known[name]] = 1.0
-            z = np.concatenate([z, shown], axis=1)
+        if self.categories:
+            is_own = [[name == own for own in self.categories] for name in inputs.categories]
+            own_features = np.array(is_own, np.float64).reshape(len(z), len(self.categories))
+            z = np.concatenate([z, own_features], axis=1)
         bent = np.cos(z @ self.weights + self.phases) * np.sqrt(2 / max(len(self.phases), 1))
         return np.concatenate([z, bent], axis=1)
 
@@ -141,10 +125,8 @@ class Ridges:
 
     def values(self, inputs: Inputs) -> Floats:
         """Return the value of each choice [n, k]."""
-        columns = [
-            self.features(inputs, a) @ self.coef[a] + self.intercept[a]
-            for a in range(len(self.coef))
-        ]
+        choices = zip(self.coef, self.intercept, strict=True)
+        columns = [self.features(inputs, a) @ w + b for a, (w, b) in enumerate(choices)]
         return np.stack(columns, axis=1)
 
     def bounds(self, inputs: Inputs) -> Floats:

@@ -12,6 +12,7 @@ rewritten. `reading` joins the three.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import threading
@@ -26,11 +27,6 @@ from orchestrion import StoreError, hidden_bytes
 from orchestrion.runs import make_folder
 from orchestrion_logged.records import Logged, LogWriter, Name, Share, checked
 
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - systems without flock
-    fcntl = None  # type: ignore[assignment]
-
 STEPS = "steps.jsonl"
 SMALLEST = 1 << 16
 """The least bytes of a file before the next one is begun."""
@@ -40,67 +36,42 @@ _SEGMENT = re.compile(r"\d{6,}\.jsonl")
 
 
 class ServedRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A request that was answered; its decisions stand before it, with its id as `episode`.
+    """A request that was answered; its decisions stand before it, with its id as `episode`."""
 
-    Args:
-        served: its id.
-        model: the name it asked for.
-        version: what answered: the digest of a checkpoint, or of a config that learned nothing.
-        tenant: whose request it is; "" on a server without keys.
-        key: of the episode's randomness.
-        status: of the episode; "cancelled" if there was none in the end.
-        decisions: how many stand before it; 0 also if one of them started several agents at once.
-        explored: whether one of them differs from what the policy itself would have done.
-        canary: the version that was on trial; "" if none was.
-        share: the probability of the version that answered.
-        time: in seconds of Unix time, for people.
-    """
-
-    served: Name
-    model: str = ""
+    served: Name  # its id
+    model: str = ""  # the name it asked for
     version: str = ""
-    tenant: str = ""
-    key: str = ""
-    status: str = "completed"
+    """What answered: the digest of a checkpoint, or of a config that learned nothing."""
+    tenant: str = ""  # whose request it is; "" on a server without keys
+    key: str = ""  # of the episode's randomness
+    status: str = "completed"  # of the episode; "cancelled" if there was none in the end
     decisions: Annotated[int, Meta(ge=0)] = 0
+    """How many stand before it; 0 also if one of them started several agents at once."""
     explored: bool = False
-    canary: str = ""
-    share: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    time: float | None = None
+    """Whether one of them differs from what the policy itself would have done."""
+    canary: str = ""  # the version that was on trial; "" if none was
+    share: Annotated[float, Meta(gt=0, le=1)] = 1.0  # the probability of the version that answered
+    time: float | None = None  # in seconds of Unix time, for people
 
 
 class Feedback(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How good an answer was.
+    """How good an answer was."""
 
-    Args:
-        feedback: the id of the request.
-        score: from 0 to 1.
-        by: whose opinion it is; a user's counts more than a verifier's.
-        comment: of the user.
-        time: in seconds of Unix time, for people.
-    """
-
-    feedback: Name
-    score: Share
+    feedback: Name  # the id of the request
+    score: Share  # from 0 to 1
     by: Literal["user", "verifier"] = "user"
-    comment: str = ""
-    time: float | None = None
+    """Whose opinion it is; a user's counts more than a verifier's."""
+    comment: str = ""  # of the user
+    time: float | None = None  # in seconds of Unix time, for people
 
 
 class ServedStep(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Something that happened to versions: "serving", "canary", "promoted", "rolled back", ...
+    """Something that happened to versions: "serving", "canary", "promoted", "rolled back", ..."""
 
-    Args:
-        step: what happened.
-        version: to which version.
-        data: the numbers behind it.
-        time: in seconds of Unix time, for people.
-    """
-
-    step: Name
-    version: str = ""
-    data: Mapping[str, Any] = {}
-    time: float | None = None
+    step: Name  # what happened
+    version: str = ""  # to which version
+    data: Mapping[str, Any] = {}  # the numbers behind it
+    time: float | None = None  # in seconds of Unix time, for people
 
 
 def segments(folder: Path) -> list[Path]:
@@ -227,11 +198,11 @@ class ServedLog:
         self._begin(self.number + 1)
         before.close()
         files = segments(self.folder)
-        sizes = [path.stat().st_size for path in files]
-        while sum(sizes) + self._most > self._size and len(files) > 2:
+        total = sum(path.stat().st_size for path in files)
+        while total + self._most > self._size and len(files) > 2:
             oldest = files.pop(0)
+            total -= oldest.stat().st_size
             oldest.unlink()
-            sizes.pop(0)
             if self._removed is not None:
                 self._removed(int(oldest.stem))
             if self._note is not None:
@@ -248,14 +219,13 @@ def _line(record: ServedRequest | Feedback | ServedStep) -> bytes:
 
 def _locked(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    if fcntl is not None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise StoreError(
-                f"{path.parent}: another server writes to this log; give each its own folder"
-            ) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise StoreError(
+            f"{path.parent}: another server writes to this log; give each its own folder"
+        ) from None
     return descriptor
 
 

@@ -20,19 +20,12 @@ Value = str | bool | int | float | tuple[str, ...]
 
 @frozen
 class CallFacts:
-    """How a call appears as a span.
-
-    Args:
-        name: of the span.
-        remote: whether something outside of this process was asked.
-        attributes: of the span.
-        error: what went wrong, if it did.
-    """
+    """How a call appears as a span."""
 
     name: str
-    remote: bool
+    remote: bool  # whether something outside of this process was asked
     attributes: Mapping[str, Value]
-    error: str = ""
+    error: str  # what went wrong, if it did
 
 
 def call_times(call: StoredCall) -> tuple[float, float] | None:
@@ -46,10 +39,13 @@ def call_facts(call: StoredCall, contents: bool) -> CallFacts:
     own: dict[str, Value] = {
         "orchestrion.service": call.service,
         "orchestrion.caller": call.who,
-        **({"orchestrion.attempts": call.attempts} if call.attempts > 1 else {}),
-        **({"orchestrion.cached": True} if call.kind == "cached" else {}),
-        **({c.ERROR_TYPE: call.kind} if failed else {}),
     }
+    if call.attempts > 1:
+        own["orchestrion.attempts"] = call.attempts
+    if call.kind == "cached":
+        own["orchestrion.cached"] = True
+    if failed:
+        own[c.ERROR_TYPE] = call.kind
     if call.tool is not None:
         name, arguments = call.tool
         own |= {c.OPERATION: "execute_tool", c.TOOL_NAME: name, c.TOOL_TYPE: "function"}
@@ -89,7 +85,11 @@ def _model(
     if answer.get("model"):
         attributes[c.RESPONSE_MODEL] = str(answer["model"])
     if call.kind == "answer":  # what came from a cache was neither read nor written again
-        attributes |= _usage(call, answer)
+        attributes |= usage_attributes(call.usage)
+        billed = answer.get("billed") or {}
+        for name, attribute in c.CACHE_TOKENS.items():
+            if billed.get(name):
+                attributes[attribute] = int(billed[name])
     if contents:
         attributes |= model_contents(call.asked, answer or None, finish)
     return CallFacts(f"{operation} {model}", True, attributes, failed)
@@ -104,18 +104,6 @@ def usage_attributes(usage: Usage) -> dict[str, Value]:
     if not math.isnan(usage.usd):
         attributes |= {c.COST: usage.usd, c.MLFLOW_COST: as_json({"total_cost": usage.usd})}
     return attributes
-
-
-def _usage(call: StoredCall, answer: Mapping[str, Any]) -> dict[str, Value]:
-    usage = usage_attributes(call.usage)
-    billed = answer.get("billed") or {}
-    for name, attribute in (
-        ("cache_read_tokens", c.CACHE_READ),
-        ("cache_write_tokens", c.CACHE_CREATION),
-    ):
-        if billed.get(name):
-            usage[attribute] = int(billed[name])
-    return usage
 
 
 def _is_message(answer: JSON) -> bool:

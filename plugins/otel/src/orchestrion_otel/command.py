@@ -38,7 +38,6 @@ def otel(
         settings = OTLP(endpoint, {name: value for name, _, value in pairs}, contents or None)
     except ValueError as error:
         raise UsageError(f"--{error}") from None
-    settings.check()
 
     from orchestrion_otel.sending import exporter_of, kept_quiet, readable, resource_of
 

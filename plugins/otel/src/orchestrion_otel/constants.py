@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-REVISION: Final = "2026-07"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The environment variable that asks for contents."""
@@ -25,8 +24,11 @@ RESPONSE_MODEL: Final = "gen_ai.response.model"
 FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
-CACHE_READ: Final = "gen_ai.usage.cache_read.input_tokens"
-CACHE_CREATION: Final = "gen_ai.usage.cache_creation.input_tokens"
+CACHE_TOKENS: Final = {
+    "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
+}
+"""By their names in what was billed."""
 TOOL_NAME: Final = "gen_ai.tool.name"
 TOOL_TYPE: Final = "gen_ai.tool.type"
 EVALUATION: Final = "gen_ai.evaluation.result"

@@ -58,8 +58,7 @@ def _message(message: Any) -> dict[str, JSON]:
     role = str(message.get("role") or message.get("type") or "user")
     content = message.get("content")
     if role == "tool":
-        result = {"type": "tool_call_response", "id": message.get("tool_call_id")}
-        return {"role": role, "parts": [{**result, "response": content}]}
+        return {"role": role, "parts": [_tool_response(message.get("tool_call_id"), content)]}
     parts = list(_parts(content))
     parts += [_tool_call(call) for call in message.get("tool_calls") or ()]
     return {"role": role, "parts": parts}
@@ -80,8 +79,7 @@ def _block(block: Mapping[str, Any]) -> dict[str, JSON]:
     if kind == "tool_use":
         return _tool_call(block)
     if kind == "tool_result":
-        result = {"type": "tool_call_response", "id": block.get("tool_use_id")}
-        return {**result, "response": block.get("content")}
+        return _tool_response(block.get("tool_use_id"), block.get("content"))
     # Of images and files only that there was one.
     return {"type": kind}
 
@@ -91,6 +89,10 @@ def _tool_call(call: Mapping[str, Any]) -> dict[str, JSON]:
     arguments = function.get("arguments", function.get("input"))
     name = function.get("name")
     return {"type": "tool_call", "id": call.get("id"), "name": name, "arguments": arguments}
+
+
+def _tool_response(id: JSON, response: JSON) -> dict[str, JSON]:
+    return {"type": "tool_call_response", "id": id, "response": response}
 
 
 def _text(text: str) -> dict[str, JSON]:

@@ -35,7 +35,7 @@ class Listener:
         endpoint: where to; None leaves it to OpenTelemetry.
         headers: sent with every request.
         contents: whether what was asked and answered is sent.
-        exporter: what sends, in place of OTLP.
+        exporter: sends in place of OTLP.
         served: whether the run serves; its calls are not kept then.
     """
 
@@ -142,18 +142,15 @@ class Listener:
 
         from orchestrion_otel.sending import Watched, exporter_of, kept_quiet, readable, resource_of
 
-        make_processor: Any = BatchSpanProcessor
-
         assert self._reader is not None
         with self._reader as reader, kept_quiet() as reason:
-            exporter = self._exporter
-            self._watched = (
-                exporter_of(self._endpoint, self._headers)
-                if exporter is None
-                else Watched(exporter)
-            )
+            if self._exporter is None:
+                self._watched = exporter_of(self._endpoint, self._headers)
+            else:
+                self._watched = Watched(self._exporter)
             run, contents = facts_of(reader), self._contents
-            resource, processor = resource_of(run), make_processor(self._watched)
+            resource = resource_of(run)
+            processor: Any = BatchSpanProcessor(self._watched)
             try:
                 for episode, at, ends in iter(self._jobs.get, None):
                     spans = spans_of(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
-from orchestrion import UsageError
 from orchestrion_otel.constants import CAPTURE
 
 if TYPE_CHECKING:
@@ -49,38 +47,12 @@ class OTLP:
         # "true" is of the older conventions; the newer ones name where contents stand.
         return value in ("true", "span_only", "span_and_event")
 
-    def check(self) -> None:
-        """Refuse to work without OpenTelemetry.
-
-        Raises:
-            UsageError: it is not installed.
-        """
-        for name in ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"):
-            try:
-                missing = find_spec(name) is None
-            except ModuleNotFoundError:
-                missing = True
-            if missing:
-                raise UsageError(f"traces need {name}: pip install orchestrion-otel")
-
-    def observe(self) -> Listener:
-        """Return what listens to a run.
-
-        Raises:
-            UsageError: OpenTelemetry is not installed.
-        """
+    def observe(self, served: bool = False) -> Listener:
+        """Return what listens to a run."""
         from orchestrion_otel.listener import Listener
 
-        self.check()
-        return Listener(self.endpoint, self.headers, self.captures)
+        return Listener(self.endpoint, self.headers, self.captures, served=served)
 
     def observe_served(self) -> Listener:
-        """Return what listens to a run while it is served.
-
-        Raises:
-            UsageError: OpenTelemetry is not installed.
-        """
-        from orchestrion_otel.listener import Listener
-
-        self.check()
-        return Listener(self.endpoint, self.headers, self.captures, served=True)
+        """Return what listens to a run while it is served."""
+        return self.observe(served=True)

@@ -40,7 +40,6 @@ class Watched(SpanExporter):
         self.sent = self.lost = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send spans."""
         try:
             result = self._exporter.export(spans)
         except Exception as error:
@@ -53,7 +52,6 @@ class Watched(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Close it."""
         self._exporter.shutdown()
 
 
@@ -124,7 +122,7 @@ def readable(spans: Iterable[Span], resource: Resource) -> list[ReadableSpan]:
 
 def _readable(span: Span, resource: Resource, scope: InstrumentationScope) -> ReadableSpan:
     error = Status(StatusCode.ERROR, _clean(span.error)) if span.error else Status()
-    end = _nanoseconds(span.end)
+    start, end = round(span.start * 1e9), round(span.end * 1e9)  # in nanoseconds
     return ReadableSpan(
         name=_clean(span.name),
         context=_context(span, span.path),
@@ -135,7 +133,7 @@ def _readable(span: Span, resource: Resource, scope: InstrumentationScope) -> Re
         links=[Link(_context(span, path)) for path in span.links],
         kind=SpanKind.CLIENT if span.remote else SpanKind.INTERNAL,
         status=error,
-        start_time=_nanoseconds(span.start),
+        start_time=start,
         end_time=end,
         instrumentation_scope=scope,
     )
@@ -145,11 +143,7 @@ def _context(span: Span, path: str) -> SpanContext:
     return SpanContext(span.trace, span.id_of(path), False, TraceFlags(TraceFlags.SAMPLED))
 
 
-def _nanoseconds(seconds: float) -> int:
-    return round(seconds * 1e9)
-
-
-def _attributes(attributes: Any) -> dict[str, Any]:
+def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _clean(value) for name, value in attributes.items()}
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from attrs import define, field, frozen
+from attrs import frozen
 
 from orchestrion import Decision, Episode, Turn
 from orchestrion_otel import constants as c
@@ -36,24 +36,16 @@ MOST_LINKS: Final = 32
 
 @frozen
 class RunFacts:
-    """The run of an episode.
+    """The run of an episode."""
 
-    Args:
-        name: of its folder.
-        created: when (Unix time); with the name it tells runs apart.
-        workflow: the name of the system, the same for all its runs.
-        policy: what decides.
-    """
-
-    name: str
-    created: float
-    workflow: str
-    policy: str
+    name: str  # of its folder
+    created: float  # when (Unix time); with the name it tells runs apart
+    workflow: str  # the name of the system, the same for all its runs
+    policy: str  # what decides
 
     def trace_of(self, episode: str) -> int:
         """Return the id of an episode's trace."""
-        text = f"{self.name}\0{self.created!r}\0{episode}"
-        return int.from_bytes(blake2b(text.encode(errors="replace"), digest_size=16).digest()) or 1
+        return _digest(f"{self.name}\0{self.created!r}\0{episode}", 16)
 
 
 def facts_of(reader: RunReader) -> RunFacts:
@@ -90,30 +82,19 @@ class Event:
 
 @frozen
 class Span:
-    """A span, before it is sent.
+    """A span, before it is sent."""
 
-    Args:
-        trace: id of its trace.
-        path: its place in the episode, which its id is made of; "" for the episode itself.
-        parent: the path of its parent; None for the episode itself.
-        name, attributes, events: as they are sent.
-        remote: whether its kind is CLIENT, and not INTERNAL.
-        start, end: Unix time in seconds.
-        links: paths of spans that it goes back to.
-        error: what went wrong, if it did.
-    """
-
-    trace: int
-    path: str
-    parent: str | None
+    trace: int  # id of its trace
+    path: str  # its place in the episode, which its id is made of; "" for the episode itself
+    parent: str | None  # the path of its parent; None for the episode itself
     name: str
-    start: float
-    end: float
+    start: float  # Unix time in seconds
+    end: float  # Unix time in seconds
     attributes: Mapping[str, Value] = {}
-    remote: bool = False
+    remote: bool = False  # whether its kind is CLIENT, and not INTERNAL
     events: tuple[Event, ...] = ()
-    links: tuple[str, ...] = ()
-    error: str = ""
+    links: tuple[str, ...] = ()  # paths of spans that it goes back to
+    error: str = ""  # what went wrong, if it did
 
     @property
     def id(self) -> int:
@@ -122,8 +103,12 @@ class Span:
 
     def id_of(self, path: str) -> int:
         """Return the id of a span of the same trace."""
-        text = f"{self.trace:032x}/{path}"
-        return int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) or 1
+        return _digest(f"{self.trace:032x}/{path}", 8)
+
+
+def _digest(text: str, size: int) -> int:
+    """Return a number of so many bytes that is not 0."""
+    return int.from_bytes(blake2b(text.encode(errors="replace"), digest_size=size).digest()) or 1
 
 
 def spans_of(
@@ -145,10 +130,11 @@ def spans_of(
         at: when it was, if it made no calls (Unix time).
         ends: when turns ended, by index, where that was noticed.
     """
-    return _Episode(episode, run, calls, contents, at, ends or {}).spans()
+    trace = run.trace_of(episode.id)
+    return _Episode(episode, run, calls, contents, at, ends or {}, trace).spans()
 
 
-@define
+@frozen
 class _Episode:
     episode: Episode
     run: RunFacts
@@ -156,10 +142,7 @@ class _Episode:
     contents: bool
     at: float
     ends: Mapping[int, float]
-    trace: int = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.trace = self.run.trace_of(self.episode.id)
+    trace: int
 
     def spans(self) -> list[Span]:
         episode = self.episode
@@ -364,13 +347,10 @@ def _placed(
 
 def _senders(turn: Turn, turns: Sequence[Turn]) -> list[Turn]:
     """Return the turns whose work reached this one: those it read, or those of the last step."""
+    completed = [other for other in turns if other.status == "completed"]
     if turn.reads is not None:
-        return [
-            other for other in turns if other.index in turn.reads and other.status == "completed"
-        ]
-    before = [
-        other for other in turns if other.decision < turn.decision and other.status == "completed"
-    ]
+        return [other for other in completed if other.index in turn.reads]
+    before = [other for other in completed if other.decision < turn.decision]
     last = max((other.decision for other in before), default=0)
     return [other for other in before if other.decision == last]
 

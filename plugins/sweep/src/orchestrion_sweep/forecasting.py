@@ -6,7 +6,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from orchestrion import Usage
+from orchestrion import Usage, times
 from orchestrion.runs import forecast_of, spent_before
 from orchestrion_sweep.plan import SweepPlan
 
@@ -22,34 +22,32 @@ async def forecast_lines(plan: SweepPlan, root: Path) -> tuple[list[str], dict[s
     count = len(values) if is_fixed else settings.trials or 0
     bounds = [await forecast_of(plan.trial(value)) for value in values]
     each = sum((bound.total for bound in bounds), Usage())
-    times = settings.seeds * (1 if is_fixed else count)
-    total = sum((each for _ in range(times)), Usage())
+    total = times(each, settings.seeds * (1 if is_fixed else count))
     judging = await forecast_of(plan.test({}, plan.base.seed))
     parts = [part.usage for part in judging.parts if part.part.startswith("evaluation of")]
-    for usage in parts * (2 * settings.seeds):  # the winner and the config as it is
-        total += usage
+    judged = 2 * settings.seeds  # the winner and the config as it is
+    total += times(sum(parts, Usage()), judged)
     unknown = list(dict.fromkeys(text for bound in bounds for text in bound.unknown))
     runs = count * settings.seeds
     data: dict[str, Any] = {
         "dry_run": True,
         "trials": count,
         "runs": runs,
-        "judged_on_test": 2 * settings.seeds,
+        "judged_on_test": judged,
         "bound": {"calls": total.calls, "tokens": total.tokens, "usd": total.usd},
         "unknown": unknown,
         "estimate": None,
     }
     usd = "not known" if isnan(total.usd) else f"{total.usd:,.4f}"
     lines = [
-        f"{count} trials by {settings.method}, {runs} runs, then {2 * settings.seeds} runs judged "
-        "on test at most",
+        f"{count} trials by {settings.method}, {runs} runs, then {judged} runs judged on test at "
+        "most",
         f"at most: {total.calls:,} calls, {total.tokens:,} tokens, {usd} US dollars",
     ]
     if not is_fixed:
         lines.append("  as if each trial took as much as the config as it is")
     lines += [f"  not known: {text}" for text in unknown]
-    own = plan.base
-    if (before := spent_before(own, root)) is not None:
+    if (before := spent_before(plan.base, root)) is not None:
         origin, spent = before
         names = ("calls", "tokens", "usd")
         data["estimate"] = {name: getattr(spent, name) * runs for name in names}
@@ -58,10 +56,9 @@ async def forecast_lines(plan: SweepPlan, root: Path) -> tuple[list[str], dict[s
     elif total.calls or unknown:
         lines.append("no estimate: there is no completed run of this config")
     for name in ("calls", "tokens", "usd"):
-        cap = getattr(own.budget, name)
+        cap, need = getattr(plan.base.budget, name), getattr(total, name)
         if cap is not None:
-            need = getattr(total, name)
-            enough = not unknown and not isnan(need) and need <= cap
+            enough = not unknown and need <= cap  # NaN is not
             text = "is enough" if enough else "may run out; the sweep then ends resumable"
             lines.append(f"budget.{name}: {cap:,g}, for all trials together, {text}")
     return lines, data

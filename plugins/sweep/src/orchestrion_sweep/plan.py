@@ -31,19 +31,12 @@ TRIES = 100
 
 @frozen
 class SweepPlan:
-    """A checked sweep.
+    """A checked sweep."""
 
-    Args:
-        draft: the config without the sections of the sweep.
-        base: that config as it is.
-        space: which values are tried.
-        settings: how.
-    """
-
-    draft: Draft
-    base: Config
-    space: Space
-    settings: Sweep
+    draft: Draft  # the config without the sections of the sweep
+    base: Config  # that config as it is
+    space: Space  # which values are tried
+    settings: Sweep  # how
 
     @property
     def seeds(self) -> list[int]:
@@ -53,11 +46,10 @@ class SweepPlan:
     @property
     def digest(self) -> str:
         """Return the SHA-256 of all that decides which trials there are and what comes of them."""
-        search = {path: d.plain() for path, d in self.space.dimensions.items()}
         settings = self.settings.plain()
         if self.settings.method != "optuna":  # whose suggestions depend on it
             del settings["parallel"]
-        text = json.dumps([self.base.digest, search, settings])
+        text = json.dumps([self.base.digest, self.space.plain(), settings])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def best(self, values: Values) -> Config:

@@ -6,7 +6,6 @@ from typing import Any
 
 from attrs import asdict
 
-from orchestrion import Usage
 from orchestrion.cli import table
 from orchestrion.runs import Estimate
 from orchestrion_sweep.space import shown
@@ -38,7 +37,10 @@ def lines_of(result: SweepResult) -> list[str]:
         lines += _of_winner(result, result.best)
     if result.best is not None and result.test is not None:
         lines += _of_test(result.test, result.best.number)
-    lines.append(f"all runs took {_usage(result.spend)}")
+    spend = result.spend
+    lines.append(
+        f"all runs took {spend.calls:,} calls, {spend.tokens:,} tokens, {spend.usd:,.4f} US dollars"
+    )
     return lines
 
 
@@ -88,28 +90,20 @@ def _of_test(test: OnTest, number: int) -> list[str]:
     return ["", title, table(rows), ""]
 
 
-def _usage(usage: Usage) -> str:
-    return f"{usage.calls:,} calls, {usage.tokens:,} tokens, {usage.usd:,.4f} US dollars"
-
-
 def document(result: SweepResult) -> dict[str, Any]:
     """Return the same as plain data."""
     plan, best = result.plan, result.best
     return {
         "sweep": str(result.folder),
         **plan.settings.plain(),
-        "search": {path: d.plain() for path, d in plan.space.dimensions.items()},
+        "search": plan.space.plain(),
         "trials": [_trial(result, trial) for trial in result.trials],
         "best": None if best is None else {"trial": best.number, "values": dict(best.values)},
         "best_config": None if best is None else str(result.folder / BEST),
         "front": [trial.number for trial in result.front],
         "optimistic": "the winner's validation figure is the best of several, so it is too high",
         "test": None if result.test is None else asdict(result.test),
-        "spend": {
-            "calls": result.spend.calls,
-            "tokens": result.spend.tokens,
-            "usd": result.spend.usd,
-        },
+        "spend": {name: getattr(result.spend, name) for name in ("calls", "tokens", "usd")},
     }
 
 

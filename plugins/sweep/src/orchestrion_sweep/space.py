@@ -22,6 +22,10 @@ class Space:
 
     dimensions: Mapping[str, Dimension]
 
+    def plain(self) -> dict[str, JSON]:
+        """Return it as it stands in a config."""
+        return {path: dimension.plain() for path, dimension in self.dimensions.items()}
+
     def grid(self) -> Iterator[dict[str, JSON]]:
         """Yield all combinations, the last setting changing fastest."""
         for row in product(*(dimension.values for dimension in self.dimensions.values())):
@@ -58,14 +62,9 @@ def rounded(number: float, dimension: Dimension) -> float:
 def name_of(number: int, values: Values, seed: int | None = None) -> str:
     """Return the name of a trial's folder: number and values, and the seed if there are several."""
     parts = [f"{number:03d}"]
-    parts += [f"{short(path)}={shown(value)}" for path, value in values.items()]
+    parts += [f"{path.rpartition('.')[2]}={shown(value)}" for path, value in values.items()]
     name = re.sub(r"[^\w.=+,-]+", "", "-".join(parts) if values else f"{parts[0]}-as-configured")
     return name[:100] + ("" if seed is None else f"-seed{seed}")
-
-
-def short(path: str) -> str:
-    """Return the last part of a config path."""
-    return path.rpartition(".")[2]
 
 
 def shown(value: JSON) -> str:

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -43,42 +44,26 @@ Say = Callable[[str], None]
 
 @frozen
 class OnTest:
-    """What came of the winner and of the config as it is on the test split.
+    """The figures of the winner and of the config as it is on the test split."""
 
-    Args:
-        problems: of the split.
-        best: figures of the winner.
-        as_configured: figures of the config as it is; None if that trial failed.
-        ahead: the winner's minus those, paired by problem; None likewise, or if it won itself.
-    """
-
-    problems: int
+    problems: int  # of the split
     best: Mapping[Objective, Estimate]
-    as_configured: Mapping[Objective, Estimate] | None
+    as_configured: Mapping[Objective, Estimate] | None  # None if that trial failed
     ahead: Mapping[Objective, Estimate] | None
+    """The winner's minus those, paired by problem; None likewise, or if it won itself."""
 
 
 @define
 class SweepResult:
-    """What came of a sweep.
-
-    Args:
-        plan: what it was to do.
-        folder: its own.
-        trials: in order.
-        best: the winner; None if no trial has results.
-        front: trials that no other beats in all objectives.
-        test: None until the winner was judged.
-        spend: of all its runs.
-    """
+    """What came of a sweep."""
 
     plan: SweepPlan
     folder: Path
-    trials: list[Trial] = Factory(list)
-    best: Trial | None = None
-    front: list[Trial] = Factory(list)
-    test: OnTest | None = None
-    spend: Usage = Usage()
+    trials: list[Trial] = Factory(list)  # in order
+    best: Trial | None = None  # the winner; None if no trial has results
+    front: list[Trial] = Factory(list)  # trials that no other beats in all objectives
+    test: OnTest | None = None  # None until the winner was judged
+    spend: Usage = Usage()  # of all its runs
 
 
 async def sweep(config: str | Path, overrides: Sequence[str] = (), say: Say = print) -> SweepResult:
@@ -138,16 +123,12 @@ def create(plan: SweepPlan, name: str) -> Path:
     root = Path(plan.base.run.directory).expanduser()
     make_folder(root.absolute())
     name = name if name.endswith("sweep") else f"{name}-sweep"
-    number = 1
-    while True:
+    for number in count(1):
         folder = root.absolute() / f"{name}-{number}"
-        try:
+        with suppress(FileExistsError):
             folder.mkdir()
             break
-        except FileExistsError:
-            number += 1
-    search = {path: dimension.plain() for path, dimension in plan.space.dimensions.items()}
-    sections = {"search": search, "sweep": plan.settings.plain()}
+    sections = {"search": plan.space.plain(), "sweep": plan.settings.plain()}
     write_atomic(folder / CONFIG, [to_yaml({**plan.base.resolved(), **sections}).encode()])
     _write(folder / STATE, {"digest": plan.digest, "seconds": 0.0})
     return folder
@@ -180,10 +161,6 @@ def _write(path: Path, data: Mapping[str, Any]) -> None:
 
 async def go_on(result: SweepResult, say: Say) -> None:
     """Do all that is still to be done of a sweep; what came of it is in `result` then.
-
-    Args:
-        result: with the plan, and the folder as `create` made it.
-        say: shows a line.
 
     Raises:
         BudgetError: the budget is used up; all that is done is kept.
@@ -319,10 +296,7 @@ class _Sweep:
 
         def step(number: int, metrics: Metrics) -> bool:
             value = metrics.get(metric, math.nan)
-            if math.isnan(value):
-                return True
-            study.report(trial.number, number, value)
-            return not study.should_prune(trial.number)
+            return math.isnan(value) or study.goes_on(trial.number, number, value)
 
         return step
 
@@ -347,14 +321,10 @@ class _Sweep:
             return {name: of_rows(rows, name, key) for name in FIGURES}
 
         best, as_it_is = judged[winner.number], judged.get(own.number)
-        return OnTest(
-            len(best),
-            figures(best),
-            None if as_it_is is None else figures(as_it_is),
-            None
-            if as_it_is is None or winner is own
-            else {name: ahead(best, as_it_is, name, key) for name in FIGURES},
-        )
+        if as_it_is is None:
+            return OnTest(len(best), figures(best), None, None)
+        gain = {name: ahead(best, as_it_is, name, key) for name in FIGURES}
+        return OnTest(len(best), figures(best), figures(as_it_is), None if winner is own else gain)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -365,20 +335,18 @@ def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
 
 def best(plan: SweepPlan, trials: Sequence[Trial]) -> Trial | None:
     """Return the trial whose first objective is best; of equal ones the first."""
-    name = plan.settings.objectives[0]
-    sign = 1 if rises(name) else -1
-    return max(trials, key=lambda trial: sign * trial.figure(plan, name).mean, default=None)
+    return max(trials, key=lambda trial: _goodness(plan, trial)[0], default=None)
+
+
+def _goodness(plan: SweepPlan, trial: Trial) -> list[float]:
+    """Return a trial's figure in each objective, the higher the better."""
+    names = plan.settings.objectives
+    return [trial.figure(plan, name).mean * (1 if rises(name) else -1) for name in names]
 
 
 def front(plan: SweepPlan, trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials that no other beats: as good in all objectives, and better in one."""
-    points = [
-        [
-            trial.figure(plan, name).mean * (1 if rises(name) else -1)
-            for name in plan.settings.objectives
-        ]
-        for trial in trials
-    ]
+    points = [_goodness(plan, trial) for trial in trials]
 
     def beaten(point: list[float]) -> bool:
         return any(

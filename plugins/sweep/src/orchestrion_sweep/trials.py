@@ -40,23 +40,14 @@ PRUNED = "pruned by the sweep"
 
 @define
 class Trial:
-    """A trial of a sweep.
+    """A trial of a sweep."""
 
-    Args:
-        number: 0 is the config as it is.
-        values: what it changes.
-        folders: of its runs, one a seed.
-        status: "waiting", "completed", "pruned", "failed", or "same" as an earlier trial.
-        reason: why, where it is not completed.
-        rows: its results on the validation split.
-    """
-
-    number: int
-    values: Values
-    folders: list[Path]
-    status: str = "waiting"
-    reason: str = ""
-    rows: Rows = Factory(dict)
+    number: int  # 0 is the config as it is
+    values: Values  # what it changes
+    folders: list[Path]  # of its runs, one for each seed
+    status: str = "waiting"  # or "completed", "pruned", "failed"
+    reason: str = ""  # why it is not completed
+    rows: Rows = Factory(dict)  # its results on the validation split
 
     def figure(self, plan: SweepPlan, name: Objective) -> Estimate:
         """Return a result with its interval, over the problems of the validation split."""
@@ -101,7 +92,7 @@ def merged(results: Sequence[Rows]) -> Rows:
 
 @frozen
 class StoredTrial:
-    """What a run folder says; nothing where there is none yet."""
+    """What a run folder holds; nothing where there is none yet."""
 
     status: str = ""
     detail: str = ""
@@ -116,13 +107,9 @@ def stored(folder: Path) -> StoredTrial:
         return StoredTrial()
     with RunReader(folder) as run:
         evaluations: list[Any] = list(run.load_evaluations().values())
-        return StoredTrial(
-            run.status,
-            run.detail,
-            evaluations[0]["outcomes"] if evaluations else {},
-            [iteration.metrics for iteration in run.iterations()],
-            run.spend(),
-        )
+        rows = evaluations[0]["outcomes"] if evaluations else {}
+        curve = [iteration.metrics for iteration in run.iterations()]
+        return StoredTrial(run.status, run.detail, rows, curve, run.spend())
 
 
 def spent_of(trial: Trial) -> Usage:
@@ -132,14 +119,11 @@ def spent_of(trial: Trial) -> Usage:
 
 def spent_below(folder: Path) -> Usage:
     """Return what all runs of a sweep took, with what was under way when it was killed."""
-    total = Usage()
-    for database in sorted(folder.glob("*/run.db")):
-        with RunReader(database.parent) as run:
-            ended = run.status != "interrupted"
-        if not ended:
-            RunStore.open(database.parent).close()  # books what may have been paid
-        total += stored(database.parent).spend
-    return total
+    folders = [database.parent for database in sorted(folder.glob("*/run.db"))]
+    for run in folders:
+        if stored(run).status == "interrupted":
+            RunStore.open(run).close()  # books what may have been paid
+    return sum((stored(run).spend for run in folders), Usage())
 
 
 class _Pruned(asyncio.CancelledError):
@@ -153,6 +137,7 @@ class _Watch(Progress):
         say: shows a line.
         tick: called after every iteration.
         step: called with the number and the metrics of every iteration; returns whether to go on.
+        done: iterations that an earlier process ran.
     """
 
     def __init__(
@@ -162,7 +147,7 @@ class _Watch(Progress):
         step: Callable[[int, Metrics], bool] | None,
         done: int,
     ) -> None:
-        self._say, self._tick, self._step, self._done = say, tick, step, done
+        self._say, self._tick, self._step = say, tick, step
         self._warm = 0
         self._counted = done
 
@@ -190,13 +175,8 @@ async def carry_out(
 ) -> None:
     """Run a trial to its end, or read how it ended; its status and results are set then.
 
-    Args:
-        plan: of the sweep.
-        trial: to be run.
-        allowance: what is left for all trials.
-        say: shows a line.
-        tick: called after every iteration.
-        step: as for `_Watch`; iterations that an earlier process ran are told again.
+    `allowance` is left for all trials. `say`, `tick` and `step` are those of `_Watch`; iterations
+    that an earlier process ran are given to `step` again.
 
     Raises:
         BudgetError: the budget is used up.

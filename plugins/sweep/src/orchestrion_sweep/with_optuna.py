@@ -20,11 +20,7 @@ FILE = "optuna.log"
 
 
 class Study:
-    """A study of optuna in the sweep's folder, begun anew.
-
-    Args:
-        plan: of the sweep.
-        folder: the sweep's, which this process alone writes to.
+    """A study of optuna in the sweep's folder, which this process alone writes to; begun anew.
 
     Raises:
         UsageError: optuna is not installed.
@@ -89,13 +85,13 @@ class Study:
             values[path] = value
         return values
 
-    def report(self, number: int, step: int, value: float) -> None:
-        """Take a trial's objective after an iteration of its training."""
-        self._asked[number].report(value, step)
+    def goes_on(self, number: int, step: int, value: float) -> bool:
+        """Take a trial's objective after an iteration of its training.
 
-    def should_prune(self, number: int) -> bool:
-        """Return whether what was reported last is below the median of finished trials."""
-        return bool(self._asked[number].should_prune())
+        Return whether it is not below the median of finished trials.
+        """
+        self._asked[number].report(value, step)
+        return not self._asked[number].should_prune()
 
     def tell(self, number: int, status: str, figures: Sequence[float]) -> None:
         """Take how a trial ended: "completed" with its figures, "pruned" or "failed"."""

@@ -1,4 +1,4 @@
-"""Sends what a run folder holds to one tracker, and keeps in the folder how far that is.
+"""Send what a run folder holds to one tracker, and note in the folder how far that is.
 
 `RUN/trackers/NAME-HASH.json` holds the tracker run's id and the number of steps sent, one file for
 each place that is written to. Whoever writes there holds a lock.
@@ -64,7 +64,7 @@ def follow(
     with RunReader(directory) as reader, _locked(place, wait):
         state = _read(place)
         busy(True)
-        info = Feed(reader, 0).info()
+        info = RunInfo(directory.name, directory, dict(flat(stored_config(reader))))
         backend = tracker.connect(info, state["run"], state["sent"])
         sent = state["sent"] if backend.held is None else backend.held
         _note(place, backend, sent)
@@ -85,7 +85,7 @@ def follow(
         busy(True)
         if getattr(tracker, "report", False):
             with tempfile.TemporaryDirectory() as folder:
-                for file in feed.write_report(Path(folder)):
+                for file in _write_report(reader, Path(folder)):
                     backend.attach(file)
         backend.finish(reader.status)
         busy(False)
@@ -119,22 +119,12 @@ def _locked(place: Path, wait: bool) -> Iterator[None]:
 
 
 class Feed:
-    """Reads the points of a run, each once, in order of their steps.
-
-    Args:
-        reader: the run.
-        sent: points of earlier steps are left out.
-    """
+    """Reads the points of a run from the step `sent` on, each once, in order of their steps."""
 
     def __init__(self, reader: RunReader, sent: int) -> None:
         self.reader, self.sent = reader, sent
         self._steps = 0
         self._at = reader.created
-
-    def info(self) -> RunInfo:
-        """Return what is known of the run from its beginning."""
-        directory = self.reader.directory
-        return RunInfo(directory.name, directory, dict(flat(stored_config(self.reader))))
 
     def iterations(self) -> list[Point]:
         """Return the points of iterations that were committed since the last call."""
@@ -152,27 +142,25 @@ class Feed:
         """Return the point of a completed run's results; none for another, or if it was sent."""
         if self.reader.status != "completed" or self._steps < self.sent:
             return []
-        values = {f"spend/{name}": float(value) for name, value in self._spend().items()}
+        spend, names = self.reader.spend(), ("calls", "input_tokens", "output_tokens", "usd")
+        values = {f"spend/{name}": float(getattr(spend, name)) for name in names}
+        values["spend/seconds"] = self.reader.seconds
         report = stored_report(self.reader)
         if report is not None:
             values |= _figures(report)
         at = self.reader.created + self.reader.seconds
         return [Point(self._steps, at, {k: v for k, v in values.items() if not math.isnan(v)})]
 
-    def write_report(self, folder: Path) -> list[Path]:
-        """Write `config.yaml` and, if there is one, the report as `report.json`."""
-        files = [folder / "config.yaml"]
-        files[0].write_text(self.reader.config_text, encoding="utf-8")
-        report = stored_report(self.reader)
-        if report is not None:
-            files.append(folder / "report.json")
-            files[1].write_text(json.dumps(report.as_json(), indent=2), encoding="utf-8")
-        return files
 
-    def _spend(self) -> dict[str, float]:
-        spend = self.reader.spend()
-        names = ("calls", "input_tokens", "output_tokens", "usd")
-        return {name: getattr(spend, name) for name in names} | {"seconds": self.reader.seconds}
+def _write_report(reader: RunReader, folder: Path) -> list[Path]:
+    """Write `config.yaml` and, if there is one, the report as `report.json`."""
+    files = [folder / "config.yaml"]
+    files[0].write_text(reader.config_text, encoding="utf-8")
+    report = stored_report(reader)
+    if report is not None:
+        files.append(folder / "report.json")
+        files[1].write_text(json.dumps(report.as_json(), indent=2), encoding="utf-8")
+    return files
 
 
 def _figures(report: Report) -> dict[str, float]:

@@ -17,33 +17,22 @@ __all__ = ["Backend", "Point", "RunInfo", "Tracker"]
 
 @frozen
 class RunInfo:
-    """The run that is tracked.
+    """The run that is tracked."""
 
-    Args:
-        name: of its folder.
-        directory: its folder.
-        config: every setting by its config path, without secrets.
-    """
-
-    name: str
-    directory: Path
-    config: Mapping[str, Any]
+    name: str  # of its folder
+    directory: Path  # its folder
+    config: Mapping[str, Any]  # every setting by its config path, without secrets
 
 
 @frozen
 class Point:
-    """What was measured at one step.
-
-    Args:
-        step: the number of the iteration, counted over all stages from 0. The results at the end
-            have the number after that of the last iteration.
-        at: Unix time in seconds: when the run was created, and what it worked until then.
-        values: numbers by name.
-    """
+    """What was measured at one step."""
 
     step: int
-    at: float
-    values: Mapping[str, float]
+    """The number of the iteration, counted over all stages from 0. The results at the end have the
+    number after that of the last iteration."""
+    at: float  # Unix time in seconds: when the run was created, and what it worked until then
+    values: Mapping[str, float]  # numbers by name
 
 
 class Backend(Protocol):

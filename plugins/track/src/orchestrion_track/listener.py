@@ -26,11 +26,7 @@ from orchestrion_track.interfaces import Tracker
 
 
 class Listener:
-    """Lifecycle hooks of a run that is tracked.
-
-    Args:
-        tracker: where to.
-    """
+    """Lifecycle hooks of a run that is tracked."""
 
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
@@ -129,10 +125,9 @@ class Listener:
     def _say(self, text: str) -> None:
         """Note a sentence, if it is the first of this run."""
         if self._note is not None:
-            self._note(
-                hidden(
-                    f"the tracker {self._tracker.label} {text}; the run goes on without it, and "
-                    f"`orchestrion track {self._directory}` sends what is missing"
-                )
+            sentence = (
+                f"the tracker {self._tracker.label} {text}; the run goes on without it, and "
+                f"`orchestrion track {self._directory}` sends what is missing"
             )
+            self._note(hidden(sentence))
         self._note = None

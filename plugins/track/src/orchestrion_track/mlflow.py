@@ -35,22 +35,20 @@ class MLflow(Tracker):
     extra: ClassVar[str] = "orchestrion-track[mlflow]"
 
     def connect(self, run: RunInfo, known: str | None, sent: int) -> Backend:
-        """See `Tracker.connect`."""
         from mlflow.tracking import MlflowClient
 
         client: Any = MlflowClient(self.uri)
         if known is not None:
             client.update_run(known, status="RUNNING")
             return _MLflowRun(client, known)
-        experiment = client.get_experiment_by_name(self.experiment)
-        if experiment is None:
+        known_experiment = client.get_experiment_by_name(self.experiment)
+        if known_experiment is None:
             number = client.create_experiment(self.experiment)
         else:
-            number = experiment.experiment_id
-        id = client.create_run(number, run_name=run.name).info.run_id
-        made = _MLflowRun(client, id)
-        made.describe(run)
-        return made
+            number = known_experiment.experiment_id
+        backend = _MLflowRun(client, client.create_run(number, run_name=run.name).info.run_id)
+        backend.describe(run)
+        return backend
 
 
 class _MLflowRun:
@@ -71,7 +69,6 @@ class _MLflowRun:
             self._client.log_batch(self.id, params=part)
 
     def log(self, points: Sequence[Point]) -> None:
-        """See `Backend.log`."""
         from mlflow.entities import Metric
 
         metrics: list[Any] = []
@@ -94,11 +91,9 @@ class _MLflowRun:
             self._client.log_batch(self.id, metrics=part)
 
     def attach(self, file: Path) -> None:
-        """See `Backend.attach`."""
         self._client.log_artifact(self.id, str(file))
 
     def finish(self, status: str) -> None:
-        """See `Backend.finish`."""
         self._client.set_tag(self.id, "orchestrion.status", status)
         if end := ENDS.get(status, "KILLED"):
             self._client.set_terminated(self.id, status=end)

@@ -36,7 +36,6 @@ class TensorBoard(Tracker):
     extra: ClassVar[str] = "orchestrion-track[tensorboard]"
 
     def connect(self, run: RunInfo, known: str | None, sent: int) -> Backend:
-        """See `Tracker.connect`."""
         if known is not None:
             return _EventFile(run.directory / known, run)
         folder = run.directory / "tensorboard" if self.folder is None else self.folder / run.name
@@ -62,7 +61,6 @@ class _EventFile:
         self._writer.flush()
 
     def log(self, points: Sequence[Point]) -> None:
-        """See `Backend.log`."""
         from tensorboardX.proto.summary_pb2 import Summary
 
         for point in points:
@@ -73,11 +71,9 @@ class _EventFile:
         self._writer.flush()
 
     def attach(self, file: Path) -> None:
-        """Refuse: there is no setting for it."""
-        raise NotImplementedError
+        raise NotImplementedError  # there is no setting for it
 
     def finish(self, status: str) -> None:
-        """See `Backend.finish`."""
         self._writer.close()
 
     def _write(self, step: int, at: float, **what: Any) -> None:

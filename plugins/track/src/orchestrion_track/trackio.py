@@ -35,11 +35,10 @@ class Trackio(Tracker):
     extra: ClassVar[str] = "orchestrion-track[trackio]"
 
     def connect(self, run: RunInfo, known: str | None, sent: int) -> Backend:
-        """See `Tracker.connect`."""
         import trackio
 
         with _failing():
-            made: Any = trackio.init(
+            run_of_trackio: Any = trackio.init(
                 project=self.project,
                 # Its runs are found by their names, and folders may be called alike.
                 name=known or f"{run.name}-{uuid.uuid4().hex[:6]}",
@@ -50,7 +49,7 @@ class Trackio(Tracker):
                 auto_log_cpu=False,
                 auto_log_gpu=False,
             )
-        return _TrackioRun(made)
+        return _TrackioRun(run_of_trackio)
 
 
 class _TrackioRun:
@@ -59,16 +58,13 @@ class _TrackioRun:
         self.held: int | None = run._next_step  # it has no public name
 
     def log(self, points: Sequence[Point]) -> None:
-        """See `Backend.log`."""
         for point in points:
             self._run.log(dict(point.values), step=point.step)
 
     def attach(self, file: Path) -> None:
-        """See `Backend.attach`."""
         self._run.log_artifact(file, name=f"{self.id}-{file.name}", type="report")
 
     def finish(self, status: str) -> None:
-        """See `Backend.finish`."""
         with _failing():
             self._run.finish()
 

@@ -34,13 +34,12 @@ class Wandb(Tracker):
     extra: ClassVar[str] = "orchestrion-track[wandb]"
 
     def connect(self, run: RunInfo, known: str | None, sent: int) -> Backend:
-        """See `Tracker.connect`."""
         import wandb
 
         settings: dict[str, Any] = {"silent": True, "console": "off", "x_disable_stats": True}
         if self.base_url is not None:
             settings["base_url"] = self.base_url
-        made: Any = wandb.init(
+        run_of_wandb: Any = wandb.init(
             project=self.project,
             entity=self.entity,
             mode=self.mode,
@@ -52,7 +51,7 @@ class Wandb(Tracker):
             reinit="create_new",
             settings=wandb.Settings(**settings),
         )
-        return _WandbRun(made)
+        return _WandbRun(run_of_wandb)
 
 
 class _WandbRun:
@@ -62,15 +61,12 @@ class _WandbRun:
         self._run, self.id = run, str(run.id)
 
     def log(self, points: Sequence[Point]) -> None:
-        """See `Backend.log`."""
         for point in points:
             self._run.log(dict(point.values), step=point.step, commit=True)
 
     def attach(self, file: Path) -> None:
-        """See `Backend.attach`."""
         self._run.log_artifact(str(file), name=f"{self.id}-{file.stem}", type="report")
 
     def finish(self, status: str) -> None:
-        """See `Backend.finish`."""
         self._run.summary["orchestrion/status"] = status
         self._run.finish(exit_code=1 if status == "failed" else 0)

@@ -8,8 +8,8 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from orchestrion import hidden, load_object
 from orchestrion_track.follow import follow
@@ -29,15 +29,12 @@ def main() -> int:
     for name in tracker.needs:
         importlib.import_module(name)  # takes seconds in which no tracker is asked anything
 
-    def say(*words: Any) -> None:
-        # The run may be gone: what is left is sent all the same.
-        try:
-            os.write(report, " ".join(map(str, words)).encode() + b"\n")
-        except OSError:
-            return
+    def say(text: str) -> None:
+        with suppress(OSError):  # the run may be gone: what is left is sent all the same
+            os.write(report, text.encode() + b"\n")
 
     def busy(now: bool) -> None:
-        say(*(("busy", time.monotonic()) if now else ("idle",)))
+        say(f"busy {time.monotonic()}" if now else "idle")
 
     end = _End(tracker.patience)
     last = False
@@ -46,7 +43,8 @@ def main() -> int:
             follow(Path(order["directory"]), tracker, end, busy)
             return 0
         except Exception as error:
-            say("failed", hidden(" ".join(f"{type(error).__name__}: {error}".split()))[:500])
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            say(f"failed {hidden(text)[:500]}")
         if last:
             return 1
         last = end(tracker.patience)  # then it is tried again, with what is missing by then
