@@ -61,8 +61,9 @@ def test_rare_groups_are_shrunk_to_the_overall_rate() -> None:
     rows = [row(f"q{i}", "A", ("A", "A", "A") if i % 2 else ("B", "B", "B")) for i in range(100)]
     lucky = row("rare", "A", ("A", "B", "A"), group="rare")
     found = estimate(table(*rows, lucky), 20.0, 1)
-    rare, overall = found.votes[found.group("rare")][0], found.votes[-1][0]
-    alone = estimate(table(*rows, lucky), 0.0, 1).votes[found.group("rare")][0]
+    place = found.groups.index("rare")
+    rare, overall = found.votes[place][0], found.votes[-1][0]
+    alone = estimate(table(*rows, lucky), 0.0, 1).votes[place][0]
     assert overall < rare < overall + (alone - overall) / 4
 
 

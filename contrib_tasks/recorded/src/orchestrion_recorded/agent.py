@@ -36,13 +36,9 @@ class RecordedAgent(Agent):
         if len(set(self.models)) < len(self.models) or "" in self.models:
             raise ValueError("models: a name is empty, or named more than once")
 
-    @property
+    @cached_property
     def options(self) -> Sequence[str]:
         """The models it can ask."""
-        return self._options
-
-    @cached_property
-    def _options(self) -> tuple[str, ...]:
         if self.table is not None:
             return models_of(self.table)
         return (self.model,) if self.model else tuple(self.models)

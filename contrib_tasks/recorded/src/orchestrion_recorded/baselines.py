@@ -107,16 +107,15 @@ class Matrix:
     def rows(self, chosen: Sequence[int]) -> Matrix:
         """Return some of the questions, by place."""
         at = list(chosen)
-        return Matrix(
-            self.models,
-            tuple(self.ids[i] for i in at),
-            self.said[at],
-            self.right[at],
-            self.votes[at],
-            self.costs[at],
-            self.askable[at],
-            tuple(self.groups[i] for i in at),
-            self.single,
+        return evolve(
+            self,
+            ids=tuple(self.ids[i] for i in at),
+            said=self.said[at],
+            right=self.right[at],
+            votes=self.votes[at],
+            costs=self.costs[at],
+            askable=self.askable[at],
+            groups=tuple(self.groups[i] for i in at),
         )
 
     def key(self, totals: Ints) -> Ints:
@@ -283,7 +282,7 @@ def best_set(
 
 
 def best_cascade(data: Matrix, weight: float, limit: int = 3) -> Strategy:
-    """Return the best two-level cascade, by exhaustive search: ask up to `most`, maybe one more."""
+    """Return the best cascade, by exhaustive search: ask up to `limit`, maybe one more."""
     return candidates(data, limit).best(weight)
 
 

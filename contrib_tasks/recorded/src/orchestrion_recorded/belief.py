@@ -14,6 +14,7 @@ Only who agrees with whom counts, not what was said, so questions of a group sha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import log
 
 import numpy as np
@@ -26,8 +27,6 @@ from orchestrion_recorded.estimate import Estimates, Floats
 _KEPT = 50_000  # beliefs; about 1 KB each
 Heard = tuple[tuple[int, int], ...]
 """Who was asked, with the number of the answer, as first met; SILENT for none."""
-Pattern = tuple[int, int, Heard]
-"""Group, number of options, and what was heard."""
 
 
 @frozen
@@ -82,7 +81,7 @@ class Believer:
         )
         self._log_wrong, self._log_none = np.log(self._wrong), np.log(self._none)
         self._log_gain = np.log(self._right) - self._log_wrong
-        self._kept: dict[Pattern, Belief] = {}
+        self._belief = lru_cache(_KEPT)(self._work_out)
 
     def believe(self, case: Case, asked: Sequence[int]) -> tuple[Belief, Sequence[int]]:
         """Return what is likely after these models were asked.
@@ -99,13 +98,7 @@ class Believer:
             (m, SILENT if case.said[m] == SILENT else codes.setdefault(case.said[m], len(codes)))
             for m in asked
         )
-        pattern = case.group, case.options, answers
-        belief = self._kept.get(pattern)
-        if belief is None:
-            if len(self._kept) >= _KEPT:
-                self._kept.clear()
-            belief = self._kept[pattern] = self._work_out(*pattern)
-        return belief, tuple(codes)
+        return self._belief(case.group, case.options, answers), tuple(codes)
 
     def outlook(self, kinds: Kinds, answers: Heard) -> Outlook:
         """Return what a planner has to know after these answers, by ascending model."""

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 from typing import Any, Literal
 
-from attrs import Factory, field, frozen
+from attrs import frozen
 
 from orchestrion import JSON, UsageError
 from orchestrion_recorded.table import RecordedAnswer, Row, Table, same
@@ -53,7 +53,7 @@ SILENT, ABSENT = -1, -2
 Unit = Literal["dearest", "mean", "none"]
 
 
-@frozen
+@frozen(eq=False)
 class Case:
     """A question with its recorded answers as codes.
 
@@ -68,7 +68,6 @@ class Case:
         absent: the models without a record, as a bit set.
         costs: by model what asking it costs.
         offers: by askable model what asking costs, as agents see it.
-        seen: by set of asked models what the environment shows, filled as it goes.
     """
 
     row: Row
@@ -81,7 +80,6 @@ class Case:
     absent: int
     costs: tuple[float, ...]
     offers: Mapping[str, Mapping[str, JSON]]
-    seen: dict[int, Any] = field(default=Factory(dict), eq=False, repr=False)
 
 
 class Pricing:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -59,19 +60,14 @@ class Planner:
         self.kinds = list(kinds)
         groups, options = np.array(self.kinds).reshape(-1, 2).T
         self._kinds = groups, options
-        self._kept: dict[Heard, tuple[Floats, Ints]] = {}
+        self.best = cache(self._best)
 
-    def best(self, answers: Heard) -> tuple[Floats, Ints]:
+    def _best(self, answers: Heard) -> tuple[Floats, Ints]:
         """Return by kind the value of going on in the best way, and the model to ask; -1 to stop.
 
         Args:
             answers: models with the number of their answer, by ascending model.
         """
-        if answers not in self._kept:
-            self._kept[answers] = self._work_out(answers)
-        return self._kept[answers]
-
-    def _work_out(self, answers: Heard) -> tuple[Floats, Ints]:
         outlook = self._believer.outlook(self._kinds, answers)
         best, choice = outlook.now.copy(), np.full(len(self.kinds), -1)
         models_asked = {m for m, _ in answers}

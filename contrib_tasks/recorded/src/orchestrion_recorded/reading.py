@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from math import isfinite
 from pathlib import Path
 from typing import IO, cast
@@ -225,20 +223,16 @@ def _is_json(path: Path) -> bool:
     return path.name.removesuffix(".gz").endswith((".jsonl", ".json", ".ndjson"))
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[io.TextIOWrapper]:
-    with ExitStack() as stack:
-        try:
-            raw: IO[bytes] = stack.enter_context(path.open("rb"))
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from None
-        if path.suffix == ".gz":
-            raw = cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=raw)))
-        yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""))
+def _open(path: Path) -> IO[str]:
+    open_text = gzip.open if path.suffix == ".gz" else open
+    try:
+        return cast(IO[str], open_text(path, "rt", encoding="utf-8-sig", newline=""))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
 def _read(path: Path) -> tuple[list[str], list[Line], int]:
-    """Columns, lines with their numbers, and the number of the line that names the columns."""
+    """Return columns, numbered lines, and the number of the line that names the columns."""
     with _open(path) as file:
         try:
             return _json_lines(file, path) if _is_json(path) else _csv_lines(file, path)
@@ -250,15 +244,12 @@ def _read(path: Path) -> tuple[list[str], list[Line], int]:
 
 def _records(file: Iterable[str], path: Path) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(file, strict=True)
-    while True:
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise UsageError(f"{path}:{reader.line_num}: is not CSV: {error}") from None
-        if fields:
-            yield reader.line_num, fields
+    try:
+        for fields in reader:
+            if fields:
+                yield reader.line_num, fields
+    except csv.Error as error:
+        raise UsageError(f"{path}:{reader.line_num}: is not CSV: {error}") from None
 
 
 def _header(records: Iterator[tuple[int, list[str]]], path: Path) -> tuple[list[str], int]:
@@ -305,8 +296,8 @@ def _json_lines(file: Iterable[str], path: Path) -> tuple[list[str], list[Line],
         header.update(dict.fromkeys(fields))
         lines.append((number, fields))
     problems.raise_any()
-    filled = [(n, {**dict.fromkeys(header, ""), **fields}) for n, fields in lines]
-    return list(header), list(filled), 1
+    blank = dict.fromkeys(header, "")
+    return list(header), [(number, {**blank, **fields}) for number, fields in lines], 1
 
 
 def _flat(record: Mapping[str, JSON]) -> dict[str, str]:

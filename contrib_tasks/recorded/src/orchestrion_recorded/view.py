@@ -1,9 +1,10 @@
 """What the environment shows after some models were asked: text, JSON and features.
 
-It depends on the question and the set of models asked, not on their order, and is kept, since
-training comes back to the same sets again and again. Of each choice that asks a model it hints,
-all between 0 and 1, how much likelier the likeliest answer is to be right after asking, how likely
-the model is right, and what it costs as a share of the dearest. The features, between -1 and 1:
+It depends on the question and the set of models asked, not on their order. The latest views are
+kept, since training comes back to the same sets again and again. The hints of each choice that
+asks a model, all between 0 and 1, are how much likelier the likeliest answer is to be right after
+asking, how likely the model is right, and its price as a share of the dearest. The features,
+between -1 and 1:
 
     one for each group       1 for the question's
     number of options        of 26
@@ -26,6 +27,7 @@ the model is right, and what it costs as a share of the dearest. The features, b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from attrs import frozen
@@ -35,7 +37,7 @@ from orchestrion_recorded.belief import Belief, Believer
 from orchestrion_recorded.case import SILENT, Case, leader, tally
 from orchestrion_recorded.estimate import Estimates
 
-_KEPT = 40_000  # observations; about 2.5 KB each
+_KEPT = 40_000  # views; about 2.5 KB each
 
 
 @frozen
@@ -48,7 +50,7 @@ class StateView:
 
 
 class Viewer:
-    """Makes what is shown, and keeps it.
+    """Make the views of questions: `see(case, asked)`, where `asked` is a bit set of models.
 
     Args:
         models: their names.
@@ -78,29 +80,10 @@ class Viewer:
         usual = np.average(estimates.right[known], axis=0, weights=estimates.prior[known])
         self._usual = usual.tolist()
         self._everything = (1 << n) - 1
-        self._kept: list[dict[int, StateView]] = []
-        self._count = 0
-        self._sets: dict[int, frozenset[str]] = {}
+        self.see = lru_cache(_KEPT)(self._make)
 
-    def see(self, case: Case, asked: int) -> StateView:
-        """Return what is shown after the models in the bit set `asked`."""
-        seen = case.seen.get(asked)
-        if seen is None:
-            seen = self._make(case, asked)
-            if self._count >= _KEPT:
-                for kept in self._kept:
-                    kept.clear()
-                self._kept.clear()
-                self._sets.clear()
-                self._count = 0
-            if not case.seen:
-                self._kept.append(case.seen)
-            case.seen[asked] = seen
-            self._count += 1
-        return seen
-
-    def _make(self, case: Case, bits: int) -> StateView:
-        models_asked = [m for m in range(len(self.models)) if bits >> m & 1]
+    def _make(self, case: Case, asked: int) -> StateView:
+        models_asked = [m for m in range(len(self.models)) if asked >> m & 1]
         totals = tally(case.said, self.votes[case.group], models_asked, len(case.labels))
         first = leader(totals)
         belief, codes = self._believer.believe(case, models_asked)
@@ -108,12 +91,12 @@ class Viewer:
         p_first = right.pop(first, 0.0)
         second = max(right.values(), default=0.0)
         features = self._features(case, models_asked, first)
-        n, closed = len(self.models), bits | case.absent
+        n, closed = len(self.models), asked | case.absent
+        closed_models = [m for m in range(n) if closed >> m & 1]
         edge = [2 * (p - p_first) for p in belief.models] if first >= 0 else [0.0] * n
         shift = [4 * (p - usual) for p, usual in zip(belief.models, self._usual, strict=True)]
-        for m in range(n):
-            if closed >> m & 1:
-                edge[m] = shift[m] = 0.0
+        for m in closed_models:
+            edge[m] = shift[m] = 0.0
         features += [-1.0 if x < -1 else 1.0 if x > 1 else x for x in edge + shift]
         spend = sum([case.costs[m] for m in models_asked])
         features += (
@@ -129,7 +112,7 @@ class Viewer:
             self._text(case, models_asked, first),
             self._data(case, models_asked, first),
             tuple(features),
-            self._blocked(closed),
+            frozenset().union(*(self.blockers[m] for m in closed_models)),
             p_first,
             self._hints(case, closed, belief),
         )
@@ -144,13 +127,6 @@ class Viewer:
                 for name in names:
                     hints[name] = hint
         return hints
-
-    def _blocked(self, closed: int) -> frozenset[str]:
-        blocked = self._sets.get(closed)
-        if blocked is None:
-            each = [names for m, names in enumerate(self.blockers) if closed >> m & 1]
-            blocked = self._sets[closed] = frozenset().union(*each)
-        return blocked
 
     def _features(self, case: Case, asked: Sequence[int], first: int) -> list[float]:
         """Group and options, then for each model whether it was asked, was silent, and leads."""
