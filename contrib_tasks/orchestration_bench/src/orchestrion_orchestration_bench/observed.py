@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from attrs import frozen
 
 from orchestrion import (
     Activation,
@@ -36,17 +35,6 @@ AGREE = 1e-5  # policies may compute in single precision
 
 class NotExactError(Exception):
     """The policy cannot be evaluated exactly; says why."""
-
-
-@frozen(eq=False)
-class Observed:
-    """A policy as tables: one distribution a state, layer by layer [n, a].
-
-    `sampled` is the policy itself, `greedy` takes its likeliest choice, the first of equal ones.
-    """
-
-    sampled: tuple[Floats, ...]
-    greedy: tuple[Floats, ...]
 
 
 def asker(policy: Any, team: Team) -> Ask | None:
@@ -123,8 +111,13 @@ def _distribution(rows: Floats) -> Floats:
     return result
 
 
-def observe(solved: Solved, team: Team, ask: Ask, turns: int | None = None) -> Observed:
+def observe(
+    solved: Solved, team: Team, ask: Ask, turns: int | None = None
+) -> tuple[list[Floats], list[Floats]]:
     """Ask a policy about every state that it can reach.
+
+    Return it as tables, one distribution a state, layer by layer [n, a]: as it samples, and when
+    it takes its likeliest choice, the first of equal ones.
 
     Args:
         solved: the benchmark.
@@ -147,7 +140,9 @@ def observe(solved: Solved, team: Team, ask: Ask, turns: int | None = None) -> O
         places = np.flatnonzero(walk.reached)
         given = np.zeros((0, len(team.choices) + 1))
         if len(places):
-            given = _in_batches(ask, walk.situations(places))
+            situations = walk.situations(places)
+            batches = range(0, len(situations), BATCH)
+            given = np.concatenate([ask(situations[i : i + BATCH]) for i in batches])
         walk.compare(ask, given, places)
         best = np.zeros_like(given)
         best[np.arange(len(given)), given.argmax(axis=1)] = 1.0
@@ -158,13 +153,7 @@ def observe(solved: Solved, team: Team, ask: Ask, turns: int | None = None) -> O
             raise NotExactError("the policy takes choices that the task blocks")
         if t + 1 < len(process.layers):
             walk.go_on(sampled[-1], len(process.layers[t + 1]))
-    return Observed(tuple(sampled), tuple(greedy))
-
-
-def _in_batches(ask: Ask, situations: Sequence[Situation]) -> Floats:
-    return np.concatenate(
-        [ask(situations[i : i + BATCH]) for i in range(0, len(situations), BATCH)]
-    )
+    return sampled, greedy
 
 
 class _Walk:
@@ -230,21 +219,16 @@ class _Walk:
                 new = first[targets, 0] < 0
                 first[targets[new]] = pairs[new]
                 last[targets] = pairs
-        self.ways, self.others = self._extend(first, last)
-        self.reached = first[:, 0] >= 0
-        self.t += 1
-        self.layer = self.process.layers[self.t]
-
-    def _extend(
-        self, first: Ints, last: Ints
-    ) -> tuple[list[Trajectory | None], dict[int, Trajectory]]:
         ways: list[Trajectory | None] = []
         others: dict[int, Trajectory] = {}
         for i, (start, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
             ways.append(None if start[0] < 0 else self._way(*start))
             if start[0] >= 0 and start != end:
                 others[i] = self._way(*end)
-        return ways, others
+        self.ways, self.others = ways, others
+        self.reached = first[:, 0] >= 0
+        self.t += 1
+        self.layer = self.process.layers[self.t]
 
     def _way(self, place: int, column: int) -> Trajectory:
         way, layer = self.ways[place], self.process.layers[self.t]
