@@ -21,7 +21,7 @@ class RecordedAgent(Agent):
     Args:
         model: the one model to ask.
         models: several, of which each activation asks one.
-        table: ask any model of this table (the header is read when the team is put together).
+        table: ask any model of this table (it is read when the team is put together).
             Without `model`, `models` and `table` it asks the model of its own name.
     """
 

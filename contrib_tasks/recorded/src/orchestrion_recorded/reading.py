@@ -52,12 +52,8 @@ def read_table(path: Path, columns: Columns | None = None, prices: Path | None =
 
 
 def models_of(path: Path, columns: Columns | None = None) -> tuple[str, ...]:
-    """Return the models of a table; of a CSV file only the header is read."""
-    if _is_json(path):
-        header, _, first = _read(path)
-    else:
-        with _open(path) as file:
-            header, first = _header(_records(file, path), path)
+    """Return the models of a table."""
+    header, _, first = _read(path)
     return lay_out(header, columns or Columns(), f"{path}:{first}").models
 
 
@@ -252,16 +248,12 @@ def _records(file: Iterable[str], path: Path) -> Iterator[tuple[int, list[str]]]
         raise UsageError(f"{path}:{reader.line_num}: is not CSV: {error}") from None
 
 
-def _header(records: Iterator[tuple[int, list[str]]], path: Path) -> tuple[list[str], int]:
-    number, header = next(records, (1, []))
-    if not header:
-        raise UsageError(f"{path}:1: the file is empty; expected a line with the columns' names")
-    return [name.strip() for name in header], number
-
-
 def _csv_lines(file: Iterable[str], path: Path) -> tuple[list[str], list[Line], int]:
     records = _records(file, path)
-    header, first = _header(records, path)
+    first, names = next(records, (1, []))
+    if not names:
+        raise UsageError(f"{path}:1: the file is empty; expected a line with the columns' names")
+    header = [name.strip() for name in names]
     problems = _Problems(path)
     lines: list[Line] = []
     for number, fields in records:

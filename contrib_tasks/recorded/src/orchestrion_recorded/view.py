@@ -70,16 +70,10 @@ class Viewer:
     ) -> None:
         self.models, self.estimates, self.votes, self.blockers = models, estimates, votes, blockers
         self._believer, self._dearest = Believer(estimates), dearest or 1.0
-        known, n = len(estimates.groups), len(models)
-        blank = [0.0] * (known + 1 + 3 * n)
-        self._blank = [
-            [float(i == g) for i in range(known)] + blank[known:] for g in range(known + 1)
-        ]
-        self._start = known + 1
         # What is believed of a question of an unknown group is what holds for the average one.
-        usual = np.average(estimates.right[known], axis=0, weights=estimates.prior[known])
+        usual = np.average(estimates.right[-1], axis=0, weights=estimates.prior[-1])
         self._usual = usual.tolist()
-        self._everything = (1 << n) - 1
+        self._everything = (1 << len(models)) - 1
         self.see = lru_cache(_KEPT)(self._make)
 
     def _make(self, case: Case, asked: int) -> StateView:
@@ -130,17 +124,14 @@ class Viewer:
 
     def _features(self, case: Case, asked: Sequence[int], first: int) -> list[float]:
         """Group and options, then for each model whether it was asked, was silent, and leads."""
-        features = self._blank[case.group].copy()
-        n, start = len(self.models), self._start
-        features[start - 1] = min(case.options, 26) / 26
-        for m in asked:
-            features[start + m] = 1.0
-            code = case.said[m]
-            if code == SILENT:
-                features[start + n + m] = 1.0
-            elif code == first:
-                features[start + 2 * n + m] = 1.0
-        return features
+        codes, models = {m: case.said[m] for m in asked}, range(len(self.models))
+        return [
+            *(float(group == case.group) for group in range(len(self.estimates.groups))),
+            min(case.options, 26) / 26,
+            *(float(m in codes) for m in models),
+            *(float(codes.get(m) == SILENT) for m in models),
+            *(float(codes.get(m) == first != SILENT) for m in models),
+        ]
 
     def _text(self, case: Case, asked: Sequence[int], first: int) -> str:
         if not asked:
