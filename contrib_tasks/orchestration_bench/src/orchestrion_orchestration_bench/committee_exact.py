@@ -11,7 +11,6 @@ import numpy as np
 from attrs import frozen
 
 from orchestrion import Observation, UsageError
-from orchestrion_orchestration_bench.agents import FIRST
 from orchestrion_orchestration_bench.committee import (
     STOP,
     Committee,
@@ -210,7 +209,8 @@ def process_of(task: Committee) -> Process:
     worth = np.zeros(1)
     layers = []
     for step in range(task.slots):
-        fits = [i for i, (_, option) in enumerate(columns) if _fits(option, step)]
+        placed = (Slot(rules.names[0]),) * step
+        fits = [i for i, (_, option) in enumerate(columns) if rules.fits(placed, option)]
         added = np.array([[rules.names.index(columns[i][0]), readers(columns[i][1])] for i in fits])
         n, m = len(kinds), len(fits)
         layer = _layer(task, worth, columns, fits, _shower(task, kinds, reading))
@@ -224,13 +224,6 @@ def process_of(task: Committee) -> Process:
             layer.to[:, fits, 0] = np.arange(n * m).reshape(n, m)
             layer.chance[:, fits, 0] = 1.0
     return Process(actions, len(columns), ("committee",), np.ones(1), tuple(layers))
-
-
-def _fits(option: str, placed: int) -> bool:
-    """Return whether an option makes sense when so many members are there."""
-    if not placed:
-        return option == FIRST
-    return option != FIRST and readers(option) < 1 << placed
 
 
 def _layer(

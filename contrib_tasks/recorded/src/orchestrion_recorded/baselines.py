@@ -173,24 +173,21 @@ def evaluate(data: Matrix, strategy: Strategy) -> StrategyResult:
 
 
 class _After:
-    """The state after the first ones were asked."""
+    """The state after the first ones were asked, question by question."""
 
     def __init__(self, data: Matrix, first: Sequence[int]) -> None:
         self.data = data
-        chosen = list(first)
-        n = len(data.ids)
+        chosen, n = list(first), len(data.ids)
         self.cost = (data.costs * data.askable)[:, chosen].sum(1)
-        self._totals = data.backing[chosen].sum(0) if chosen else np.zeros_like(data.said)
-        keys = data.key(self._totals)[:, chosen]
-        at = keys.argmax(1) if chosen else np.zeros(n, np.int64)
-        rows = np.arange(n)
-        self._key = keys[rows, at] if chosen else np.full(n, -1)
-        leads = self._key >= 0
-        own = data.right[:, chosen][rows, at] if chosen else np.zeros(n)
-        self.correct = np.where(leads, own, 0.0)
+        self._totals = data.backing[chosen].sum(0)
+        # Where nobody's answer leads, it is the first column: worth nothing.
+        keys = np.hstack([np.full((n, 1), -1), data.key(self._totals)[:, chosen]])
+        worth = np.hstack([np.zeros((n, 1)), data.right[:, chosen]])
+        rows, leads = np.arange(n), keys.argmax(1)
+        self._key, self.correct = keys[rows, leads], worth[rows, leads]
         codes = data.said[:, chosen]
         equal = (codes[:, :, None] == codes[:, None]) & (codes >= 0)[:, None]
-        self.agreement = equal.sum(2).max(1) if chosen else np.zeros(n, np.int64)
+        self.agreement = equal.sum(2).max(1, initial=0)
 
     @cached_property
     def voted(self) -> Floats:
