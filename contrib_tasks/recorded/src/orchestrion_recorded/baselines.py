@@ -78,7 +78,7 @@ class Matrix:
     Args:
         models: their names.
         ids: of the questions.
-        said: code of the answer; negative for none.
+        codes: code of the answer; negative for none.
         right: how good the answer is: 1 or 0, or its score.
         votes: what each vote counts for.
         costs: of asking.
@@ -89,7 +89,7 @@ class Matrix:
 
     models: tuple[str, ...]
     ids: tuple[str, ...]
-    said: Ints
+    codes: Ints
     right: Floats
     votes: Ints
     costs: Floats
@@ -100,8 +100,8 @@ class Matrix:
     @cached_property
     def backing(self) -> Ints:
         """[i, question, j]: what model i's vote adds to the answer of model j."""
-        answered = self.said >= 0
-        equal = (self.said.T[:, :, None] == self.said[None]) & answered.T[:, :, None]
+        answered = self.codes >= 0
+        equal = (self.codes.T[:, :, None] == self.codes[None]) & answered.T[:, :, None]
         return np.asarray(np.where(equal, self.votes.T[:, :, None], 0))
 
     def rows(self, chosen: Sequence[int]) -> Matrix:
@@ -110,7 +110,7 @@ class Matrix:
         return evolve(
             self,
             ids=tuple(self.ids[i] for i in at),
-            said=self.said[at],
+            codes=self.codes[at],
             right=self.right[at],
             votes=self.votes[at],
             costs=self.costs[at],
@@ -120,15 +120,15 @@ class Matrix:
 
     def key(self, totals: Ints) -> Ints:
         """Totals of each model's answer so that a plain comparison also settles ties."""
-        keys = totals * _CODES + (_CODES - 1 - self.said)
-        return np.asarray(np.where((self.said >= 0) & (totals > 0), keys, -1))
+        keys = totals * _CODES + (_CODES - 1 - self.codes)
+        return np.asarray(np.where((self.codes >= 0) & (totals > 0), keys, -1))
 
 
 def matrix(recording: Recording, split: Split, ids: Sequence[str] | None = None) -> Matrix:
     """Return a split of an opened task, or some of its questions."""
     wanted = [problem.id for problem in recording.problems(split)] if ids is None else ids
     cases: list[Case] = [recording.cases[name] for name in wanted]
-    answers = np.array([case.said for case in cases], np.int64).reshape(len(cases), -1)
+    answers = np.array([case.codes for case in cases], np.int64).reshape(len(cases), -1)
     return Matrix(
         recording.models,
         tuple(wanted),
@@ -185,7 +185,7 @@ class _After:
         worth = np.hstack([np.zeros((n, 1)), data.right[:, chosen]])
         rows, leads = np.arange(n), keys.argmax(1)
         self._key, self.correct = keys[rows, leads], worth[rows, leads]
-        codes = data.said[:, chosen]
+        codes = data.codes[:, chosen]
         equal = (codes[:, :, None] == codes[:, None]) & (codes >= 0)[:, None]
         self.agreement = equal.sum(2).max(1, initial=0)
 
@@ -193,7 +193,7 @@ class _After:
     def voted(self) -> Floats:
         """[question, model] how good the vote is once that model was asked as well."""
         data = self.data
-        overtakes = data.key(self._totals + data.votes * (data.said >= 0)) > self._key[:, None]
+        overtakes = data.key(self._totals + data.votes * (data.codes >= 0)) > self._key[:, None]
         return np.asarray(np.where(overtakes, data.right, self.correct[:, None]))
 
 

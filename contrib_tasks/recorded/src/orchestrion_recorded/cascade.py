@@ -112,8 +112,8 @@ class CascadeRunner(Policy):
         then = steps.then
         if then is None or is_blocked(then, seen):
             return STOP
-        asked = {(turn.agent, turn.option) for turn in situation.trajectory}
-        if (then.agent, then.option) in asked or self._agreement(steps, situation) >= steps.agree:
+        earlier = {(turn.agent, turn.option) for turn in situation.trajectory}
+        if (then.agent, then.option) in earlier or self._agreement(steps, situation) >= steps.agree:
             return STOP
         return Decision((then,))
 

@@ -218,15 +218,15 @@ class PlanSearch:
 
     def _played(self, tree: Tree, case: Case, votes: Sequence[int]) -> float:
         answers: dict[str, object] = {}
-        asked: list[int] = []
+        models_asked: list[int] = []
         while (name := follow(tree, answers)) is not None:
             m = self._task.models.index(name)
-            answers[name] = case.said[m] if case.said[m] >= 0 else None
-            if case.said[m] != ABSENT:
-                asked.append(m)
-        leads = leader(tally(case.said, votes, asked, len(case.labels)))
+            answers[name] = case.codes[m] if case.codes[m] >= 0 else None
+            if case.codes[m] != ABSENT:
+                models_asked.append(m)
+        leads = leader(tally(case.codes, votes, models_asked, len(case.labels)))
         right = float(leads >= 0 and leads == case.right)
-        return right - self._weight * sum(case.costs[m] for m in asked)
+        return right - self._weight * sum(case.costs[m] for m in models_asked)
 
 
 def shortlist(data: Matrix, weight: float, models: Sequence[int], count: int) -> list[int]:

@@ -44,7 +44,7 @@ def read_table(path: Path, columns: Columns | None = None, prices: Path | None =
     problems = _Problems(path)
     rows = [row for line in lines if (row := _row(line, layout, problems)) is not None]
     _check_ids(rows, problems)
-    if not rows and not problems.found:
+    if not rows and not problems.messages:
         problems.add(first, "the table has no questions")
     problems.raise_any()
     listed = {} if prices is None else read_prices(prices, layout.models)
@@ -95,7 +95,7 @@ def _row(line: Line, layout: Layout, problems: _Problems) -> Row | None:
     number, fields = line
     right = fields[layout.right].strip() if layout.right else ""
     name = fields[layout.question].strip()
-    before = len(problems.found)
+    before = len(problems.messages)
     if not name:
         problems.add(number, f"the question has no id ({layout.question!r} is empty)")
     if layout.right and right in ("", NONE, MISSING):
@@ -114,7 +114,7 @@ def _row(line: Line, layout: Layout, problems: _Problems) -> Row | None:
             )
             for model, text in cells.items()
         }
-    if len(problems.found) > before:
+    if len(problems.messages) > before:
         return None
     group = fields[layout.group].strip() if layout.group else ""
     text = fields[layout.text] if layout.text else ""
@@ -161,11 +161,11 @@ class _Problems:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.found: list[str] = []
+        self.messages: list[str] = []
 
     def add(self, line: int, text: str) -> None:
         """Note a problem."""
-        self.found.append(f"{self.path}:{line}: {text}")
+        self.messages.append(f"{self.path}:{line}: {text}")
 
     def number(self, line: int, column: str, text: str) -> float | None:
         """Return a number of 0 or more; None, and noted, if it is not."""
@@ -198,10 +198,10 @@ class _Problems:
 
     def raise_any(self) -> None:
         """Raise what was noted."""
-        more = len(self.found) - _REPORTED
-        if self.found:
+        more = len(self.messages) - _REPORTED
+        if self.messages:
             tail = [f"... and {more} more problems"] if more > 0 else []
-            raise UsageError("\n".join([*self.found[:_REPORTED], *tail]))
+            raise UsageError("\n".join([*self.messages[:_REPORTED], *tail]))
 
 
 def _number(text: str) -> float:

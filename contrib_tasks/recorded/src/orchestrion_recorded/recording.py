@@ -136,7 +136,7 @@ class Recording(Task):
             return None
         name = data.get("asks")
         model = self._place.get(name) if isinstance(name, str) else None
-        if model is None or case.said[model] == ABSENT:
+        if model is None or case.codes[model] == ABSENT:
             return None
         # Only what was paid for is shown.
         return model if turn.usage.cost >= case.costs[model] - 1e-12 else None

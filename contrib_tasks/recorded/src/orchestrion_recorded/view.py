@@ -78,7 +78,7 @@ class Viewer:
 
     def _make(self, case: Case, asked: int) -> StateView:
         models_asked = [m for m in range(len(self.models)) if asked >> m & 1]
-        totals = tally(case.said, self.votes[case.group], models_asked, len(case.labels))
+        totals = tally(case.codes, self.votes[case.group], models_asked, len(case.labels))
         first = leader(totals)
         belief, codes = self._believer.believe(case, models_asked)
         right = dict(zip(codes, belief.answers, strict=True))
@@ -122,9 +122,9 @@ class Viewer:
                     hints[name] = hint
         return hints
 
-    def _features(self, case: Case, asked: Sequence[int], first: int) -> list[float]:
+    def _features(self, case: Case, models_asked: Sequence[int], first: int) -> list[float]:
         """Group and options, then for each model whether it was asked, was silent, and leads."""
-        codes, models = {m: case.said[m] for m in asked}, range(len(self.models))
+        codes, models = {m: case.codes[m] for m in models_asked}, range(len(self.models))
         return [
             *(float(group == case.group) for group in range(len(self.estimates.groups))),
             min(case.options, 26) / 26,
@@ -133,23 +133,23 @@ class Viewer:
             *(float(codes.get(m) == first != SILENT) for m in models),
         ]
 
-    def _text(self, case: Case, asked: Sequence[int], first: int) -> str:
-        if not asked:
+    def _text(self, case: Case, models_asked: Sequence[int], first: int) -> str:
+        if not models_asked:
             return "nobody was asked"
-        lines = [f"{self.models[m]}: {_answer_of(case, m) or 'no answer'}" for m in asked]
+        lines = [f"{self.models[m]}: {_answer_of(case, m) or 'no answer'}" for m in models_asked]
         lines.append(f"vote: {case.labels[first]}" if first >= 0 else "vote: nothing")
         return "; ".join(lines)
 
-    def _data(self, case: Case, asked: Sequence[int], first: int) -> dict[str, object]:
+    def _data(self, case: Case, models_asked: Sequence[int], first: int) -> dict[str, object]:
         return {
             "offers": case.offers,
-            "answers": {self.models[m]: _answer_of(case, m) for m in asked},
+            "answers": {self.models[m]: _answer_of(case, m) for m in models_asked},
             "vote": case.labels[first] if first >= 0 else None,
         }
 
 
 def _answer_of(case: Case, model: int) -> str | None:
-    code = case.said[model]
+    code = case.codes[model]
     return case.labels[code] if code >= 0 else None
 
 
