@@ -6,7 +6,7 @@ from math import sqrt
 
 import pytest
 from orchestrion_offline import values
-from orchestrion_offline.speakers.steps import Reviewer, Solver
+from orchestrion_offline.speakers.steps import Solver
 from orchestrion_offline.steps import Sheet, draw_sheet, leading, line, written
 
 from orchestrion import Key
@@ -88,23 +88,3 @@ def test_no_strategy_of_equal_calls_is_above_the_optimum() -> None:
         assert values.best_of(SKILLS, n) < values.optimum(SKILLS, calls)
         assert values.beam(SKILLS, 1, n) < values.optimum(SKILLS, calls)
         assert values.beam(SKILLS, 1, n) > values.best_of(SKILLS, n)
-
-
-def test_a_reviewed_line_has_the_computed_success() -> None:
-    reviewer = Reviewer(skill=0.8, false_alarm=0.1)
-    sheet = draw_sheet("digits", 1, 123, Key(1))
-
-    def work(key: Key) -> bool:
-        lines_text = "\n" + SOLVER.say(asked(sheet.text), key.child("first")).text
-        for n in range(2):
-            review = reviewer.say(asked(sheet.text + lines_text), key.child("review", n)).text
-            lines_text += f"\n{review}"
-            if "is wrong" not in review:
-                break
-            lines_text += (
-                "\n" + SOLVER.say(asked(sheet.text + lines_text), key.child("again", n)).text
-            )
-        return leading(sheet, written(lines_text, 1).lines) == 1
-
-    share = sum(work(Key(n)) for n in range(RUNS)) / RUNS
-    assert near(share, values.repaired(SOLVER.chance(sheet.steps[0]), 0.8, 0.1, 2))

@@ -233,7 +233,7 @@ def test_cascades_on_histories(policy: object, values: list[float]) -> None:
     team = Team.of(HISTORIES, [Member(n) for n in ("small", "lint", "judge", "large", "submit")])
     ask = asker(policy, team)
     assert ask is not None
-    acts = observe(solved, team, ask).sampled
+    acts, _ = observe(solved, team, ask)
     found = [evaluate(HISTORIES, acts, weight).value for weight in WEIGHTS]
     assert found == pytest.approx(values, abs=5.1e-5)
 

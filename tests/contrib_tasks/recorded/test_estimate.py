@@ -61,8 +61,9 @@ def test_rare_groups_are_shrunk_to_the_overall_rate() -> None:
     rows = [row(f"q{i}", "A", ("A", "A", "A") if i % 2 else ("B", "B", "B")) for i in range(100)]
     lucky = row("rare", "A", ("A", "B", "A"), group="rare")
     found = estimate(table(*rows, lucky), 20.0, 1)
-    rare, overall = found.votes[found.group("rare")][0], found.votes[-1][0]
-    alone = estimate(table(*rows, lucky), 0.0, 1).votes[found.group("rare")][0]
+    place = found.groups.index("rare")
+    rare, overall = found.votes[place][0], found.votes[-1][0]
+    alone = estimate(table(*rows, lucky), 0.0, 1).votes[place][0]
     assert overall < rare < overall + (alone - overall) / 4
 
 
@@ -97,7 +98,7 @@ def test_the_belief_is_calibrated_on_questions_not_seen() -> None:
         cases = [task.cases[problem.id] for problem in task.problems("test")]
         believer = Believer(task.estimates)
         pairs = [
-            (believer.believe(case, others)[0].models[model], case.said[model] == case.right)
+            (believer.believe(case, others)[0].models[model], case.codes[model] == case.right)
             for case in cases
         ]
         pairs.sort()
@@ -116,21 +117,21 @@ def weights_of(case: Case, asked: list[int], found: Estimates) -> dict[tuple[int
     alpha = (1 - found.coincide) / max(found.coincide - 1 / wrong_options, 0.02)
     alpha = min(max(alpha, 0.5), 50.0)
     g = case.group
-    seen = {case.said[m] for m in asked if case.said[m] >= 0}
+    seen = {case.codes[m] for m in asked if case.codes[m] >= 0}
     unseen = range(100, 100 + case.options - len(seen))
     joint = {}
     for z, truth in product(range(len(found.prior[0])), [*sorted(seen), *unseen]):
         p = found.prior[g][z]
         drawn: list[int] = []
         for m in asked:
-            if case.said[m] == -1:
+            if case.codes[m] == -1:
                 p *= found.none[g][z][m]
-            elif case.said[m] == truth:
+            elif case.codes[m] == truth:
                 p *= found.right[g][z][m]
             else:
-                weight = alpha / wrong_options + drawn.count(case.said[m])
+                weight = alpha / wrong_options + drawn.count(case.codes[m])
                 p *= found.wrong[g][z][m] * weight / (alpha + len(drawn))
-                drawn.append(case.said[m])
+                drawn.append(case.codes[m])
         joint[z, truth] = p
     return joint
 
@@ -153,7 +154,7 @@ def likeliest(joint: dict[tuple[int, int], float]) -> float:
 def test_the_belief_is_exact_under_the_estimates(of: Table) -> None:
     task = opened(of, RecordedTask(split=ALL_TRAIN, classes=3))
     case, estimates = task.cases["q0"], task.estimates
-    can = [m for m in range(3) if case.said[m] >= -1]
+    can = [m for m in range(3) if case.codes[m] >= -1]
     for asked in (can[:count] for count in range(len(can) + 1)):
         answers, belief = believe(case, asked, estimates)
         joint = weights_of(case, asked, estimates)
@@ -165,7 +166,7 @@ def test_the_belief_is_exact_under_the_estimates(of: Table) -> None:
         for m, p in enumerate(belief.models):
             right = estimates.right[case.group]
             usual = sum(w * right[z][m] for (z, _), w in joint.items()) / total
-            known = answers[case.said[m]] if case.said[m] >= 0 else 0.0
+            known = answers[case.codes[m]] if case.codes[m] >= 0 else 0.0
             assert p == pytest.approx(known if m in asked else usual, abs=1e-9)
 
 
@@ -175,15 +176,15 @@ def test_the_gain_of_asking_is_what_one_more_answer_is_expected_to_add(of: Table
     """By letting the model say everything it may say: nothing, what was said, or another option."""
     task = opened(of, RecordedTask(split=ALL_TRAIN, classes=2))
     case, estimates = task.cases["q0"], task.estimates
-    can = [m for m in range(3) if case.said[m] >= -1]
+    can = [m for m in range(3) if case.codes[m] >= -1]
     for asked in (can[:count] for count in range(len(can))):
         joint = weights_of(case, asked, estimates)
-        seen = sorted({case.said[m] for m in asked if case.said[m] >= 0})
+        seen = sorted({case.codes[m] for m in asked if case.codes[m] >= 0})
         new = [50 + i for i in range(case.options - len(seen))]
         for m in set(can) - set(asked):
             tellings = [
                 weights_of(
-                    evolve(case, said=_saying(case, m, code)), sorted([*asked, m]), estimates
+                    evolve(case, codes=_saying(case, m, code)), sorted([*asked, m]), estimates
                 )
                 for code in [-1, *seen, *new]
             ]
@@ -196,4 +197,4 @@ def test_the_gain_of_asking_is_what_one_more_answer_is_expected_to_add(of: Table
 
 
 def _saying(case: Case, model: int, code: int) -> tuple[int, ...]:
-    return tuple(code if m == model else said for m, said in enumerate(case.said))
+    return tuple(code if m == model else said for m, said in enumerate(case.codes))

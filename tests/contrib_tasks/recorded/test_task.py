@@ -122,11 +122,6 @@ def test_agents_named_like_models_are_blocked_by_their_name() -> None:
     assert found.observation.blocked == {"cheap", "any:cheap"}
 
 
-def test_an_agent_that_is_not_in_the_team_is_blocked_after_it_asked() -> None:
-    task = Recording(RecordedTask(split=ALL_TRAIN), QUESTIONS)
-    assert after(task, "easy", ("cheap",)).observation.blocked == {"ask:cheap"}  # type: ignore[union-attr]
-
-
 def test_what_was_not_paid_for_is_not_shown() -> None:
     task = opened(QUESTIONS)
     start = after(task, "easy", ())
@@ -241,14 +236,6 @@ def test_hints_are_of_the_choices_still_open() -> None:
     assert observation.hints
     assert not observation.hints.keys() & observation.blocked
     assert observation.hints.keys() | observation.blocked >= set().union(*task.blockers)
-
-
-def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrion_recorded.view._KEPT", 3)
-    task = opened(QUESTIONS)
-    first = [after(task, one.id, ("cheap",)).observation for one in QUESTIONS.rows]
-    assert sum(len(case.seen) for case in task.cases.values()) <= 4
-    assert [after(task, one.id, ("cheap",)).observation for one in QUESTIONS.rows] == first
 
 
 def test_features_of_unseen_questions_tell_groups_apart() -> None:

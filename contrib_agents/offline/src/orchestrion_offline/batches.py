@@ -16,7 +16,6 @@ _MESSAGES, _BATCHES, _FILES = "/v1/messages/batches", "/v1/batches", "/v1/files"
 @define
 class _Batch:
     id: str
-    wire: str
     requests: Mapping[str, tuple[str, dict[str, Any]]]  # path and body by name
     looks: int = 0
 
@@ -57,13 +56,13 @@ class BatchService:
         return None
 
     def _find(self, name: str) -> _Batch:
-        for batch in self.batches:
-            if batch.id == name:
-                return batch
-        raise ValueError(f"there is no batch {name!r}")
+        batch = next((batch for batch in self.batches if batch.id == name), None)
+        if batch is None:
+            raise ValueError(f"there is no batch {name!r}")
+        return batch
 
-    def _add(self, wire: str, requests: Mapping[str, tuple[str, dict[str, Any]]]) -> _Batch:
-        batch = _Batch(f"batch_{len(self.batches)}", wire, requests)
+    def _add(self, requests: Mapping[str, tuple[str, dict[str, Any]]]) -> _Batch:
+        batch = _Batch(f"batch_{len(self.batches)}", requests)
         self.batches.append(batch)
         return batch
 
@@ -93,18 +92,17 @@ class BatchService:
     ) -> Any:
         if method == "POST":
             listed = msgspec.json.decode(body)["requests"]
-            batch = self._add(
-                "anthropic",
-                {entry["custom_id"]: ("/v1/messages", entry["params"]) for entry in listed},
-            )
-            return self._anthropic_batch(batch, False)
+            requests = {entry["custom_id"]: ("/v1/messages", entry["params"]) for entry in listed}
+            return self._anthropic_batch(self._add(requests), False)
         batch = self._find(name)
         if part == "results":
-            lines = [
-                {"custom_id": name, "result": _anthropic_result(*answer)}
-                for name, answer in self._answers(batch, headers).items()
-            ]
-            return b"\n".join(map(msgspec.json.encode, lines))
+            lines = []
+            for custom_id, (status, answer) in self._answers(batch, headers).items():
+                result = {"type": "succeeded", "message": answer}
+                if status != 200:
+                    result = {"type": "errored", "error": answer}
+                lines.append(msgspec.json.encode({"custom_id": custom_id, "result": result}))
+            return b"\n".join(lines)
         return self._anthropic_batch(batch, self._ended(batch))
 
     def _anthropic_batch(self, batch: _Batch, ended: bool) -> Any:
@@ -134,7 +132,7 @@ class BatchService:
             requests = {
                 request["custom_id"]: (request["url"], request["body"]) for request in bodies
             }
-            return self._openai_batch(self._add("openai", requests), {})
+            return self._openai_batch(self._add(requests), {})
         batch = self._find(name)
         if not self._ended(batch):
             return self._openai_batch(batch, {})
@@ -177,12 +175,6 @@ class BatchService:
         if not number.isdigit() or int(number) >= len(self._files):
             raise ValueError(f"there is no file {name!r}")
         return self._files[int(number)]
-
-
-def _anthropic_result(status: int, answer: Any) -> Any:
-    if status == 200:
-        return {"type": "succeeded", "message": answer}
-    return {"type": "errored", "error": answer}
 
 
 def _uploaded(kind: str, body: bytes) -> bytes:

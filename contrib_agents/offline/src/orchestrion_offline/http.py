@@ -1,35 +1,21 @@
-"""Serve HTTP/1.1 on asyncio's protocols, with as little work per request as possible.
+"""Serve HTTP/1.1 on asyncio's streams.
 
 The clients are known (the vendors' SDKs, curl, all on this machine): requests in sequence on kept
-connections, bodies with a Content-Length. `call_later` delays an answer, so that a waiting request
-needs no task.
+connections, bodies with a Content-Length.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import cast
+from http import HTTPStatus
 
 from attrs import frozen
 
 LARGEST_HEAD = 64 * 1024
 LARGEST_BODY = 64 * 1024 * 1024
 
-_REASONS = {
-    200: b"OK",
-    400: b"Bad Request",
-    401: b"Unauthorized",
-    404: b"Not Found",
-    405: b"Method Not Allowed",
-    411: b"Length Required",
-    413: b"Content Too Large",
-    429: b"Too Many Requests",
-    431: b"Request Header Fields Too Large",
-    500: b"Internal Server Error",
-    503: b"Service Unavailable",
-    529: b"Overloaded",
-}
+_REASONS = {status.value: status.phrase for status in HTTPStatus} | {529: "Overloaded"}
 
 
 @frozen
@@ -59,135 +45,81 @@ Handle = Callable[[str, str, Mapping[str, str], bytes], Reply]
 """Return the reply to a method, path, headers by lower-case name, and body."""
 
 
-class Exchange(asyncio.Protocol):
-    """One connection.
+async def serve_connection(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle
+) -> None:
+    """Answer the requests of a connection, one after the other, until one side closes it."""
+    try:
+        while await _serve_request(reader, writer, handle):
+            pass
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass  # the client has closed the connection
+    finally:
+        writer.close()
 
-    Args:
-        handle: returns the reply to a request.
-        connections: the set of open connections, to which this one adds itself.
-    """
 
-    def __init__(self, handle: Handle, connections: set[Exchange]) -> None:
-        self._handle, self._connections = handle, connections
-        self._transport: asyncio.Transport | None = None
-        self._received = bytearray()
-        self._timer: asyncio.TimerHandle | None = None
-        self._busy = False
-        self._continued = False
+async def _serve_request(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle
+) -> bool:
+    """Answer the next request; return whether the connection stays open."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        return await _refuse(writer, 431)
+    lines = head[:-4].decode("latin-1").split("\r\n")
+    headers: dict[str, str] = {}
+    for line in lines[1:]:
+        name, _, value = line.partition(":")
+        headers[name.lower()] = value.strip()
+    method, _, rest = lines[0].partition(" ")
+    target = rest.partition(" ")[0]
+    length = headers.get("content-length", "0")
+    if "transfer-encoding" in headers:
+        return await _refuse(writer, 411)
+    if not length.isdigit() or not target:
+        return await _refuse(writer, 400)
+    if int(length) > LARGEST_BODY:
+        return await _refuse(writer, 413)
+    if "expect" in headers:
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    body = await reader.readexactly(int(length))
+    reply = handle(method, target.partition("?")[0], headers, body)
+    await _send(writer, reply)
+    return headers.get("connection", "").lower() != "close" and not reply.cut
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._connections.add(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._connections.discard(self)
-        self._transport = None
-        if self._timer is not None:
-            self._timer.cancel()
+async def _refuse(writer: asyncio.StreamWriter, status: int) -> bool:
+    await _send(writer, Reply(status, ((0.0, b"{}"),)))
+    return False
 
-    def close(self) -> None:
-        """Close at once, even if data is still to be sent."""
-        if self._transport is not None:
-            self._transport.abort()
 
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        if not self._busy:
-            self._next()
-
-    def _next(self) -> None:
-        """Answer the next request if it is complete."""
-        end = self._received.find(b"\r\n\r\n")
-        if end < 0:
-            if len(self._received) > LARGEST_HEAD:
-                self._refuse(431)
-            return
-        lines = self._received[:end].decode("latin-1").split("\r\n")
-        headers: dict[str, str] = {}
-        for line in lines[1:]:
-            name, _, value = line.partition(":")
-            headers[name.lower()] = value.strip()
-        method, _, rest = lines[0].partition(" ")
-        target = rest.partition(" ")[0]
-        if "transfer-encoding" in headers:
-            self._refuse(411)
-            return
-        given = headers.get("content-length", "0")
-        if not given.isdigit() or not target:
-            self._refuse(400)
-            return
-        length = int(given)
-        if length > LARGEST_BODY:
-            self._refuse(413)
-            return
-        if len(self._received) < end + 4 + length:
-            if "expect" in headers and not self._continued and self._transport is not None:
-                self._continued = True
-                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            return
-        body = bytes(self._received[end + 4 : end + 4 + length])
-        del self._received[: end + 4 + length]
-        self._busy, self._continued = True, False
-        reply = self._handle(method, target.partition("?")[0], headers, body)
-        self._send(reply, headers.get("connection", "").lower() == "close")
-
-    def _refuse(self, status: int) -> None:
-        self._busy = True
-        self._send(Reply(status, ((0.0, b"{}"),)), close=True)
-
-    # ---------------------------------------------------------------- sending
-
-    def _send(self, reply: Reply, close: bool) -> None:
-        if reply.stream:
-            self._advance(reply, 0, _head(reply, None), close)
-            return
-        body = b"".join(part for _, part in reply.parts)
-        # One write: a second one would wait for the acknowledgement of the first.
-        data = _head(reply, len(body)) + (body[: len(body) // 2] if reply.cut else body)
-        self._after(sum(delay for delay, _ in reply.parts), self._finish, data, close or reply.cut)
-
-    def _advance(
-        self, reply: Reply, place: int, due: bytes, close: bool, waited: bool = False
-    ) -> None:
-        """Send the parts that are due together, and continue when the next one is due."""
-        out = bytearray(due)
-        while place < len(reply.parts):
-            delay, part = reply.parts[place]
-            if delay > 0 and not waited:
-                if place and self._transport is not None:  # the head is sent with the first part
-                    self._transport.write(bytes(out))
-                    out.clear()
-                self._after(delay, self._advance, reply, place, bytes(out), close, True)
-                return
-            waited, place = False, place + 1
+async def _send(writer: asyncio.StreamWriter, reply: Reply) -> None:
+    if reply.stream:
+        due = _head(reply, "transfer-encoding: chunked")
+        for i, (delay, part) in enumerate(reply.parts):
+            if delay > 0:
+                if i:  # the head is sent with the first part
+                    writer.write(due)
+                    due = b""
+                await asyncio.sleep(delay)
             if part:
-                out += b"%x\r\n%b\r\n" % (len(part), part)
-        end = b"" if reply.cut else b"0\r\n\r\n"
-        self._finish(bytes(out) + end, close or reply.cut)
-
-    def _after(self, delay: float, function: Callable[..., None], *args: object) -> None:
-        if delay <= 0:
-            function(*args)
-            return
-        self._timer = asyncio.get_running_loop().call_later(delay, function, *args)
-
-    def _finish(self, data: bytes, close: bool) -> None:
-        if self._transport is None:
-            return
-        self._transport.write(data)
-        self._busy = False
-        if close:
-            self._transport.close()
-        elif self._received:  # not directly: a thousand requests at a time would exhaust the stack
-            asyncio.get_running_loop().call_soon(self._resume)
-
-    def _resume(self) -> None:
-        if not self._busy and self._transport is not None:
-            self._next()
+                due += b"%x\r\n%b\r\n" % (len(part), part)
+        due += b"" if reply.cut else b"0\r\n\r\n"
+    else:
+        body = b"".join(part for _, part in reply.parts)
+        due = _head(reply, f"content-length: {len(body)}")
+        due += body[: len(body) // 2] if reply.cut else body
+        if delay := sum(delay for delay, _ in reply.parts):
+            await asyncio.sleep(delay)
+    writer.write(due)
+    await writer.drain()
 
 
-def _head(reply: Reply, length: int | None) -> bytes:
-    size = "transfer-encoding: chunked" if length is None else f"content-length: {length}"
-    rows = "".join(f"{name}: {value}\r\n" for name, value in reply.headers.items())
-    status = b"HTTP/1.1 %d %b\r\n" % (reply.status, _REASONS.get(reply.status, b"Other"))
-    return status + f"content-type: {reply.kind}\r\n{size}\r\n{rows}\r\n".encode("latin-1")
+def _head(reply: Reply, size: str) -> bytes:
+    lines = [
+        f"HTTP/1.1 {reply.status} {_REASONS.get(reply.status, 'Other')}",
+        f"content-type: {reply.kind}",
+        size,
+        *(f"{name}: {value}" for name, value in reply.headers.items()),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")

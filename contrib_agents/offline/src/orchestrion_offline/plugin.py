@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from orchestrion import Component, Kind, hookimpl
 
 HERE = "orchestrion_offline"
-_USER = {"models": {"m": {"use": "offline", "speaker": "tested"}}}
 _AROUND = {
-    **_USER,
+    "models": {"m": {"use": "offline", "speaker": "tested"}},
     "agents": {"a": {"use": "kit-agent", "model": "m"}, "b": {"use": "kit-agent"}},
 }
 

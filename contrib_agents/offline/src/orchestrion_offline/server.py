@@ -21,7 +21,7 @@ from attrs import evolve
 from orchestrion import Key, did_you_mean
 from orchestrion_offline.anthropic_wire import Messages
 from orchestrion_offline.batches import BatchService
-from orchestrion_offline.http import Exchange, Reply
+from orchestrion_offline.http import LARGEST_HEAD, Reply, serve_connection
 from orchestrion_offline.interfaces import Speaker
 from orchestrion_offline.openai_wires import Chat, Responses
 from orchestrion_offline.settings import FAULTS, Serving
@@ -34,7 +34,6 @@ _WIRES: Mapping[str, Wire] = {
     "/v1/messages": _MESSAGES,
 }
 _COUNTED_CONTENTS = 100_000
-_CLOSING_ROUNDS = 10  # of the event loop, until aborted connections are gone
 _ERROR_PAGE = b"<html><body><h1>500 Internal Server Error</h1></body></html>"
 
 
@@ -57,7 +56,7 @@ class StubServer:
         self._repeats: OrderedDict[bytes, int] = OrderedDict()
         self._allowance = float(self.behaviour.requests_per_minute)
         self._refilled_at = 0.0
-        self._connections: set[Exchange] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self.batches = BatchService(self.handle)
         """The files and batches that it was sent."""
         self._server: asyncio.Server | None = None
@@ -65,24 +64,26 @@ class StubServer:
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Begin to serve in the running loop; port 0 takes a free one."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Exchange(self.handle, self._connections), host, port, backlog=1024
+        self._server = await asyncio.start_server(
+            self._accept, host, port, backlog=1024, limit=LARGEST_HEAD
         )
         self._address = self._server.sockets[0].getsockname()[:2]
         self._refilled_at = time.monotonic()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(serve_connection(reader, writer, self.handle))
+        self._connections[task] = writer
+        task.add_done_callback(self._connections.pop)
 
     async def close(self) -> None:
         """Stop, and close every connection."""
         if self._server is None:
             return
         self._server.close()
-        for connection in list(self._connections):
-            connection.close()
-        for _ in range(_CLOSING_ROUNDS):
-            if not self._connections:
-                break
-            await asyncio.sleep(0)
+        for task, writer in self._connections.items():
+            task.cancel()
+            writer.transport.abort()  # a task that is cancelled before its first step does not
+        await asyncio.gather(*self._connections, return_exceptions=True)
         await self._server.wait_closed()
         self._server = None
 
@@ -119,10 +120,10 @@ class StubServer:
             request = wire.decode(data)
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             return _error(wire, 400, "invalid_request_error", str(error))
-        name = data.get("model")
-        speaker = self.speakers.get(name) if isinstance(name, str) else None
-        if speaker is None or not isinstance(name, str):
-            return self._no_model(wire, str(name))
+        name = str(data.get("model"))
+        speaker = self.speakers.get(name)
+        if speaker is None:
+            return self._no_model(wire, name)
         try:
             # The part before "." names the call. The rest names the body, which vendors write in
             # different ways.
@@ -224,14 +225,14 @@ class StubServer:
         if name and name not in self.speakers:
             return self._no_model(wire, name)
         describe = _anthropic_model if wire is _MESSAGES else _openai_model
-        described = [describe(model) for model in self.speakers]
+        names = list(self.speakers)
+        described = [describe(model) for model in names]
         data: dict[str, Any] = {"object": "list", "data": described}
         if name:
             data = describe(name)
         elif wire is _MESSAGES:
-            names = list(self.speakers)
-            ends = {"first_id": names[0], "last_id": names[-1]} if names else {}
-            data = {"data": described, "has_more": False, "first_id": None, "last_id": None, **ends}
+            ends = {"first_id": names[0], "last_id": names[-1]}
+            data = {"data": described, "has_more": False, **ends}
         return Reply(200, ((0.0, msgspec.json.encode(data)),))
 
     def _no_model(self, wire: Wire, name: str) -> Reply:
@@ -264,19 +265,19 @@ def _error(
     status: int,
     kind: str,
     message: str,
-    headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] = {},
     delay: float = 0.0,
 ) -> Reply:
-    return Reply(status, ((delay, wire.error(status, kind, message)),), headers=headers or {})
+    return Reply(status, ((delay, wire.error(status, kind, message)),), headers=headers)
 
 
 @asynccontextmanager
 async def serving(
-    speakers: Mapping[str, Speaker], behaviour: Serving | None = None, port: int = 0
+    speakers: Mapping[str, Speaker], behaviour: Serving | None = None
 ) -> AsyncIterator[StubServer]:
     """Serve in the running loop until the context ends."""
     server = StubServer(speakers, behaviour)
-    await server.start(port=port)
+    await server.start()
     try:
         yield server
     finally:

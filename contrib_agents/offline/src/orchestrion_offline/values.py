@@ -55,19 +55,3 @@ def optimum(skills: Sequence[float], calls: int) -> float:
             chances[i + 1] += chances[i] * skills[i]
             chances[i] *= 1 - skills[i]
     return chances[-1]
-
-
-def repaired(skill: float, detection: float, false_alarm: float, rounds: int) -> float:
-    """Return the success of a line that is written again when a reviewer objects to it.
-
-    Args:
-        skill: chance that the worker writes a right line.
-        detection: chance that the reviewer objects to a wrong line.
-        false_alarm: chance that the reviewer objects to a right line.
-        rounds: most corrections; the last attempt stands.
-    """
-    value = skill  # without a correction left
-    for _ in range(rounds):
-        objects = skill * false_alarm + (1 - skill) * detection
-        value = skill * (1 - false_alarm) + objects * value
-    return value

@@ -275,15 +275,13 @@ def answers(
     draws = [draw] + [draw.child("sample", i) for i in range(1, decoded.samples)]
     read = _tokens_of(request)
     made = [_answer(request, speaker, sample, ending, read) for sample in draws]
-    if decoded.thinks:
-        made = [_with_thinking(answer, request.get("max_tokens")) for answer in made]
-    return made
+    return [_with_thinking(answer, request) for answer in made] if decoded.thinks else made
 
 
-def _with_thinking(answer: WireAnswer, limit: int | None) -> WireAnswer:
+def _with_thinking(answer: WireAnswer, request: Mapping[str, JSON]) -> WireAnswer:
     # The text was cut, if at all, as if there were no thinking.
     tokens = answer.output_tokens + count(THOUGHT)
-    tokens = tokens if limit is None else min(tokens, limit)
+    tokens = min(tokens, request.get("max_tokens", tokens))
     return evolve(answer, thinking=THOUGHT, output_tokens=tokens)
 
 
@@ -348,5 +346,5 @@ def _tokens_of(request: Mapping[str, JSON]) -> int:
             total += count(f"{call['name']}{call['arguments']}")
     for part in (request.get("tools"), request.get("schema")):
         if part:
-            total += count(msgspec.json.encode(part).decode())
+            total += count(encode(part).decode())
     return max(total, 1)

@@ -125,13 +125,9 @@ def play(row: str, option: str | None, observation: Observation | None) -> Outpu
         cost = entry["cost"] if option is None else entry["costs"][option]
     except (AttributeError, KeyError, TypeError):
         raise UsageError(_lost(row, option, observation)) from None
-    return _output(row, option, cost, entry["says"], entry.get("final", False))
-
-
-@lru_cache(4096)
-def _output(row: str, option: str | None, cost: float, says: str, final: bool) -> Output:
     data = {"plays": row} if option is None else {"plays": row, "option": option}
-    return Output(f"{row} {says}", data, Usage(cost=cost), final)
+    text = f"{row} {entry['says']}"
+    return Output(text, data, Usage(cost=cost), entry.get("final", False))
 
 
 def _lost(row: str, option: str | None, observation: Observation | None) -> str:

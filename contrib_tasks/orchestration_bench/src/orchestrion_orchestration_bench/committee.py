@@ -13,7 +13,7 @@ The result is worth the committee's exact accuracy (a silent output is half righ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
@@ -21,15 +21,7 @@ from typing import Any, NamedTuple
 
 from attrs import Attribute, field, frozen
 
-from orchestrion import (
-    JSON,
-    Key,
-    Observation,
-    Problem,
-    Scores,
-    Step,
-    Turn,
-)
+from orchestrion import JSON, Key, Observation, Problem, Scores, Step, Turn
 from orchestrion_orchestration_bench.agents import FIRST, Slots, options_for
 from orchestrion_orchestration_bench.tables import (
     Check,
@@ -106,12 +98,8 @@ class CommitteeRules(Rules):
 
     def placed(self, slots: Genotype, row: str, option: str) -> Slot:
         """Return the slot that placing `row` adds: empty if nobody who is there would read it."""
-        reading = self.live_readers(slots, option)
+        reading = readers(option) & occupied(slots)
         return Slot(row, reading) if reading or not occupied(slots) else Slot("")
-
-    def live_readers(self, slots: Genotype, option: str) -> int:
-        """Return the readers an option names that are there."""
-        return readers(option) & occupied(slots)
 
     def scores(self, state: CommitteeState) -> Scores:
         """Return the accuracy of what was built, or one draw of it."""
@@ -161,13 +149,14 @@ class CommitteeRules(Rules):
 
     def chance(self, slots: Genotype, pattern: Sequence[int]) -> float:
         """Return how likely a pattern of signals is; kinds are equally likely."""
-        return (
-            sum(
-                prod(self._group(name, kind, signals) for name, signals in groups(slots, pattern))
-                for kind in range(self.questions)
-            )
-            / self.questions
+        by_type: dict[str, list[int]] = {}
+        for slot, signal in zip(slots, pattern, strict=True):
+            by_type.setdefault(slot.type, []).append(signal)
+        total = sum(
+            prod(self._group(name, kind, signals) for name, signals in by_type.items())
+            for kind in range(self.questions)
         )
+        return total / self.questions
 
     def _group(self, name: str, kind: int, signals: Sequence[int]) -> float:
         """Return how likely the signals of all members of one type are, for one kind."""
@@ -196,7 +185,7 @@ class CommitteeRules(Rules):
         """Return whether an option makes sense: "output" first, then readers that are all there."""
         if not occupied(slots):
             return option == FIRST
-        return option != FIRST and self.live_readers(slots, option) == readers(option)
+        return option != FIRST and not readers(option) & ~occupied(slots)
 
     def _observation(self, slots: Genotype) -> Observation:
         placed = [
@@ -254,14 +243,6 @@ def occupied(slots: Genotype) -> int:
 def places(bits: int) -> list[int]:
     """Return the slots in bits, counted from 1."""
     return [place + 1 for place in range(bits.bit_length()) if bits >> place & 1]
-
-
-def groups(slots: Genotype, pattern: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
-    """Yield signals by type of member."""
-    by_type: dict[str, list[int]] = {}
-    for slot, signal in zip(slots, pattern, strict=True):
-        by_type.setdefault(slot.type, []).append(signal)
-    yield from by_type.items()
 
 
 @frozen

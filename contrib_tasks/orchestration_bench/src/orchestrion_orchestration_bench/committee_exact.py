@@ -11,12 +11,12 @@ import numpy as np
 from attrs import frozen
 
 from orchestrion import Observation, UsageError
-from orchestrion_orchestration_bench.agents import FIRST
 from orchestrion_orchestration_bench.committee import (
     STOP,
     Committee,
     Genotype,
     Slot,
+    places,
     readers,
 )
 from orchestrion_orchestration_bench.process import Action, Floats, Ints, Layer, Process
@@ -120,10 +120,7 @@ def pareto_front(task: Committee, slots: int | None = None) -> tuple[FrontPoint,
         UsageError: there are too many committees to look at.
     """
     limit = slots or task.slots
-    if limit > LARGEST:
-        raise UsageError(
-            f"committee: every committee of up to {LARGEST} slots can be looked at, not {limit}"
-        )
+    _check_size(limit)
     names, rules = task.rules.names, task.rules
     front: list[FrontPoint] = []
     for size in range(1, limit + 1):
@@ -136,8 +133,16 @@ def pareto_front(task: Committee, slots: int | None = None) -> tuple[FrontPoint,
                     for kind, bits in zip(types[i], reading[i], strict=True)
                 )
                 front.append(FrontPoint(rules.cost(slots_), float(scores[i]), slots_))
-        front = _best(front)
+        costs, scores = np.array([(point.cost, point.accuracy) for point in front]).T
+        front = [front[i] for i in _frontier(costs, scores)]
     return tuple(front)
+
+
+def _check_size(slots: int) -> None:
+    if slots > LARGEST:
+        raise UsageError(
+            f"committee: every committee of up to {LARGEST} slots can be looked at, not {slots}"
+        )
 
 
 def stored_front() -> tuple[FrontPoint, ...]:
@@ -171,13 +176,9 @@ def hypervolume(
 
 def _costs(task: Committee, types: Ints, reading: Ints) -> Floats:
     price = np.array([voter.cost for voter in task.members.values()])
-    edges = np.bitwise_count(reading) if hasattr(np, "bitwise_count") else _bits(reading)
-    costs: Floats = price[types].sum(axis=1) + task.edge_cost * edges.sum(axis=1)
+    edges = (reading[:, :, None] >> np.arange(LARGEST) & 1).sum(axis=(1, 2))
+    costs: Floats = price[types].sum(axis=1) + task.edge_cost * edges
     return costs
-
-
-def _bits(values: Ints) -> Ints:
-    return sum((values >> i & 1 for i in range(8)), np.zeros_like(values))
 
 
 def _frontier(costs: Floats, scores: Floats) -> list[int]:
@@ -191,12 +192,6 @@ def _frontier(costs: Floats, scores: Floats) -> list[int]:
     return kept
 
 
-def _best(points: list[FrontPoint]) -> list[FrontPoint]:
-    costs = np.array([point.cost for point in points])
-    scores = np.array([point.accuracy for point in points])
-    return [points[i] for i in _frontier(costs, scores)]
-
-
 # ---------------------------------------------------------------------- the process
 
 
@@ -206,11 +201,7 @@ def process_of(task: Committee) -> Process:
     Raises:
         UsageError: there are too many committees to look at.
     """
-    if task.slots > LARGEST:
-        raise UsageError(
-            f"committee: every committee of up to {LARGEST} slots can be looked at, "
-            f"not {task.slots}"
-        )
+    _check_size(task.slots)
     rules = task.rules
     columns = [(name, option) for name in rules.names for option in rules.options]
     actions = (*(Action(name, option) for name, option in columns), Action(STOP, final=True))
@@ -218,7 +209,8 @@ def process_of(task: Committee) -> Process:
     worth = np.zeros(1)
     layers = []
     for step in range(task.slots):
-        fits = [i for i, (_, option) in enumerate(columns) if _fits(option, step)]
+        placed = (Slot(rules.names[0]),) * step
+        fits = [i for i, (_, option) in enumerate(columns) if rules.fits(placed, option)]
         added = np.array([[rules.names.index(columns[i][0]), readers(columns[i][1])] for i in fits])
         n, m = len(kinds), len(fits)
         layer = _layer(task, worth, columns, fits, _shower(task, kinds, reading))
@@ -232,13 +224,6 @@ def process_of(task: Committee) -> Process:
             layer.to[:, fits, 0] = np.arange(n * m).reshape(n, m)
             layer.chance[:, fits, 0] = 1.0
     return Process(actions, len(columns), ("committee",), np.ones(1), tuple(layers))
-
-
-def _fits(option: str, placed: int) -> bool:
-    """Return whether an option makes sense when so many members are there."""
-    if not placed:
-        return option == FIRST
-    return option != FIRST and readers(option) < 1 << placed
 
 
 def _layer(
@@ -276,11 +261,7 @@ def main() -> None:
             "cost": round(point.cost, 10),
             "accuracy": point.accuracy,
             "members": [
-                {
-                    "type": slot.type,
-                    "read_by": [i + 1 for i in range(8) if slot.readers >> i & 1],
-                }
-                for slot in point.genotype
+                {"type": slot.type, "read_by": places(slot.readers)} for slot in point.genotype
             ],
         }
         for point in pareto_front(Committee(slots=5))

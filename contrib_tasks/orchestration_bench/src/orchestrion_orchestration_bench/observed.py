@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from attrs import frozen
 
 from orchestrion import (
     Activation,
@@ -23,7 +22,7 @@ from orchestrion import (
     choice_name,
 )
 from orchestrion_orchestration_bench.agents import play
-from orchestrion_orchestration_bench.process import Bools, Floats, Ints, Layer, Process
+from orchestrion_orchestration_bench.process import Floats, Layer, Process
 from orchestrion_orchestration_bench.solved import Solved, Team
 
 Ask = Callable[[Sequence[Situation]], Floats]
@@ -36,17 +35,6 @@ AGREE = 1e-5  # policies may compute in single precision
 
 class NotExactError(Exception):
     """The policy cannot be evaluated exactly; says why."""
-
-
-@frozen(eq=False)
-class Observed:
-    """A policy as tables: one distribution a state, layer by layer [n, a].
-
-    `sampled` is the policy itself, `greedy` takes its likeliest choice, the first of equal ones.
-    """
-
-    sampled: tuple[Floats, ...]
-    greedy: tuple[Floats, ...]
 
 
 def asker(policy: Any, team: Team) -> Ask | None:
@@ -123,8 +111,13 @@ def _distribution(rows: Floats) -> Floats:
     return result
 
 
-def observe(solved: Solved, team: Team, ask: Ask, turns: int | None = None) -> Observed:
+def observe(
+    solved: Solved, team: Team, ask: Ask, turns: int | None = None
+) -> tuple[list[Floats], list[Floats]]:
     """Ask a policy about every state that it can reach.
+
+    Return it as tables, one distribution a state, layer by layer [n, a]: as it samples, and when
+    it takes its likeliest choice, the first of equal ones.
 
     Args:
         solved: the benchmark.
@@ -144,38 +137,30 @@ def observe(solved: Solved, team: Team, ask: Ask, turns: int | None = None) -> O
     walk = _Walk(solved, process, team, turns)
     sampled, greedy = [], []
     for t, layer in enumerate(process.layers):
-        places = np.flatnonzero(walk.reached)
-        given = np.zeros((0, len(team.choices) + 1))
-        if len(places):
-            given = _in_batches(ask, walk.situations(places))
-        walk.compare(ask, given, places)
+        situations = walk.situations(walk.ways)
+        given = np.zeros((len(situations), len(team.choices) + 1))
+        for i in range(0, len(situations), BATCH):
+            given[i : i + BATCH] = ask(situations[i : i + BATCH])
+        walk.compare(ask, given)
         best = np.zeros_like(given)
         best[np.arange(len(given)), given.argmax(axis=1)] = 1.0
-        sampled.append(walk.columns(given, places, layer))
-        greedy.append(walk.columns(best, places, layer))
-        taken = sampled[-1] > AGREE
-        if (taken & ~layer.allowed).any():
+        sampled.append(walk.columns(given))
+        greedy.append(walk.columns(best))
+        if ((sampled[-1] > AGREE) & ~layer.allowed).any():
             raise NotExactError("the policy takes choices that the task blocks")
         if t + 1 < len(process.layers):
             walk.go_on(sampled[-1], len(process.layers[t + 1]))
-    return Observed(tuple(sampled), tuple(greedy))
-
-
-def _in_batches(ask: Ask, situations: Sequence[Situation]) -> Floats:
-    return np.concatenate(
-        [ask(situations[i : i + BATCH]) for i in range(0, len(situations), BATCH)]
-    )
+    return sampled, greedy
 
 
 class _Walk:
-    """Goes through a process layer by layer, with a way that leads to each state."""
+    """Go through a process layer by layer, with a way that leads to each state."""
 
     def __init__(self, solved: Solved, process: Process, team: Team, turns: int | None) -> None:
         self.solved, self.process, self.team, self.turns = solved, process, team, turns
         self.t = 0
-        self.layer = process.layers[0]
-        self.reached: Bools = process.start > 0
-        self.ways: list[Trajectory | None] = [Trajectory()] * len(self.layer)
+        self.ways = {i: Trajectory() for i in np.flatnonzero(process.start).tolist()}
+        """A way to each state of the layer that the policy can reach, in order."""
         self.others: dict[int, Trajectory] = {}
         """A second way, for states that have one."""
         # The first choice that is an action stands for all of them.
@@ -183,41 +168,41 @@ class _Walk:
         for choice, column in zip(team.choices, team.columns, strict=True):
             self.choice.setdefault(column, choice)
 
-    def situations(
-        self, places: Ints, ways: Mapping[int, Trajectory] | None = None
-    ) -> list[Situation]:
-        left = None if self.turns is None else self.turns - self.t
-        result = []
-        for i in places.tolist():
-            way = self.ways[i] if ways is None else ways[i]
-            assert way is not None
-            problem = self.solved.problems[self.layer.group[i]]
-            result.append(Situation(problem, way, self.layer.show(i), (), left, False))
-        return result
+    @property
+    def layer(self) -> Layer:
+        return self.process.layers[self.t]
 
-    def compare(self, ask: Ask, given: Floats, places: Ints) -> None:
+    def situations(self, ways: Mapping[int, Trajectory]) -> list[Situation]:
+        left = None if self.turns is None else self.turns - self.t
+        problems, layer = self.solved.problems, self.layer
+        return [
+            Situation(problems[layer.group[i]], way, layer.show(i), (), left, False)
+            for i, way in ways.items()
+        ]
+
+    def compare(self, ask: Ask, given: Floats) -> None:
         """Show some states by their second way as well."""
-        twice = [i for i in places.tolist() if i in self.others]
-        probes = np.array(twice[:: max(1, len(twice) // PROBES)][:PROBES], dtype=np.int64)
-        if not len(probes):
+        twice = list(self.others)
+        probes = twice[:: max(1, len(twice) // PROBES)][:PROBES]
+        if not probes:
             return
-        again = ask(self.situations(probes, self.others))
-        row = {place: i for i, place in enumerate(places.tolist())}
-        first = given[[row[i] for i in probes.tolist()]]
+        again = ask(self.situations({i: self.others[i] for i in probes}))
+        row = {place: i for i, place in enumerate(self.ways)}
+        first = given[[row[i] for i in probes]]
         if np.abs(first - again).max() > AGREE:
             raise NotExactError("the policy goes by more than the observation")
 
-    def columns(self, given: Floats, places: Ints, layer: Layer) -> Floats:
+    def columns(self, given: Floats) -> Floats:
         """Return distributions over choices as distributions over actions; 0 in other states."""
-        acts = np.zeros((len(layer), len(self.process.actions)))
-        chosen = np.zeros((len(places), acts.shape[1]))
+        acts = np.zeros((len(self.layer), len(self.process.actions)))
+        chosen = np.zeros((len(self.ways), acts.shape[1]))
         for i, column in enumerate((*self.team.columns, self.team.stop)):
             chosen[:, column] += given[:, i]
-        acts[places] = chosen
+        acts[list(self.ways)] = chosen
         return acts
 
     def go_on(self, acts: Floats, width: int) -> None:
-        """On to the next layer, by everything the policy may do."""
+        """Go on to the next layer, by everything the policy may do."""
         layer = self.layer
         first = np.full((width, 2), -1)
         last = np.full((width, 2), -1)
@@ -230,25 +215,17 @@ class _Walk:
                 new = first[targets, 0] < 0
                 first[targets[new]] = pairs[new]
                 last[targets] = pairs
-        self.ways, self.others = self._extend(first, last)
-        self.reached = first[:, 0] >= 0
-        self.t += 1
-        self.layer = self.process.layers[self.t]
-
-    def _extend(
-        self, first: Ints, last: Ints
-    ) -> tuple[list[Trajectory | None], dict[int, Trajectory]]:
-        ways: list[Trajectory | None] = []
+        ways: dict[int, Trajectory] = {}
         others: dict[int, Trajectory] = {}
-        for i, (start, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
-            ways.append(None if start[0] < 0 else self._way(*start))
-            if start[0] >= 0 and start != end:
-                others[i] = self._way(*end)
-        return ways, others
+        for i in np.flatnonzero(first[:, 0] >= 0).tolist():
+            ways[i] = self._way(*first[i].tolist())
+            if (first[i] != last[i]).any():
+                others[i] = self._way(*last[i].tolist())
+        self.ways, self.others = ways, others
+        self.t += 1
 
     def _way(self, place: int, column: int) -> Trajectory:
-        way, layer = self.ways[place], self.process.layers[self.t]
-        assert way is not None
         choice, action = self.choice[column], self.process.actions[column]
-        output = play(action.row, action.option, layer.show(place))
-        return way.append(Turn(self.t, choice.agent, choice.option, output, decision=self.t))
+        output = play(action.row, action.option, self.layer.show(place))
+        turn = Turn(self.t, choice.agent, choice.option, output, decision=self.t)
+        return self.ways[place].append(turn)

@@ -121,18 +121,22 @@ def q_values(layer: Layer, ahead: Floats | None, weight: float) -> Floats:
 
 
 def optimum(process: Process, weight: float) -> tuple[Worth, list[Floats]]:
-    """Return the best policy by backward induction, as one distribution a state, and its worth.
+    """Return the worth of the best policy, and the policy, as one distribution a state.
 
     Ties go to the first action.
     """
-    ahead: Floats | None = None
-    policy: list[Floats] = []
-    for layer in reversed(process.layers):
-        q = np.where(layer.allowed, q_values(layer, ahead, weight), -np.inf)
-        policy.append(_one_hot(_first_best(q), q.shape[1]))
-        ahead = q.max(axis=1)
-    policy.reverse()
+    policy = [_greedy(q) for q in _best_q_values(process, weight)]
     return evaluate(process, policy, weight), policy
+
+
+def _best_q_values(process: Process, weight: float) -> list[Floats]:
+    """Return the values of the actions under the best policy, by backward induction [n, a]."""
+    ahead: Floats | None = None
+    values: list[Floats] = []
+    for layer in reversed(process.layers):
+        values.append(np.where(layer.allowed, q_values(layer, ahead, weight), -np.inf))
+        ahead = values[-1].max(axis=1)
+    return values[::-1]
 
 
 def evaluate(process: Process, policy: Sequence[Floats], weight: float) -> Worth:
@@ -145,7 +149,13 @@ def evaluate(process: Process, policy: Sequence[Floats], weight: float) -> Worth
             now = now + np.einsum("nak,nakc->nac", layer.chance, ahead[layer.to])
         ahead = np.einsum("na,nac->nc", acts, now)
     assert ahead is not None
-    return _worth(process, ahead, weight)
+    quality, cost, mean_calls = (float(process.start @ ahead[:, i]) for i in range(3))
+    values = ahead[:, 0] - weight * ahead[:, 1]
+    by_type = {}
+    for i, name in enumerate(process.groups):
+        share = process.start * (process.layers[0].group == i)
+        by_type[name] = float(share @ values / share.sum())
+    return Worth(quality - weight * cost, quality, cost, mean_calls, by_type)
 
 
 def uniform(process: Process, columns: Floats | None = None) -> list[Floats]:
@@ -164,14 +174,13 @@ def uniform(process: Process, columns: Floats | None = None) -> list[Floats]:
 
 def look_ahead(process: Process, weight: float) -> list[Floats]:
     """Return the policy that knows the tables, and looks one call ahead."""
-    ends = [_ends(process, layer, weight) for layer in process.layers]
+    ends = [scores.max(axis=1) for scores in _now_scores(process, weight)]
+    final = np.array([action.final for action in process.actions])
     policy = []
-    for t, layer in enumerate(process.layers):
-        ahead = ends[t + 1] if t + 1 < len(ends) else None
+    for layer, ahead in zip(process.layers, [*ends[1:], None], strict=True):
         q = np.where(layer.allowed, q_values(layer, ahead, weight), -np.inf)
-        final = np.array([action.final for action in process.actions])
         # A call must be worth more than ending now.
-        policy.append(_one_hot(_first_best(q + TIE * final), q.shape[1]))
+        policy.append(_greedy(q + TIE * final))
     return policy
 
 
@@ -195,7 +204,10 @@ def best_chain(
         rank: what they are ranked by: the value of ending `now`, or an upper `bound`, the value
             if from then on the state were seen. Neither finds the better chain every time.
     """
-    scores = _now_scores(process, weight) if rank == "now" else _bound_scores(process, weight)
+    if rank == "now":
+        scores = _now_scores(process, weight)
+    else:
+        scores = [q.max(axis=1, keepdims=True) for q in _best_q_values(process, weight)]
     best, chains = Chain((), -np.inf), [()]  # type: tuple[Chain, list[tuple[int, ...]]]
     spread, gained = process.start[None, :], np.zeros(1)
     for t, layer in enumerate(process.layers):
@@ -205,7 +217,9 @@ def best_chain(
         for column, action in enumerate(process.actions):
             place = int(gains[:, column].argmax())
             if (action.final or last) and gains[place, column] > best.value + TIE:
-                best = Chain(_named(process, (*chains[place], column)), gains[place, column])
+                columns = (*chains[place], column)
+                actions = tuple(process.actions[c] for c in columns)
+                best = Chain(actions, float(gains[place, column]))
         if last:
             break
         calls = [c for c, action in enumerate(process.actions) if not action.final]
@@ -218,11 +232,7 @@ def best_chain(
         which, place_of = np.divmod(kept, len(chains))
         chains = [(*chains[p], calls[w]) for w, p in zip(which, place_of, strict=True)]
         spread, gained = after[which, place_of], gains[:, calls].T[which, place_of]
-    return evolve(best, value=float(best.value))
-
-
-def _named(process: Process, columns: Sequence[int]) -> tuple[Action, ...]:
-    return tuple(process.actions[column] for column in columns)
+    return best
 
 
 def _move(spread: Floats, layer: Layer, column: int, width: int) -> Floats:
@@ -244,43 +254,9 @@ def _now_scores(process: Process, weight: float) -> list[Floats]:
     ]
 
 
-def _bound_scores(process: Process, weight: float) -> list[Floats]:
-    """Return the best value of each state, layer by layer [n, 1]."""
-    scores: list[Floats] = []
-    ahead: Floats | None = None
-    for layer in reversed(process.layers):
-        ahead = np.where(layer.allowed, q_values(layer, ahead, weight), -np.inf).max(axis=1)
-        scores.append(ahead[:, None])
-    scores.reverse()
-    return scores
-
-
-def _ends(process: Process, layer: Layer, weight: float) -> Floats:
-    """Return the value of ending now, in the best way that is allowed [n]."""
-    final = np.array([action.final for action in process.actions])
-    now = np.where(layer.allowed & final, layer.pay - weight * layer.cost, -np.inf)
-    best: Floats = now.max(axis=1)
-    return best
-
-
-def _first_best(q: Floats) -> Ints:
-    """Return the first action that is as good as the best, but for rounding."""
+def _greedy(q: Floats) -> Floats:
+    """Return the policy that takes the first action as good as the best, but for rounding."""
     close = q >= q.max(axis=1, keepdims=True) - TIE
-    first: Ints = close.argmax(axis=1)
-    return first
-
-
-def _one_hot(chosen: Ints, width: int) -> Floats:
-    acts = np.zeros((len(chosen), width))
-    acts[np.arange(len(chosen)), chosen] = 1.0
+    acts = np.zeros_like(q)
+    acts[np.arange(len(q)), close.argmax(axis=1)] = 1.0
     return acts
-
-
-def _worth(process: Process, first: Floats, weight: float) -> Worth:
-    quality, cost, calls = (float(process.start @ first[:, i]) for i in range(3))
-    values = first[:, 0] - weight * first[:, 1]
-    by_type = {}
-    for i, name in enumerate(process.groups):
-        share = process.start * (process.layers[0].group == i)
-        by_type[name] = float(share @ values / share.sum())
-    return Worth(quality - weight * cost, quality, cost, calls, by_type)

@@ -203,15 +203,14 @@ class _Judge:
                 note = str(error)
             else:
                 assert self.solved.shown is not None
-                worths = [
-                    evaluate(self.solved.shown, acts, self.weight)
-                    for acts in (seen.sampled, seen.greedy)
-                ]
-                return self._exact(worths[0]), self._exact(worths[1]), ""
-        sampled, greedy = _deciders(policy, ask, self.team)
+                sampled, greedy = (
+                    self._exact(evaluate(self.solved.shown, acts, self.weight)) for acts in seen
+                )
+                return sampled, greedy, ""
+        sample, take_likeliest = _deciders(policy, ask, self.team)
         return (
-            self._played(sampled, turns, episodes, key.child("sampled"), training=True),
-            self._played(greedy, turns, episodes, key.child("greedy"), training=False),
+            self._played(sample, turns, episodes, key.child("sampled"), training=True),
+            self._played(take_likeliest, turns, episodes, key.child("greedy"), training=False),
             f"not exact: {note}",
         )
 

@@ -56,10 +56,9 @@ class RelayState(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One outcome of a call: its probability, the sum up to and with it, the skills done then."""
+    """One outcome of a call: its probability, and the skills done then."""
 
     probability: float
-    below: float
     done: int
 
 
@@ -82,7 +81,6 @@ class RelayRules(Rules):
         )
         # States are few and episodes many: each is worked out once.
         self.moves, self.show = cache(self._moves), cache(self._show)
-        self._exits = cache(self._find_exits)
 
     # ------------------------------------------------------------------ an episode
 
@@ -90,34 +88,22 @@ class RelayRules(Rules):
         return self.show(RelayState(self.types.index(kind), 0, 0))
 
     def step(self, state: RelayState, turn: Turn, key: Key) -> Step:
-        """Return the state after a turn."""
-        exits = self._exits(state)
-        ways = exits.get(played(turn)) or exits[""]
-        if turn.output.final:
+        """Return the state after a turn; an agent without a row takes time and changes nothing."""
+        kind, done, step = state
+        if turn.output.final or step >= self.task.horizon:
             return self.show(state)
-        if len(ways) > 1:
-            draw = key.uniform()
-            for below, step in ways:
-                if draw < below:
-                    return step
-        return ways[-1][1]
+        moves = self.moves(kind, done).get(played(turn), (Move(1.0, done),))
+        draw = key.uniform() if len(moves) > 1 else 0.0
+        below = 0.0
+        for move in moves:
+            done, below = move.done, below + move.probability
+            if draw < below:
+                break
+        return self.show(RelayState(kind, done, step + 1))
 
     def _show(self, state: RelayState) -> Step:
         """Return a state with what is shown in it."""
         return Step(state, self._observation(state), state.step >= self.task.horizon)
-
-    def _find_exits(self, state: RelayState) -> dict[str, tuple[tuple[float, Step], ...]]:
-        """By row, the steps a call may lead to; the row "" is an agent that is not in the table."""
-        kind, done, step = state
-        if step >= self.task.horizon:
-            return {"": ((1.0, self.show(state)),)}
-        idle = self.show(RelayState(kind, done, step + 1))
-        exits: dict[str, tuple[tuple[float, Step], ...]] = {"": ((1.0, idle),)}
-        for row, moves in self.moves(kind, done).items():
-            exits[row] = tuple(
-                (move.below, self.show(RelayState(kind, move.done, step + 1))) for move in moves
-            )
-        return exits
 
     def scores(self, state: RelayState) -> Scores:
         """Return 1 with everything required done, else `partial` times the fraction done."""
@@ -165,12 +151,7 @@ class RelayRules(Rules):
             for loss, q in ((0, 1 - breaks), (lost, breaks)):
                 then = (done | gain) & ~loss
                 chances[then] = chances.get(then, 0.0) + p * q
-        moves, below = [], 0.0
-        for then, probability in chances.items():
-            if probability > 0:
-                below += probability
-                moves.append(Move(probability, below, then))
-        return tuple(moves)
+        return tuple(Move(chance, then) for then, chance in chances.items() if chance > 0)
 
     # ------------------------------------------------------------------ what is shown
 

@@ -50,11 +50,10 @@ class _Playing:
         return Situation(self.problem, self.trajectory, self.now.observation, (), left, training)
 
     def follow(self, decision: Decision, team: Team) -> None:
+        """Play what a decision starts: all agents see the same, then their turns are appended."""
         seen = self.now.observation
-        outputs = [
-            (activation, self._play(activation, team, seen)) for activation in decision.start
-        ]
-        for activation, output in outputs:
+        outputs = [self._play(activation, team, seen) for activation in decision.start]
+        for activation, output in zip(decision.start, outputs, strict=True):
             self._append(activation, output)
         self.over = self.over or decision.stop or self.now.done
 
@@ -76,19 +75,11 @@ class _Playing:
         return play(team.rows[activation.agent], activation.option, seen)
 
     def _append(self, activation: Activation, output: Output | None) -> None:
-        index = len(self.trajectory)
-        turn = (
-            Turn(
-                index,
-                activation.agent,
-                activation.option,
-                status="failed",
-                error="refused",
-                decision=index,
-            )
-            if output is None
-            else Turn(index, activation.agent, activation.option, output, decision=index)
-        )
+        index, agent, option = len(self.trajectory), activation.agent, activation.option
+        if output is None:
+            turn = Turn(index, agent, option, Output(), "failed", "refused", index)
+        else:
+            turn = Turn(index, agent, option, output, decision=index)
         self.trajectory = self.trajectory.append(turn)
         self.cost += turn.usage.cost
         self.calls += not turn.output.final

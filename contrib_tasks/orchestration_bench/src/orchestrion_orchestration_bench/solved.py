@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from attrs import frozen
@@ -10,7 +10,7 @@ from attrs import frozen
 from orchestrion import Activation, Member, Observation, Problem, Task, UsageError, choices
 from orchestrion_orchestration_bench.committee import Committee
 from orchestrion_orchestration_bench.process import Action, Floats, Layer, Process
-from orchestrion_orchestration_bench.relay import STOP, Relay, RelayRules, RelayState
+from orchestrion_orchestration_bench.relay import STOP, Relay, RelayState
 from orchestrion_orchestration_bench.stop import Stop
 
 ENDS = ("stop", "terminator")
@@ -128,11 +128,11 @@ def _relay_layer(task: Relay, states: Sequence[State], after: Sequence[State], s
                     chance[i, column, k] = move.probability
     group = np.array([kind for kind, _ in states])
     allowed = np.ones((n, a), dtype=bool)
-    return Layer(group, to, chance, pay, cost, allowed, _shower(rules, states, step))
 
+    def show(i: int) -> Observation:
+        return rules.observe(RelayState(*states[i], step))
 
-def _shower(rules: RelayRules, states: Sequence[State], step: int) -> Callable[[int], Observation]:
-    return lambda i: rules.observe(RelayState(*states[i], step))
+    return Layer(group, to, chance, pay, cost, allowed, show)
 
 
 @frozen(eq=False)
@@ -181,12 +181,9 @@ def solve(task: Task) -> Solved:
 def _solve_stop(task: Stop) -> Solved:
     from orchestrion_orchestration_bench.stop_exact import beliefs_of, blind_of, process_of
 
-    note, shown = _attempt(lambda: process_of(task))
-    return Solved("stop", beliefs_of(task), shown, blind_of(task), task.rules.kinds, note)
-
-
-def _attempt(build: Callable[[], Process]) -> tuple[str, Process | None]:
+    shown, note = None, ""
     try:
-        return "", build()
+        shown = process_of(task)
     except UsageError as error:
-        return str(error), None
+        note = str(error)
+    return Solved("stop", beliefs_of(task), shown, blind_of(task), task.rules.kinds, note)

@@ -93,16 +93,6 @@ class StopRules(Rules):
             STOP: {"cost": 0.0, "says": "here", "final": True},
         }
         self.solvers = len(task.solvers)
-        self._lines = [f"{saying.row or 'somebody'} {saying.says}" for saying in self.sayings]
-        self._pairs = [list(saying) for saying in self.sayings]
-        # The last saying, "nothing", is all zero.
-        self._units = [_unit(i, self.nothing) for i in range(len(self.sayings))]
-        self._kind_units = [_unit(i, len(self.types)) for i in range(len(self.types))]
-        self._blocked = {
-            (over, answered): self._blocked_rows(over, answered)
-            for over in (False, True)
-            for answered in (False, True)
-        }
         self.observe = lru_cache(CACHED)(self._observation)
 
     # ------------------------------------------------------------------ an episode
@@ -151,23 +141,20 @@ class StopRules(Rules):
 
     def blocked(self, history: tuple[int, ...]) -> frozenset[str]:
         """Rows that make no sense now: checks and `submit` without an answer, calls at the end."""
-        answered = any(saying < self.solvers for saying in history)
-        return self._blocked[len(history) >= self.task.horizon, answered]
-
-    def _blocked_rows(self, over: bool, answered: bool) -> frozenset[str]:
         rows: set[str] = set()
-        if over:
+        if len(history) >= self.task.horizon:
             rows |= {*self.task.solvers, *self.task.checkers}
-        if not answered:
+        if not any(saying < self.solvers for saying in history):
             rows |= {*self.task.checkers, SUBMIT}
         return frozenset(rows)
 
     def _observation(self, kind: int, history: tuple[int, ...]) -> Observation:
         name, horizon = self.types[kind], self.task.horizon
-        says = "; ".join([self._lines[saying] for saying in history]) or "nothing yet"
+        heard = [self.sayings[place] for place in history]
+        says = "; ".join([f"{row or 'somebody'} {what}" for row, what in heard]) or "nothing yet"
         data = {
             "type": name,
-            "history": [self._pairs[saying] for saying in history],
+            "history": [list(saying) for saying in heard],
             "step": len(history),
             "horizon": horizon,
             "agents": self.entries,
@@ -183,25 +170,20 @@ class StopRules(Rules):
         """Type one-hot; share of the calls made; who gave the current answer and how often each
         checker said what about it; share of calls to each solver; what each call said, one-hot.
         """
-        horizon, solvers = self.task.horizon, self.solvers
-        current = [0.0] * self.nothing
-        shares = [0.0] * solvers
-        steps: tuple[float, ...] = ()
-        for saying in history:
-            steps += self._units[saying]
-            if saying == self.nothing:
+        horizon, nothing = self.task.horizon, self.nothing
+        current = [0.0] * nothing
+        shares = [0.0] * self.solvers
+        calls = [0.0] * (nothing * horizon)
+        for step, saying in enumerate(history):
+            if saying == nothing:
                 continue
-            if saying < solvers:
-                current = [0.0] * self.nothing
+            if saying < self.solvers:
+                current = [0.0] * nothing
                 shares[saying] += 1 / horizon
             current[saying] += 1.0
-        rest = self._units[self.nothing] * (horizon - len(history))
-        place = (*self._kind_units[kind], len(history) / horizon)
-        return (*place, *current, *shares, *steps, *rest)
-
-
-def _unit(place: int, size: int) -> tuple[float, ...]:
-    return tuple(float(place == i) for i in range(size))
+            calls[nothing * step + saying] = 1.0
+        types = (float(kind == i) for i in range(len(self.types)))
+        return (*types, len(history) / horizon, *current, *shares, *calls)
 
 
 HORIZON, LONGEST = 6, 20

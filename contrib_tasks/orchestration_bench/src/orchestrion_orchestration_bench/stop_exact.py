@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -77,17 +78,18 @@ def _forward(task: Stop, *, merge: bool) -> Process:
         last = step == task.horizon
         layer = _layer(task, group, belief, last, _shower(task.rules, group, histories))
         if not last:
-            parents, sayings, beliefs = _children(task, layer, belief)
+            heard = list(_heard(task, layer, belief))
+            parents = np.concatenate([part.parents for part in heard])
+            beliefs = np.concatenate([part.beliefs for part in heard])
             first = places = np.arange(len(parents))
             if merge:
                 first, places = _merged(group[parents], beliefs)
                 _check_size(len(first), MOST_BELIEFS, "beliefs")
-            _link(task, layer, parents, sayings, places)
+            _link(task, layer, heard, places)
             group, belief = group[parents][first], beliefs[first]
             if histories is not None:
                 histories = [
-                    (*histories[i], saying)
-                    for i, saying in zip(parents, sayings.tolist(), strict=True)
+                    (*histories[i], part.saying) for part in heard for i in part.parents.tolist()
                 ]
         layers.append(layer)
     start = np.full(kinds, 1 / kinds)
@@ -140,49 +142,44 @@ def _layer(
     return Layer(group, np.zeros(shape, np.int64), np.zeros(shape), pay, cost, allowed, show)
 
 
-def _children(task: Stop, layer: Layer, belief: Floats) -> tuple[Ints, Ints, Floats]:
-    """Return what can be heard next: the parent's place, what is heard, and the belief then."""
-    answered = np.flatnonzero(layer.allowed[:, len(task.solvers)]) if task.checkers else None
-    everyone = np.arange(len(layer))
-    parents: list[Ints] = []
-    sayings: list[Ints] = []
-    beliefs: list[Floats] = []
+class _Heard(NamedTuple):
+    """One saying: after which states it can be heard [m], how likely, and the beliefs then."""
 
-    def add(who: Ints, saying: int, then: Floats) -> None:
-        parents.append(who)
-        sayings.append(np.full(len(who), saying))
-        beliefs.append(then)
+    saying: int
+    parents: Ints
+    chance: Floats
+    beliefs: Floats
 
+
+def _heard(task: Stop, layer: Layer, belief: Floats) -> Iterator[_Heard]:
+    """Yield everything that can be heard after the states of a layer."""
+    first = task.rules.first
     for name, solver in task.solvers.items():
         right = np.array([solver.easy, solver.hard])
         then = np.zeros_like(belief)
         then[:, :, RIGHT] = belief.sum(axis=2) * right
         then[:, :, WRONG] = belief.sum(axis=2) * (1 - right)
-        add(everyone, task.rules.first[name], then)
-    for name in task.checkers:
-        assert answered is not None
+        yield _Heard(first[name], np.arange(len(layer)), np.ones(len(layer)), then)
+    for column, name in enumerate(task.checkers, len(task.solvers)):
+        answered = np.flatnonzero(layer.allowed[:, column])
         ok = np.array([task.rules.chance_of_ok(name, answer) for answer in range(3)])
-        for saying, likely in enumerate((ok, 1 - ok)):
+        for outcome, likely in enumerate((ok, 1 - ok)):
             joint = belief[answered] * likely
             chance = joint.sum(axis=(1, 2))
             possible = chance > 0
-            who, then = answered[possible], joint[possible] / chance[possible, None, None]
-            column = len(task.solvers) + list(task.checkers).index(name)
-            layer.chance[who, column, saying] = chance[possible]
-            add(who, task.rules.first[name] + saying, then)
-    return np.concatenate(parents), np.concatenate(sayings), np.concatenate(beliefs)
+            then = joint[possible] / chance[possible, None, None]
+            yield _Heard(first[name] + outcome, answered[possible], chance[possible], then)
 
 
-def _link(task: Stop, layer: Layer, parents: Ints, sayings: Ints, places: Ints) -> None:
-    """Fill in where the calls of a layer lead."""
+def _link(task: Stop, layer: Layer, heard: Sequence[_Heard], places: Ints) -> None:
+    """Fill in where the calls of a layer lead, and how likely."""
     rows = [action.row for action in _actions(task)]
-    for place in np.unique(sayings):
-        saying = task.rules.sayings[place]
-        column, outcome = rows.index(saying.row), int(place) - task.rules.first[saying.row]
-        mask = sayings == place
-        layer.to[parents[mask], column, outcome] = places[mask]
-        if saying.row in task.solvers:
-            layer.chance[parents[mask], column, outcome] = 1.0
+    for part in heard:
+        row = task.rules.sayings[part.saying].row
+        column, outcome = rows.index(row), part.saying - task.rules.first[row]
+        here, places = np.split(places, [len(part.parents)])
+        layer.to[part.parents, column, outcome] = here
+        layer.chance[part.parents, column, outcome] = part.chance
 
 
 def _shower(

@@ -21,7 +21,7 @@ class RecordedAgent(Agent):
     Args:
         model: the one model to ask.
         models: several, of which each activation asks one.
-        table: ask any model of this table (the header is read when the team is put together).
+        table: ask any model of this table (it is read when the team is put together).
             Without `model`, `models` and `table` it asks the model of its own name.
     """
 
@@ -36,13 +36,9 @@ class RecordedAgent(Agent):
         if len(set(self.models)) < len(self.models) or "" in self.models:
             raise ValueError("models: a name is empty, or named more than once")
 
-    @property
+    @cached_property
     def options(self) -> Sequence[str]:
         """The models it can ask."""
-        return self._options
-
-    @cached_property
-    def _options(self) -> tuple[str, ...]:
         if self.table is not None:
             return models_of(self.table)
         return (self.model,) if self.model else tuple(self.models)

@@ -78,7 +78,7 @@ class Matrix:
     Args:
         models: their names.
         ids: of the questions.
-        said: code of the answer; negative for none.
+        codes: code of the answer; negative for none.
         right: how good the answer is: 1 or 0, or its score.
         votes: what each vote counts for.
         costs: of asking.
@@ -89,7 +89,7 @@ class Matrix:
 
     models: tuple[str, ...]
     ids: tuple[str, ...]
-    said: Ints
+    codes: Ints
     right: Floats
     votes: Ints
     costs: Floats
@@ -100,36 +100,35 @@ class Matrix:
     @cached_property
     def backing(self) -> Ints:
         """[i, question, j]: what model i's vote adds to the answer of model j."""
-        answered = self.said >= 0
-        equal = (self.said.T[:, :, None] == self.said[None]) & answered.T[:, :, None]
+        answered = self.codes >= 0
+        equal = (self.codes.T[:, :, None] == self.codes[None]) & answered.T[:, :, None]
         return np.asarray(np.where(equal, self.votes.T[:, :, None], 0))
 
     def rows(self, chosen: Sequence[int]) -> Matrix:
         """Return some of the questions, by place."""
         at = list(chosen)
-        return Matrix(
-            self.models,
-            tuple(self.ids[i] for i in at),
-            self.said[at],
-            self.right[at],
-            self.votes[at],
-            self.costs[at],
-            self.askable[at],
-            tuple(self.groups[i] for i in at),
-            self.single,
+        return evolve(
+            self,
+            ids=tuple(self.ids[i] for i in at),
+            codes=self.codes[at],
+            right=self.right[at],
+            votes=self.votes[at],
+            costs=self.costs[at],
+            askable=self.askable[at],
+            groups=tuple(self.groups[i] for i in at),
         )
 
     def key(self, totals: Ints) -> Ints:
         """Totals of each model's answer so that a plain comparison also settles ties."""
-        keys = totals * _CODES + (_CODES - 1 - self.said)
-        return np.asarray(np.where((self.said >= 0) & (totals > 0), keys, -1))
+        keys = totals * _CODES + (_CODES - 1 - self.codes)
+        return np.asarray(np.where((self.codes >= 0) & (totals > 0), keys, -1))
 
 
 def matrix(recording: Recording, split: Split, ids: Sequence[str] | None = None) -> Matrix:
     """Return a split of an opened task, or some of its questions."""
     wanted = [problem.id for problem in recording.problems(split)] if ids is None else ids
     cases: list[Case] = [recording.cases[name] for name in wanted]
-    answers = np.array([case.said for case in cases], np.int64).reshape(len(cases), -1)
+    answers = np.array([case.codes for case in cases], np.int64).reshape(len(cases), -1)
     return Matrix(
         recording.models,
         tuple(wanted),
@@ -174,30 +173,27 @@ def evaluate(data: Matrix, strategy: Strategy) -> StrategyResult:
 
 
 class _After:
-    """The state after the first ones were asked."""
+    """The state after the first ones were asked, question by question."""
 
     def __init__(self, data: Matrix, first: Sequence[int]) -> None:
         self.data = data
-        chosen = list(first)
-        n = len(data.ids)
+        chosen, n = list(first), len(data.ids)
         self.cost = (data.costs * data.askable)[:, chosen].sum(1)
-        self._totals = data.backing[chosen].sum(0) if chosen else np.zeros_like(data.said)
-        keys = data.key(self._totals)[:, chosen]
-        at = keys.argmax(1) if chosen else np.zeros(n, np.int64)
-        rows = np.arange(n)
-        self._key = keys[rows, at] if chosen else np.full(n, -1)
-        leads = self._key >= 0
-        own = data.right[:, chosen][rows, at] if chosen else np.zeros(n)
-        self.correct = np.where(leads, own, 0.0)
-        codes = data.said[:, chosen]
+        self._totals = data.backing[chosen].sum(0)
+        # Where nobody's answer leads, it is the first column: worth nothing.
+        keys = np.hstack([np.full((n, 1), -1), data.key(self._totals)[:, chosen]])
+        worth = np.hstack([np.zeros((n, 1)), data.right[:, chosen]])
+        rows, leads = np.arange(n), keys.argmax(1)
+        self._key, self.correct = keys[rows, leads], worth[rows, leads]
+        codes = data.codes[:, chosen]
         equal = (codes[:, :, None] == codes[:, None]) & (codes >= 0)[:, None]
-        self.agreement = equal.sum(2).max(1) if chosen else np.zeros(n, np.int64)
+        self.agreement = equal.sum(2).max(1, initial=0)
 
     @cached_property
     def voted(self) -> Floats:
         """[question, model] how good the vote is once that model was asked as well."""
         data = self.data
-        overtakes = data.key(self._totals + data.votes * (data.said >= 0)) > self._key[:, None]
+        overtakes = data.key(self._totals + data.votes * (data.codes >= 0)) > self._key[:, None]
         return np.asarray(np.where(overtakes, data.right, self.correct[:, None]))
 
 
@@ -283,7 +279,7 @@ def best_set(
 
 
 def best_cascade(data: Matrix, weight: float, limit: int = 3) -> Strategy:
-    """Return the best two-level cascade, by exhaustive search: ask up to `most`, maybe one more."""
+    """Return the best cascade, by exhaustive search: ask up to `limit`, maybe one more."""
     return candidates(data, limit).best(weight)
 
 

@@ -14,6 +14,7 @@ Only who agrees with whom counts, not what was said, so questions of a group sha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import log
 
 import numpy as np
@@ -26,8 +27,6 @@ from orchestrion_recorded.estimate import Estimates, Floats
 _KEPT = 50_000  # beliefs; about 1 KB each
 Heard = tuple[tuple[int, int], ...]
 """Who was asked, with the number of the answer, as first met; SILENT for none."""
-Pattern = tuple[int, int, Heard]
-"""Group, number of options, and what was heard."""
 
 
 @frozen
@@ -82,30 +81,24 @@ class Believer:
         )
         self._log_wrong, self._log_none = np.log(self._wrong), np.log(self._none)
         self._log_gain = np.log(self._right) - self._log_wrong
-        self._kept: dict[Pattern, Belief] = {}
+        self._belief = lru_cache(_KEPT)(self._work_out)
 
-    def believe(self, case: Case, asked: Sequence[int]) -> tuple[Belief, Sequence[int]]:
+    def believe(self, case: Case, models: Sequence[int]) -> tuple[Belief, Sequence[int]]:
         """Return what is likely after these models were asked.
 
         Args:
             case: the question.
-            asked: models by index in ascending order, none of them absent.
+            models: those asked, by index in ascending order, none of them absent.
 
         Returns:
             The belief, and the codes of its answers.
         """
         codes: dict[int, int] = {}
         answers = tuple(
-            (m, SILENT if case.said[m] == SILENT else codes.setdefault(case.said[m], len(codes)))
-            for m in asked
+            (m, SILENT if case.codes[m] == SILENT else codes.setdefault(case.codes[m], len(codes)))
+            for m in models
         )
-        pattern = case.group, case.options, answers
-        belief = self._kept.get(pattern)
-        if belief is None:
-            if len(self._kept) >= _KEPT:
-                self._kept.clear()
-            belief = self._kept[pattern] = self._work_out(*pattern)
-        return belief, tuple(codes)
+        return self._belief(case.group, case.options, answers), tuple(codes)
 
     def outlook(self, kinds: Kinds, answers: Heard) -> Outlook:
         """Return what a planner has to know after these answers, by ascending model."""
@@ -124,19 +117,19 @@ class Believer:
         )
 
     def _weigh(
-        self, groups: NDArray[np.int64], options: NDArray[np.int64], said: Heard
+        self, groups: NDArray[np.int64], options: NDArray[np.int64], heard: Heard
     ) -> tuple[Floats, _Urn]:
         """[kind, answer or new, class] how likely, with the urn that went into it."""
-        counts = [0] * len({code for _, code in said if code != SILENT})
+        counts = [0] * len({code for _, code in heard if code != SILENT})
         evidence = np.repeat(self._log_prior[groups, None], len(counts) + 1, 1)
-        for m, code in said:
+        for m, code in heard:
             if code == SILENT:
                 evidence += self._log_none[groups, None, :, m]
             else:
                 counts[code] += 1
                 evidence += self._log_wrong[groups, None, :, m]
                 evidence[:, code] += self._log_gain[groups, :, m]
-        urn = _Urn(self._coincide, options, len(said), counts)
+        urn = _Urn(self._coincide, options, len(heard), counts)
         evidence += urn.drawn[:, :, None]
         weights = np.exp(evidence - evidence.max((1, 2), keepdims=True))
         return weights / weights.sum((1, 2), keepdims=True), urn
@@ -148,13 +141,13 @@ class Believer:
         )
         return right, wrong, none
 
-    def _work_out(self, group: int, options: int, said: Heard) -> Belief:
+    def _work_out(self, group: int, options: int, heard: Heard) -> Belief:
         groups = np.array([group])
-        weights, urn = self._weigh(groups, np.array([options]), said)
+        weights, urn = self._weigh(groups, np.array([options]), heard)
         right, wrong, none = self._spread(weights, groups)
         answers, models = weights[0].sum(1), right[0].sum(0)
         gains = _gains(weights, right, wrong, none, urn)[0]
-        for m, code in said:
+        for m, code in heard:
             models[m] = answers[code] if code != SILENT else 0.0
             gains[m] = 0.0
         return Belief(answers[:-1].tolist(), models.tolist(), gains.tolist())
@@ -167,17 +160,17 @@ class _Urn:
     Args:
         coincide: how often two wrong answers are the same.
         options: [kind] there are.
-        asked: how many models were.
+        models: how many were asked.
         counts: of each answer seen.
     """
 
     def __init__(
-        self, coincide: float, options: NDArray[np.int64], asked: int, counts: Sequence[int]
+        self, coincide: float, options: NDArray[np.int64], models: int, counts: Sequence[int]
     ) -> None:
         wrong = options - 1
         alpha = (1 - coincide) / np.maximum(coincide - 1 / wrong, 0.02)
         alpha = alpha.clip(0.5, 50.0)[:, None]
-        steps = np.arange(asked + 1)
+        steps = np.arange(models + 1)
         # Cumulative logarithms: of one wrong answer's weight, and of all together.
         single = _running(np.log(alpha / wrong[:, None] + steps))
         together = _running(np.log(alpha + steps))

@@ -16,7 +16,6 @@ from attrs import Factory, frozen
 from orchestrion import (
     JSON,
     Activation,
-    Answer,
     Calls,
     CheckpointError,
     Decision,
@@ -30,7 +29,6 @@ from orchestrion import (
     Plan,
     Policy,
     Problem,
-    Request,
     RewardFunction,
     Saved,
     Scores,
@@ -43,7 +41,6 @@ from orchestrion import (
     Turn,
     Usage,
     UsageError,
-    View,
     choice_name,
     choices,
     is_blocked,
@@ -113,15 +110,12 @@ class CascadeRunner(Policy):
             if start:
                 return Decision(start)
         then = steps.then
-        if then is None or is_blocked(then, seen) or self._was_asked(then, situation):
+        if then is None or is_blocked(then, seen):
             return STOP
-        return STOP if self._agreement(steps, situation) >= steps.agree else Decision((then,))
-
-    def _was_asked(self, choice: Activation, situation: Situation) -> bool:
-        return any(
-            (turn.agent, turn.option) == (choice.agent, choice.option)
-            for turn in situation.trajectory.backward()
-        )
+        earlier = {(turn.agent, turn.option) for turn in situation.trajectory}
+        if (then.agent, then.option) in earlier or self._agreement(steps, situation) >= steps.agree:
+            return STOP
+        return Decision((then,))
 
     def _agreement(self, steps: Steps, situation: Situation) -> int:
         """Return how many of the first ones gave the most frequent answer."""
@@ -181,10 +175,9 @@ def choice_of(name: str, roster: Sequence[Member]) -> Activation:
         UsageError: there is none, or there are several.
     """
     by_option = [choice for choice in choices(roster) if choice.option == name]
-    exact = [choice for choice in choices(roster) if choice_name(choice) == name]
-    if len(exact) == 1:
-        return exact[0]
-    return by_option[0] if len(by_option) == 1 else parse_choice(name, roster)
+    if len(by_option) == 1 and name not in map(choice_name, choices(roster)):
+        return by_option[0]
+    return parse_choice(name, roster)
 
 
 class TableTrainer(Trainer):
@@ -325,23 +318,11 @@ async def _score(reward: RewardFunction, value: float, *costs: float) -> float:
 class _NoCalls(Calls):
     """For a reward that is a formula."""
 
-    async def run(
-        self, request: Request, do: Callable[[], Awaitable[Answer]], reserve: Usage | None = None
-    ) -> Answer:
-        """Refused."""
+    async def run(self, *args: Any, **kwargs: Any) -> Any:
         raise UsageError("this search cannot go on under a reward that makes calls")
 
     async def reuse(self, content: JSON, do: Callable[[], Awaitable[Any]]) -> Any:
-        """Done."""
         return await do()
 
-    async def team(
-        self,
-        view: View,
-        key: Key,
-        members: Any,
-        policy: Policy,
-        turns: int | None = None,
-    ) -> Trajectory:
-        """Refused."""
+    async def team(self, *args: Any, **kwargs: Any) -> Any:
         raise UsageError("this search cannot go on under a reward that runs a team")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 from typing import Any, Literal
 
-from attrs import Factory, field, frozen
+from attrs import frozen
 
 from orchestrion import JSON, UsageError
 from orchestrion_recorded.table import RecordedAnswer, Row, Table, same
@@ -32,12 +32,21 @@ def ballot(weight: int, vote: Vote) -> int:
     return _HEAD + weight if vote == "plurality" else weight * _COUNT + 1
 
 
-def tally(said: Sequence[int], votes: Sequence[int], asked: Iterable[int], codes: int) -> list[int]:
-    """Return votes by code of the answer; negative codes are no answers."""
-    totals = [0] * codes
-    for model in asked:
-        if said[model] >= 0:
-            totals[said[model]] += votes[model]
+def tally(
+    codes: Sequence[int], votes: Sequence[int], models: Iterable[int], size: int
+) -> list[int]:
+    """Return the votes of some models by the code of the answer; negative codes are no answers.
+
+    Args:
+        codes: by model, of its answer.
+        votes: by model, what its vote counts for.
+        models: those that were asked, by index.
+        size: number of codes.
+    """
+    totals = [0] * size
+    for model in models:
+        if codes[model] >= 0:
+            totals[codes[model]] += votes[model]
     return totals
 
 
@@ -48,12 +57,12 @@ def leader(totals: Sequence[int]) -> int:
 
 
 SILENT, ABSENT = -1, -2
-"""In `Case.said`: the model gave no answer, or there is no record and it cannot be asked."""
+"""In `Case.codes`: the model gave no answer, or there is no record and it cannot be asked."""
 
 Unit = Literal["dearest", "mean", "none"]
 
 
-@frozen
+@frozen(eq=False)
 class Case:
     """A question with its recorded answers as codes.
 
@@ -61,27 +70,25 @@ class Case:
         row: as in the table.
         group: index among the estimates' groups.
         options: how many there are.
-        said: by model the code of its answer, SILENT or ABSENT.
+        codes: by model the code of its answer, SILENT or ABSENT.
         labels: by code the answer as first written; codes go by the compared text.
         right: the code of the right answer; -1 if no model gave it, or where there are scores.
         worth: by model how good its answer is: 1 or 0, or its score.
         absent: the models without a record, as a bit set.
         costs: by model what asking it costs.
         offers: by askable model what asking costs, as agents see it.
-        seen: by set of asked models what the environment shows, filled as it goes.
     """
 
     row: Row
     group: int
     options: int
-    said: tuple[int, ...]
+    codes: tuple[int, ...]
     labels: tuple[str, ...]
     right: int
     worth: tuple[float, ...]
     absent: int
     costs: tuple[float, ...]
     offers: Mapping[str, Mapping[str, JSON]]
-    seen: dict[int, Any] = field(default=Factory(dict), eq=False, repr=False)
 
 
 class Pricing:

@@ -66,10 +66,6 @@ class Estimates:
     coincide: float
     options: int
 
-    def group(self, name: str) -> int:
-        """Return the index of a group."""
-        return self.groups.index(name) if name in self.groups else len(self.groups)
-
 
 def estimate(
     table: Table, shrinkage: float, classes: int, groups: Sequence[str] | None = None

@@ -33,7 +33,7 @@ from orchestrion import (
     choices,
     is_blocked,
 )
-from orchestrion_recorded.cascade import TableTrainer, answer_of, asking, price_weight
+from orchestrion_recorded.cascade import STOP, TableTrainer, answer_of, asking, price_weight
 from orchestrion_recorded.case import SILENT
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ def follow(tree: Tree, answers: Mapping[str, object]) -> str | None:
     return None if tree is None else str(tree["ask"])
 
 
-STOP = Decision(stop=True)
 Plans = Mapping[str, Mapping[int, Tree]]
 """By category and number of options; the category "" is for those that have none of their own."""
 

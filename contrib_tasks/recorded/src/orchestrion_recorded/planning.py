@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -59,19 +60,14 @@ class Planner:
         self.kinds = list(kinds)
         groups, options = np.array(self.kinds).reshape(-1, 2).T
         self._kinds = groups, options
-        self._kept: dict[Heard, tuple[Floats, Ints]] = {}
+        self.best = cache(self._best)
 
-    def best(self, answers: Heard) -> tuple[Floats, Ints]:
+    def _best(self, answers: Heard) -> tuple[Floats, Ints]:
         """Return by kind the value of going on in the best way, and the model to ask; -1 to stop.
 
         Args:
             answers: models with the number of their answer, by ascending model.
         """
-        if answers not in self._kept:
-            self._kept[answers] = self._work_out(answers)
-        return self._kept[answers]
-
-    def _work_out(self, answers: Heard) -> tuple[Floats, Ints]:
         outlook = self._believer.outlook(self._kinds, answers)
         best, choice = outlook.now.copy(), np.full(len(self.kinds), -1)
         models_asked = {m for m, _ in answers}
@@ -222,15 +218,15 @@ class PlanSearch:
 
     def _played(self, tree: Tree, case: Case, votes: Sequence[int]) -> float:
         answers: dict[str, object] = {}
-        asked: list[int] = []
+        models_asked: list[int] = []
         while (name := follow(tree, answers)) is not None:
             m = self._task.models.index(name)
-            answers[name] = case.said[m] if case.said[m] >= 0 else None
-            if case.said[m] != ABSENT:
-                asked.append(m)
-        leads = leader(tally(case.said, votes, asked, len(case.labels)))
+            answers[name] = case.codes[m] if case.codes[m] >= 0 else None
+            if case.codes[m] != ABSENT:
+                models_asked.append(m)
+        leads = leader(tally(case.codes, votes, models_asked, len(case.labels)))
         right = float(leads >= 0 and leads == case.right)
-        return right - self._weight * sum(case.costs[m] for m in asked)
+        return right - self._weight * sum(case.costs[m] for m in models_asked)
 
 
 def shortlist(data: Matrix, weight: float, models: Sequence[int], count: int) -> list[int]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from math import isfinite
 from pathlib import Path
 from typing import IO, cast
@@ -46,7 +44,7 @@ def read_table(path: Path, columns: Columns | None = None, prices: Path | None =
     problems = _Problems(path)
     rows = [row for line in lines if (row := _row(line, layout, problems)) is not None]
     _check_ids(rows, problems)
-    if not rows and not problems.found:
+    if not rows and not problems.messages:
         problems.add(first, "the table has no questions")
     problems.raise_any()
     listed = {} if prices is None else read_prices(prices, layout.models)
@@ -54,12 +52,8 @@ def read_table(path: Path, columns: Columns | None = None, prices: Path | None =
 
 
 def models_of(path: Path, columns: Columns | None = None) -> tuple[str, ...]:
-    """Return the models of a table; of a CSV file only the header is read."""
-    if _is_json(path):
-        header, _, first = _read(path)
-    else:
-        with _open(path) as file:
-            header, first = _header(_records(file, path), path)
+    """Return the models of a table."""
+    header, _, first = _read(path)
     return lay_out(header, columns or Columns(), f"{path}:{first}").models
 
 
@@ -101,7 +95,7 @@ def _row(line: Line, layout: Layout, problems: _Problems) -> Row | None:
     number, fields = line
     right = fields[layout.right].strip() if layout.right else ""
     name = fields[layout.question].strip()
-    before = len(problems.found)
+    before = len(problems.messages)
     if not name:
         problems.add(number, f"the question has no id ({layout.question!r} is empty)")
     if layout.right and right in ("", NONE, MISSING):
@@ -120,7 +114,7 @@ def _row(line: Line, layout: Layout, problems: _Problems) -> Row | None:
             )
             for model, text in cells.items()
         }
-    if len(problems.found) > before:
+    if len(problems.messages) > before:
         return None
     group = fields[layout.group].strip() if layout.group else ""
     text = fields[layout.text] if layout.text else ""
@@ -167,11 +161,11 @@ class _Problems:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.found: list[str] = []
+        self.messages: list[str] = []
 
     def add(self, line: int, text: str) -> None:
         """Note a problem."""
-        self.found.append(f"{self.path}:{line}: {text}")
+        self.messages.append(f"{self.path}:{line}: {text}")
 
     def number(self, line: int, column: str, text: str) -> float | None:
         """Return a number of 0 or more; None, and noted, if it is not."""
@@ -204,10 +198,10 @@ class _Problems:
 
     def raise_any(self) -> None:
         """Raise what was noted."""
-        more = len(self.found) - _REPORTED
-        if self.found:
+        more = len(self.messages) - _REPORTED
+        if self.messages:
             tail = [f"... and {more} more problems"] if more > 0 else []
-            raise UsageError("\n".join([*self.found[:_REPORTED], *tail]))
+            raise UsageError("\n".join([*self.messages[:_REPORTED], *tail]))
 
 
 def _number(text: str) -> float:
@@ -225,20 +219,16 @@ def _is_json(path: Path) -> bool:
     return path.name.removesuffix(".gz").endswith((".jsonl", ".json", ".ndjson"))
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[io.TextIOWrapper]:
-    with ExitStack() as stack:
-        try:
-            raw: IO[bytes] = stack.enter_context(path.open("rb"))
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from None
-        if path.suffix == ".gz":
-            raw = cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=raw)))
-        yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""))
+def _open(path: Path) -> IO[str]:
+    open_text = gzip.open if path.suffix == ".gz" else open
+    try:
+        return cast(IO[str], open_text(path, "rt", encoding="utf-8-sig", newline=""))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
 def _read(path: Path) -> tuple[list[str], list[Line], int]:
-    """Columns, lines with their numbers, and the number of the line that names the columns."""
+    """Return columns, numbered lines, and the number of the line that names the columns."""
     with _open(path) as file:
         try:
             return _json_lines(file, path) if _is_json(path) else _csv_lines(file, path)
@@ -250,27 +240,20 @@ def _read(path: Path) -> tuple[list[str], list[Line], int]:
 
 def _records(file: Iterable[str], path: Path) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(file, strict=True)
-    while True:
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise UsageError(f"{path}:{reader.line_num}: is not CSV: {error}") from None
-        if fields:
-            yield reader.line_num, fields
-
-
-def _header(records: Iterator[tuple[int, list[str]]], path: Path) -> tuple[list[str], int]:
-    number, header = next(records, (1, []))
-    if not header:
-        raise UsageError(f"{path}:1: the file is empty; expected a line with the columns' names")
-    return [name.strip() for name in header], number
+    try:
+        for fields in reader:
+            if fields:
+                yield reader.line_num, fields
+    except csv.Error as error:
+        raise UsageError(f"{path}:{reader.line_num}: is not CSV: {error}") from None
 
 
 def _csv_lines(file: Iterable[str], path: Path) -> tuple[list[str], list[Line], int]:
     records = _records(file, path)
-    header, first = _header(records, path)
+    first, names = next(records, (1, []))
+    if not names:
+        raise UsageError(f"{path}:1: the file is empty; expected a line with the columns' names")
+    header = [name.strip() for name in names]
     problems = _Problems(path)
     lines: list[Line] = []
     for number, fields in records:
@@ -305,8 +288,8 @@ def _json_lines(file: Iterable[str], path: Path) -> tuple[list[str], list[Line],
         header.update(dict.fromkeys(fields))
         lines.append((number, fields))
     problems.raise_any()
-    filled = [(n, {**dict.fromkeys(header, ""), **fields}) for n, fields in lines]
-    return list(header), list(filled), 1
+    blank = dict.fromkeys(header, "")
+    return list(header), [(number, {**blank, **fields}) for number, fields in lines], 1
 
 
 def _flat(record: Mapping[str, JSON]) -> dict[str, str]:

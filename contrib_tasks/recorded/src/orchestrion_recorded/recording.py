@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from orchestrion import (
     Calls,
@@ -20,7 +20,6 @@ from orchestrion import (
     Turn,
     UsageError,
     no_calls,
-    replace,
     split_of,
 )
 from orchestrion_recorded.case import ABSENT, Case, Pricing, ballot, cases
@@ -37,13 +36,11 @@ SOLVED = 0.5
 
 @frozen
 class RecordedState:
-    """A question, the models asked as a bit set, turns so far, and choices that must not be taken
-    again although the team's roster does not have them."""
+    """A question, the models asked as a bit set, and turns so far."""
 
     case: Case
     asked: int = 0
     turns: int = 0
-    foreign: frozenset[str] = frozenset()
 
 
 class Recording(Task):
@@ -124,23 +121,14 @@ class Recording(Task):
         return self._problems[text.strip()]
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """Nobody was asked."""
-        case = self.cases.get(problem.id)
-        if case is None:
-            raise UsageError(f"there is no question {problem.id!r} in {self.table.source}")
-        return self._step(RecordedState(case))
+        """Return the state in which nobody was asked."""
+        return self._step(RecordedState(self.cases[problem.id]))
 
     def step(self, state: RecordedState, turn: Turn, key: Key) -> Step:
         """Show the answer of the model that a turn asked and paid for; other turns show nothing."""
-        state = evolve(state, turns=state.turns + 1)
         model = self._model_of(state.case, turn)
-        if model is None:
-            return self._step(state)
-        foreign = state.foreign
-        choice = turn.agent if turn.option is None else f"{turn.agent}:{turn.option}"
-        if choice not in self.blockers[model]:
-            foreign |= {choice}
-        return self._step(evolve(state, asked=state.asked | 1 << model, foreign=foreign))
+        asked = state.asked if model is None else state.asked | 1 << model
+        return self._step(RecordedState(state.case, asked, state.turns + 1))
 
     def _model_of(self, case: Case, turn: Turn) -> int | None:
         data = turn.output.data
@@ -148,20 +136,17 @@ class Recording(Task):
             return None
         name = data.get("asks")
         model = self._place.get(name) if isinstance(name, str) else None
-        if model is None or case.said[model] == ABSENT:
+        if model is None or case.codes[model] == ABSENT:
             return None
         # Only what was paid for is shown.
         return model if turn.usage.cost >= case.costs[model] - 1e-12 else None
 
     def _step(self, state: RecordedState) -> Step:
         seen = self._see(state.case, state.asked)
-        observation = seen.observation
-        if state.foreign:
-            observation = replace(observation, blocked=observation.blocked | state.foreign)
         # Of scores there is no vote: the one model asked is the choice. And what was paid for
         # counts also where the limit on turns leaves no room to say "stop".
         chosen = self.table.scored and state.asked != 0
-        return Step(state, observation, seen.done or chosen or state.turns == self._turns)
+        return Step(state, seen.observation, seen.done or chosen or state.turns == self._turns)
 
     ceiling = no_calls
 
@@ -174,7 +159,7 @@ class Recording(Task):
         final: bool,
         calls: Calls,
     ) -> Scores:
-        """1 if the vote is the recorded right answer; or the score, solved from 0.5."""
+        """Return 1 if the vote is the recorded right answer; or the score, solved from 0.5."""
         parts = {"asked": float(state.asked.bit_count())}
         if self.table.scored:
             chosen = state.asked.bit_length() - 1

@@ -1,9 +1,10 @@
 """What the environment shows after some models were asked: text, JSON and features.
 
-It depends on the question and the set of models asked, not on their order, and is kept, since
-training comes back to the same sets again and again. Of each choice that asks a model it hints,
-all between 0 and 1, how much likelier the likeliest answer is to be right after asking, how likely
-the model is right, and what it costs as a share of the dearest. The features, between -1 and 1:
+It depends on the question and the set of models asked, not on their order. The latest views are
+kept, since training comes back to the same sets again and again. The hints of each choice that
+asks a model, all between 0 and 1, are how much likelier the likeliest answer is to be right after
+asking, how likely the model is right, and its price as a share of the dearest. The features,
+between -1 and 1:
 
     one for each group       1 for the question's
     number of options        of 26
@@ -26,6 +27,7 @@ the model is right, and what it costs as a share of the dearest. The features, b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from attrs import frozen
@@ -35,7 +37,7 @@ from orchestrion_recorded.belief import Belief, Believer
 from orchestrion_recorded.case import SILENT, Case, leader, tally
 from orchestrion_recorded.estimate import Estimates
 
-_KEPT = 40_000  # observations; about 2.5 KB each
+_KEPT = 40_000  # views; about 2.5 KB each
 
 
 @frozen
@@ -48,7 +50,7 @@ class StateView:
 
 
 class Viewer:
-    """Makes what is shown, and keeps it.
+    """Make the views of questions: `see(case, asked)`, where `asked` is a bit set of models.
 
     Args:
         models: their names.
@@ -68,52 +70,27 @@ class Viewer:
     ) -> None:
         self.models, self.estimates, self.votes, self.blockers = models, estimates, votes, blockers
         self._believer, self._dearest = Believer(estimates), dearest or 1.0
-        known, n = len(estimates.groups), len(models)
-        blank = [0.0] * (known + 1 + 3 * n)
-        self._blank = [
-            [float(i == g) for i in range(known)] + blank[known:] for g in range(known + 1)
-        ]
-        self._start = known + 1
         # What is believed of a question of an unknown group is what holds for the average one.
-        usual = np.average(estimates.right[known], axis=0, weights=estimates.prior[known])
+        usual = np.average(estimates.right[-1], axis=0, weights=estimates.prior[-1])
         self._usual = usual.tolist()
-        self._everything = (1 << n) - 1
-        self._kept: list[dict[int, StateView]] = []
-        self._count = 0
-        self._sets: dict[int, frozenset[str]] = {}
+        self._everything = (1 << len(models)) - 1
+        self.see = lru_cache(_KEPT)(self._make)
 
-    def see(self, case: Case, asked: int) -> StateView:
-        """Return what is shown after the models in the bit set `asked`."""
-        seen = case.seen.get(asked)
-        if seen is None:
-            seen = self._make(case, asked)
-            if self._count >= _KEPT:
-                for kept in self._kept:
-                    kept.clear()
-                self._kept.clear()
-                self._sets.clear()
-                self._count = 0
-            if not case.seen:
-                self._kept.append(case.seen)
-            case.seen[asked] = seen
-            self._count += 1
-        return seen
-
-    def _make(self, case: Case, bits: int) -> StateView:
-        models_asked = [m for m in range(len(self.models)) if bits >> m & 1]
-        totals = tally(case.said, self.votes[case.group], models_asked, len(case.labels))
+    def _make(self, case: Case, asked: int) -> StateView:
+        models_asked = [m for m in range(len(self.models)) if asked >> m & 1]
+        totals = tally(case.codes, self.votes[case.group], models_asked, len(case.labels))
         first = leader(totals)
         belief, codes = self._believer.believe(case, models_asked)
         right = dict(zip(codes, belief.answers, strict=True))
         p_first = right.pop(first, 0.0)
         second = max(right.values(), default=0.0)
         features = self._features(case, models_asked, first)
-        n, closed = len(self.models), bits | case.absent
+        n, closed = len(self.models), asked | case.absent
+        closed_models = [m for m in range(n) if closed >> m & 1]
         edge = [2 * (p - p_first) for p in belief.models] if first >= 0 else [0.0] * n
         shift = [4 * (p - usual) for p, usual in zip(belief.models, self._usual, strict=True)]
-        for m in range(n):
-            if closed >> m & 1:
-                edge[m] = shift[m] = 0.0
+        for m in closed_models:
+            edge[m] = shift[m] = 0.0
         features += [-1.0 if x < -1 else 1.0 if x > 1 else x for x in edge + shift]
         spend = sum([case.costs[m] for m in models_asked])
         features += (
@@ -129,7 +106,7 @@ class Viewer:
             self._text(case, models_asked, first),
             self._data(case, models_asked, first),
             tuple(features),
-            self._blocked(closed),
+            frozenset().union(*(self.blockers[m] for m in closed_models)),
             p_first,
             self._hints(case, closed, belief),
         )
@@ -145,44 +122,34 @@ class Viewer:
                     hints[name] = hint
         return hints
 
-    def _blocked(self, closed: int) -> frozenset[str]:
-        blocked = self._sets.get(closed)
-        if blocked is None:
-            each = [names for m, names in enumerate(self.blockers) if closed >> m & 1]
-            blocked = self._sets[closed] = frozenset().union(*each)
-        return blocked
-
-    def _features(self, case: Case, asked: Sequence[int], first: int) -> list[float]:
+    def _features(self, case: Case, models_asked: Sequence[int], first: int) -> list[float]:
         """Group and options, then for each model whether it was asked, was silent, and leads."""
-        features = self._blank[case.group].copy()
-        n, start = len(self.models), self._start
-        features[start - 1] = min(case.options, 26) / 26
-        for m in asked:
-            features[start + m] = 1.0
-            code = case.said[m]
-            if code == SILENT:
-                features[start + n + m] = 1.0
-            elif code == first:
-                features[start + 2 * n + m] = 1.0
-        return features
+        codes, models = {m: case.codes[m] for m in models_asked}, range(len(self.models))
+        return [
+            *(float(group == case.group) for group in range(len(self.estimates.groups))),
+            min(case.options, 26) / 26,
+            *(float(m in codes) for m in models),
+            *(float(codes.get(m) == SILENT) for m in models),
+            *(float(codes.get(m) == first != SILENT) for m in models),
+        ]
 
-    def _text(self, case: Case, asked: Sequence[int], first: int) -> str:
-        if not asked:
+    def _text(self, case: Case, models_asked: Sequence[int], first: int) -> str:
+        if not models_asked:
             return "nobody was asked"
-        lines = [f"{self.models[m]}: {_answer_of(case, m) or 'no answer'}" for m in asked]
+        lines = [f"{self.models[m]}: {_answer_of(case, m) or 'no answer'}" for m in models_asked]
         lines.append(f"vote: {case.labels[first]}" if first >= 0 else "vote: nothing")
         return "; ".join(lines)
 
-    def _data(self, case: Case, asked: Sequence[int], first: int) -> dict[str, object]:
+    def _data(self, case: Case, models_asked: Sequence[int], first: int) -> dict[str, object]:
         return {
             "offers": case.offers,
-            "answers": {self.models[m]: _answer_of(case, m) for m in asked},
+            "answers": {self.models[m]: _answer_of(case, m) for m in models_asked},
             "vote": case.labels[first] if first >= 0 else None,
         }
 
 
 def _answer_of(case: Case, model: int) -> str | None:
-    code = case.said[model]
+    code = case.codes[model]
     return case.labels[code] if code >= 0 else None
 
 

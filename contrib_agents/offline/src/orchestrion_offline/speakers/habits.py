@@ -158,16 +158,11 @@ class _Proposals(Filler):
         habit, name = self._habit(slot), slot.name.lower()
         if name.startswith(("instructions", "prompt", "system_prompt")):
             return self.improved
-        if habit is None:
+        if habit is None or "replace" in name:
             return None
         if "categor" in name:
             return _category(habit, self.categories)
-        if "replace" in name:
-            return None
-        names = ("habit", "behaviour", "behavior", "rule", "text", "advice", "lesson")
-        if not any(part in name for part in names) and ("reason" in name or "why" in name):
-            return "It should help."
-        return habit.text
+        return "It should help." if "reason" in name or "why" in name else habit.text
 
     def choice(self, slot: Slot, options: list[Any]) -> Any:
         habit = self._habit(slot)
