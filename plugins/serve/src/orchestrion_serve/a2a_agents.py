@@ -31,12 +31,11 @@ from a2a.utils.errors import (
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from orchestrion import Episode, Status, Turn
+from orchestrion import Episode, Turn
 from orchestrion_serve.episodes import answer_of, line_of
 from orchestrion_serve.exchange import as_json, refused
 from orchestrion_serve.hosted import Exchange, Site, exchange_of, logged, rpc_error
 from orchestrion_serve.refusals import Refusal, wrong
-from orchestrion_serve.requests import usage_data
 
 CARD = "/.well-known/agent-card.json"
 KEY = "orchestrion.exchange"
@@ -131,7 +130,7 @@ class _Handler(RequestHandler):
                     async for happened in events:
                         if isinstance(happened, Episode):
                             message = _message(answer_of(happened))
-                            message.metadata.update(_metadata(exchange, happened))
+                            message.metadata.update({"orchestrion": exchange.facts(happened)})
                 return message
         except Refusal as refusal:
             raise _error(refusal) from None
@@ -156,7 +155,7 @@ class _Handler(RequestHandler):
                         elif answer is not None:
                             yield _artifact(exchange, answer)
                             ended = _status(exchange, "TASK_STATE_COMPLETED")
-                            ended.metadata.update(_metadata(exchange, happened))
+                            ended.metadata.update({"orchestrion": exchange.facts(happened)})
                             yield ended
         except Refusal as refusal:
             if not begun:
@@ -233,8 +232,12 @@ def _message(text: str) -> a2a.Message:
     return a2a.Message(
         message_id=uuid4().hex,
         role=a2a.ROLE_AGENT,
-        parts=[a2a.Part(text=text, media_type="text/plain")],
+        parts=_parts(text),
     )
+
+
+def _parts(text: str) -> list[a2a.Part]:
+    return [a2a.Part(text=text, media_type="text/plain")]
 
 
 def _task(exchange: Exchange) -> a2a.Task:
@@ -252,21 +255,10 @@ def _status(exchange: Exchange, state: str, text: str = "") -> a2a.TaskStatusUpd
 
 def _artifact(exchange: Exchange, text: str) -> a2a.TaskArtifactUpdateEvent:
     number = exchange.call.id
-    artifact = a2a.Artifact(
-        artifact_id=f"{number}-answer",
-        name="answer",
-        parts=[a2a.Part(text=text, media_type="text/plain")],
-    )
+    artifact = a2a.Artifact(artifact_id=f"{number}-answer", name="answer", parts=_parts(text))
     return a2a.TaskArtifactUpdateEvent(
         task_id=number, context_id=number, artifact=artifact, last_chunk=True
     )
-
-
-def _metadata(exchange: Exchange, episode: Episode) -> dict[str, Any]:
-    """Return what the protocol has no field for."""
-    reason = "length" if episode.status is Status.LIMIT else "stop"
-    own = {"episode": exchange.call.episode, "finish_reason": reason}
-    return {"orchestrion": {**own, "usage": usage_data(episode.usage)}}
 
 
 def _error(refusal: Refusal) -> A2AError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -25,7 +24,7 @@ from orchestrion.cli import (
     override_option,
     stopped_by_signals,
 )
-from orchestrion_serve.use_options import open_uses, use_options
+from orchestrion_serve.use_options import SIZE, open_uses, use_options
 
 if TYPE_CHECKING:
     import asyncio
@@ -34,21 +33,6 @@ if TYPE_CHECKING:
     from orchestrion_serve.keys import Keys
     from orchestrion_serve.requests import Settings
     from orchestrion_serve.versions import Versions
-
-UNITS = {"": 1, "B": 1, "KB": 1_000, "MB": 1_000_000}
-
-
-class _Size(click.ParamType):  # type: ignore[type-arg]
-    """A number of bytes, such as 500KB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the bytes; fail if it is no size."""
-        match = re.fullmatch(r"([1-9]\d{0,8})\s*(B|KB|MB|)", str(value).upper())
-        if match is None:
-            self.fail(f"{value!r} is not a size such as 500KB or 1MB", param, ctx)
-        return int(match[1]) * UNITS[match[2]]
 
 
 @click.command("serve")
@@ -79,7 +63,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option(
     "--max-body",
-    type=_Size(),
+    type=SIZE,
     default="1MB",
     show_default=True,
     help="The largest body; beyond it 413.",
@@ -101,7 +85,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
     is_flag=True,
     help="Be an MCP server on standard input and output, instead of HTTP.",
 )
-@use_options(_Size())
+@use_options
 @click.option("--hash-key", is_flag=True, help="Read a key from standard input, print its hash.")
 @override_option
 @block_option

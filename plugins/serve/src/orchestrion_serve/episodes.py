@@ -306,6 +306,11 @@ def answer_of(episode: Episode) -> str:
     return encodable(answer)
 
 
+def finish_reason(episode: Episode) -> str:
+    """Return "length" if a limit of the team's config ended an episode, else "stop"."""
+    return "length" if episode.status is Status.LIMIT else "stop"
+
+
 def images_of(episode: Episode) -> list[str]:
     """Return the images that came with an episode's answer, as URLs; their content as data URLs."""
     ended = (turn for turn in reversed(episode.turns) if turn.status == "completed")

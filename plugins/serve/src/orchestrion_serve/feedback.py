@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from orchestrion import StoreError
-from orchestrion_serve.conversation import decoded
-from orchestrion_serve.exchange import as_json, error_of, refused
+from orchestrion_serve.conversation import decoded, error_of
+from orchestrion_serve.exchange import as_json, refused
 from orchestrion_serve.in_use import InUse
 from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import Admission, Call, Log

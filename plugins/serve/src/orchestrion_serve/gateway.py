@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,9 +14,10 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrion.runs import Trained
-from orchestrion_serve.chat import ChatCompletions
+from orchestrion_serve.chat import Chat
+from orchestrion_serve.conversation import Question, error_of
 from orchestrion_serve.episodes import Episodes
-from orchestrion_serve.exchange import Dialect, Endpoint, as_json, error_of, refused
+from orchestrion_serve.exchange import Endpoint, as_json, refused
 from orchestrion_serve.feedback import PATH as FEEDBACK
 from orchestrion_serve.feedback import feedback_endpoint
 from orchestrion_serve.hosted import Hosted, Site, rpc_error
@@ -29,8 +29,8 @@ from orchestrion_serve.refusals import Refusal
 from orchestrion_serve.requests import Admission, Call, Log, Settings
 from orchestrion_serve.responses import Responses
 
-DIALECTS: tuple[Dialect[Any], ...] = (ChatCompletions(), Responses(), Messages())
-"""Protocols of one question and one answer."""
+PROTOCOLS: tuple[type[Question], ...] = (Chat, Responses, Messages)
+"""Those of one question and one answer."""
 
 
 class Gateway:
@@ -67,8 +67,8 @@ class Gateway:
     def app(self) -> ASGIApp:
         """Return the ASGI application."""
         shared = (self._admission, self._episodes, self._log)
-        questions = {d.path: Endpoint(d, *shared) for d in DIALECTS}
-        routes = [Route(path, asked, methods=["POST"]) for path, asked in questions.items()]
+        questions = {protocol.path: Endpoint(protocol, *shared) for protocol in PROTOCOLS}
+        routes = [Route(path, point, methods=["POST"]) for path, point in questions.items()]
         others = Starlette(
             routes=[*routes, *self._others()], exception_handlers={HTTPException: _http_error}
         )
@@ -95,7 +95,7 @@ class Gateway:
             self._keys.accounts.save()
 
     def _others(self) -> list[BaseRoute]:
-        """Return the routes of all that is no question in one of the DIALECTS."""
+        """Return the routes of all that is no question in one of the PROTOCOLS."""
         feedback = feedback_endpoint(self._admission, self._uses, self._log)
         return [
             *([Route(FEEDBACK, feedback, methods=["POST"])] if self._uses else []),
@@ -161,7 +161,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     refusal = Refusal(error.status_code, "invalid_url", f"{request.method} is not served here")
     path = request.url.path
-    shapes = [d.error for d in DIALECTS if path.startswith(d.path)]
-    if path.startswith(("/mcp", "/a2a")):
-        shapes = [rpc_error]
-    return as_json([*shapes, error_of][0](refusal), error.status_code, error.headers)
+    shape = rpc_error if path.startswith(("/mcp", "/a2a")) else error_of
+    for protocol in PROTOCOLS:
+        if path.startswith(protocol.path):
+            shape = protocol.error
+    return as_json(shape(refusal), error.status_code, error.headers)

@@ -18,10 +18,10 @@ from attrs import frozen
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrion import Episode, Turn
-from orchestrion_serve.episodes import Episodes
+from orchestrion_serve.episodes import Episodes, finish_reason
 from orchestrion_serve.exchange import refused
 from orchestrion_serve.refusals import Refusal, gone, wrong
-from orchestrion_serve.requests import Admission, Call, Log, disconnected
+from orchestrion_serve.requests import Admission, Call, Log, disconnected, usage_data
 
 KEY = "orchestrion.exchange"
 
@@ -36,6 +36,11 @@ class Exchange:
     def run(self, text: str, *, steps: bool) -> AsyncGenerator[Turn | Episode, None]:
         """Return what `Episodes.run` yields for the call's model."""
         return self.episodes.run(self.call, text, steps=steps)
+
+    def facts(self, episode: Episode) -> dict[str, Any]:
+        """Return what is told of an episode besides its answer."""
+        reason, usage = finish_reason(episode), usage_data(episode.usage)
+        return {"finish_reason": reason, "episode": self.call.episode, "usage": usage}
 
 
 @frozen

@@ -35,12 +35,12 @@ from mcp.types import (
 )
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from orchestrion import Episode, Status, Turn
+from orchestrion import Turn
 from orchestrion.runs import Trained
 from orchestrion_serve.episodes import Episodes, answer_of, images_of, line_of
 from orchestrion_serve.hosted import Exchange, Site, exchange_of, logged
 from orchestrion_serve.refusals import Refusal, encodable, wrong
-from orchestrion_serve.requests import Call, Log, Settings, usage_data
+from orchestrion_serve.requests import Call, Log, Settings
 
 Context = ServerRequestContext[Any, Any]
 
@@ -195,17 +195,9 @@ async def _answer(
                 turns += 1
                 await context.session.report_progress(turns, message=line_of(happened).rstrip())
             else:
-                result = _output(exchange.call, happened), images_of(happened)
+                output = {"answer": answer_of(happened), **exchange.facts(happened)}
+                result = output, images_of(happened)
     return result
-
-
-def _output(call: Call, episode: Episode) -> dict[str, Any]:
-    return {
-        "answer": answer_of(episode),
-        "finish_reason": "length" if episode.status is Status.LIMIT else "stop",
-        "episode": call.episode,
-        "usage": usage_data(episode.usage),
-    }
 
 
 def _names(asked: Exchange) -> dict[str, str]:
