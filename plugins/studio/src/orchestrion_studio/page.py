@@ -32,6 +32,8 @@ RUN_PAGES = (
     ("/learned/{run}", "Learned"),
 )
 """The tabs of a run: the path of a page and its text. A page that joins adds its line here."""
+DRAWINGS = "bar curves data_table draw_topology forest graph scatter sparkline tree".split()
+"""Macros of `drawings.html` that all templates may call."""
 
 
 class NotFoundError(OrchestrionError):
@@ -182,9 +184,10 @@ def _environment() -> Environment:
     environment.globals.update(
         {name: getattr(source, name) for source in (drawing, pictures) for name in source.__all__},
         address=page_address,
-        draw_topology=drawing.topology,
         run_pages=RUN_PAGES,
     )
     environment.filters.update({name: getattr(wording, name) for name in wording.__all__})
     environment.filters.update({name: getattr(contents, name) for name in contents.__all__})
+    drawings = environment.get_template("drawings.html").module
+    environment.globals.update({name: getattr(drawings, name) for name in DRAWINGS})
     return environment
