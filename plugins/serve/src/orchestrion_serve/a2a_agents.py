@@ -34,11 +34,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from orchestrion import Episode, Turn
 from orchestrion_serve.episodes import answer_of, line_of
 from orchestrion_serve.exchange import as_json, refused
-from orchestrion_serve.hosted import Exchange, Site, exchange_of, logged, rpc_error
+from orchestrion_serve.hosted import KEY, Exchange, Site, exchange_of, logged, rpc_error
 from orchestrion_serve.refusals import Refusal, wrong
 
 CARD = "/.well-known/agent-card.json"
-KEY = "orchestrion.exchange"
 Event = a2a.Task | a2a.TaskStatusUpdateEvent | a2a.TaskArtifactUpdateEvent
 
 

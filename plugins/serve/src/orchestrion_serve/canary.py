@@ -46,16 +46,12 @@ class VersionTrial:
 
 @define(eq=False)
 class Canary:
-    """One trial: what is known so far, and its verdict.
-
-    Args:
-        old: the version that serves.
-        new: the version that is tried.
-        trial: how.
-    """
+    """One trial: what is known so far, and its verdict."""
 
     old: str
+    """The version that serves."""
     new: str
+    """The version that is tried."""
     trial: VersionTrial
     verdict: Verdict | None = field(default=None, init=False)
     requests: int = field(default=0, init=False)
@@ -64,11 +60,6 @@ class Canary:
 
     def __attrs_post_init__(self) -> None:
         self.comparison = VersionComparison(self.trial.alpha)
-
-    @property
-    def versions(self) -> tuple[str, str]:
-        """Return the two that are compared."""
-        return self.old, self.new
 
     def assign(self, key: Key) -> tuple[bool, float]:
         """Return whether the new version answers an episode, and the probability of that answer."""

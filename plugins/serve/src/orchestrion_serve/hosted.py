@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -106,7 +106,8 @@ class Hosted:
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = {**dict(message["headers"]), **_encoded(call.headers)}
+                headers = dict(message["headers"])
+                headers |= {name.encode(): value.encode() for name, value in call.headers.items()}
                 message = {**message, "headers": list(headers.items())}
             await send(message)
 
@@ -160,10 +161,6 @@ def rpc_error(refusal: Refusal) -> dict[str, Any]:
     code = -32603 if refusal.status >= 500 else -32600
     error = {"code": code, "message": str(refusal), "data": {"code": refusal.code}}
     return {"jsonrpc": "2.0", "id": None, "error": error}
-
-
-def _encoded(headers: Mapping[str, str]) -> dict[bytes, bytes]:
-    return {name.encode(): value.encode() for name, value in headers.items()}
 
 
 def _check(body: bytes) -> None:

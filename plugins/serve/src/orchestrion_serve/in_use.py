@@ -109,13 +109,13 @@ class InUse:
         self._syncing = asyncio.Lock()
         self._next_sync: asyncio.Task[None] | None = None
         """What those who append now wait for."""
-        self.canary: Canary | None = None
         self._serving = ""
         """The version that serves, apart from one that is tried."""
         self._runs: dict[str, Path] = {}
         """The folders of runs, by version."""
         folder = settings.folder / own / model
         self._log = ServedLog(folder, settings.size, note, self._removed)
+        self.canary: Canary | None = None
         try:
             self.canary = self._resumed(folder, team)
         except BaseException:
@@ -145,8 +145,7 @@ class InUse:
             if (canary.old, canary.new) == (old, new):
                 return canary
         canary = Canary(old, new, self._settings.trial)
-        run = str(self._new.directory or "")
-        self._step(canary.begun(run))
+        self._step(canary.begun(str(self._new.directory or "")))
         return canary
 
     # ------------------------------------------------------------------ requests
@@ -176,21 +175,15 @@ class InUse:
     ) -> OpenRequest:
         """Return the record of a request whose episode is about to begin.
 
-        `share` is that of `version_for`; None if its client asked for this version, which is no
-        part of a trial then.
+        `share` is that of `version_for`; None if its client asked for this version alone: then it
+        is no part of a trial.
         """
         version, policy = self._version(team)
-        canary = self.canary
-        tried = canary is not None and canary.verdict is None and version in canary.versions
-        tried = tried and share is not None
+        tried, canary = "", self.canary
+        if canary is not None and canary.verdict is None and share is not None:
+            tried = canary.new if version in (canary.old, canary.new) else ""
         request = ServedRequest(
-            identity,
-            self.model,
-            version,
-            tenant,
-            key.hex(),
-            canary=canary.new if canary is not None and tried else "",
-            share=share or 1.0,
+            identity, self.model, version, tenant, key.hex(), canary=tried, share=share or 1.0
         )
         return OpenRequest(request, policy, policy.follow(key, problem.text), problem)
 
@@ -285,13 +278,10 @@ class InUse:
         comment: str = "",
         by: Literal["user", "verifier"] = "user",
     ) -> str:
-        """Return "recorded", "corrected" or "unchanged", when that is on disk.
+        """Keep a score from 0 to 1 of a known request.
 
-        Args:
-            identity: of a known request.
-            score: from 0 to 1.
-            comment: of the user.
-            by: "user" or "verifier".
+        Returns:
+            "recorded", "corrected" or "unchanged", when that is on disk.
 
         Raises:
             StoreError: it could not be written.

@@ -146,14 +146,13 @@ class Accounts:
         file: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._file, self._timer = file, None
+        self._file = file
+        self._timer: asyncio.TimerHandle | None = None
         self._before = spent = _spent(file) if file is not None else {}
         self._accounts = {
             name: Account(of_key, clock, self._soon, *spent.get(name, ()))
             for name, of_key in limits.items()
         }
-
-    _timer: asyncio.TimerHandle | None
 
     def of(self, name: str) -> Account | None:
         """Return the account of a key; None if the key has no limits."""
@@ -165,7 +164,7 @@ class Accounts:
             return
         self._timer.cancel()
         assert self._file is not None
-        data = {name: (one.usd, one.day, one.usd_today) for name, one in self._accounts.items()}
+        data = {name: (a.usd, a.day, a.usd_today) for name, a in self._accounts.items()}
         # Keys that are not in the file of keys now may come back.
         write_atomic(self._file, [json.dumps({**self._before, **data}).encode()])
         self._timer = None

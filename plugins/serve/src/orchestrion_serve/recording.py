@@ -14,16 +14,10 @@ from orchestrion_serve.refusals import encodable
 
 @frozen(eq=False)
 class OpenRequest:
-    """A request under way.
-
-    Args:
-        request: as it will be logged, but for its status and its decisions.
-        policy: what decides in its episode.
-        trace: of its decisions.
-        problem: of its episode.
-    """
+    """A request under way, and its episode."""
 
     request: ServedRequest
+    """As it will be logged, but for its status and its decisions."""
     policy: Watched
     trace: Trace
     problem: Problem
