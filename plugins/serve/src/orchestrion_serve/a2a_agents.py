@@ -126,10 +126,10 @@ class _Handler(RequestHandler):
             with logged(exchange.call):
                 text = _text(params)
                 async with aclosing(exchange.run(text, steps=False)) as events:
-                    async for happened in events:
-                        if isinstance(happened, Episode):
-                            message = _message(answer_of(happened))
-                            message.metadata.update({"orchestrion": exchange.facts(happened)})
+                    async for item in events:
+                        if isinstance(item, Episode):
+                            message = _message(answer_of(item))
+                            message.metadata.update({"orchestrion": exchange.facts(item)})
                 return message
         except Refusal as refusal:
             raise _error(refusal) from None
@@ -144,17 +144,17 @@ class _Handler(RequestHandler):
             with logged(exchange.call):
                 text, steps = _text(params), _steps(params)
                 async with aclosing(exchange.run(text, steps=steps)) as events:
-                    async for happened in events:
-                        answer = None if isinstance(happened, Turn) else answer_of(happened)
+                    async for item in events:
+                        answer = None if isinstance(item, Turn) else answer_of(item)
                         if not begun:
                             yield _task(exchange)
                             begun = True
-                        if isinstance(happened, Turn):
-                            yield _status(exchange, "TASK_STATE_WORKING", line_of(happened))
+                        if isinstance(item, Turn):
+                            yield _status(exchange, "TASK_STATE_WORKING", line_of(item))
                         elif answer is not None:
                             yield _artifact(exchange, answer)
                             ended = _status(exchange, "TASK_STATE_COMPLETED")
-                            ended.metadata.update({"orchestrion": exchange.facts(happened)})
+                            ended.metadata.update({"orchestrion": exchange.facts(item)})
                             yield ended
         except Refusal as refusal:
             if not begun:

@@ -95,7 +95,7 @@ def _named(kind: str, call: Call, choices: list[Any]) -> dict[str, Any]:
         "id": f"chatcmpl-{call.id}",
         "object": kind,
         "created": call.created,
-        "model": call.asked,
+        "model": call.requested,
         "choices": choices,
     }
 

@@ -81,17 +81,14 @@ class Episodes:
             Refusal: there is none of this name.
         """
         call.model, call.pinned = self.names.find(call.tenant, name)
-        call.asked = name
+        call.requested = name
 
     async def run(
         self, call: Call, text: str, *, steps: bool
     ) -> AsyncGenerator[Turn | Episode, None]:
-        """Yield the finished turns, if they were asked for, and then the episode.
+        """Yield the finished turns, with `steps`, and then the episode that answers a text.
 
-        Args:
-            call: the request; its model is chosen.
-            text: the problem's.
-            steps: whether to yield turns.
+        The model of the request has to be chosen before.
 
         Raises:
             Refusal: it failed, took too long, or the client has gone; it is cancelled then.

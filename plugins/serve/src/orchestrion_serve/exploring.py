@@ -110,22 +110,16 @@ class Trace:
     """Whether a decision was no choice of one agent; then none is logged."""
     trajectory: Trajectory = field(factory=Trajectory)
     """The turns before the last decision."""
-    asked: int = 0
+    decided: int = 0
 
     @property
     def next(self) -> tuple[bytes, str]:
         """Return what tells the next decision from those of other episodes."""
-        return self.key.child("decide", self.asked).digest, self.text
+        return self.key.child("decide", self.decided).digest, self.text
 
 
 class Watched(Policy):
-    """A policy whose decisions are traced, and explored beside.
-
-    Args:
-        policy: opened.
-        roster: the team.
-        exploration: how much is explored.
-    """
+    """An opened policy whose decisions are traced, and explored beside."""
 
     def __init__(self, policy: Policy, roster: Sequence[Member], exploration: Exploration) -> None:
         self.policy, self.exploration = policy, exploration
@@ -183,7 +177,7 @@ class Watched(Policy):
             if trace is None:
                 continue
             decisions[i], seen = self._explored(situation, key, decisions[i], rows[i], share)
-            trace.trajectory, trace.asked = situation.trajectory, trace.asked + 1
+            trace.trajectory, trace.decided = situation.trajectory, trace.decided + 1
             if seen is None:
                 trace.several = True
             else:

@@ -55,11 +55,11 @@ def feedback_endpoint(
             plain = re.search(r"[0-9a-f]{32}$", body.id)
             name = plain[0] if plain else body.id
             for use in uses.values():
-                if (found := use.find(name, call.tenant)) is not None:
+                if (identity := use.find(name, call.tenant)) is not None:
                     call.model = use.model
-                    status = await use.feedback(found, score, body.comment or "")
+                    status = await use.feedback(identity, score, body.comment or "")
                     call.finish(200)
-                    return as_json({"id": found, "status": status}, 200, call.headers)
+                    return as_json({"id": identity, "status": status}, 200, call.headers)
             raise Refusal(404, "unknown_id", "there is no answer with this id", "id")
         except Refusal as refusal:
             return refused(call, refusal, error_of)

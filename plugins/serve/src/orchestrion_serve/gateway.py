@@ -34,15 +34,7 @@ PROTOCOLS: tuple[type[Question], ...] = (Chat, Responses, Messages)
 
 
 class Gateway:
-    """Serves opened teams.
-
-    Args:
-        teams: by model name.
-        settings: the limits.
-        keys: who may use it; None means everybody who reaches it by a loopback address.
-        log: called once a request.
-        uses: by model name, what is logged and tried; empty where nothing is.
-    """
+    """Serves opened teams; see `serving` for its arguments."""
 
     def __init__(
         self,

@@ -58,9 +58,7 @@ class Hosted:
     Args:
         extra: the SDK's package, which is also the extra that installs it.
         factory: `module:function` that makes the SDK's application for a Site.
-        site: what it is made for.
-        admission: which requests come in.
-        episodes: what runs them.
+        site, admission, episodes: see there.
         log: called once for a request that was refused or ran an episode.
     """
 

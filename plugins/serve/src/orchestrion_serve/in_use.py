@@ -72,9 +72,8 @@ class InUse:
 
     Args:
         model: its name.
-        settings: see `UseSettings`.
         team: the version that serves.
-        new: the version that is tried; None for none.
+        new: the version that is tried.
         note: called with what a person should know.
         own: the folder of a client's own log within that of all logs; "" for the one of the rest.
     """

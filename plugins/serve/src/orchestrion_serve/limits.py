@@ -49,7 +49,7 @@ class Account:
         limits: of the key.
         clock: returns the time in seconds.
         changed: called after money was spent.
-        usd, day, usd_today: what was spent before, in all and on the latest day.
+        usd, day, usd_today: what was spent before, in all and on that day.
     """
 
     def __init__(

@@ -190,20 +190,20 @@ async def _answer(
         raise wrong("`message` is empty or not Unicode", "message")
     turns = 0
     async with aclosing(exchange.run(message, steps=True)) as events:
-        async for happened in events:
-            if isinstance(happened, Turn):
+        async for item in events:
+            if isinstance(item, Turn):
                 turns += 1
-                await context.session.report_progress(turns, message=line_of(happened).rstrip())
+                await context.session.report_progress(turns, message=line_of(item).rstrip())
             else:
-                output = {"answer": answer_of(happened), **exchange.facts(happened)}
-                result = output, images_of(happened)
+                output = {"answer": answer_of(item), **exchange.facts(item)}
+                result = output, images_of(item)
     return result
 
 
-def _names(asked: Exchange) -> dict[str, str]:
+def _names(exchange: Exchange) -> dict[str, str]:
     """Return the models of a client by names that tools may have."""
     names: dict[str, str] = {}
-    for model in asked.episodes.names.of(asked.call.tenant):
+    for model in exchange.episodes.names.of(exchange.call.tenant):
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", model)[:100]
         while name in names:
             name += "_"

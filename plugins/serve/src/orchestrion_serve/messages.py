@@ -150,7 +150,7 @@ def _message(call: Call, content: list[dict[str, str]]) -> dict[str, Any]:
         "id": f"msg_{call.id}",
         "type": "message",
         "role": "assistant",
-        "model": call.asked,
+        "model": call.requested,
         "content": content,
         "stop_reason": None,
         "stop_sequence": None,

@@ -27,11 +27,8 @@ SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600)
 class Metrics:
     """Counts what the log's records say, and passes them on.
 
-    Labels are models and statuses: nothing of a tenant, and nothing that a client chose.
-
-    Args:
-        log: gets each record.
-        running: returns the number of episodes in flight.
+    Labels are models and statuses: nothing of a tenant, and nothing that a client chose. `running`
+    returns the number of episodes in flight.
     """
 
     def __init__(self, log: Log, running: Callable[[], float]) -> None:

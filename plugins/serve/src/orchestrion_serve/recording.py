@@ -26,10 +26,7 @@ class OpenRequest:
 def decisions_of(answered: OpenRequest, turns: Sequence[Turn], contents: bool) -> list[Logged]:
     """Return the decisions of an episode; none if one of them was no choice of one agent.
 
-    Args:
-        answered: the request.
-        turns: of its episode.
-        contents: whether questions and answers are logged.
+    Questions and answers are logged only with `contents`.
     """
     if answered.trace.several:
         return []

@@ -95,7 +95,7 @@ class Call:
         self.tenant = ""
         self.model: str | None = None
         """That answers."""
-        self.asked = ""
+        self.requested = ""
         """What the client calls it."""
         self.pinned = False
         """Whether it asked for this version alone."""
@@ -109,7 +109,7 @@ class Call:
         self.seconds: float | None = None
         """What the request may take, if it says so; the server's own limit holds as well."""
         self.usd: float | None = None
-        """What the episode may cost; likewise."""
+        """What the episode may cost, likewise."""
         self.refuse: Callable[[Refusal], None] | None = None
         """Ends the episode."""
         self.account: Account | None = None
@@ -164,13 +164,7 @@ class Call:
 
 
 class Admission:
-    """Decides which requests come in.
-
-    Args:
-        settings: the limits.
-        keys: who may use the server; None means everybody who reaches it by a loopback address.
-        room: for requests that are being read.
-    """
+    """Decides which requests come in; without `keys`, those to a loopback address."""
 
     def __init__(self, settings: Settings, keys: Keys | None, room: Room) -> None:
         self._settings, self._keys, self._room = settings, keys, room

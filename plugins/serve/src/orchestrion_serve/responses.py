@@ -204,7 +204,7 @@ def _response(call: Call, output: list[dict[str, Any]], status: str) -> dict[str
         "object": "response",
         "created_at": call.created,
         "status": status,
-        "model": call.asked,
+        "model": call.requested,
         "output": output,
         "error": None,
         "incomplete_details": None,

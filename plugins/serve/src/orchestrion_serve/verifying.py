@@ -18,8 +18,7 @@ class Verifier:
     """Scores a share of the answers.
 
     Args:
-        verify: "task", or a function as "module:function" from question and answer to a score; None
-            verifies nothing.
+        verify: see `UseSettings`; None verifies nothing.
         share: of the answers.
         give: called with a request's id and its score.
         note: called with what a person should know.

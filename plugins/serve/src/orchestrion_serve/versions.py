@@ -15,11 +15,7 @@ from orchestrion.runs import Trained, open_run
 
 
 class Versions(Mapping[str, Trained]):
-    """Opened runs and configs by name, each in its newest version.
-
-    Args:
-        overrides, block: see `open_run`.
-    """
+    """Opened runs and configs by name, each in its newest version."""
 
     def __init__(self, overrides: Sequence[str], block: Sequence[str]) -> None:
         self._overrides, self._block = overrides, block
