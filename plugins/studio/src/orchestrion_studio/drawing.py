@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from orchestrion_studio.wording import difference, percent
@@ -230,7 +231,8 @@ def _marks(series: Mapping[str, Any], across: Scale, up: Scale) -> dict[str, Any
 
 def _table_of(plot: Plot) -> dict[str, Any]:
     """Return the figures of a plot, as `data_table` takes them."""
-    shown, write = plot["series"], percent if plot["shares"] else _exact
+    shown = plot["series"]
+    write = percent if plot["shares"] else partial(figure_text, digits=4)
     places = sorted({x for series in shown for x in series["x"] if x is not None})
     step = math.ceil(len(places) / ROWS) or 1
     rows = {x: [""] * len(shown) for x in places[::step]}
@@ -247,10 +249,6 @@ def _table_of(plot: Plot) -> dict[str, Any]:
         "rows": [[figure_text(x), *texts] for x, texts in rows.items()],
         "note": f"every {step}th row of {len(places)}" if step > 1 else "",
     }
-
-
-def _exact(value: Number) -> str:
-    return figure_text(value, 4)
 
 
 def forest_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

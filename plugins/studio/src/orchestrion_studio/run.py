@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -107,11 +108,11 @@ def facts_of(reader: RunReader, iterations: Sequence[Iteration], config: Mapping
 
 def _planned(reader: RunReader, config: Mapping[str, Any]) -> int | None:
     """Return the iterations of all stages: those that were begun said how many they have."""
-    begun, most = reader.planned, config.get("run", {}).get("iterations")
+    known, most = reader.planned, config.get("run", {}).get("iterations")
     trainer = config.get("trainer") or []
     stages = trainer if isinstance(trainer, list) else [trainer]
     numbers = [
-        begun.get(stage, min((n for n in (settings.get("iterations"), most) if n), default=None))
+        known.get(stage, min((n for n in (settings.get("iterations"), most) if n), default=None))
         for stage, settings in enumerate(stages)
     ]
     return None if None in numbers else sum(n for n in numbers if n is not None) or None
@@ -164,19 +165,9 @@ def _plot(
     held_out = {"reward": "reward", "success": "solved", "cost": "cost"}.get(name)
     own = report["contenders"][0] if report and held_out else None
     if own and own[held_out]["mean"] is not None:
-        value = own[held_out]
-        label = f"held-out ({report['split'] if report else ''})"
-        series.append(
-            series_of(
-                label,
-                [numbers[-1]],
-                [value["mean"]],
-                low=[value["low"]],
-                high=[value["high"]],
-                style="points",
-                colour=1,
-            )
-        )
+        mean, low, high = ([own[held_out][end]] for end in ("mean", "low", "high"))
+        label, last = f"held-out ({report['split'] if report else ''})", [numbers[-1]]
+        series.append(series_of(label, last, mean, low=low, high=high, style="points", colour=1))
     return plot_of(title, "iteration", axis, series, id=name, shares=name in SHARES)
 
 
@@ -213,11 +204,10 @@ def _agents(
     iterations: Sequence[Iteration], smooth: float, draws: bool, colours: Mapping[str, int]
 ) -> Data:
     """Return how the turns are shared among agents, in all and over the iterations."""
-    totals: dict[str, int] = {}
+    totals = Counter[str]()
     for iteration in iterations:
-        for agent, turns in iteration.agents.items():
-            totals[agent] = totals.get(agent, 0) + turns
-    order = sorted(totals, key=lambda agent: -totals[agent])
+        totals.update(iteration.agents)
+    order = [agent for agent, _ in totals.most_common()]
     shown, others = order[:SERIES], order[SERIES:]
     if len(others) == 1:
         shown, others = order, []
@@ -240,9 +230,9 @@ def _agents(
         )
     title = f"Use of agents, smoothed by {smooth:.0%}" if smooth else "Use of agents"
     plot = plot_of(title, "iteration", "share of turns", series, id="agents", shares=True)
-    everything = sum(totals.values())
     rows = [
-        {"name": name, "count": totals[name], "share": totals[name] / everything} for name in order
+        {"name": name, "count": turns, "share": turns / totals.total()}
+        for name, turns in totals.most_common()
     ]
     return {"plot": plot if totals and draws else None, "rows": rows}
 
@@ -269,15 +259,14 @@ def _evaluated(document: Mapping[str, Any]) -> Data:
 
 def _failures(iterations: Sequence[Iteration]) -> list[Data]:
     """Return how training episodes ended, by status."""
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     for iteration in iterations:
-        for status, number in iteration.statuses.items():
-            counts[status] = counts.get(status, 0) + number
-    total = sum(counts.values())
+        counts.update(iteration.statuses)
+    total = counts.total()
     solved = sum(iteration.successes for iteration in iterations)
     rows = [("completed and solved", solved)]
     rows += [("completed, not solved", counts.pop("completed", 0) - solved)]
-    rows += sorted(counts.items(), key=lambda row: -row[1])
+    rows += counts.most_common()
     turns = sum(it.metrics.get("failed_turns", 0.0) * it.episodes for it in iterations)
     shown = [{"name": kind, "count": n, "share": n / total} for kind, n in rows if total and n]
     if math.isfinite(turns) and turns:
