@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_studio import catalogue, live
 from orchestrion_studio.drawing import plot_of, series_of
-from orchestrion_studio.page import _environment
+from orchestrion_studio.page import environment
 from orchestrion_studio.readers import Readers
 from orchestrion_studio.run import smoothed
 
@@ -79,7 +79,7 @@ def test_iterations_are_read_once_and_anew_where_a_resume_dropped_some(tmp_path:
         lent.close()
 
 
-DRAWN = _environment().globals
+DRAWN = environment().globals
 numbers = st.none() | st.floats(allow_nan=True, allow_infinity=True)
 
 

@@ -158,36 +158,36 @@ def render(page: Page, data: Data, **context: Any) -> str:
         context: further names for the template; `static` is true in a report, where nothing is
             loaded and links to other pages lead nowhere.
     """
-    return _environment().get_template(page.template).render(page=page, **context, **data)
+    return environment().get_template(page.template).render(page=page, **context, **data)
 
 
 def warm() -> None:
     """Compile all templates, so that the first visitor does not wait for that."""
-    for name in _environment().list_templates():
-        _environment().get_template(name)
+    for name in environment().list_templates():
+        environment().get_template(name)
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
     """Return the templates, with what all of them may call."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from orchestrion_studio import contents, drawing, pictures, wording
 
-    environment = Environment(
+    templates = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(
+    templates.globals.update(
         {name: getattr(source, name) for source in (drawing, pictures) for name in source.__all__},
         address=page_address,
         run_pages=RUN_PAGES,
     )
-    environment.filters.update({name: getattr(wording, name) for name in wording.__all__})
-    environment.filters.update({name: getattr(contents, name) for name in contents.__all__})
-    drawings = environment.get_template("drawings.html").module
-    environment.globals.update({name: getattr(drawings, name) for name in DRAWINGS})
-    return environment
+    templates.filters.update({name: getattr(wording, name) for name in wording.__all__})
+    templates.filters.update({name: getattr(contents, name) for name in contents.__all__})
+    drawings = templates.get_template("drawings.html").module
+    templates.globals.update({name: getattr(drawings, name) for name in DRAWINGS})
+    return templates
