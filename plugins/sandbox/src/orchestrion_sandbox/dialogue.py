@@ -82,10 +82,7 @@ class Dialogue:
 
 
 async def in_thread_if_large(size: int, function: Callable[..., _T], *arguments: Any) -> _T:
-    """Call a function with something of `size` bytes, on another thread if these are many.
-
-    What comes out of a sandbox is bounded, and still too much to read while other runs wait.
-    """
+    """Call a function that reads `size` bytes, in another thread if that would delay other runs."""
     if size < _LARGE:
         return function(*arguments)
     return await asyncio.to_thread(function, *arguments)

@@ -115,7 +115,7 @@ class _Context(DefaultServerCallContextBuilder):
 
 
 class _Handler(RequestHandler):
-    """Answers messages; every other method asks for what is not kept here."""
+    """Answers messages; every other method needs tasks, which are not kept."""
 
     async def on_message_send(
         self, params: a2a.SendMessageRequest, context: ServerCallContext
@@ -188,7 +188,7 @@ class _Handler(RequestHandler):
 
 
 class _Unsuitable(Refusal):
-    """A message that the protocol has a kind of error for."""
+    """A message for which the protocol has a specific error."""
 
     def __init__(self, error: A2AError) -> None:
         super().__init__(400, "invalid_request", str(error))

@@ -91,7 +91,7 @@ class Canary:
         return ServedStep(BEGUN, self.new, {"old": self.old, "run": run, **asdict(self.trial)})
 
     def figures(self) -> dict[str, float]:
-        """Return what is known so far."""
+        """Return the figures of the trial so far."""
         comparison = self.comparison
         return {
             "requests": self.requests,
@@ -107,7 +107,7 @@ class Canary:
         return ServedStep(verdict, self.new, {"old": self.old, **self.figures()})
 
     def resume(self, log: Log) -> None:
-        """Take over what a log says of this trial."""
+        """Restore the state of this trial from a log."""
         self.requests += sum(request.canary == self.new for request in log.served.values())
         for score in log.scores:
             request = log.served.get(score.feedback)
@@ -119,7 +119,7 @@ class Canary:
 
 
 def trials_of(log: Log) -> list[Canary]:
-    """Return all trials of a log, as they stand."""
+    """Return all trials of a log in their current state."""
     trials = []
     for step in log.steps:
         if step.step == BEGUN:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -122,16 +122,18 @@ def serve(
     if not targets:
         raise UsageError("name a run or a config to serve")
     from orchestrion_serve.requests import Settings
+    from orchestrion_serve.versions import versions_of
 
     settings = Settings(concurrency, timeout, max_body, drain, max_usd)
-    blocked = [*options(ctx).block, *block]
+    changes = {"overrides": overrides, "block": [*options(ctx).block, *block]}
+    opening = versions_of(targets, **changes)
     if mcp:
         _refuse_with_mcp(ctx)
-        in_loop(_serve_stdio(targets, overrides, blocked, settings, _Lines(sys.stderr)))
+        in_loop(_serve_stdio(opening, settings, _Lines(sys.stderr)))
         return
     keys = Keys.read(keys_file) if keys_file is not None else None
-    lines = _Lines(sys.stdout)
-    in_loop(_serve(targets, overrides, blocked, host, port, settings, keys, lines, use))
+    lines = _Lines(sys.stdout)  # in the loop, this name is another stream
+    in_loop(_serve(opening, host, port, settings, keys, lines, {**use, **changes}))
 
 
 def _refuse_with_mcp(ctx: click.Context) -> None:
@@ -163,9 +165,7 @@ def serve_log(folder: Path, as_json: bool) -> None:
 
 
 async def _serve(
-    targets: tuple[str, ...],
-    overrides: tuple[str, ...],
-    block: list[str],
+    opening: AbstractAsyncContextManager[Versions],
     host: str,
     port: int,
     settings: Settings,
@@ -176,12 +176,11 @@ async def _serve(
     import asyncio
 
     from orchestrion_serve.server import serving
-    from orchestrion_serve.versions import versions_of
 
     async with AsyncExitStack() as stack:
-        teams = await stack.enter_async_context(versions_of(targets, overrides, block))
+        teams = await stack.enter_async_context(opening)
         _notes(teams)
-        uses = await open_uses(stack, teams, use, overrides, block, keys)
+        uses = await open_uses(stack, teams, use, keys)
         stop = asyncio.Event()
         with stopped_by_signals(stop), _reload_on_hangup(teams):
             async with serving(teams, host, port, settings, keys, log, uses) as server:
@@ -196,22 +195,16 @@ async def _serve(
 
 
 async def _serve_stdio(
-    targets: tuple[str, ...],
-    overrides: tuple[str, ...],
-    block: list[str],
-    settings: Settings,
-    log: _Lines,
+    opening: AbstractAsyncContextManager[Versions], settings: Settings, log: _Lines
 ) -> None:
     import asyncio
-
-    from orchestrion_serve.versions import versions_of
 
     try:
         from orchestrion_serve.mcp_tools import StdioTools
     except ImportError as error:
         raise UsageError(f"--mcp: install orchestrion-serve[mcp]: {error}") from None
 
-    async with versions_of(targets, overrides, block) as teams:
+    async with opening as teams:
         _notes(teams)
         stop = asyncio.Event()
         with stopped_by_signals(stop), _reload_on_hangup(teams):

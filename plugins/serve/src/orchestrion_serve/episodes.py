@@ -181,7 +181,7 @@ class Episodes:
             use.ended(answered, None if work.cancelled() or work.exception() else work.result())
 
     def _episode_of(self, work: asyncio.Task[Episode], identity: str) -> Episode:
-        """Return the episode of ended work.
+        """Return the episode of a finished task.
 
         Raises:
             Refusal: there is none.
@@ -207,9 +207,9 @@ async def _episode(
 
 
 class _Watch:
-    """Tells when a request must end before its episode: its time is up, or its client has gone.
+    """Ends a request early when its time is up or its client has gone.
 
-    Most of what there is to watch takes seconds; an episode that does not costs one timer.
+    Watching the client begins only after a while, so that a short episode costs a single timer.
     """
 
     def __init__(self, refuse: Callable[[Refusal], None], receive: Receive, seconds: float) -> None:
@@ -219,7 +219,7 @@ class _Watch:
         self._timer = self._loop.call_later(min(WATCHED_AFTER, seconds), self._begin)
 
     def stop(self) -> None:
-        """Tell nothing any more."""
+        """Stop watching."""
         self._timer.cancel()
         if self._leaving is not None:
             self._leaving.cancel()
@@ -318,7 +318,7 @@ def _broken(error: BaseException, identity: str) -> Refusal:
 
 
 def _paused(error: BudgetError) -> Refusal:
-    """Return why a run would pause here: its budget, or a service that it uses."""
+    """Return the refusal for a used-up budget or a service that makes the team wait."""
     cause, reason = error.__cause__, str(error)
     if isinstance(cause, CallError) and cause.retry_after is not None:
         headers = {"retry-after": str(max(1, ceil(cause.retry_after)))}

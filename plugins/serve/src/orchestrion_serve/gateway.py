@@ -30,7 +30,7 @@ from orchestrion_serve.requests import Admission, Call, Log, Settings
 from orchestrion_serve.responses import Responses
 
 PROTOCOLS: tuple[type[Question], ...] = (Chat, Responses, Messages)
-"""Those of one question and one answer."""
+"""The protocols in which a request is one question and gets one answer."""
 
 
 class Gateway:
@@ -75,7 +75,7 @@ class Gateway:
         return app
 
     async def prepare(self) -> None:
-        """Import what is installed of the SDKs: no client is to wait for that."""
+        """Import the SDKs that are installed, so that no client has to wait for that."""
         for hosted in (self._tools, self._agents, self._cards):
             with suppress(Refusal):
                 await hosted.load()
@@ -87,7 +87,7 @@ class Gateway:
             self._keys.accounts.save()
 
     def _others(self) -> list[BaseRoute]:
-        """Return the routes of all that is no question in one of the PROTOCOLS."""
+        """Return the routes of everything but the PROTOCOLS."""
         feedback = feedback_endpoint(self._admission, self._uses, self._log)
         return [
             *([Route(FEEDBACK, feedback, methods=["POST"])] if self._uses else []),
@@ -149,7 +149,7 @@ class Gateway:
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Return errors of routing (404, 405) in the shape of the protocol they are nearest to."""
+    """Return routing errors (404, 405) in the format of the protocol with the closest path."""
     assert isinstance(error, HTTPException)
     refusal = Refusal(error.status_code, "invalid_url", f"{request.method} is not served here")
     path = request.url.path

@@ -18,12 +18,14 @@ from attrs import frozen
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrion import Episode, Turn
+from orchestrion_serve.conversation import decoded
 from orchestrion_serve.episodes import Episodes, finish_reason
 from orchestrion_serve.exchange import refused
 from orchestrion_serve.refusals import Refusal, gone, wrong
 from orchestrion_serve.requests import Admission, Call, Log, disconnected, usage_data
 
 KEY = "orchestrion.exchange"
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 @frozen
@@ -38,14 +40,14 @@ class Exchange:
         return self.episodes.run(self.call, text, steps=steps)
 
     def facts(self, episode: Episode) -> dict[str, Any]:
-        """Return what is told of an episode besides its answer."""
+        """Return how an episode ended, its key and its usage."""
         reason, usage = finish_reason(episode), usage_data(episode.usage)
         return {"finish_reason": reason, "episode": self.call.episode, "usage": usage}
 
 
 @frozen
 class Site:
-    """What an SDK's application is made for."""
+    """What an SDK's application needs to know about the server."""
 
     max_body: int
     keyed: bool
@@ -142,7 +144,7 @@ def exchange_of(scope: Scope) -> Exchange:
 
 @contextmanager
 def logged(call: Call) -> Iterator[None]:
-    """Log how the block ended: in it an episode runs and is answered."""
+    """Log how the block ended, in which an episode runs."""
     ended: Refusal | None = gone()
     try:
         yield
@@ -162,9 +164,6 @@ def rpc_error(refusal: Refusal) -> dict[str, Any]:
 
 
 def _check(body: bytes) -> None:
-    """Raise a Refusal if a body is no object: what an SDK says of it depends on the place."""
-    try:
-        if isinstance(msgspec.json.decode(body), list):
-            raise wrong("a batch is not supported: send each message in a request of its own", None)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise wrong(f"the body is not valid JSON: {error}", None) from None
+    """Raise a Refusal if a body is not a JSON object; the SDKs differ in what they do then."""
+    if isinstance(decoded(_decoder, body), list):
+        raise wrong("a batch is not supported: send each message in a request of its own", None)

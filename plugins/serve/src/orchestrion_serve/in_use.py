@@ -39,7 +39,7 @@ from orchestrion_serve.verifying import Verifier
 
 Note = Callable[[str], None]
 SCORES = 20
-"""The most scores and comments that one answer gets: more would push others out of the log."""
+"""Limit of scores and comments for one answer: more would push other requests out of the log."""
 
 
 @frozen
@@ -94,24 +94,24 @@ class InUse:
         )
         self._versions: WeakKeyDictionary[Trained, tuple[str, Watched]] = WeakKeyDictionary()
         self._requests: dict[str, ServedRequest] = {}
-        """By id; without what differs from request to request."""
+        """Requests by id; each holds only what it has in common with others of its kind."""
         self._ids: dict[str, str] = {}
-        """Of requests, by the key of their episode; the latest one."""
+        """Request ids by the key of their episode; the latest request wins."""
         self._of_file: dict[int, list[tuple[str, str]]] = {}
         """Ids and keys of the requests in each file of the log."""
         self._kinds: dict[ServedRequest, ServedRequest] = {}
         self._scores: dict[str, dict[str, float]] = {}
-        """By id and by whose they are."""
+        """Scores by request id and author ("user" or "verifier")."""
         self._times: Counter[str] = Counter()
-        """How many scores and comments came, by id."""
+        """Number of scores and comments by request id."""
         self.exploration = Exploration(settings.explore, settings.explore_budget)
         self._syncing = asyncio.Lock()
         self._next_sync: asyncio.Task[None] | None = None
-        """What those who append now wait for."""
+        """The sync that covers what is appended now."""
         self._serving = ""
-        """The version that serves, apart from one that is tried."""
+        """The version that serves; not the one on trial."""
         self._runs: dict[str, Path] = {}
-        """The folders of runs, by version."""
+        """Run folders by version."""
         folder = settings.folder / own / model
         self._log = ServedLog(folder, settings.size, note, self._removed)
         self.canary: Canary | None = None
@@ -314,7 +314,7 @@ class InUse:
         return self.canary.scored(replace(kind, served=record.feedback), record.score)
 
     async def _durable(self) -> None:
-        """Return when all that was appended before is on disk; those who wait share one sync."""
+        """Wait until everything appended so far is on disk; concurrent callers share one sync."""
         if self._next_sync is None:
             self._next_sync = asyncio.create_task(self._sync())
         await asyncio.shield(self._next_sync)
@@ -331,7 +331,7 @@ class InUse:
     # ------------------------------------------------------------------ steps, and the end
 
     def _step(self, step: ServedStep | None) -> None:
-        """Put a step on record."""
+        """Log a step, and note it on the runs that it concerns."""
         if step is None:
             return
         try:

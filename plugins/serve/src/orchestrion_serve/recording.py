@@ -17,7 +17,7 @@ class OpenRequest:
     """A request under way, and its episode."""
 
     request: ServedRequest
-    """As it will be logged, but for its status and its decisions."""
+    """The record for the log, still without status and decisions."""
     policy: Watched
     trace: Trace
     problem: Problem

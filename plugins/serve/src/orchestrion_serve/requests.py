@@ -24,8 +24,8 @@ from orchestrion_serve.refusals import Refusal, failed, gone, wrong
 BODY_SECONDS = 30.0
 """How long a client may take to send its body."""
 DISCARDED = 16
-"""A body that is too large is read to its end, so that the client can read the answer, up to this
-many times the limit."""
+"""The server reads up to this many times the limit of a body that is too large: most clients read
+the answer only after they have sent all of it."""
 Log = Callable[[Mapping[str, Any]], None]
 
 
@@ -88,32 +88,32 @@ class Call:
         heads: list[tuple[bytes, bytes]] = list(scope["headers"]) if scope is not None else []
         self.heads: Mapping[bytes, bytes] = dict(heads)
         self.contradicted = {name for name, value in heads if value != self.heads[name]} & _ONCE
-        """Headers that say who pays for what, and were given twice, with different values."""
+        """Headers about identity or payment that were sent twice with different values."""
         self.receive = receive
         self.id = token_hex(16)
         self.created = int(time.time())
         self.tenant = ""
         self.model: str | None = None
-        """That answers."""
+        """The model that answers."""
         self.requested = ""
-        """What the client calls it."""
+        """The name that the client gave the model."""
         self.pinned = False
-        """Whether it asked for this version alone."""
+        """Whether the client wants this version of the model only."""
         self.log = ""
-        """The folder of its key's own log, if that has one."""
+        """The folder of the log that belongs to the client's key; "" if it has none."""
         self.episode = ""
         self.usage = Usage()
-        """What was spent so far, failed and cancelled turns included."""
+        """The usage so far, including failed and cancelled turns."""
         self.turns: Callable[[Turn], None] | None = None
-        """Receives each finished turn, for a request that streams steps."""
+        """Called with each finished turn, if the request streams its steps."""
         self.seconds: float | None = None
-        """What the request may take, if it says so; the server's own limit holds as well."""
+        """The time limit of the request: the smaller one of the client's and the server's."""
         self.usd: float | None = None
-        """What the episode may cost, likewise."""
+        """The limit of its cost in US dollars, likewise."""
         self.refuse: Callable[[Refusal], None] | None = None
-        """Ends the episode."""
+        """Ends the episode with an error."""
         self.account: Account | None = None
-        """Of its key, if that has limits."""
+        """The account of the client's key, if the key has limits."""
         self._write, self._started = log, time.perf_counter()
 
     def head(self, name: bytes) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -85,11 +85,11 @@ async def open_uses(
     stack: AsyncExitStack,
     teams: Mapping[str, Trained],
     given: Mapping[str, Any],
-    overrides: Sequence[str],
-    block: Sequence[str],
-    keys: Keys | None = None,
+    keys: Keys | None,
 ) -> Mapping[str, InUse]:
-    """Open what the options say; nothing without `--log`.
+    """Open the logs and the canary that the options name; nothing without `--log`.
+
+    `given` also has the `overrides` and `block` with which runs are opened.
 
     Raises:
         UsageError: options do not go together, or the canary cannot be opened.
@@ -138,6 +138,8 @@ async def open_uses(
     )
     new = None
     if canary is not None:
-        new = await stack.enter_async_context(open_traced(canary, overrides, block))
+        new = await stack.enter_async_context(
+            open_traced(canary, given["overrides"], given["block"])
+        )
         check_text(canary, new)
     return await stack.enter_async_context(using(teams, settings, new, note, keys))

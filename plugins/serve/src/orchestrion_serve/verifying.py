@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from orchestrion import Episode, Key, Problem, in_thread, load_function
 
 CHECKS = 64
-"""Verifications at once; answers that come while so many are under way are not verified."""
+"""Limit of concurrent verifications; answers beyond it are not verified."""
 CLOSING = 5.0
 """Seconds that verifications get when the server stops."""
 

@@ -24,7 +24,7 @@ class Versions(Mapping[str, Trained]):
         self._all: list[_Version] = []
         self._reloading, self._closing = asyncio.Lock(), False
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Has the error of a version that ended by itself, e.g. when its minutes are used up."""
+        """Gets the error of a version that ended on its own, e.g. when its minutes are used up."""
 
     def __getitem__(self, name: str) -> Trained:
         return self._current[name].team

@@ -26,13 +26,13 @@ from orchestrion_studio.run import FIRST, SHARES
 MOST_RUNS = 8
 FIGURES = ("solved", "reward", "cost", "turns")
 MOST_PROBLEMS = 200
-"""Problems that are named of each kind; the count is of all."""
+"""Limit of problems that are named; counts include the rest."""
 EMPTY = ("", "null", '""', "[]", "{}")
 LONGEST = 500
 """Characters of a setting that are shown."""
 
 
-def compare_data(query: Query, reader: RunReader | None) -> Data:
+def compare_data(query: Query, reader: None) -> Data:
     """Return runs beside each other: curves, figures, differences, settings and problems."""
     base = query.text("base")
     names = list(dict.fromkeys([*([base] if base else []), *query.texts("run")]))

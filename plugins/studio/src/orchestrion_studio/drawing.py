@@ -21,13 +21,13 @@ __all__ = ["chart", "forest_rows", "plot_of", "series_of", "short", "spark", "to
 WIDTH, HEIGHT = 640, 240
 LEFT, RIGHT, TOP, BOTTOM = 92, 12, 10, 38
 COLOURS = 12
-"""The last one is grey."""
+"""Number of colours; the last one is grey."""
 MIDDLE = 150
-"""Of the picture of who follows whom: names stand above what is above it."""
+"""The middle of the picture of who follows whom: a name stands above a node that is above it."""
 POINTS = 240
-"""Points that are drawn of a curve; of a longer one, means of neighbours."""
+"""Limit of points in a curve; a longer one is reduced to means of neighbours."""
 ROWS = 80
-"""Rows of a plot's table; of a longer one, rows at equal distances."""
+"""Limit of rows in a plot's table; of a longer one, every n-th row is shown."""
 
 Number = float | None
 Plot = dict[str, Any]

@@ -41,9 +41,8 @@ def turn_at(trajectory: Trajectory, place: str) -> Turn | None:
     return None if turn.output.inner is None else turn_at(turn.output.inner, rest)
 
 
-def episode_data(query: Query, reader: RunReader | None) -> Data:
+def episode_data(query: Query, reader: RunReader) -> Data:
     """Return an episode: its problem, what was decided, said and called, and how it was judged."""
-    assert reader is not None
     stored = episode_of(query, reader)
     episode: Episode = stored.episode
     showing = Showing()

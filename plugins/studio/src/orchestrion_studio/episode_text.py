@@ -28,9 +28,9 @@ _PARTS: dict[str, Callable[[Turn], str]] = {
 
 
 LARGE = 2_000_000
-"""Characters from which on a text is not shown in the browser, which it would make slow."""
+"""A text of this many characters is downloaded: it would make the browser slow."""
 SENT = 4
-"""Large texts that are sent at once: each is in memory until its reader has taken all of it."""
+"""Limit of large texts sent at the same time: each stays in memory until it is sent."""
 PIECE = 100_000
 
 

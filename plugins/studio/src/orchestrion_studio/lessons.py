@@ -351,9 +351,8 @@ def _missing(store: RunReader, has_checkpoint: bool, sections: Sequence[Section]
 # ------------------------------------------------------------------ the page
 
 
-def learned_data(query: Query, reader: RunReader | None) -> Data:
+def learned_data(query: Query, reader: RunReader) -> Data:
     """Return what training changed, and what is not recorded of it."""
-    assert reader is not None
     iteration = query.number("iteration", 0) or None
     lessons = lessons_of(reader, iteration=iteration, problem=query.text("problem"))
     return {"run": query.run, **lessons}

@@ -132,7 +132,7 @@ class Page:
 
     path: str
     template: str
-    data: Callable[[Query, RunReader | None], Data]
+    data: Callable[[Query, Any], Data]
     title: str
     parameters: Mapping[str, str] = field(factory=dict)
 

@@ -16,7 +16,7 @@ __all__ = ["front_points", "graph_places", "tree_places"]
 HEIGHT = 300
 BOX, ROW, COLUMN = 132, 44, 176
 STEP, LINE = 150, 24
-"""Of a tree: between turns, and between leaves."""
+"""Distances in a tree: between turns, and between leaves."""
 
 
 def front_points(section: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -33,21 +33,20 @@ WHILE_TRAINING = {"validation": ("validation", 2), "held_out": ("held out", 3)}
 """Prefixes of metrics on problems that training does not see, as some trainers report them, with
 their names and colours."""
 COUNTED = ("episodes", "missing")
-"""Metrics that are told in words, and shares of agents, have no curve of their own."""
+"""Metrics without a curve: the page states them in words."""
 SMOOTH = 0.8
-"""Weight of what came before in a smoothed curve, where nothing else is asked for."""
+"""Default weight of earlier values in a smoothed curve."""
 EVENTS = 200
 KEPT = 10
 """Evaluations made after training that are shown."""
 LONGEST = 2000
 """Characters of a note, and of a line of a config's difference, that are shown."""
 SERIES = 12
-"""Agents that are drawn on their own; the others are one curve."""
+"""Limit of agents with a curve each; the others share one."""
 
 
-def run_data(query: Query, reader: RunReader | None) -> Data:
+def run_data(query: Query, reader: RunReader) -> Data:
     """Return what the page of a run shows."""
-    assert reader is not None
     iterations, config = reader.iterations(), stored_config(reader)
     smooth = query.number("smooth", round(100 * SMOOTH), 0, 99) / 100
     known = assessment_of(reader, wait=bool(query.text("wait")))

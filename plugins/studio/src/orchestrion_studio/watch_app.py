@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 SECONDS = 1.0
-"""Between two looks at the run."""
+"""Seconds between two looks at the run."""
 RECENT = 10
-"""Iterations over which shares of agents are taken."""
+"""Number of latest iterations from which the shares of agents are computed."""
 SMOOTH = 0.8
 COLOURS = {"running": "green", "completed": "cyan", "failed": "red"}
-"""Of a status; others are yellow."""
+"""Colour of each status; others are yellow."""
 
 
 class WatchApp(App[None]):
