@@ -140,18 +140,17 @@ class WarmRun(SupervisedRun):
         self._pipes: dict[int, bytearray] = {}
         self._open: set[int] = set()
         self._pidfd: int | None = None
-        self._timers: list[asyncio.TimerHandle] = []
         self._seen: dict[str, Any] = {}
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._resources = contextlib.ExitStack()
+        """What is released when the run is over: pipes, timers, its folder."""
 
     async def start(self, payload: bytes, stdin: bytes, conversation: bool) -> None:
         """Order the run and watch it from then on."""
         job: dict[str, Any] = {"limits": asdict(self._limits)}
         if self._warm.mode == "unconfined":  # no folder of its own but one of the host's
-            self._folder = tempfile.TemporaryDirectory(
-                prefix="orchestrion-run-", ignore_cleanup_errors=True
+            job["folder"] = self._resources.enter_context(
+                tempfile.TemporaryDirectory(prefix="orchestrion-run-", ignore_cleanup_errors=True)
             )
-            job["folder"] = self._folder.name
         fds = self._descriptors(payload, stdin)
         try:
             if conversation:
@@ -170,7 +169,8 @@ class WarmRun(SupervisedRun):
             self._loop.add_reader(pipe, self._on_output, pipe)
         reason = f"it took more than {self._limits.wall_seconds:g} seconds"
         late = self._limits.wall_seconds + LATE_SECONDS
-        self._timers.append(self._loop.call_later(late, self.kill, "timeout", reason))
+        timer = self._loop.call_later(late, self.kill, "timeout", reason)
+        self._resources.callback(timer.cancel)
 
     def _descriptors(self, payload: bytes, stdin: bytes) -> list[int]:
         """Return the program's ends: status, payload, standard input, output and error."""
@@ -182,6 +182,7 @@ class WarmRun(SupervisedRun):
         for output in (self._stdout, self._stderr):
             reader, writer = os.pipe()
             os.set_blocking(reader, False)
+            self._resources.callback(os.close, reader)
             self._pipes[reader] = output
             fds.append(writer)
         return fds
@@ -191,20 +192,10 @@ class WarmRun(SupervisedRun):
         self._close()
         if self._status is not None:
             self._status.close()
-        self._release()
-
-    def _release(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-        for pipe in self._pipes:
-            os.close(pipe)
-        if self._pidfd is not None:
-            os.close(self._pidfd)
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._resources.close()
 
     def _kill(self) -> None:
-        self._timers.append(self._loop.call_later(GRACE_SECONDS, self._give_up))
+        self._resources.callback(self._loop.call_later(GRACE_SECONDS, self._give_up).cancel)
         if self._pidfd is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
@@ -241,6 +232,7 @@ class WarmRun(SupervisedRun):
             data, fds = b"", []
         if fds:
             self._pidfd = fds[0]
+            self._resources.callback(os.close, self._pidfd)
             if self._why is not None:  # killed before it could be reached
                 self._kill()
         if data:
@@ -267,7 +259,7 @@ class WarmRun(SupervisedRun):
         if self._status is not None or self._open or self.ended.done():
             return
         self._kill_group(self._seen.get("pid"))
-        self._release()
+        self._resources.close()
         ended, failed = self._seen.get("ended"), ""
         if "ready" not in self._seen:
             failed = self._seen.get("failed", "it ended before it was ready")
