@@ -33,15 +33,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrion import Episode, Turn
 from orchestrion_serve.episodes import answer_of, line_of
-from orchestrion_serve.exchange import as_json, refused
-from orchestrion_serve.hosted import KEY, Exchange, Site, exchange_of, logged, rpc_error
+from orchestrion_serve.exchange import Service, as_json, refused
+from orchestrion_serve.hosted import KEY, Exchange, exchange_of, logged, rpc_error
 from orchestrion_serve.refusals import Refusal, wrong
 
 CARD = "/.well-known/agent-card.json"
 Event = a2a.Task | a2a.TaskStatusUpdateEvent | a2a.TaskArtifactUpdateEvent
 
 
-def agent_app(site: Site) -> ASGIApp:
+def agent_app(service: Service) -> ASGIApp:
     """Return the application that answers at `/a2a/MODEL`."""
     dispatcher = JsonRpcDispatcher(_Handler(), _Context(), enable_v0_3_compat=True)
 
@@ -57,7 +57,7 @@ def agent_app(site: Site) -> ASGIApp:
     return answer
 
 
-def card_app(site: Site) -> ASGIApp:
+def card_app(service: Service) -> ASGIApp:
     """Return the application that answers with an agent's card; without a model, the only one's."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,7 +66,7 @@ def card_app(site: Site) -> ASGIApp:
         model = scope["path_params"].get("model", models[0] if len(models) == 1 else "")
         try:
             exchange.episodes.choose(exchange.call, model)
-            card = _card(model, _address(Request(scope), model), site.keyed)
+            card = _card(model, _address(Request(scope), model), service.admission.keys is not None)
             response = as_json(agent_card_to_dict(card))
         except Refusal:
             message = f"the cards are at /a2a/MODEL{CARD}, with one of: {', '.join(models)}"

@@ -19,13 +19,20 @@ from orchestrion_serve.requests import Admission, Call, Log
 
 
 @frozen
+class Service:
+    """What all protocols share."""
+
+    admission: Admission
+    episodes: Episodes
+    log: Log
+
+
+@frozen
 class Endpoint:
     """The ASGI application that answers the requests of a protocol."""
 
     protocol: type[Question]
-    admission: Admission
-    episodes: Episodes
-    log: Log
+    service: Service
     _decoder: msgspec.json.Decoder[Question] = field(init=False)
 
     @_decoder.default
@@ -34,7 +41,7 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        call = Call(self.log, scope, receive)
+        call = Call(self.service.log, scope, receive)
         try:
             response = await self._answer(call)
         except Refusal as refusal:
@@ -42,10 +49,11 @@ class Endpoint:
         await response(scope, receive, send)
 
     async def _answer(self, call: Call) -> Response:
-        question = decoded(self._decoder, await self.admission.admit(call))
+        episodes = self.service.episodes
+        question = decoded(self._decoder, await self.service.admission.admit(call))
         question.check()
-        self.episodes.choose(call, question.model)
-        events = self.episodes.run(call, question.text(), steps=question.steps)
+        episodes.choose(call, question.model)
+        events = episodes.run(call, question.text(), steps=question.steps)
         if question.stream:
             pieces = _pieces(call, question, events)
             return _EventStream(call, await anext(pieces), pieces)

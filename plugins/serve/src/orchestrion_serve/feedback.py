@@ -19,10 +19,10 @@ from starlette.responses import Response
 
 from orchestrion import StoreError
 from orchestrion_serve.conversation import decoded, error_of
-from orchestrion_serve.exchange import as_json, refused
+from orchestrion_serve.exchange import Service, as_json, refused
 from orchestrion_serve.in_use import InUse
 from orchestrion_serve.refusals import Refusal, wrong
-from orchestrion_serve.requests import Admission, Call, Log
+from orchestrion_serve.requests import Call
 
 PATH = "/v1/feedback"
 
@@ -40,14 +40,14 @@ _decoder = msgspec.json.Decoder(Body)
 
 
 def feedback_endpoint(
-    admission: Admission, uses: Mapping[str, InUse], log: Log
+    service: Service, uses: Mapping[str, InUse]
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Return what answers requests with feedback."""
+    """Return the function that answers requests with feedback."""
 
     async def answer(request: Request) -> Response:
-        call = Call(log, request.scope, request.receive)
+        call = Call(service.log, request.scope, request.receive)
         try:
-            body = decoded(_decoder, await admission.admit(call, counts=False))
+            body = decoded(_decoder, await service.admission.admit(call, counts=False))
             if (body.score is None) == (body.success is None):
                 raise wrong("send either `score` or `success`", "score")
             score = float(bool(body.success)) if body.score is None else body.score

@@ -17,10 +17,10 @@ from orchestrion.runs import Trained
 from orchestrion_serve.chat import Chat
 from orchestrion_serve.conversation import Question, error_of
 from orchestrion_serve.episodes import Episodes
-from orchestrion_serve.exchange import Endpoint, as_json, refused
+from orchestrion_serve.exchange import Endpoint, Service, as_json, refused
 from orchestrion_serve.feedback import PATH as FEEDBACK
 from orchestrion_serve.feedback import feedback_endpoint
-from orchestrion_serve.hosted import Hosted, Site, rpc_error
+from orchestrion_serve.hosted import Hosted, rpc_error
 from orchestrion_serve.in_use import InUse
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.messages import Messages
@@ -48,18 +48,15 @@ class Gateway:
         self._uses = uses or {}
         self._episodes = Episodes(teams, settings, self._uses, keys)
         self._metrics = Metrics(log, self._episodes.running)
-        self._log, self._keys = self._metrics, keys
-        self._site = Site(settings.max_body, keys is not None)
         self._admission = Admission(settings, keys, self._episodes.room)
-        shared = (self._site, self._admission, self._episodes, self._log)
-        self._tools = Hosted("mcp", "orchestrion_serve.mcp_tools:http_app", *shared)
-        self._agents = Hosted("a2a", "orchestrion_serve.a2a_agents:agent_app", *shared)
-        self._cards = Hosted("a2a", "orchestrion_serve.a2a_agents:card_app", *shared)
+        self._service = service = Service(self._admission, self._episodes, self._metrics)
+        self._tools = Hosted("mcp", "orchestrion_serve.mcp_tools:http_app", service)
+        self._agents = Hosted("a2a", "orchestrion_serve.a2a_agents:agent_app", service)
+        self._cards = Hosted("a2a", "orchestrion_serve.a2a_agents:card_app", service)
 
     def app(self) -> ASGIApp:
         """Return the ASGI application."""
-        shared = (self._admission, self._episodes, self._log)
-        questions = {protocol.path: Endpoint(protocol, *shared) for protocol in PROTOCOLS}
+        questions = {p.path: Endpoint(p, self._service) for p in PROTOCOLS}
         routes = [Route(path, point, methods=["POST"]) for path, point in questions.items()]
         others = Starlette(
             routes=[*routes, *self._others()], exception_handlers={HTTPException: _http_error}
@@ -83,12 +80,12 @@ class Gateway:
     async def drain(self) -> None:
         """Admit no more requests, and wait for those in flight; cancel what takes too long."""
         await self._episodes.drain()
-        if self._keys is not None:
-            self._keys.accounts.save()
+        if self._admission.keys is not None:
+            self._admission.keys.accounts.save()
 
     def _others(self) -> list[BaseRoute]:
         """Return the routes of everything but the PROTOCOLS."""
-        feedback = feedback_endpoint(self._admission, self._uses, self._log)
+        feedback = feedback_endpoint(self._service, self._uses)
         return [
             *([Route(FEEDBACK, feedback, methods=["POST"])] if self._uses else []),
             Route("/mcp", self._tools, methods=["POST"]),
@@ -111,7 +108,7 @@ class Gateway:
         return as_json({"status": "ready"})
 
     async def _show_metrics(self, request: Request) -> Response:
-        call = Call(self._log, request.scope)
+        call = Call(self._metrics, request.scope)
         try:
             self._admission.authenticate(call)
         except Refusal as refusal:
@@ -120,7 +117,7 @@ class Gateway:
         return Response(self._metrics.text(models), media_type=CONTENT_TYPE)
 
     async def _models(self, request: Request) -> Response:
-        call = Call(self._log, request.scope)
+        call = Call(self._metrics, request.scope)
         try:
             self._admission.authenticate(call)
             name = request.path_params.get("name")

@@ -20,9 +20,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from orchestrion import Episode, Turn
 from orchestrion_serve.conversation import decoded
 from orchestrion_serve.episodes import Episodes, finish_reason
-from orchestrion_serve.exchange import refused
+from orchestrion_serve.exchange import Service, refused
 from orchestrion_serve.refusals import Refusal, gone, wrong
-from orchestrion_serve.requests import Admission, Call, Log, disconnected, usage_data
+from orchestrion_serve.requests import Call, disconnected, usage_data
 
 KEY = "orchestrion.exchange"
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
@@ -45,47 +45,29 @@ class Exchange:
         return {"finish_reason": reason, "episode": self.call.episode, "usage": usage}
 
 
-@frozen
-class Site:
-    """What an SDK's application needs to know about the server."""
-
-    max_body: int
-    keyed: bool
-    """Whether clients need a key."""
-
-
 class Hosted:
     """An ASGI application around that of a protocol's SDK.
 
     Args:
         extra: the SDK's package, which is also the extra that installs it.
-        factory: `module:function` that makes the SDK's application for a Site.
-        site, admission, episodes: see there.
-        log: called once for a request that was refused or ran an episode.
+        factory: `module:function` that makes the SDK's application for a Service.
+        service: the part that all protocols share.
     """
 
-    def __init__(
-        self,
-        extra: str,
-        factory: str,
-        site: Site,
-        admission: Admission,
-        episodes: Episodes,
-        log: Log,
-    ) -> None:
-        self._extra, self._factory, self._site = extra, factory, site
-        self._admission, self._episodes, self._log = admission, episodes, log
+    def __init__(self, extra: str, factory: str, service: Service) -> None:
+        self._extra, self._factory, self._service = extra, factory, service
         self._app: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Admit a request, and answer it."""
-        call = Call(self._log, scope, receive)
+        admission = self._service.admission
+        call = Call(self._service.log, scope, receive)
         try:
             if scope["method"] == "POST":
-                body = await self._admission.admit(call)
+                body = await admission.admit(call)
                 _check(body)
             else:
-                self._admission.authenticate(call)
+                admission.authenticate(call)
                 body = b""
             app = await self.load()
         except Refusal as refusal:
@@ -111,7 +93,7 @@ class Hosted:
                 message = {**message, "headers": list(headers.items())}
             await send(message)
 
-        exchange = Exchange(call, self._episodes)
+        exchange = Exchange(call, self._service.episodes)
         try:
             await app({**scope, KEY: exchange}, replay, named)
         finally:
@@ -132,7 +114,7 @@ class Hosted:
                 raise Refusal(501, "not_installed", message) from None
             # It would write what clients sent to standard error.
             logging.getLogger(self._extra).setLevel(logging.CRITICAL + 1)
-            self._app = getattr(loaded, name)(self._site)
+            self._app = getattr(loaded, name)(self._service)
         return self._app
 
 

@@ -38,7 +38,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from orchestrion import Turn
 from orchestrion.runs import Trained
 from orchestrion_serve.episodes import Episodes, answer_of, images_of, line_of
-from orchestrion_serve.hosted import Exchange, Site, exchange_of, logged
+from orchestrion_serve.exchange import Service
+from orchestrion_serve.hosted import Exchange, exchange_of, logged
 from orchestrion_serve.refusals import Refusal, encodable, wrong
 from orchestrion_serve.requests import Call, Log, Settings
 
@@ -74,14 +75,14 @@ OUTPUT = {
 }
 
 
-def http_app(site: Site) -> ASGIApp:
+def http_app(service: Service) -> ASGIApp:
     """Return the application that answers at `/mcp`."""
     server = _server(_exchange)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         # One for each request, as nothing is kept between them.
         manager = StreamableHTTPSessionManager(
-            server, stateless=True, max_request_body_size=site.max_body
+            server, stateless=True, max_request_body_size=service.admission.settings.max_body
         )
         async with manager.run():
             await manager.handle_request(scope, receive, send)

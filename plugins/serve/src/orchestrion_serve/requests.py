@@ -167,7 +167,7 @@ class Admission:
     """Decides which requests come in; without `keys`, those to a loopback address."""
 
     def __init__(self, settings: Settings, keys: Keys | None, room: Room) -> None:
-        self._settings, self._keys, self._room = settings, keys, room
+        self.settings, self.keys, self._room = settings, keys, room
 
     async def admit(self, call: Call, *, counts: bool = True) -> bytes:
         """Note whose request it is, and return its body.
@@ -188,8 +188,8 @@ class Admission:
 
     async def _admitted(self, call: Call, counts: bool) -> bytes:
         heads = call.heads
-        call.seconds = _number(heads, b"x-orchestrion-timeout", self._settings.timeout)
-        call.usd = _number(heads, b"x-orchestrion-max-usd", self._settings.max_usd)
+        call.seconds = _number(heads, b"x-orchestrion-timeout", self.settings.timeout)
+        call.usd = _number(heads, b"x-orchestrion-max-usd", self.settings.max_usd)
         if counts and call.account is not None:
             call.account.admit()
         if heads.get(b"content-type", b"").partition(b";")[0] != b"application/json":
@@ -213,7 +213,7 @@ class Admission:
         for header in sorted(call.contradicted):
             message = f"the header {header.decode()} was given twice, with different values"
             raise Refusal(400, "contradicting_headers", message)
-        if self._keys is None:
+        if self.keys is None:
             # A page in a browser must not reach the server by a name that resolves to loopback.
             if not is_here(call.head(b"host")):
                 raise Refusal(403, "forbidden_host", "without keys, only loopback hosts are served")
@@ -224,16 +224,16 @@ class Admission:
         elif call.head(b"x-api-key") not in ("", key.strip()):
             message = "the headers authorization and x-api-key have different keys"
             raise Refusal(400, "contradicting_headers", message)
-        name = self._keys.name_of(key.strip())
+        name = self.keys.name_of(key.strip())
         if name is None:
             message = "the API key is missing or wrong"
             headers = {"www-authenticate": "Bearer"}
             raise Refusal(401, "invalid_api_key", message, headers=headers)
         call.tenant = name
-        call.account, call.log = self._keys.accounts.of(name), self._keys.logs.get(name, "")
+        call.account, call.log = self.keys.accounts.of(name), self.keys.logs.get(name, "")
 
     async def _body(self, receive: Receive) -> bytes:
-        pieces, size, limit, more = [], 0, self._settings.max_body, True
+        pieces, size, limit, more = [], 0, self.settings.max_body, True
         while more and size <= DISCARDED * limit:
             received = await receive()
             if received["type"] == "http.disconnect":

@@ -187,7 +187,11 @@ def axes(
     return {
         "x": x,
         "y": y,
+        "width": WIDTH,
         "height": height,
+        "left": LEFT,
+        "right": WIDTH - RIGHT,
+        "top": TOP,
         "bottom": height - BOTTOM,
         "rows": [(up(value), _tick(value, shares)) for value in up.ticks(4)],
         "columns": [(across(value), figure_text(value)) for value in across.ticks(8)],
@@ -317,6 +321,7 @@ def topology(graph: Mapping[str, Any]) -> dict[str, Any]:
         nodes.append({"kind": kind, "x": x, "y": y, "text_y": text_y, "name": node["name"]})
     return {
         "title": step["title"],
+        "width": WIDTH,
         "edges": [_edge(pair, places, share, share / most) for pair, share in ranked],
         "nodes": nodes,
     }
