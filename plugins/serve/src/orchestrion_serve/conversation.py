@@ -109,14 +109,14 @@ class Part(Struct):
     text: str | None = None
 
 
-def decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """Return a body as its type.
+def decoded(body: bytes, kind: type[T]) -> T:
+    """Return a body as a type.
 
     Raises:
         Refusal: it is not JSON, or a field is wrong.
     """
     try:
-        return decoder.decode(body)
+        return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
         missing = re.search(r"missing required field `(\w+)`", message)

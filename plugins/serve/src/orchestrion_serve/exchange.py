@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 import msgspec
-from attrs import field, frozen
+from attrs import frozen
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -33,11 +33,6 @@ class Endpoint:
 
     protocol: type[Question]
     service: Service
-    _decoder: msgspec.json.Decoder[Question] = field(init=False)
-
-    @_decoder.default
-    def _make_decoder(self) -> msgspec.json.Decoder[Question]:
-        return msgspec.json.Decoder(self.protocol)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -50,7 +45,7 @@ class Endpoint:
 
     async def _answer(self, call: Call) -> Response:
         episodes = self.service.episodes
-        question = decoded(self._decoder, await self.service.admission.admit(call))
+        question = decoded(await self.service.admission.admit(call), self.protocol)
         question.check()
         episodes.choose(call, question.model)
         events = episodes.run(call, question.text(), steps=question.steps)

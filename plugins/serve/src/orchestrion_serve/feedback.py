@@ -12,7 +12,6 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
@@ -36,9 +35,6 @@ class Body(Struct, forbid_unknown_fields=True):
     comment: Annotated[str, Meta(max_length=4000)] | None = None
 
 
-_decoder = msgspec.json.Decoder(Body)
-
-
 def feedback_endpoint(
     service: Service, uses: Mapping[str, InUse]
 ) -> Callable[[Request], Awaitable[Response]]:
@@ -47,7 +43,7 @@ def feedback_endpoint(
     async def answer(request: Request) -> Response:
         call = Call(service.log, request.scope, request.receive)
         try:
-            body = decoded(_decoder, await service.admission.admit(call, counts=False))
+            body = decoded(await service.admission.admit(call, counts=False), Body)
             if (body.score is None) == (body.success is None):
                 raise wrong("send either `score` or `success`", "score")
             score = float(bool(body.success)) if body.score is None else body.score

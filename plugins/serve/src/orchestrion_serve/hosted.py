@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 from attrs import frozen
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -25,7 +24,6 @@ from orchestrion_serve.refusals import Refusal, gone, wrong
 from orchestrion_serve.requests import Call, disconnected, usage_data
 
 KEY = "orchestrion.exchange"
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 @frozen
@@ -146,6 +144,6 @@ def rpc_error(refusal: Refusal) -> dict[str, Any]:
 
 
 def _check(body: bytes) -> None:
-    """Raise a Refusal if a body is not a JSON object; the SDKs differ in what they do then."""
-    if isinstance(decoded(_decoder, body), list):
+    """Raise a Refusal if a body is a batch or no JSON; the SDKs differ in what they do then."""
+    if isinstance(decoded(body, object), list):
         raise wrong("a batch is not supported: send each message in a request of its own", None)

@@ -164,9 +164,10 @@ def _plot(
     held_out = {"reward": "reward", "success": "solved", "cost": "cost"}.get(name)
     own = report["contenders"][0] if report and held_out else None
     if own and own[held_out]["mean"] is not None:
-        mean, low, high = ([own[held_out][end]] for end in ("mean", "low", "high"))
+        value = own[held_out]
         label, last = f"held-out ({report['split'] if report else ''})", [numbers[-1]]
-        series.append(series_of(label, last, mean, low=low, high=high, style="points", colour=1))
+        ends = {"low": [value["low"]], "high": [value["high"]]}
+        series.append(series_of(label, last, [value["mean"]], **ends, style="points", colour=1))
     return plot_of(title, "iteration", axis, series, id=name, shares=name in SHARES)
 
 
