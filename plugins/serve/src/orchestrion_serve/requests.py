@@ -6,7 +6,6 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from math import isnan
 from secrets import token_hex
 from typing import Any
@@ -262,7 +261,6 @@ def _number(heads: Mapping[bytes, bytes], header: bytes, limit: float | None) ->
     return number if limit is None else min(number, limit)
 
 
-@lru_cache(64)
 def is_here(host: str) -> bool:
     """Return whether a Host header names this machine."""
     try:
