@@ -34,7 +34,7 @@ _ERRORS = {
 
 
 class Forged(Exception):
-    """The program sent something that only makes sense to sway the judge."""
+    """The program sent something that can only be meant to deceive the judge."""
 
 
 class Dialogue:
@@ -140,7 +140,7 @@ _PASSED_ON = frozenset("value error kinds text unloaded callback args named".spl
 
 
 def to_pass_on(reply: Reply) -> Reply:
-    """Return what of a program's reply is passed on to the tests.
+    """Return the part of a program's reply that is passed on to the tests.
 
     Raises:
         Forged: if no honest program can have sent it.

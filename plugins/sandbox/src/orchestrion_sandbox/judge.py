@@ -36,8 +36,8 @@ from orchestrion_sandbox.supervising import Box
 from orchestrion_sandbox.verdict import Case, CaseOutcome, Method, Verdict
 
 JUDGE_LIMITS = Limits(wall_seconds=15.0, cpu_seconds=3, output_bytes=1 << 20)
-"""For one process of a judged program. CPU time ends an endless program, on a busy machine too;
-the wall clock is for programs that only wait."""
+"""Limits of one process of a judged program. The CPU time ends an endless program, even on a busy
+machine; the wall clock ends a program that only waits."""
 
 _RESTARTS = 2  # of a program that one case brought down, so that the others are still judged
 
@@ -261,7 +261,7 @@ _OUTSIDE = Outside()
 
 
 def compared(reply: Reply, case: Case) -> CaseOutcome:
-    """Return the outcome of a case from the reply; any surprise in it fails the case."""
+    """Return the outcome of a case from the reply; an unexpected reply fails the case."""
     failed = raised(reply)
     if failed is not None:
         return evolve(failed, passed=_is_wanted(failed.error, reply, case.raises))

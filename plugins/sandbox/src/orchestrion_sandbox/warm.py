@@ -28,9 +28,9 @@ from orchestrion_sandbox.launching import (
 from orchestrion_sandbox.supervising import Box, SupervisedRun
 
 LATE_SECONDS = 1.0
-"""How long after its limit this process kills a run that the supervisor inside did not end."""
+"""Seconds after its time limit until this process kills a run that the sandbox did not end."""
 GRACE_SECONDS = 5.0
-"""How long a killed run may take to be gone, before its interpreter is ended too."""
+"""Seconds that a killed run gets to end before its interpreter is ended too."""
 
 
 class WarmBox(Box):
@@ -78,7 +78,7 @@ class WarmBox(Box):
         return run
 
     async def send(self, message: bytes, fds: list[int]) -> socket.socket:
-        """Order a run; return the socket of the interpreter that took the order."""
+        """Send the job of a run to the interpreter; return the socket that took it."""
         control = await self._start()
         try:
             socket.send_fds(control, [message], fds)
@@ -124,7 +124,7 @@ class WarmBox(Box):
             self._process = None
 
     def broken(self, control: socket.socket | None) -> None:
-        """Give the next run a new interpreter, after one that ended without a report."""
+        """Replace the interpreter for the next run, after a run without a report."""
         if control is self._control:
             self._stop()
 
@@ -145,7 +145,7 @@ class WarmRun(SupervisedRun):
         """What is released when the run is over: pipes, timers, its folder."""
 
     async def start(self, payload: bytes, stdin: bytes, conversation: bool) -> None:
-        """Order the run and watch it from then on."""
+        """Start the run and watch it from then on."""
         job: dict[str, Any] = {"limits": asdict(self._limits)}
         if self._warm.mode == "unconfined":  # no folder of its own but one of the host's
             job["folder"] = self._resources.enter_context(
@@ -188,7 +188,7 @@ class WarmRun(SupervisedRun):
         return fds
 
     def abandon(self) -> None:
-        """Let go of a run that was never ordered."""
+        """Release the resources of a run that could not be started."""
         self._close()
         if self._status is not None:
             self._status.close()
@@ -210,7 +210,7 @@ class WarmRun(SupervisedRun):
         self._warm.broken(self._control)
 
     def _on_output(self, pipe: int) -> bool:
-        """Read what is there; return whether there may be more."""
+        """Read available output; return whether there may be more."""
         try:
             data = os.read(pipe, 1 << 16)
         except BlockingIOError:
