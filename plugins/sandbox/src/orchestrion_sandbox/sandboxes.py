@@ -191,7 +191,7 @@ def choose(name: str = "auto", *, level: int = 3, unsafe_local: bool = False) ->
 
 
 def require(box: Box, level: int, who: str) -> None:
-    """Check that a box has the level that a task needs; level 1, which a user has to ask for, passes.
+    """Check that a box has the level that a task needs; level 1 passes: a user asked for it.
 
     Raises:
         SandboxError: if its level is lower.
