@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_studio import catalogue, live
-from orchestrion_studio.drawing import curves, plot_of, series_of, sparkline
+from orchestrion_studio.drawing import plot_of, series_of
+from orchestrion_studio.page import environment
 from orchestrion_studio.readers import Readers
 from orchestrion_studio.run import smoothed
 
@@ -78,6 +79,7 @@ def test_iterations_are_read_once_and_anew_where_a_resume_dropped_some(tmp_path:
         lent.close()
 
 
+DRAWN = environment().globals
 numbers = st.none() | st.floats(allow_nan=True, allow_infinity=True)
 
 
@@ -86,8 +88,8 @@ def test_any_figures_can_be_drawn(values: list[float | None], style: str) -> Non
     xs = list(range(len(values)))
     series = series_of("<name>", xs, values, low=values, high=values, style=style)
     for drawn in (
-        curves(plot_of("Title", "iteration", "unit", [series])),
-        sparkline(series["y"], "name"),
+        DRAWN["curves"](plot_of("Title", "iteration", "unit", [series])),
+        DRAWN["sparkline"](series["y"], "name"),
     ):
         text = str(drawn)
         assert "nan" not in text.lower()
@@ -105,6 +107,6 @@ def test_shares_are_written_as_per_cent() -> None:
     plot = plot_of(
         "Solved", "iteration", "share", [series_of("s", [1, 2], [0.25, 0.5])], shares=True
     )
-    text = curves(plot)
+    text = DRAWN["curves"](plot)
     assert ">30%</text>" in text
     assert "<td>25.0%</td>" in text

@@ -34,7 +34,7 @@ _ERRORS = {
 
 
 class Forged(Exception):
-    """The program sent something that only makes sense to sway the judge."""
+    """The program sent something that can only be meant to deceive the judge."""
 
 
 class Dialogue:
@@ -82,10 +82,7 @@ class Dialogue:
 
 
 async def in_thread_if_large(size: int, function: Callable[..., _T], *arguments: Any) -> _T:
-    """Call a function with something of `size` bytes, on another thread if these are many.
-
-    What comes out of a sandbox is bounded, and still too much to read while other runs wait.
-    """
+    """Call a function that reads `size` bytes, in another thread if that would delay other runs."""
     if size < _LARGE:
         return function(*arguments)
     return await asyncio.to_thread(function, *arguments)
@@ -143,7 +140,7 @@ _PASSED_ON = frozenset("value error kinds text unloaded callback args named".spl
 
 
 def to_pass_on(reply: Reply) -> Reply:
-    """Return what of a program's reply is passed on to the tests.
+    """Return the part of a program's reply that is passed on to the tests.
 
     Raises:
         Forged: if no honest program can have sent it.

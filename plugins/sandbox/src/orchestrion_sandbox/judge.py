@@ -36,8 +36,8 @@ from orchestrion_sandbox.supervising import Box
 from orchestrion_sandbox.verdict import Case, CaseOutcome, Method, Verdict
 
 JUDGE_LIMITS = Limits(wall_seconds=15.0, cpu_seconds=3, output_bytes=1 << 20)
-"""For one process of a judged program. CPU time ends an endless program, on a busy machine too;
-the wall clock is for programs that only wait."""
+"""Limits of one process of a judged program. The CPU time ends an endless program, even on a busy
+machine; the wall clock ends a program that only waits."""
 
 _RESTARTS = 2  # of a program that one case brought down, so that the others are still judged
 
@@ -78,7 +78,7 @@ async def judge_calls(
 
         return call
 
-    judge = _Judge(box, "outside", Program(source), limits, total_seconds(limits, seconds))
+    judge = _Judge(box, "outside", Program(source), limits, seconds)
     return await judge.verdict([check(case) for case in cases], stateful)
 
 
@@ -149,7 +149,6 @@ async def judge_statements(
 
     names = [entry_point] if isinstance(entry_point, str) else list(entry_point)
     tests = (Program(prelude), {"role": "statements", "relayed": names})
-    seconds = total_seconds(limits, seconds)
     judge = _Judge(box, "split", Program(source), limits, seconds, tests)
     return await judge.verdict([check(statement) for statement in statements], stateful)
 
@@ -157,11 +156,6 @@ async def judge_statements(
 # ---------------------------------------------------------------- one program, many cases
 
 _Check = Callable[[Dialogue, "Dialogue | None"], Awaitable[CaseOutcome]]
-
-
-def total_seconds(limits: Limits, seconds: float | None) -> float:
-    """Return the time for a whole verdict: a program may be started again, but not without end."""
-    return 2 * limits.wall_seconds if seconds is None else seconds
 
 
 class _Down(Exception):
@@ -194,7 +188,7 @@ class _Judge:
         method: Method,
         program: Program,
         limits: Limits,
-        seconds: float,
+        seconds: float | None,
         tests: tuple[Program, Mapping[str, Any]] | None = None,
     ) -> None:
         self.box, self.program, self.limits, self.tests = box, program, limits, tests
@@ -202,7 +196,9 @@ class _Judge:
         self.forgeries: list[str] = []
         self.unproven: set[str] = set()
         self.cpu_seconds = 0.0
-        self.seconds, self.case = seconds, 0
+        # A program may be started again, but not without end.
+        self.seconds = 2 * limits.wall_seconds if seconds is None else seconds
+        self.case = 0
 
     async def verdict(self, checks: Sequence[_Check], stateful: bool) -> Verdict:
         """Run all checks, and one of them again unless they are `stateful`."""
@@ -265,7 +261,7 @@ _OUTSIDE = Outside()
 
 
 def compared(reply: Reply, case: Case) -> CaseOutcome:
-    """Return the outcome of a case from the reply; any surprise in it fails the case."""
+    """Return the outcome of a case from the reply; an unexpected reply fails the case."""
     failed = raised(reply)
     if failed is not None:
         return evolve(failed, passed=_is_wanted(failed.error, reply, case.raises))

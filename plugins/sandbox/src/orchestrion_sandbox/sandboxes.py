@@ -89,7 +89,7 @@ class Auto:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Sandbox]:
-        """Give the runtime, which chooses when a task opens a box."""
+        """Yield the runtime, which chooses a backend when a task opens a box."""
         yield Best(self.level)
 
 
@@ -99,7 +99,7 @@ class Namespaces:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Sandbox]:
-        """Needs Linux 5.14 and user namespaces, or root."""
+        """Yield the runtime, which needs Linux 5.14 and user namespaces, or root."""
         yield Warm("namespaces", "namespaces")
 
 
@@ -109,7 +109,7 @@ class Landlock:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Sandbox]:
-        """Needs Linux 5.13."""
+        """Yield the runtime, which needs Linux 5.13."""
         yield Warm("landlock", "landlock")
 
 
@@ -119,7 +119,7 @@ class Bubblewrap:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Sandbox]:
-        """Needs the program `bwrap`, and user namespaces."""
+        """Yield the runtime, which needs the program `bwrap` and user namespaces."""
         yield Cold("bwrap", 3)
 
 
@@ -139,7 +139,7 @@ class Engine:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Sandbox]:
-        """Needs a running engine."""
+        """Yield the runtime, which needs a running engine."""
         yield Cold(self.engine, 4 if self.runtime == "runsc" else 3, self.image, self.runtime)
 
 
@@ -155,7 +155,7 @@ class Subprocess:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Sandbox]:
-        """Refuse unless `unsafe_local` is set."""
+        """Yield the runtime; raise UsageError unless `unsafe_local` is set."""
         yield _unsafe(self.unsafe_local, ctx.path)
 
 
@@ -191,7 +191,7 @@ def choose(name: str = "auto", *, level: int = 3, unsafe_local: bool = False) ->
 
 
 def require(box: Box, level: int, who: str) -> None:
-    """Check that a box has the level that a task needs; one without any protection was set by name.
+    """Check that a box has the level that a task needs; level 1 passes: a user asked for it.
 
     Raises:
         SandboxError: if its level is lower.

@@ -41,7 +41,7 @@ class Attack:
     held: tuple[str, ...] = ("ok",)
 
     def breached(self, result: Result) -> bool:
-        """Return whether it got through, as far as its result tells."""
+        """Return whether the result shows that the attack got through."""
         silent = result.status == "ok" and result.stdout.strip() != b"HELD"
         return result.status not in self.held or silent
 
@@ -97,7 +97,7 @@ ATTACKS = (
 
 
 async def breaches(box: Box) -> list[str]:
-    """Return the names of the attacks that got through."""
+    """Run all attacks; return the names of those that got through."""
     with _bait() as facts:
         through = []
         for attack in ATTACKS:

@@ -30,7 +30,7 @@ from orchestrion_sandbox.interface import (
 
 _HARNESS = "orchestrion_sandbox.inside.harness:answer"
 _END_SECONDS = 2.0
-"""For a run to end once its conversation is over."""
+"""Seconds that a run gets to end after its conversation."""
 
 
 class Box(ABC):
@@ -138,7 +138,7 @@ class SupervisedRun(ABC):
             self._writer = None
 
     def _keep(self, output: bytearray, data: bytes) -> None:
-        """Add to an output, as far as the limit goes."""
+        """Append to an output up to the limit; end a run that writes more."""
         room = self._limits.output_bytes - len(output)
         output += data[:room]
         if len(data) > room:
@@ -152,7 +152,7 @@ class SupervisedRun(ABC):
         cpu_seconds: float = 0.0,
         failed: str = "",
     ) -> Result:
-        """Set the result, from what was seen alone; `failed` says how the sandbox itself failed."""
+        """Set and return the result; `failed` says how the sandbox itself failed, if it did."""
         status, reason = self._why or ("ok" if exit_code == 0 else "error", "")
         if failed:
             status, reason = "sandbox_failed", failed
@@ -209,7 +209,7 @@ class SupervisedRun(ABC):
         return ConversationEnded(reason)
 
     async def said_more(self) -> bool:
-        """Return whether anything comes before the run, told to end, closes its side."""
+        """Return whether a run that was told to end sends anything before it closes its side."""
         with contextlib.suppress(TimeoutError, OSError):
             async with asyncio.timeout(_END_SECONDS):
                 return bool(await self._reader.read(1))

@@ -28,9 +28,9 @@ from orchestrion_sandbox.launching import (
 from orchestrion_sandbox.supervising import Box, SupervisedRun
 
 LATE_SECONDS = 1.0
-"""How long after its limit this process kills a run that the supervisor inside did not end."""
+"""Seconds after its time limit until this process kills a run that the sandbox did not end."""
 GRACE_SECONDS = 5.0
-"""How long a killed run may take to be gone, before its interpreter is ended too."""
+"""Seconds that a killed run gets to end before its interpreter is ended too."""
 
 
 class WarmBox(Box):
@@ -78,7 +78,7 @@ class WarmBox(Box):
         return run
 
     async def send(self, message: bytes, fds: list[int]) -> socket.socket:
-        """Order a run; return the socket of the interpreter that took the order."""
+        """Send the job of a run to the interpreter; return the socket that took it."""
         control = await self._start()
         try:
             socket.send_fds(control, [message], fds)
@@ -124,7 +124,7 @@ class WarmBox(Box):
             self._process = None
 
     def broken(self, control: socket.socket | None) -> None:
-        """Give the next run a new interpreter, after one that ended without a report."""
+        """Replace the interpreter for the next run, after a run without a report."""
         if control is self._control:
             self._stop()
 
@@ -140,18 +140,17 @@ class WarmRun(SupervisedRun):
         self._pipes: dict[int, bytearray] = {}
         self._open: set[int] = set()
         self._pidfd: int | None = None
-        self._timers: list[asyncio.TimerHandle] = []
         self._seen: dict[str, Any] = {}
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._resources = contextlib.ExitStack()
+        """What is released when the run is over: pipes, timers, its folder."""
 
     async def start(self, payload: bytes, stdin: bytes, conversation: bool) -> None:
-        """Order the run and watch it from then on."""
+        """Start the run and watch it from then on."""
         job: dict[str, Any] = {"limits": asdict(self._limits)}
         if self._warm.mode == "unconfined":  # no folder of its own but one of the host's
-            self._folder = tempfile.TemporaryDirectory(
-                prefix="orchestrion-run-", ignore_cleanup_errors=True
+            job["folder"] = self._resources.enter_context(
+                tempfile.TemporaryDirectory(prefix="orchestrion-run-", ignore_cleanup_errors=True)
             )
-            job["folder"] = self._folder.name
         fds = self._descriptors(payload, stdin)
         try:
             if conversation:
@@ -170,7 +169,8 @@ class WarmRun(SupervisedRun):
             self._loop.add_reader(pipe, self._on_output, pipe)
         reason = f"it took more than {self._limits.wall_seconds:g} seconds"
         late = self._limits.wall_seconds + LATE_SECONDS
-        self._timers.append(self._loop.call_later(late, self.kill, "timeout", reason))
+        timer = self._loop.call_later(late, self.kill, "timeout", reason)
+        self._resources.callback(timer.cancel)
 
     def _descriptors(self, payload: bytes, stdin: bytes) -> list[int]:
         """Return the program's ends: status, payload, standard input, output and error."""
@@ -182,29 +182,20 @@ class WarmRun(SupervisedRun):
         for output in (self._stdout, self._stderr):
             reader, writer = os.pipe()
             os.set_blocking(reader, False)
+            self._resources.callback(os.close, reader)
             self._pipes[reader] = output
             fds.append(writer)
         return fds
 
     def abandon(self) -> None:
-        """Let go of a run that was never ordered."""
+        """Release the resources of a run that could not be started."""
         self._close()
         if self._status is not None:
             self._status.close()
-        self._release()
-
-    def _release(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-        for pipe in self._pipes:
-            os.close(pipe)
-        if self._pidfd is not None:
-            os.close(self._pidfd)
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._resources.close()
 
     def _kill(self) -> None:
-        self._timers.append(self._loop.call_later(GRACE_SECONDS, self._give_up))
+        self._resources.callback(self._loop.call_later(GRACE_SECONDS, self._give_up).cancel)
         if self._pidfd is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
@@ -219,7 +210,7 @@ class WarmRun(SupervisedRun):
         self._warm.broken(self._control)
 
     def _on_output(self, pipe: int) -> bool:
-        """Read what is there; return whether there may be more."""
+        """Read available output; return whether there may be more."""
         try:
             data = os.read(pipe, 1 << 16)
         except BlockingIOError:
@@ -241,6 +232,7 @@ class WarmRun(SupervisedRun):
             data, fds = b"", []
         if fds:
             self._pidfd = fds[0]
+            self._resources.callback(os.close, self._pidfd)
             if self._why is not None:  # killed before it could be reached
                 self._kill()
         if data:
@@ -267,7 +259,7 @@ class WarmRun(SupervisedRun):
         if self._status is not None or self._open or self.ended.done():
             return
         self._kill_group(self._seen.get("pid"))
-        self._release()
+        self._resources.close()
         ended, failed = self._seen.get("ended"), ""
         if "ready" not in self._seen:
             failed = self._seen.get("failed", "it ended before it was ready")

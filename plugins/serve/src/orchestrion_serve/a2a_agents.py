@@ -31,19 +31,17 @@ from a2a.utils.errors import (
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from orchestrion import Episode, Status, Turn
+from orchestrion import Episode, Turn
 from orchestrion_serve.episodes import answer_of, line_of
-from orchestrion_serve.exchange import as_json, refused
-from orchestrion_serve.hosted import Exchange, Site, exchange_of, logged, rpc_error
+from orchestrion_serve.exchange import Service, as_json, refused
+from orchestrion_serve.hosted import KEY, Exchange, exchange_of, logged, rpc_error
 from orchestrion_serve.refusals import Refusal, wrong
-from orchestrion_serve.requests import usage_data
 
 CARD = "/.well-known/agent-card.json"
-KEY = "orchestrion.exchange"
 Event = a2a.Task | a2a.TaskStatusUpdateEvent | a2a.TaskArtifactUpdateEvent
 
 
-def agent_app(site: Site) -> ASGIApp:
+def agent_app(service: Service) -> ASGIApp:
     """Return the application that answers at `/a2a/MODEL`."""
     dispatcher = JsonRpcDispatcher(_Handler(), _Context(), enable_v0_3_compat=True)
 
@@ -59,7 +57,7 @@ def agent_app(site: Site) -> ASGIApp:
     return answer
 
 
-def card_app(site: Site) -> ASGIApp:
+def card_app(service: Service) -> ASGIApp:
     """Return the application that answers with an agent's card; without a model, the only one's."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +66,7 @@ def card_app(site: Site) -> ASGIApp:
         model = scope["path_params"].get("model", models[0] if len(models) == 1 else "")
         try:
             exchange.episodes.choose(exchange.call, model)
-            card = _card(model, _address(Request(scope), model), site.keyed)
+            card = _card(model, _address(Request(scope), model), service.admission.keys is not None)
             response = as_json(agent_card_to_dict(card))
         except Refusal:
             message = f"the cards are at /a2a/MODEL{CARD}, with one of: {', '.join(models)}"
@@ -117,7 +115,7 @@ class _Context(DefaultServerCallContextBuilder):
 
 
 class _Handler(RequestHandler):
-    """Answers messages; every other method asks for what is not kept here."""
+    """Answers messages; every other method needs tasks, which are not kept."""
 
     async def on_message_send(
         self, params: a2a.SendMessageRequest, context: ServerCallContext
@@ -128,10 +126,10 @@ class _Handler(RequestHandler):
             with logged(exchange.call):
                 text = _text(params)
                 async with aclosing(exchange.run(text, steps=False)) as events:
-                    async for happened in events:
-                        if isinstance(happened, Episode):
-                            message = _message(answer_of(happened))
-                            message.metadata.update(_metadata(exchange, happened))
+                    async for item in events:
+                        if isinstance(item, Episode):
+                            message = _message(answer_of(item))
+                            message.metadata.update({"orchestrion": exchange.facts(item)})
                 return message
         except Refusal as refusal:
             raise _error(refusal) from None
@@ -146,17 +144,17 @@ class _Handler(RequestHandler):
             with logged(exchange.call):
                 text, steps = _text(params), _steps(params)
                 async with aclosing(exchange.run(text, steps=steps)) as events:
-                    async for happened in events:
-                        answer = None if isinstance(happened, Turn) else answer_of(happened)
+                    async for item in events:
+                        answer = None if isinstance(item, Turn) else answer_of(item)
                         if not begun:
                             yield _task(exchange)
                             begun = True
-                        if isinstance(happened, Turn):
-                            yield _status(exchange, "TASK_STATE_WORKING", line_of(happened))
+                        if isinstance(item, Turn):
+                            yield _status(exchange, "TASK_STATE_WORKING", line_of(item))
                         elif answer is not None:
                             yield _artifact(exchange, answer)
                             ended = _status(exchange, "TASK_STATE_COMPLETED")
-                            ended.metadata.update(_metadata(exchange, happened))
+                            ended.metadata.update({"orchestrion": exchange.facts(item)})
                             yield ended
         except Refusal as refusal:
             if not begun:
@@ -190,7 +188,7 @@ class _Handler(RequestHandler):
 
 
 class _Unsuitable(Refusal):
-    """A message that the protocol has a kind of error for."""
+    """A message for which the protocol has a specific error."""
 
     def __init__(self, error: A2AError) -> None:
         super().__init__(400, "invalid_request", str(error))
@@ -233,8 +231,12 @@ def _message(text: str) -> a2a.Message:
     return a2a.Message(
         message_id=uuid4().hex,
         role=a2a.ROLE_AGENT,
-        parts=[a2a.Part(text=text, media_type="text/plain")],
+        parts=_parts(text),
     )
+
+
+def _parts(text: str) -> list[a2a.Part]:
+    return [a2a.Part(text=text, media_type="text/plain")]
 
 
 def _task(exchange: Exchange) -> a2a.Task:
@@ -252,21 +254,10 @@ def _status(exchange: Exchange, state: str, text: str = "") -> a2a.TaskStatusUpd
 
 def _artifact(exchange: Exchange, text: str) -> a2a.TaskArtifactUpdateEvent:
     number = exchange.call.id
-    artifact = a2a.Artifact(
-        artifact_id=f"{number}-answer",
-        name="answer",
-        parts=[a2a.Part(text=text, media_type="text/plain")],
-    )
+    artifact = a2a.Artifact(artifact_id=f"{number}-answer", name="answer", parts=_parts(text))
     return a2a.TaskArtifactUpdateEvent(
         task_id=number, context_id=number, artifact=artifact, last_chunk=True
     )
-
-
-def _metadata(exchange: Exchange, episode: Episode) -> dict[str, Any]:
-    """Return what the protocol has no field for."""
-    reason = "length" if episode.status is Status.LIMIT else "stop"
-    own = {"episode": exchange.call.episode, "finish_reason": reason}
-    return {"orchestrion": {**own, "usage": usage_data(episode.usage)}}
 
 
 def _error(refusal: Refusal) -> A2AError:

@@ -46,16 +46,12 @@ class VersionTrial:
 
 @define(eq=False)
 class Canary:
-    """One trial: what is known so far, and its verdict.
-
-    Args:
-        old: the version that serves.
-        new: the version that is tried.
-        trial: how.
-    """
+    """One trial: what is known so far, and its verdict."""
 
     old: str
+    """The version that serves."""
     new: str
+    """The version that is tried."""
     trial: VersionTrial
     verdict: Verdict | None = field(default=None, init=False)
     requests: int = field(default=0, init=False)
@@ -64,11 +60,6 @@ class Canary:
 
     def __attrs_post_init__(self) -> None:
         self.comparison = VersionComparison(self.trial.alpha)
-
-    @property
-    def versions(self) -> tuple[str, str]:
-        """Return the two that are compared."""
-        return self.old, self.new
 
     def assign(self, key: Key) -> tuple[bool, float]:
         """Return whether the new version answers an episode, and the probability of that answer."""
@@ -100,7 +91,7 @@ class Canary:
         return ServedStep(BEGUN, self.new, {"old": self.old, "run": run, **asdict(self.trial)})
 
     def figures(self) -> dict[str, float]:
-        """Return what is known so far."""
+        """Return the figures of the trial so far."""
         comparison = self.comparison
         return {
             "requests": self.requests,
@@ -116,7 +107,7 @@ class Canary:
         return ServedStep(verdict, self.new, {"old": self.old, **self.figures()})
 
     def resume(self, log: Log) -> None:
-        """Take over what a log says of this trial."""
+        """Restore the state of this trial from a log."""
         self.requests += sum(request.canary == self.new for request in log.served.values())
         for score in log.scores:
             request = log.served.get(score.feedback)
@@ -128,7 +119,7 @@ class Canary:
 
 
 def trials_of(log: Log) -> list[Canary]:
-    """Return all trials of a log, as they stand."""
+    """Return all trials of a log in their current state."""
     trials = []
     for step in log.steps:
         if step.step == BEGUN:

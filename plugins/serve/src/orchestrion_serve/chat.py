@@ -7,18 +7,15 @@ answer (`tools`, `functions`, `n` above 1, a `response_format`) is refused.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
-from orchestrion import Episode, Status, Turn, Usage
-from orchestrion_serve.conversation import TOOLS, Part, Question, decoded, text_of, transcript
-from orchestrion_serve.episodes import answer_of, images_of, line_of
-from orchestrion_serve.exchange import Dialect, error_of, event
-from orchestrion_serve.refusals import Refusal, wrong
+from orchestrion import Episode, Turn, Usage
+from orchestrion_serve.conversation import TOOLS, Part, Question, event, text_of, transcript
+from orchestrion_serve.episodes import answer_of, finish_reason, images_of, line_of
+from orchestrion_serve.refusals import wrong
 from orchestrion_serve.requests import Call
 
 
@@ -36,25 +33,25 @@ class StreamOptions(Struct):
 
 
 class Chat(Question, kw_only=True):
-    """The fields of a request."""
+    """A request of `POST /v1/chat/completions`."""
 
+    path = "/v1/chat/completions"
     messages: Annotated[list[Message], Meta(min_length=1)]
     stream_options: StreamOptions | None = None
     n: int | None = None
     functions: list[Any] | None = None
     response_format: dict[str, Any] | None = None
 
-    @property
-    def include_usage(self) -> bool:
-        """Return whether the stream ends with a chunk that has the usage."""
-        return self.stream_options is not None and bool(self.stream_options.include_usage)
+    def check(self) -> None:
+        """See `Question.check`."""
+        if self.n not in (None, 1):
+            raise wrong("only one answer is given for a request", "n")
+        self.refuse(TOOLS, "tools", "functions")
+        if self.response_format and self.response_format.get("type") != "text":
+            raise wrong("only the response format `text` is supported", "response_format")
 
     def text(self) -> str:
-        """Return the problem.
-
-        Raises:
-            Refusal: the last message is not the user's, or a message is not text.
-        """
+        """See `Question.text`."""
         fields = [f"messages[{index}].content" for index in range(len(self.messages))]
         lines = [
             (message.role, text_of(message.content, field))
@@ -62,56 +59,28 @@ class Chat(Question, kw_only=True):
         ]
         return transcript(lines, "messages", fields[-1])
 
-
-_decoder = msgspec.json.Decoder(Chat)
-
-
-class ChatCompletions(Dialect[Chat]):
-    """The protocol of `POST /v1/chat/completions`."""
-
-    path = "/v1/chat/completions"
-
-    def parse(self, body: bytes) -> Chat:
-        """Return a request's body, checked; raise a Refusal if it is wrong."""
-        chat = decoded(_decoder, body)
-        if chat.n not in (None, 1):
-            raise wrong("only one answer is given for a request", "n")
-        chat.refuse(TOOLS, "tools", "functions")
-        if chat.response_format and chat.response_format.get("type") != "text":
-            raise wrong("only the response format `text` is supported", "response_format")
-        return chat
-
-    def answer(
-        self, call: Call, question: Chat, turns: list[Turn], episode: Episode
-    ) -> dict[str, Any]:
-        """Return the answer to a request that does not stream."""
+    def answer(self, call: Call, turns: Sequence[Turn], episode: Episode) -> dict[str, Any]:
+        """See `Question.answer`."""
         message = {"role": "assistant", **_content(episode), "refusal": None}
-        reason = _reason(episode)
+        reason = finish_reason(episode)
         choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
         data = _named("chat.completion", call, [choice])
         return {**data, "usage": _usage(episode.usage)}
 
-    async def events(
-        self, call: Call, question: Chat, events: AsyncGenerator[Turn | Episode, None]
-    ) -> AsyncGenerator[bytes, None]:
+    def events(
+        self, call: Call, turns: Sequence[Turn], news: Turn | Episode, sent: int
+    ) -> Iterator[bytes]:
         """Yield a piece for each turn and one for the answer; then why it ended, and the usage."""
-        role: dict[str, Any] = {"role": "assistant"}
-        async with aclosing(events):
-            async for happened in events:
-                if isinstance(happened, Turn):
-                    yield _piece(call, {**role, "reasoning_content": line_of(happened)})
-                    role = {}
-                else:
-                    yield _piece(call, {**role, **_content(happened)})
-                    yield _piece(call, {}, _reason(happened))
-                    if question.include_usage:
-                        last = _named("chat.completion.chunk", call, [])
-                        yield event({**last, "usage": _usage(happened.usage)})
+        role = {} if turns else {"role": "assistant"}
+        if isinstance(news, Turn):
+            yield _piece(call, {**role, "reasoning_content": line_of(news)})
+            return
+        yield _piece(call, {**role, **_content(news)})
+        yield _piece(call, {}, finish_reason(news))
+        if self.stream_options is not None and self.stream_options.include_usage:
+            last = _named("chat.completion.chunk", call, [])
+            yield event({**last, "usage": _usage(news.usage)})
         yield b"data: [DONE]\n\n"
-
-    def failure(self, call: Call, refusal: Refusal, sent: int) -> bytes:
-        """Return the event that ends a stream with an error."""
-        return event(error_of(refusal))
 
 
 def _content(episode: Episode) -> dict[str, Any]:
@@ -126,7 +95,7 @@ def _named(kind: str, call: Call, choices: list[Any]) -> dict[str, Any]:
         "id": f"chatcmpl-{call.id}",
         "object": kind,
         "created": call.created,
-        "model": call.asked,
+        "model": call.requested,
         "choices": choices,
     }
 
@@ -134,10 +103,6 @@ def _named(kind: str, call: Call, choices: list[Any]) -> dict[str, Any]:
 def _piece(call: Call, delta: Mapping[str, Any], reason: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": reason}
     return event(_named("chat.completion.chunk", call, [choice]))
-
-
-def _reason(episode: Episode) -> str:
-    return "length" if episode.status is Status.LIMIT else "stop"
 
 
 def _usage(usage: Usage) -> dict[str, int]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -25,7 +24,7 @@ from orchestrion.cli import (
     override_option,
     stopped_by_signals,
 )
-from orchestrion_serve.use_options import open_uses, use_options
+from orchestrion_serve.use_options import SIZE, open_uses, use_options
 
 if TYPE_CHECKING:
     import asyncio
@@ -34,21 +33,6 @@ if TYPE_CHECKING:
     from orchestrion_serve.keys import Keys
     from orchestrion_serve.requests import Settings
     from orchestrion_serve.versions import Versions
-
-UNITS = {"": 1, "B": 1, "KB": 1_000, "MB": 1_000_000}
-
-
-class _Size(click.ParamType):  # type: ignore[type-arg]
-    """A number of bytes, such as 500KB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the bytes; fail if it is no size."""
-        match = re.fullmatch(r"([1-9]\d{0,8})\s*(B|KB|MB|)", str(value).upper())
-        if match is None:
-            self.fail(f"{value!r} is not a size such as 500KB or 1MB", param, ctx)
-        return int(match[1]) * UNITS[match[2]]
 
 
 @click.command("serve")
@@ -79,7 +63,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option(
     "--max-body",
-    type=_Size(),
+    type=SIZE,
     default="1MB",
     show_default=True,
     help="The largest body; beyond it 413.",
@@ -101,7 +85,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
     is_flag=True,
     help="Be an MCP server on standard input and output, instead of HTTP.",
 )
-@use_options(_Size())
+@use_options
 @click.option("--hash-key", is_flag=True, help="Read a key from standard input, print its hash.")
 @override_option
 @block_option
@@ -138,16 +122,18 @@ def serve(
     if not targets:
         raise UsageError("name a run or a config to serve")
     from orchestrion_serve.requests import Settings
+    from orchestrion_serve.versions import versions_of
 
     settings = Settings(concurrency, timeout, max_body, drain, max_usd)
-    blocked = [*options(ctx).block, *block]
+    changes = {"overrides": overrides, "block": [*options(ctx).block, *block]}
+    opening = versions_of(targets, **changes)
     if mcp:
         _refuse_with_mcp(ctx)
-        in_loop(_serve_stdio(targets, overrides, blocked, settings, _Lines(sys.stderr)))
+        in_loop(_serve_stdio(opening, settings, _Lines(sys.stderr)))
         return
     keys = Keys.read(keys_file) if keys_file is not None else None
-    lines = _Lines(sys.stdout)
-    in_loop(_serve(targets, overrides, blocked, host, port, settings, keys, lines, use))
+    lines = _Lines(sys.stdout)  # in the loop, this name is another stream
+    in_loop(_serve(opening, host, port, settings, keys, lines, {**use, **changes}))
 
 
 def _refuse_with_mcp(ctx: click.Context) -> None:
@@ -179,9 +165,7 @@ def serve_log(folder: Path, as_json: bool) -> None:
 
 
 async def _serve(
-    targets: tuple[str, ...],
-    overrides: tuple[str, ...],
-    block: list[str],
+    opening: AbstractAsyncContextManager[Versions],
     host: str,
     port: int,
     settings: Settings,
@@ -192,12 +176,11 @@ async def _serve(
     import asyncio
 
     from orchestrion_serve.server import serving
-    from orchestrion_serve.versions import versions_of
 
     async with AsyncExitStack() as stack:
-        teams = await stack.enter_async_context(versions_of(targets, overrides, block))
+        teams = await stack.enter_async_context(opening)
         _notes(teams)
-        uses = await open_uses(stack, teams, use, overrides, block, keys)
+        uses = await open_uses(stack, teams, use, keys)
         stop = asyncio.Event()
         with stopped_by_signals(stop), _reload_on_hangup(teams):
             async with serving(teams, host, port, settings, keys, log, uses) as server:
@@ -212,22 +195,16 @@ async def _serve(
 
 
 async def _serve_stdio(
-    targets: tuple[str, ...],
-    overrides: tuple[str, ...],
-    block: list[str],
-    settings: Settings,
-    log: _Lines,
+    opening: AbstractAsyncContextManager[Versions], settings: Settings, log: _Lines
 ) -> None:
     import asyncio
-
-    from orchestrion_serve.versions import versions_of
 
     try:
         from orchestrion_serve.mcp_tools import StdioTools
     except ImportError as error:
         raise UsageError(f"--mcp: install orchestrion-serve[mcp]: {error}") from None
 
-    async with versions_of(targets, overrides, block) as teams:
+    async with opening as teams:
         _notes(teams)
         stop = asyncio.Event()
         with stopped_by_signals(stop), _reload_on_hangup(teams):

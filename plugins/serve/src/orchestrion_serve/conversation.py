@@ -1,21 +1,21 @@
-"""What bodies have in common: strict JSON, messages of text, one text made of them all."""
+"""What the protocols of questions and answers have in common: bodies, and one text made of them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from orchestrion_serve.refusals import wrong
+from orchestrion import Episode, Turn
+from orchestrion_serve.refusals import Refusal, wrong
+from orchestrion_serve.requests import Call
 
 TOOLS = "the team decides which tools it uses; leave this out"
 
 T = TypeVar("T")
-RoleText = tuple[str, str]
-"""A role and a text."""
 
 
 class Extension(Struct):
@@ -25,24 +25,17 @@ class Extension(Struct):
 
 
 class Question(Struct, kw_only=True):
-    """What the bodies of all protocols have: only fields that have an effect, or are refused.
+    """The body of a request, and how its protocol writes answers and errors.
 
-    Args:
-        model: that is asked.
-        stream: whether the answer is a stream of events.
-        orchestrion: what our own clients ask for besides.
-        tools: refused; the team decides which tools it uses.
+    It has only fields that have an effect, or are refused.
     """
 
+    path: ClassVar[str]
+    """Where the protocol is served."""
     model: str
     stream: bool | None = False
     orchestrion: Extension | None = None
     tools: list[Any] | None = None
-
-    @property
-    def streams(self) -> bool:
-        """Return whether the answer is a stream of events."""
-        return bool(self.stream)
 
     @property
     def steps(self) -> bool:
@@ -55,9 +48,58 @@ class Question(Struct, kw_only=True):
             if getattr(self, field):
                 raise wrong(message, field)
 
-    def text(self) -> str:
-        """Return the problem, or raise a Refusal."""
+    def check(self) -> None:
+        """Raise a Refusal if the request asks for what is not supported."""
         raise NotImplementedError
+
+    def text(self) -> str:
+        """Return the problem.
+
+        Raises:
+            Refusal: the last message is not the user's, or a message is not text.
+        """
+        raise NotImplementedError
+
+    def answer(self, call: Call, turns: Sequence[Turn], episode: Episode) -> Any:
+        """Return the body of an answer that is not streamed; `turns` are those asked for."""
+        raise NotImplementedError
+
+    def events(
+        self, call: Call, turns: Sequence[Turn], news: Turn | Episode, sent: int
+    ) -> Iterator[bytes]:
+        """Yield the stream's events for a turn, or for the episode, which ends the stream.
+
+        Args:
+            call: the request.
+            turns: the earlier turns.
+            news: the turn or the episode. An episode without an answer raises a Refusal before the
+                first event, so that the error can have a status.
+            sent: number of events before these.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def error(refusal: Refusal) -> dict[str, Any]:
+        """Return the body of an error; by default as all of OpenAI's protocols have it."""
+        return error_of(refusal)
+
+    @staticmethod
+    def failure(call: Call, refusal: Refusal, sent: int) -> bytes:
+        """Return the event that ends a stream with an error, after `sent` others."""
+        return event(error_of(refusal))
+
+
+def error_of(refusal: Refusal) -> dict[str, Any]:
+    """Return the body of an error, as all of OpenAI's protocols have it."""
+    kind = "server_error" if refusal.status >= 500 else "invalid_request_error"
+    error = {"message": str(refusal), "type": kind, "param": refusal.param, "code": refusal.code}
+    return {"error": error}
+
+
+def event(data: Mapping[str, Any], kind: str | None = None) -> bytes:
+    """Return a server-sent event."""
+    named = b"" if kind is None else b"event: " + kind.encode() + b"\n"
+    return named + b"data: " + msgspec.json.encode(data) + b"\n\n"
 
 
 class Part(Struct):
@@ -67,14 +109,14 @@ class Part(Struct):
     text: str | None = None
 
 
-def decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """Return a body as its type.
+def decoded(body: bytes, kind: type[T]) -> T:
+    """Return a body as a type.
 
     Raises:
         Refusal: it is not JSON, or a field is wrong.
     """
     try:
-        return decoder.decode(body)
+        return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
         missing = re.search(r"missing required field `(\w+)`", message)
@@ -114,20 +156,25 @@ def text_of(
     return "\n".join(texts)
 
 
-def transcript(said: Sequence[RoleText], field: str, last_field: str) -> str:
+def transcript(messages: Sequence[tuple[str, str]], field: str, last_field: str) -> str:
     """Return the problem: the last message, after those before it as labelled lines.
 
     Further lines of a labelled message are indented, so that no message can forge a label.
 
+    Args:
+        messages: role and text of each.
+        field: where they are in the body.
+        last_field: where the last one is.
+
     Raises:
         Refusal: there is no message, or the last one is empty or not the user's.
     """
-    if not said:
+    if not messages:
         raise wrong("there is no message", field)
-    *earlier, (role, last) = said
+    *earlier, (role, last) = messages
     if role != "user":
         raise wrong("the last message must have the role `user`", field)
     if not last.strip():
         raise wrong("the last message is empty", last_field)
-    lines = [f"{who}: " + "\n  ".join(text.splitlines()) for who, text in earlier]
+    lines = [f"{name}: " + "\n  ".join(text.splitlines()) for name, text in earlier]
     return "\n".join([*lines, "", last]) if lines else last

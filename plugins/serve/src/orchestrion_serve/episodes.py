@@ -7,7 +7,6 @@ still runs then is cancelled.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
 from itertools import islice
@@ -50,7 +49,7 @@ class Episodes:
     Args:
         teams: by model name.
         settings: the limits.
-        uses: what is logged and tried, by the names of models, or FOLDER/MODEL; see `using`.
+        uses: see `using`.
         keys: whose models and logs some of them are.
     """
 
@@ -82,54 +81,36 @@ class Episodes:
             Refusal: there is none of this name.
         """
         call.model, call.pinned = self.names.find(call.tenant, name)
-        call.asked = name
+        call.requested = name
 
     async def run(
         self, call: Call, text: str, *, steps: bool
     ) -> AsyncGenerator[Turn | Episode, None]:
-        """Yield the finished turns, if they were asked for, and then the episode.
+        """Yield the finished turns, with `steps`, and then the episode that answers a text.
 
-        Args:
-            call: the request; its model is chosen.
-            text: the problem's.
-            steps: whether to yield turns.
+        The model of the request has to be chosen before.
 
         Raises:
             Refusal: it failed, took too long, or the client has gone; it is cancelled then.
         """
-        loop, turns, refused = asyncio.get_running_loop(), deque[Turn](), list[Refusal]()
-        news = loop.create_future()
-
-        def tell() -> None:
-            if not news.done():
-                news.set_result(None)
-
-        def finished(turn: Turn) -> None:
-            turns.append(turn)
-            tell()
+        news = asyncio.Queue[Turn | Refusal | None]()  # None: the episode has ended
 
         def refuse(refusal: Refusal) -> None:
             # At once: whoever reads the answer may read it late, or never.
-            refused.append(refusal)
             work.cancel()
-            tell()
+            news.put_nowait(refusal)
 
         if steps:
-            call.turns = finished
-        work = self._start(call, text, tell)
+            call.turns = news.put_nowait
+        work = self._start(call, text, lambda: news.put_nowait(None))
         call.refuse = refuse
         watch = _Watch(refuse, call.receive, call.seconds or self._settings.timeout)
         try:
-            while True:
-                await news
-                news = loop.create_future()
-                if refused:
-                    raise refused[0]
-                while turns:
-                    yield turns.popleft()
-                if work.done():
-                    yield self._episode_of(work, call.id)
-                    return
+            while (item := await news.get()) is not None:
+                if isinstance(item, Refusal):
+                    raise item
+                yield item
+            yield self._episode_of(work, call.id)
         finally:
             watch.stop()
             call.refuse = call.turns = None
@@ -151,8 +132,11 @@ class Episodes:
 
     # ------------------------------------------------------------------ one episode
 
-    def _start(self, call: Call, text: str, tell: Callable[[], None]) -> asyncio.Task[Episode]:
-        """Start the episode of a request: here a version is chosen, and the log that it goes to."""
+    def _start(self, call: Call, text: str, ended: Callable[[], None]) -> asyncio.Task[Episode]:
+        """Start the episode of a request: here a version is chosen, and the log that it goes to.
+
+        `ended` is called once it has ended, however it did.
+        """
         assert call.model is not None
         use = self._uses.get(f"{call.log}/{call.model}" if call.log else call.model)
         team, share, answered = self._teams[call.model], None, None
@@ -177,7 +161,7 @@ class Episodes:
             raise
         self._work.add(work)
         self._calls[call.id] = call
-        work.add_done_callback(partial(self._ended, call, use, answered, tell))
+        work.add_done_callback(partial(self._ended, call, use, answered, ended))
         return work
 
     def _ended(
@@ -185,11 +169,11 @@ class Episodes:
         call: Call,
         use: InUse | None,
         answered: OpenRequest | None,
-        tell: Callable[[], None],
+        ended: Callable[[], None],
         work: asyncio.Task[Episode],
     ) -> None:
         """Forget an episode: called once for each that started, however it ended."""
-        tell()
+        ended()
         self._work.discard(work)
         self.room.give(call.tenant)
         del self._calls[call.id]
@@ -197,7 +181,7 @@ class Episodes:
             use.ended(answered, None if work.cancelled() or work.exception() else work.result())
 
     def _episode_of(self, work: asyncio.Task[Episode], identity: str) -> Episode:
-        """Return the episode of ended work.
+        """Return the episode of a finished task.
 
         Raises:
             Refusal: there is none.
@@ -223,24 +207,19 @@ async def _episode(
 
 
 class _Watch:
-    """Tells when a request must end before its episode: its time is up, or its client has gone.
+    """Ends a request early when its time is up or its client has gone.
 
-    Most of what there is to watch takes seconds; an episode that does not costs one timer.
+    Watching the client begins only after a while, so that a short episode costs a single timer.
     """
 
-    def __init__(
-        self,
-        refuse: Callable[[Refusal], None],
-        receive: Receive,
-        seconds: float,
-    ) -> None:
+    def __init__(self, refuse: Callable[[Refusal], None], receive: Receive, seconds: float) -> None:
         self._refuse, self._receive, self._seconds = refuse, receive, seconds
         self._leaving: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(min(WATCHED_AFTER, seconds), self._begin)
 
     def stop(self) -> None:
-        """Tell nothing any more."""
+        """Stop watching."""
         self._timer.cancel()
         if self._leaving is not None:
             self._leaving.cancel()
@@ -306,6 +285,11 @@ def answer_of(episode: Episode) -> str:
     return encodable(answer)
 
 
+def finish_reason(episode: Episode) -> str:
+    """Return "length" if a limit of the team's config ended an episode, else "stop"."""
+    return "length" if episode.status is Status.LIMIT else "stop"
+
+
 def images_of(episode: Episode) -> list[str]:
     """Return the images that came with an episode's answer, as URLs; their content as data URLs."""
     ended = (turn for turn in reversed(episode.turns) if turn.status == "completed")
@@ -334,7 +318,7 @@ def _broken(error: BaseException, identity: str) -> Refusal:
 
 
 def _paused(error: BudgetError) -> Refusal:
-    """Return why a run would pause here: its budget, or a service that it uses."""
+    """Return the refusal for a used-up budget or a service that makes the team wait."""
     cause, reason = error.__cause__, str(error)
     if isinstance(cause, CallError) and cause.retry_after is not None:
         headers = {"retry-after": str(max(1, ceil(cause.retry_after)))}

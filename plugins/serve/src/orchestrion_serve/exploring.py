@@ -56,11 +56,11 @@ class Exploration:
     share: float = 0.0
     budget: float | None = None
     requests: int = 0
-    """Requests with an explored choice."""
+    """Number of requests with an explored choice."""
     explored: list[float] = Factory(lambda: [0.0, 0])
-    """Sum and number of their scores."""
+    """Sum and number of the scores of those requests."""
     others: list[float] = Factory(lambda: [0.0, 0])
-    """The same of the other requests."""
+    """Sum and number of the scores of all other requests."""
 
     def now(self) -> float:
         """Return the share that is explored now."""
@@ -107,25 +107,19 @@ class Trace:
     text: str
     seen: list[ServedDecision] = field(factory=list)
     several: bool = False
-    """Whether a decision was no choice of one agent; then none is logged."""
+    """Whether some decision did not choose exactly one agent; then no decision is logged."""
     trajectory: Trajectory = field(factory=Trajectory)
     """The turns before the last decision."""
-    asked: int = 0
+    decided: int = 0
 
     @property
     def next(self) -> tuple[bytes, str]:
         """Return what tells the next decision from those of other episodes."""
-        return self.key.child("decide", self.asked).digest, self.text
+        return self.key.child("decide", self.decided).digest, self.text
 
 
 class Watched(Policy):
-    """A policy whose decisions are traced, and explored beside.
-
-    Args:
-        policy: opened.
-        roster: the team.
-        exploration: how much is explored.
-    """
+    """An opened policy whose decisions are traced, and explored beside."""
 
     def __init__(self, policy: Policy, roster: Sequence[Member], exploration: Exploration) -> None:
         self.policy, self.exploration = policy, exploration
@@ -158,7 +152,7 @@ class Watched(Policy):
         return trace
 
     def forget(self, trace: Trace) -> None:
-        """Follow an episode no longer: it has ended."""
+        """Stop following an episode, which has ended."""
         waiting = self._traces.get(trace.next, [])
         if trace in waiting:
             waiting.remove(trace)
@@ -166,7 +160,7 @@ class Watched(Policy):
             self._traces.pop(trace.next, None)
 
     def _take_trace(self, name: tuple[bytes, str]) -> Trace | None:
-        """Return a trace that waits for this decision: of several, all are alike."""
+        """Remove and return a trace that waits for this decision; all such traces are equal."""
         waiting = self._traces.pop(name, [])
         trace = waiting.pop(0) if waiting else None
         if waiting:
@@ -183,7 +177,7 @@ class Watched(Policy):
             if trace is None:
                 continue
             decisions[i], seen = self._explored(situation, key, decisions[i], rows[i], share)
-            trace.trajectory, trace.asked = situation.trajectory, trace.asked + 1
+            trace.trajectory, trace.decided = situation.trajectory, trace.decided + 1
             if seen is None:
                 trace.several = True
             else:

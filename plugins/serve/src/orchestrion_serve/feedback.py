@@ -12,17 +12,16 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from orchestrion import StoreError
-from orchestrion_serve.conversation import decoded
-from orchestrion_serve.exchange import as_json, error_of, refused
+from orchestrion_serve.conversation import decoded, error_of
+from orchestrion_serve.exchange import Service, as_json, refused
 from orchestrion_serve.in_use import InUse
 from orchestrion_serve.refusals import Refusal, wrong
-from orchestrion_serve.requests import Admission, Call, Log
+from orchestrion_serve.requests import Call
 
 PATH = "/v1/feedback"
 
@@ -36,18 +35,15 @@ class Body(Struct, forbid_unknown_fields=True):
     comment: Annotated[str, Meta(max_length=4000)] | None = None
 
 
-_decoder = msgspec.json.Decoder(Body)
-
-
 def feedback_endpoint(
-    admission: Admission, uses: Mapping[str, InUse], log: Log
+    service: Service, uses: Mapping[str, InUse]
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Return what answers requests with feedback."""
+    """Return the function that answers requests with feedback."""
 
     async def answer(request: Request) -> Response:
-        call = Call(log, request.scope, request.receive)
+        call = Call(service.log, request.scope, request.receive)
         try:
-            body = decoded(_decoder, await admission.admit(call, counts=False))
+            body = decoded(await service.admission.admit(call, counts=False), Body)
             if (body.score is None) == (body.success is None):
                 raise wrong("send either `score` or `success`", "score")
             score = float(bool(body.success)) if body.score is None else body.score
@@ -55,11 +51,11 @@ def feedback_endpoint(
             plain = re.search(r"[0-9a-f]{32}$", body.id)
             name = plain[0] if plain else body.id
             for use in uses.values():
-                if (found := use.find(name, call.tenant)) is not None:
+                if (identity := use.find(name, call.tenant)) is not None:
                     call.model = use.model
-                    status = await use.feedback(found, score, body.comment or "")
+                    status = await use.feedback(identity, score, body.comment or "")
                     call.finish(200)
-                    return as_json({"id": found, "status": status}, 200, call.headers)
+                    return as_json({"id": identity, "status": status}, 200, call.headers)
             raise Refusal(404, "unknown_id", "there is no answer with this id", "id")
         except Refusal as refusal:
             return refused(call, refusal, error_of)

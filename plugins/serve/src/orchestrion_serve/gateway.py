@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,12 +14,13 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrion.runs import Trained
-from orchestrion_serve.chat import ChatCompletions
+from orchestrion_serve.chat import Chat
+from orchestrion_serve.conversation import Question, error_of
 from orchestrion_serve.episodes import Episodes
-from orchestrion_serve.exchange import Dialect, Endpoint, as_json, error_of, refused
+from orchestrion_serve.exchange import Endpoint, Service, as_json, refused
 from orchestrion_serve.feedback import PATH as FEEDBACK
 from orchestrion_serve.feedback import feedback_endpoint
-from orchestrion_serve.hosted import Hosted, Site, rpc_error
+from orchestrion_serve.hosted import Hosted, rpc_error
 from orchestrion_serve.in_use import InUse
 from orchestrion_serve.keys import Keys
 from orchestrion_serve.messages import Messages
@@ -29,20 +29,12 @@ from orchestrion_serve.refusals import Refusal
 from orchestrion_serve.requests import Admission, Call, Log, Settings
 from orchestrion_serve.responses import Responses
 
-DIALECTS: tuple[Dialect[Any], ...] = (ChatCompletions(), Responses(), Messages())
-"""Protocols of one question and one answer."""
+PROTOCOLS: tuple[type[Question], ...] = (Chat, Responses, Messages)
+"""The protocols in which a request is one question and gets one answer."""
 
 
 class Gateway:
-    """Serves opened teams.
-
-    Args:
-        teams: by model name.
-        settings: the limits.
-        keys: who may use it; None means everybody who reaches it by a loopback address.
-        log: called once a request.
-        uses: by model name, what is logged and tried; empty where nothing is.
-    """
+    """Serves opened teams; see `serving` for its arguments."""
 
     def __init__(
         self,
@@ -56,19 +48,16 @@ class Gateway:
         self._uses = uses or {}
         self._episodes = Episodes(teams, settings, self._uses, keys)
         self._metrics = Metrics(log, self._episodes.running)
-        self._log, self._keys = self._metrics, keys
-        self._site = Site(settings.max_body, keys is not None)
         self._admission = Admission(settings, keys, self._episodes.room)
-        shared = (self._site, self._admission, self._episodes, self._log)
-        self._tools = Hosted("mcp", "orchestrion_serve.mcp_tools:http_app", *shared)
-        self._agents = Hosted("a2a", "orchestrion_serve.a2a_agents:agent_app", *shared)
-        self._cards = Hosted("a2a", "orchestrion_serve.a2a_agents:card_app", *shared)
+        self._service = service = Service(self._admission, self._episodes, self._metrics)
+        self._tools = Hosted("mcp", "orchestrion_serve.mcp_tools:http_app", service)
+        self._agents = Hosted("a2a", "orchestrion_serve.a2a_agents:agent_app", service)
+        self._cards = Hosted("a2a", "orchestrion_serve.a2a_agents:card_app", service)
 
     def app(self) -> ASGIApp:
         """Return the ASGI application."""
-        shared = (self._admission, self._episodes, self._log)
-        questions = {d.path: Endpoint(d, *shared) for d in DIALECTS}
-        routes = [Route(path, asked, methods=["POST"]) for path, asked in questions.items()]
+        questions = {p.path: Endpoint(p, self._service) for p in PROTOCOLS}
+        routes = [Route(path, point, methods=["POST"]) for path, point in questions.items()]
         others = Starlette(
             routes=[*routes, *self._others()], exception_handlers={HTTPException: _http_error}
         )
@@ -83,7 +72,7 @@ class Gateway:
         return app
 
     async def prepare(self) -> None:
-        """Import what is installed of the SDKs: no client is to wait for that."""
+        """Import the SDKs that are installed, so that no client has to wait for that."""
         for hosted in (self._tools, self._agents, self._cards):
             with suppress(Refusal):
                 await hosted.load()
@@ -91,12 +80,12 @@ class Gateway:
     async def drain(self) -> None:
         """Admit no more requests, and wait for those in flight; cancel what takes too long."""
         await self._episodes.drain()
-        if self._keys is not None:
-            self._keys.accounts.save()
+        if self._admission.keys is not None:
+            self._admission.keys.accounts.save()
 
     def _others(self) -> list[BaseRoute]:
-        """Return the routes of all that is no question in one of the DIALECTS."""
-        feedback = feedback_endpoint(self._admission, self._uses, self._log)
+        """Return the routes of everything but the PROTOCOLS."""
+        feedback = feedback_endpoint(self._service, self._uses)
         return [
             *([Route(FEEDBACK, feedback, methods=["POST"])] if self._uses else []),
             Route("/mcp", self._tools, methods=["POST"]),
@@ -119,7 +108,7 @@ class Gateway:
         return as_json({"status": "ready"})
 
     async def _show_metrics(self, request: Request) -> Response:
-        call = Call(self._log, request.scope)
+        call = Call(self._metrics, request.scope)
         try:
             self._admission.authenticate(call)
         except Refusal as refusal:
@@ -128,7 +117,7 @@ class Gateway:
         return Response(self._metrics.text(models), media_type=CONTENT_TYPE)
 
     async def _models(self, request: Request) -> Response:
-        call = Call(self._log, request.scope)
+        call = Call(self._metrics, request.scope)
         try:
             self._admission.authenticate(call)
             name = request.path_params.get("name")
@@ -157,11 +146,12 @@ class Gateway:
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Return errors of routing (404, 405) in the shape of the protocol they are nearest to."""
+    """Return routing errors (404, 405) in the format of the protocol with the closest path."""
     assert isinstance(error, HTTPException)
     refusal = Refusal(error.status_code, "invalid_url", f"{request.method} is not served here")
     path = request.url.path
-    shapes = [d.error for d in DIALECTS if path.startswith(d.path)]
-    if path.startswith(("/mcp", "/a2a")):
-        shapes = [rpc_error]
-    return as_json([*shapes, error_of][0](refusal), error.status_code, error.headers)
+    shape = rpc_error if path.startswith(("/mcp", "/a2a")) else error_of
+    for protocol in PROTOCOLS:
+        if path.startswith(protocol.path):
+            shape = protocol.error
+    return as_json(shape(refusal), error.status_code, error.headers)

@@ -9,19 +9,19 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 from attrs import frozen
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrion import Episode, Turn
-from orchestrion_serve.episodes import Episodes
-from orchestrion_serve.exchange import refused
+from orchestrion_serve.conversation import decoded
+from orchestrion_serve.episodes import Episodes, finish_reason
+from orchestrion_serve.exchange import Service, refused
 from orchestrion_serve.refusals import Refusal, gone, wrong
-from orchestrion_serve.requests import Admission, Call, Log, disconnected
+from orchestrion_serve.requests import Call, disconnected, usage_data
 
 KEY = "orchestrion.exchange"
 
@@ -37,14 +37,10 @@ class Exchange:
         """Return what `Episodes.run` yields for the call's model."""
         return self.episodes.run(self.call, text, steps=steps)
 
-
-@frozen
-class Site:
-    """What an SDK's application is made for."""
-
-    max_body: int
-    keyed: bool
-    """Whether clients need a key."""
+    def facts(self, episode: Episode) -> dict[str, Any]:
+        """Return how an episode ended, its key and its usage."""
+        reason, usage = finish_reason(episode), usage_data(episode.usage)
+        return {"finish_reason": reason, "episode": self.call.episode, "usage": usage}
 
 
 class Hosted:
@@ -52,35 +48,24 @@ class Hosted:
 
     Args:
         extra: the SDK's package, which is also the extra that installs it.
-        factory: `module:function` that makes the SDK's application for a Site.
-        site: what it is made for.
-        admission: which requests come in.
-        episodes: what runs them.
-        log: called once for a request that was refused or ran an episode.
+        factory: `module:function` that makes the SDK's application for a Service.
+        service: the part that all protocols share.
     """
 
-    def __init__(
-        self,
-        extra: str,
-        factory: str,
-        site: Site,
-        admission: Admission,
-        episodes: Episodes,
-        log: Log,
-    ) -> None:
-        self._extra, self._factory, self._site = extra, factory, site
-        self._admission, self._episodes, self._log = admission, episodes, log
+    def __init__(self, extra: str, factory: str, service: Service) -> None:
+        self._extra, self._factory, self._service = extra, factory, service
         self._app: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Admit a request, and answer it."""
-        call = Call(self._log, scope, receive)
+        admission = self._service.admission
+        call = Call(self._service.log, scope, receive)
         try:
             if scope["method"] == "POST":
-                body = await self._admission.admit(call)
+                body = await admission.admit(call)
                 _check(body)
             else:
-                self._admission.authenticate(call)
+                admission.authenticate(call)
                 body = b""
             app = await self.load()
         except Refusal as refusal:
@@ -101,11 +86,12 @@ class Hosted:
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = {**dict(message["headers"]), **_encoded(call.headers)}
+                headers = dict(message["headers"])
+                headers |= {name.encode(): value.encode() for name, value in call.headers.items()}
                 message = {**message, "headers": list(headers.items())}
             await send(message)
 
-        exchange = Exchange(call, self._episodes)
+        exchange = Exchange(call, self._service.episodes)
         try:
             await app({**scope, KEY: exchange}, replay, named)
         finally:
@@ -126,7 +112,7 @@ class Hosted:
                 raise Refusal(501, "not_installed", message) from None
             # It would write what clients sent to standard error.
             logging.getLogger(self._extra).setLevel(logging.CRITICAL + 1)
-            self._app = getattr(loaded, name)(self._site)
+            self._app = getattr(loaded, name)(self._service)
         return self._app
 
 
@@ -138,7 +124,7 @@ def exchange_of(scope: Scope) -> Exchange:
 
 @contextmanager
 def logged(call: Call) -> Iterator[None]:
-    """Log how the block ended: in it an episode runs and is answered."""
+    """Log how the block ended, in which an episode runs."""
     ended: Refusal | None = gone()
     try:
         yield
@@ -157,14 +143,7 @@ def rpc_error(refusal: Refusal) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": None, "error": error}
 
 
-def _encoded(headers: Mapping[str, str]) -> dict[bytes, bytes]:
-    return {name.encode(): value.encode() for name, value in headers.items()}
-
-
 def _check(body: bytes) -> None:
-    """Raise a Refusal if a body is no object: what an SDK says of it depends on the place."""
-    try:
-        if isinstance(msgspec.json.decode(body), list):
-            raise wrong("a batch is not supported: send each message in a request of its own", None)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise wrong(f"the body is not valid JSON: {error}", None) from None
+    """Raise a Refusal if a body is a batch or no JSON; the SDKs differ in what they do then."""
+    if isinstance(decoded(body, object), list):
+        raise wrong("a batch is not supported: send each message in a request of its own", None)

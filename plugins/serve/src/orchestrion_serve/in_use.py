@@ -39,7 +39,7 @@ from orchestrion_serve.verifying import Verifier
 
 Note = Callable[[str], None]
 SCORES = 20
-"""The most scores and comments that one answer gets: more would push others out of the log."""
+"""Limit of scores and comments for one answer: more would push other requests out of the log."""
 
 
 @frozen
@@ -72,9 +72,8 @@ class InUse:
 
     Args:
         model: its name.
-        settings: see `UseSettings`.
         team: the version that serves.
-        new: the version that is tried; None for none.
+        new: the version that is tried.
         note: called with what a person should know.
         own: the folder of a client's own log within that of all logs; "" for the one of the rest.
     """
@@ -95,27 +94,27 @@ class InUse:
         )
         self._versions: WeakKeyDictionary[Trained, tuple[str, Watched]] = WeakKeyDictionary()
         self._requests: dict[str, ServedRequest] = {}
-        """By id; without what differs from request to request."""
+        """Requests by id; each holds only what it has in common with others of its kind."""
         self._ids: dict[str, str] = {}
-        """Of requests, by the key of their episode; the latest one."""
+        """Request ids by the key of their episode; the latest request wins."""
         self._of_file: dict[int, list[tuple[str, str]]] = {}
         """Ids and keys of the requests in each file of the log."""
         self._kinds: dict[ServedRequest, ServedRequest] = {}
         self._scores: dict[str, dict[str, float]] = {}
-        """By id and by whose they are."""
+        """Scores by request id and author ("user" or "verifier")."""
         self._times: Counter[str] = Counter()
-        """How many scores and comments came, by id."""
+        """Number of scores and comments by request id."""
         self.exploration = Exploration(settings.explore, settings.explore_budget)
         self._syncing = asyncio.Lock()
         self._next_sync: asyncio.Task[None] | None = None
-        """What those who append now wait for."""
-        self.canary: Canary | None = None
+        """The sync that covers what is appended now."""
         self._serving = ""
-        """The version that serves, apart from one that is tried."""
+        """The version that serves; not the one on trial."""
         self._runs: dict[str, Path] = {}
-        """The folders of runs, by version."""
+        """Run folders by version."""
         folder = settings.folder / own / model
         self._log = ServedLog(folder, settings.size, note, self._removed)
+        self.canary: Canary | None = None
         try:
             self.canary = self._resumed(folder, team)
         except BaseException:
@@ -145,8 +144,7 @@ class InUse:
             if (canary.old, canary.new) == (old, new):
                 return canary
         canary = Canary(old, new, self._settings.trial)
-        run = str(self._new.directory or "")
-        self._step(canary.begun(run))
+        self._step(canary.begun(str(self._new.directory or "")))
         return canary
 
     # ------------------------------------------------------------------ requests
@@ -176,21 +174,15 @@ class InUse:
     ) -> OpenRequest:
         """Return the record of a request whose episode is about to begin.
 
-        `share` is that of `version_for`; None if its client asked for this version, which is no
-        part of a trial then.
+        `share` is that of `version_for`; None if its client asked for this version alone: then it
+        is no part of a trial.
         """
         version, policy = self._version(team)
-        canary = self.canary
-        tried = canary is not None and canary.verdict is None and version in canary.versions
-        tried = tried and share is not None
+        tried, canary = "", self.canary
+        if canary is not None and canary.verdict is None and share is not None:
+            tried = canary.new if version in (canary.old, canary.new) else ""
         request = ServedRequest(
-            identity,
-            self.model,
-            version,
-            tenant,
-            key.hex(),
-            canary=canary.new if canary is not None and tried else "",
-            share=share or 1.0,
+            identity, self.model, version, tenant, key.hex(), canary=tried, share=share or 1.0
         )
         return OpenRequest(request, policy, policy.follow(key, problem.text), problem)
 
@@ -285,13 +277,10 @@ class InUse:
         comment: str = "",
         by: Literal["user", "verifier"] = "user",
     ) -> str:
-        """Return "recorded", "corrected" or "unchanged", when that is on disk.
+        """Keep a score from 0 to 1 of a known request.
 
-        Args:
-            identity: of a known request.
-            score: from 0 to 1.
-            comment: of the user.
-            by: "user" or "verifier".
+        Returns:
+            "recorded", "corrected" or "unchanged", when that is on disk.
 
         Raises:
             StoreError: it could not be written.
@@ -325,7 +314,7 @@ class InUse:
         return self.canary.scored(replace(kind, served=record.feedback), record.score)
 
     async def _durable(self) -> None:
-        """Return when all that was appended before is on disk; those who wait share one sync."""
+        """Wait until everything appended so far is on disk; concurrent callers share one sync."""
         if self._next_sync is None:
             self._next_sync = asyncio.create_task(self._sync())
         await asyncio.shield(self._next_sync)
@@ -342,7 +331,7 @@ class InUse:
     # ------------------------------------------------------------------ steps, and the end
 
     def _step(self, step: ServedStep | None) -> None:
-        """Put a step on record."""
+        """Log a step, and note it on the runs that it concerns."""
         if step is None:
             return
         try:

@@ -23,11 +23,12 @@ from orchestrion_serve.refusals import Refusal, stopping
 
 MINUTE, DAY = 60.0, 86_400.0
 SAVING = 1.0
-"""Seconds after which spend is on disk; a crash loses no more."""
+"""Delay in seconds before spend is written to disk: what a crash can lose."""
 AGAIN = 5.0
-"""Seconds until spend that could not be written is tried again."""
+"""Seconds between attempts to write spend after a failure."""
 SHARE = 3
-"""A client holds at most so many times what stays free: alone three quarters, two 3/7 each."""
+"""A client may hold at most this many times the free places: a single client gets 3/4 of all
+places, two clients get 3/7 each."""
 
 
 @frozen
@@ -35,9 +36,9 @@ class KeyLimits:
     """The limits of one key; None means no limit."""
 
     requests: int | None = None
-    """A minute."""
+    """Requests per minute."""
     tokens: int | None = None
-    """A minute."""
+    """Tokens per minute."""
     usd_a_day: float | None = None
     usd: float | None = None
 
@@ -49,7 +50,7 @@ class Account:
         limits: of the key.
         clock: returns the time in seconds.
         changed: called after money was spent.
-        usd, day, usd_today: what was spent before, in all and on the latest day.
+        usd, day, usd_today: what was spent before, in all and on that day.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Account:
             self._requests.append(now)
 
     def charge(self, usage: Usage) -> None:
-        """Book what a turn took."""
+        """Add the usage of a turn."""
         now = self._clock()
         if self._limits.tokens is not None and usage.tokens:
             self._turns.append((now, usage.tokens))
@@ -146,14 +147,13 @@ class Accounts:
         file: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._file, self._timer = file, None
+        self._file = file
+        self._timer: asyncio.TimerHandle | None = None
         self._before = spent = _spent(file) if file is not None else {}
         self._accounts = {
             name: Account(of_key, clock, self._soon, *spent.get(name, ()))
             for name, of_key in limits.items()
         }
-
-    _timer: asyncio.TimerHandle | None
 
     def of(self, name: str) -> Account | None:
         """Return the account of a key; None if the key has no limits."""
@@ -165,13 +165,13 @@ class Accounts:
             return
         self._timer.cancel()
         assert self._file is not None
-        data = {name: (one.usd, one.day, one.usd_today) for name, one in self._accounts.items()}
+        data = {name: (a.usd, a.day, a.usd_today) for name, a in self._accounts.items()}
         # Keys that are not in the file of keys now may come back.
         write_atomic(self._file, [json.dumps({**self._before, **data}).encode()])
         self._timer = None
 
     def _try(self) -> None:
-        """Write what was spent; what cannot be written now is tried again."""
+        """Write what was spent; try again later if that fails."""
         try:
             self.save()
         except StoreError:  # a full disk, say

@@ -35,12 +35,13 @@ from mcp.types import (
 )
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from orchestrion import Episode, Status, Turn
+from orchestrion import Turn
 from orchestrion.runs import Trained
 from orchestrion_serve.episodes import Episodes, answer_of, images_of, line_of
-from orchestrion_serve.hosted import Exchange, Site, exchange_of, logged
+from orchestrion_serve.exchange import Service
+from orchestrion_serve.hosted import Exchange, exchange_of, logged
 from orchestrion_serve.refusals import Refusal, encodable, wrong
-from orchestrion_serve.requests import Call, Log, Settings, usage_data
+from orchestrion_serve.requests import Call, Log, Settings
 
 Context = ServerRequestContext[Any, Any]
 
@@ -74,14 +75,14 @@ OUTPUT = {
 }
 
 
-def http_app(site: Site) -> ASGIApp:
+def http_app(service: Service) -> ASGIApp:
     """Return the application that answers at `/mcp`."""
     server = _server(_exchange)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         # One for each request, as nothing is kept between them.
         manager = StreamableHTTPSessionManager(
-            server, stateless=True, max_request_body_size=site.max_body
+            server, stateless=True, max_request_body_size=service.admission.settings.max_body
         )
         async with manager.run():
             await manager.handle_request(scope, receive, send)
@@ -190,28 +191,20 @@ async def _answer(
         raise wrong("`message` is empty or not Unicode", "message")
     turns = 0
     async with aclosing(exchange.run(message, steps=True)) as events:
-        async for happened in events:
-            if isinstance(happened, Turn):
+        async for item in events:
+            if isinstance(item, Turn):
                 turns += 1
-                await context.session.report_progress(turns, message=line_of(happened).rstrip())
+                await context.session.report_progress(turns, message=line_of(item).rstrip())
             else:
-                result = _output(exchange.call, happened), images_of(happened)
+                output = {"answer": answer_of(item), **exchange.facts(item)}
+                result = output, images_of(item)
     return result
 
 
-def _output(call: Call, episode: Episode) -> dict[str, Any]:
-    return {
-        "answer": answer_of(episode),
-        "finish_reason": "length" if episode.status is Status.LIMIT else "stop",
-        "episode": call.episode,
-        "usage": usage_data(episode.usage),
-    }
-
-
-def _names(asked: Exchange) -> dict[str, str]:
+def _names(exchange: Exchange) -> dict[str, str]:
     """Return the models of a client by names that tools may have."""
     names: dict[str, str] = {}
-    for model in asked.episodes.names.of(asked.call.tenant):
+    for model in exchange.episodes.names.of(exchange.call.tenant):
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", model)[:100]
         while name in names:
             name += "_"

@@ -7,25 +7,14 @@ and a format of the output.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from orchestrion import Episode, Status, Turn, Usage
-from orchestrion_serve.conversation import (
-    TOOLS,
-    Part,
-    Question,
-    RoleText,
-    decoded,
-    text_of,
-    transcript,
-)
+from orchestrion_serve.conversation import TOOLS, Part, Question, event, text_of, transcript
 from orchestrion_serve.episodes import answer_of, line_of
-from orchestrion_serve.exchange import Dialect, event
 from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import Call
 
@@ -62,9 +51,10 @@ class OutputConfig(Struct):
     format: Any = None
 
 
-class MessagesRequest(Question, kw_only=True):
-    """The fields of a request."""
+class Messages(Question, kw_only=True):
+    """A request of `POST /v1/messages`."""
 
+    path = "/v1/messages"
     messages: list[Message]
     system: str | list[Part] | None = None
     thinking: Thinking | None = None
@@ -78,43 +68,26 @@ class MessagesRequest(Question, kw_only=True):
             return super().steps
         return super().steps or thinking.type in ("enabled", "adaptive")
 
-    def text(self) -> str:
-        """Return the problem: the messages, after the system prompt.
+    def check(self) -> None:
+        """See `Question.check`."""
+        self.refuse(TOOLS, "tools", "mcp_servers")
+        if self.output_config is not None and self.output_config.format:
+            raise wrong("only answers of text are supported", "output_config.format")
 
-        Raises:
-            Refusal: the last message is not the user's, or a part of one is not text.
-        """
+    def text(self) -> str:
+        """Return the problem: the messages, after the system prompt; see `Question.text`."""
         system = text_of(self.system, "system")
-        said: list[RoleText] = [("system", system)] if system else []
+        texts = [("system", system)] if system else []
         field = "messages"
         for index, message in enumerate(self.messages):
             field = f"messages[{index}].content"
             # A client sends the thinking of an earlier answer back.
             ignored = ("thinking", "redacted_thinking") if message.role == "assistant" else ()
-            said.append((message.role, text_of(message.content, field, ignored=ignored)))
-        return transcript(said, "messages", field)
+            texts.append((message.role, text_of(message.content, field, ignored=ignored)))
+        return transcript(texts, "messages", field)
 
-
-_decoder = msgspec.json.Decoder(MessagesRequest)
-
-
-class Messages(Dialect[MessagesRequest]):
-    """The protocol of `POST /v1/messages`."""
-
-    path = "/v1/messages"
-
-    def parse(self, body: bytes) -> MessagesRequest:
-        """Return a request's body, checked; raise a Refusal if it is wrong."""
-        request = decoded(_decoder, body)
-        request.refuse(TOOLS, "tools", "mcp_servers")
-        if request.output_config is not None and request.output_config.format:
-            raise wrong("only answers of text are supported", "output_config.format")
-        return request
-
-    def answer(
-        self, call: Call, question: MessagesRequest, turns: list[Turn], episode: Episode
-    ) -> Any:
-        """Return the answer to a request that does not stream."""
+    def answer(self, call: Call, turns: Sequence[Turn], episode: Episode) -> dict[str, Any]:
+        """See `Question.answer`."""
         answer = _block("text", answer_of(episode))
         thinking = [_block("thinking", line_of(turn)) for turn in turns]
         return {
@@ -123,31 +96,29 @@ class Messages(Dialect[MessagesRequest]):
             "usage": _usage(episode.usage),
         }
 
-    async def events(
-        self, call: Call, question: MessagesRequest, events: AsyncGenerator[Turn | Episode, None]
-    ) -> AsyncGenerator[bytes, None]:
+    def events(
+        self, call: Call, turns: Sequence[Turn], news: Turn | Episode, sent: int
+    ) -> Iterator[bytes]:
         """Yield the events of a block of thinking for each turn, and of one for the answer."""
-        index = 0
-        async with aclosing(events):
-            async for happened in events:
-                if isinstance(happened, Turn):
-                    kind, text = "thinking", line_of(happened)
-                else:
-                    kind, text = "text", answer_of(happened)
-                if index == 0:
-                    yield _event("message_start", message=_message(call, []))
-                empty = _block(kind, "")
-                yield _event("content_block_start", index=index, content_block=empty)
-                delta = {"type": f"{kind}_delta", kind: text}
-                yield _event("content_block_delta", index=index, delta=delta)
-                yield _event("content_block_stop", index=index)
-                index += 1
-                if isinstance(happened, Episode):
-                    ended = {"stop_reason": _reason(happened), "stop_sequence": None}
-                    yield _event("message_delta", delta=ended, usage=_usage(happened.usage))
-                    yield _event("message_stop")
+        if isinstance(news, Turn):
+            kind, text = "thinking", line_of(news)
+        else:
+            kind, text = "text", answer_of(news)
+        index = len(turns)
+        if index == 0:
+            yield _event("message_start", message=_message(call, []))
+        yield _event("content_block_start", index=index, content_block=_block(kind, ""))
+        yield _event(
+            "content_block_delta", index=index, delta={"type": f"{kind}_delta", kind: text}
+        )
+        yield _event("content_block_stop", index=index)
+        if isinstance(news, Episode):
+            ended = {"stop_reason": _reason(news), "stop_sequence": None}
+            yield _event("message_delta", delta=ended, usage=_usage(news.usage))
+            yield _event("message_stop")
 
-    def error(self, refusal: Refusal) -> dict[str, Any]:
+    @staticmethod
+    def error(refusal: Refusal) -> dict[str, Any]:
         """Return the body of an error; the message begins with the field that is wrong."""
         other = "api_error" if refusal.status >= 500 else "invalid_request_error"
         place = f"{refusal.param}: " if refusal.param else ""
@@ -158,9 +129,10 @@ class Messages(Dialect[MessagesRequest]):
         }
         return {"type": "error", "error": error}
 
-    def failure(self, call: Call, refusal: Refusal, sent: int) -> bytes:
+    @staticmethod
+    def failure(call: Call, refusal: Refusal, sent: int) -> bytes:
         """Return the event that ends a stream with an error."""
-        return event(self.error(refusal), "error")
+        return event(Messages.error(refusal), "error")
 
 
 def _event(kind: str, **fields: Any) -> bytes:
@@ -178,7 +150,7 @@ def _message(call: Call, content: list[dict[str, str]]) -> dict[str, Any]:
         "id": f"msg_{call.id}",
         "type": "message",
         "role": "assistant",
-        "model": call.asked,
+        "model": call.requested,
         "content": content,
         "stop_reason": None,
         "stop_sequence": None,

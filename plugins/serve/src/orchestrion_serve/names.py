@@ -18,7 +18,7 @@ class Names:
 
     Args:
         teams: by the names of models.
-        own: by client, which model answers when it asks for a name; see `Keys`.
+        own: by client, the models that it has names of its own for; see `Keys`.
 
     Raises:
         UsageError: a key names a model that is not served.

@@ -14,16 +14,10 @@ from orchestrion_serve.refusals import encodable
 
 @frozen(eq=False)
 class OpenRequest:
-    """A request under way.
-
-    Args:
-        request: as it will be logged, but for its status and its decisions.
-        policy: what decides in its episode.
-        trace: of its decisions.
-        problem: of its episode.
-    """
+    """A request under way, and its episode."""
 
     request: ServedRequest
+    """The record for the log, still without status and decisions."""
     policy: Watched
     trace: Trace
     problem: Problem
@@ -32,10 +26,7 @@ class OpenRequest:
 def decisions_of(answered: OpenRequest, turns: Sequence[Turn], contents: bool) -> list[Logged]:
     """Return the decisions of an episode; none if one of them was no choice of one agent.
 
-    Args:
-        answered: the request.
-        turns: of its episode.
-        contents: whether questions and answers are logged.
+    Questions and answers are logged only with `contents`.
     """
     if answered.trace.several:
         return []

@@ -6,7 +6,6 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from math import isnan
 from secrets import token_hex
 from typing import Any
@@ -24,8 +23,8 @@ from orchestrion_serve.refusals import Refusal, failed, gone, wrong
 BODY_SECONDS = 30.0
 """How long a client may take to send its body."""
 DISCARDED = 16
-"""A body that is too large is read to its end, so that the client can read the answer, up to this
-many times the limit."""
+"""The server reads up to this many times the limit of a body that is too large: most clients read
+the answer only after they have sent all of it."""
 Log = Callable[[Mapping[str, Any]], None]
 
 
@@ -88,32 +87,32 @@ class Call:
         heads: list[tuple[bytes, bytes]] = list(scope["headers"]) if scope is not None else []
         self.heads: Mapping[bytes, bytes] = dict(heads)
         self.contradicted = {name for name, value in heads if value != self.heads[name]} & _ONCE
-        """Headers that say who pays for what, and were given twice, with different values."""
+        """Headers about identity or payment that were sent twice with different values."""
         self.receive = receive
         self.id = token_hex(16)
         self.created = int(time.time())
         self.tenant = ""
         self.model: str | None = None
-        """That answers."""
-        self.asked = ""
-        """What the client calls it."""
+        """The model that answers."""
+        self.requested = ""
+        """The name that the client gave the model."""
         self.pinned = False
-        """Whether it asked for this version alone."""
+        """Whether the client wants this version of the model only."""
         self.log = ""
-        """The folder of its key's own log, if that has one."""
+        """The folder of the log that belongs to the client's key; "" if it has none."""
         self.episode = ""
         self.usage = Usage()
-        """What was spent so far, failed and cancelled turns included."""
+        """The usage so far, including failed and cancelled turns."""
         self.turns: Callable[[Turn], None] | None = None
-        """Receives each finished turn, for a request that streams steps."""
+        """Called with each finished turn, if the request streams its steps."""
         self.seconds: float | None = None
-        """What the request may take, if it says so; the server's own limit holds as well."""
+        """The time limit of the request: the smaller one of the client's and the server's."""
         self.usd: float | None = None
-        """What the episode may cost; likewise."""
+        """The limit of its cost in US dollars, likewise."""
         self.refuse: Callable[[Refusal], None] | None = None
-        """Ends the episode."""
+        """Ends the episode with an error."""
         self.account: Account | None = None
-        """Of its key, if that has limits."""
+        """The account of the client's key, if the key has limits."""
         self._write, self._started = log, time.perf_counter()
 
     def head(self, name: bytes) -> str:
@@ -164,16 +163,10 @@ class Call:
 
 
 class Admission:
-    """Decides which requests come in.
-
-    Args:
-        settings: the limits.
-        keys: who may use the server; None means everybody who reaches it by a loopback address.
-        room: for requests that are being read.
-    """
+    """Decides which requests come in; without `keys`, those to a loopback address."""
 
     def __init__(self, settings: Settings, keys: Keys | None, room: Room) -> None:
-        self._settings, self._keys, self._room = settings, keys, room
+        self.settings, self.keys, self._room = settings, keys, room
 
     async def admit(self, call: Call, *, counts: bool = True) -> bytes:
         """Note whose request it is, and return its body.
@@ -194,8 +187,8 @@ class Admission:
 
     async def _admitted(self, call: Call, counts: bool) -> bytes:
         heads = call.heads
-        call.seconds = _number(heads, b"x-orchestrion-timeout", self._settings.timeout)
-        call.usd = _number(heads, b"x-orchestrion-max-usd", self._settings.max_usd)
+        call.seconds = _number(heads, b"x-orchestrion-timeout", self.settings.timeout)
+        call.usd = _number(heads, b"x-orchestrion-max-usd", self.settings.max_usd)
         if counts and call.account is not None:
             call.account.admit()
         if heads.get(b"content-type", b"").partition(b";")[0] != b"application/json":
@@ -219,7 +212,7 @@ class Admission:
         for header in sorted(call.contradicted):
             message = f"the header {header.decode()} was given twice, with different values"
             raise Refusal(400, "contradicting_headers", message)
-        if self._keys is None:
+        if self.keys is None:
             # A page in a browser must not reach the server by a name that resolves to loopback.
             if not is_here(call.head(b"host")):
                 raise Refusal(403, "forbidden_host", "without keys, only loopback hosts are served")
@@ -230,16 +223,16 @@ class Admission:
         elif call.head(b"x-api-key") not in ("", key.strip()):
             message = "the headers authorization and x-api-key have different keys"
             raise Refusal(400, "contradicting_headers", message)
-        name = self._keys.name_of(key.strip())
+        name = self.keys.name_of(key.strip())
         if name is None:
             message = "the API key is missing or wrong"
             headers = {"www-authenticate": "Bearer"}
             raise Refusal(401, "invalid_api_key", message, headers=headers)
         call.tenant = name
-        call.account, call.log = self._keys.accounts.of(name), self._keys.logs.get(name, "")
+        call.account, call.log = self.keys.accounts.of(name), self.keys.logs.get(name, "")
 
     async def _body(self, receive: Receive) -> bytes:
-        pieces, size, limit, more = [], 0, self._settings.max_body, True
+        pieces, size, limit, more = [], 0, self.settings.max_body, True
         while more and size <= DISCARDED * limit:
             received = await receive()
             if received["type"] == "http.disconnect":
@@ -268,7 +261,6 @@ def _number(heads: Mapping[bytes, bytes], header: bytes, limit: float | None) ->
     return number if limit is None else min(number, limit)
 
 
-@lru_cache(64)
 def is_here(host: str) -> bool:
     """Return whether a Host header names this machine."""
     try:

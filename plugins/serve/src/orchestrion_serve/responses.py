@@ -7,26 +7,15 @@ all that needs an earlier response.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing
-from itertools import count
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from orchestrion import Episode, Status, Turn, Usage
-from orchestrion_serve.conversation import (
-    TOOLS,
-    Part,
-    Question,
-    RoleText,
-    decoded,
-    text_of,
-    transcript,
-)
+from orchestrion_serve.conversation import TOOLS, Part, Question, event, text_of, transcript
 from orchestrion_serve.episodes import answer_of, images_of, line_of
-from orchestrion_serve.exchange import Dialect, event
 from orchestrion_serve.refusals import Refusal, wrong
 from orchestrion_serve.requests import Call
 
@@ -54,9 +43,10 @@ class Text(Struct):
     format: dict[str, Any] | None = None
 
 
-class ResponsesRequest(Question, kw_only=True):
-    """The fields of a request."""
+class Responses(Question, kw_only=True):
+    """A request of `POST /v1/responses`."""
 
+    path = "/v1/responses"
     input: str | list[Item]
     instructions: str | None = None
     reasoning: Reasoning | None = None
@@ -73,16 +63,21 @@ class ResponsesRequest(Question, kw_only=True):
         summary = self.reasoning and (self.reasoning.summary or self.reasoning.generate_summary)
         return bool(summary) or super().steps
 
-    def text(self) -> str:
-        """Return the problem: the input, after the instructions.
+    def check(self) -> None:
+        """See `Question.check`."""
+        self.refuse(TOOLS, "tools")
+        if self.text_ and self.text_.format and self.text_.format.get("type") != "text":
+            raise wrong("only the format `text` is supported", "text.format")
+        for field in ("store", "background", "previous_response_id", "conversation", "prompt"):
+            message = "no response is stored here: send the conversation so far in `input`"
+            self.refuse(f"{message}, and leave `{field}` out", field)
 
-        Raises:
-            Refusal: the last message is not the user's, or an item is not text.
-        """
-        said: list[RoleText] = [("system", self.instructions)] if self.instructions else []
+    def text(self) -> str:
+        """Return the problem: the input, after the instructions; see `Question.text`."""
+        texts = [("system", self.instructions)] if self.instructions else []
         field = "input"
         if isinstance(self.input, str):
-            said.append(("user", self.input))
+            texts.append(("user", self.input))
         else:
             for index, item in enumerate(self.input):
                 if item.type == "reasoning":  # of an earlier answer; what it led to follows
@@ -93,68 +88,24 @@ class ResponsesRequest(Question, kw_only=True):
                     raise wrong(message, field)
                 kinds = ("input_text", "output_text", "text")
                 text = text_of(item.content, f"{field}.content", kinds)
-                said.append((item.role, text))
+                texts.append((item.role, text))
             field += ".content"
-        return transcript(said, "input", field)
+        return transcript(texts, "input", field)
 
-
-_decoder = msgspec.json.Decoder(ResponsesRequest)
-
-
-class Responses(Dialect[ResponsesRequest]):
-    """The protocol of `POST /v1/responses`."""
-
-    path = "/v1/responses"
-
-    def parse(self, body: bytes) -> ResponsesRequest:
-        """Return a request's body, checked; raise a Refusal if it is wrong."""
-        request = decoded(_decoder, body)
-        request.refuse(TOOLS, "tools")
-        if request.text_ and request.text_.format and request.text_.format.get("type") != "text":
-            raise wrong("only the format `text` is supported", "text.format")
-        for field in ("store", "background", "previous_response_id", "conversation", "prompt"):
-            if getattr(request, field):
-                message = "no response is stored here: send the conversation so far in `input`"
-                raise wrong(f"{message}, and leave `{field}` out", field)
-        return request
-
-    def answer(
-        self, call: Call, question: ResponsesRequest, turns: list[Turn], episode: Episode
-    ) -> Any:
-        """Return the answer to a request that does not stream."""
+    def answer(self, call: Call, turns: Sequence[Turn], episode: Episode) -> dict[str, Any]:
+        """See `Question.answer`."""
         answer = _answer(call, episode)
-        steps = [_reasoning(call, index, line_of(turn)) for index, turn in enumerate(turns)]
-        return _ended(call, [*steps, *answer], episode)
+        return _ended(call, [*_reasoning(call, turns), *answer], episode)
 
-    async def events(
-        self, call: Call, question: ResponsesRequest, events: AsyncGenerator[Turn | Episode, None]
-    ) -> AsyncGenerator[bytes, None]:
+    def events(
+        self, call: Call, turns: Sequence[Turn], news: Turn | Episode, sent: int
+    ) -> Iterator[bytes]:
         """Yield the events of an item of reasoning for each turn, and of one for the answer."""
-        number = count()
-        output: list[dict[str, Any]] = []
+        for number, (kind, fields) in enumerate(_stream_events(call, turns, news), sent):
+            yield event({"type": kind, "sequence_number": number, **fields}, kind)
 
-        def numbered(kind: str, fields: Mapping[str, Any]) -> bytes:
-            return event({"type": kind, "sequence_number": next(number), **fields}, kind)
-
-        async with aclosing(events):
-            async for happened in events:
-                if isinstance(happened, Turn):
-                    items = [_reasoning(call, len(output), line_of(happened))]
-                else:
-                    items = _answer(call, happened)
-                if not output:
-                    started = {"response": _response(call, [], "in_progress")}
-                    yield numbered("response.created", started)
-                    yield numbered("response.in_progress", started)
-                for item in items:
-                    for kind, fields in _item_events(item):
-                        yield numbered(kind, {"output_index": len(output), **fields})
-                    output.append(item)
-                if isinstance(happened, Episode):
-                    response = _ended(call, output, happened)
-                    yield numbered(f"response.{response['status']}", {"response": response})
-
-    def failure(self, call: Call, refusal: Refusal, sent: int) -> bytes:
+    @staticmethod
+    def failure(call: Call, refusal: Refusal, sent: int) -> bytes:
         """Return the event that ends a stream with an error."""
         error = {"code": "server_error", "message": str(refusal)}
         response = {**_response(call, [], "failed"), "error": error}
@@ -162,10 +113,16 @@ class Responses(Dialect[ResponsesRequest]):
         return event({"type": kind, "sequence_number": sent, "response": response}, kind)
 
 
-def _reasoning(call: Call, index: int, text: str) -> dict[str, Any]:
-    """Return a turn as an item of reasoning."""
-    summary = [{"type": "summary_text", "text": text}]
-    return {"id": f"rs_{call.id}_{index}", "type": "reasoning", "summary": summary}
+def _reasoning(call: Call, turns: Sequence[Turn]) -> list[dict[str, Any]]:
+    """Return turns as items of reasoning."""
+    return [
+        {
+            "id": f"rs_{call.id}_{index}",
+            "type": "reasoning",
+            "summary": [{"type": "summary_text", "text": line_of(turn)}],
+        }
+        for index, turn in enumerate(turns)
+    ]
 
 
 def _answer(call: Call, episode: Episode) -> list[dict[str, Any]]:
@@ -176,18 +133,36 @@ def _answer(call: Call, episode: Episode) -> list[dict[str, Any]]:
         for i, image in enumerate(images)
         if image  # this protocol has none by their address
     ]
-    return [*image_items, _message(call, answer_of(episode))]
-
-
-def _message(call: Call, text: str) -> dict[str, Any]:
-    """Return the answer as an item."""
-    return {
+    text = {"type": "output_text", "text": answer_of(episode), "annotations": [], "logprobs": []}
+    message = {
         "id": f"msg_{call.id}",
         "type": "message",
         "role": "assistant",
         "status": "completed",
-        "content": [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}],
+        "content": [text],
     }
+    return [*image_items, message]
+
+
+def _stream_events(
+    call: Call, turns: Sequence[Turn], news: Turn | Episode
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the kind and the fields of each event of a turn, or of the answer."""
+    output = _reasoning(call, turns)
+    if isinstance(news, Turn):
+        items = _reasoning(call, [*turns, news])[-1:]
+    else:
+        items = _answer(call, news)
+    if not output:
+        started = {"response": _response(call, [], "in_progress")}
+        yield "response.created", started
+        yield "response.in_progress", started
+    for index, item in enumerate(items, len(output)):
+        for kind, fields in _item_events(item):
+            yield kind, {"output_index": index, **fields}
+    if isinstance(news, Episode):
+        response = _ended(call, [*output, *items], news)
+        yield f"response.{response['status']}", {"response": response}
 
 
 def _item_events(item: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -229,7 +204,7 @@ def _response(call: Call, output: list[dict[str, Any]], status: str) -> dict[str
         "object": "response",
         "created_at": call.created,
         "status": status,
-        "model": call.asked,
+        "model": call.requested,
         "output": output,
         "error": None,
         "incomplete_details": None,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,13 +21,30 @@ if TYPE_CHECKING:
     from orchestrion_serve.keys import Keys
 
 F = TypeVar("F", bound=Callable[..., Any])
+UNITS = {"": 1, "B": 1, "KB": 1_000, "MB": 1_000_000}
+
+
+class _Size(click.ParamType):  # type: ignore[type-arg]
+    """A number of bytes, such as 500KB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes; fail if it is no size."""
+        match = re.fullmatch(r"([1-9]\d{0,8})\s*(B|KB|MB|)", str(value).upper())
+        if match is None:
+            self.fail(f"{value!r} is not a size such as 500KB or 1MB", param, ctx)
+        return int(match[1]) * UNITS[match[2]]
+
+
+SIZE = _Size()
 SHARE = click.FloatRange(0, 1)
 NEED_LOG = ("contents", "explore", "explore_budget", "verify", "canary")
 NEED_CANARY = ("share", "trial_requests", "undecided")
 
 
-def use_options(size: click.ParamType[Any]) -> Callable[[F], F]:
-    """Return a decorator that adds the options; `size` reads a number of bytes."""
+def use_options(function: F) -> F:
+    """Add the options to a command."""
     made = [
         click.option(
             "--log",
@@ -35,7 +53,7 @@ def use_options(size: click.ParamType[Any]) -> Callable[[F], F]:
             help="Log decisions and feedback in FOLDER/MODEL.",
         ),
         click.option("--log-contents", "contents", is_flag=True, help="Log questions and answers."),
-        click.option("--log-size", type=size, default="100MB", show_default=True, help="Each's."),
+        click.option("--log-size", type=SIZE, default="100MB", show_default=True, help="Each's."),
         click.option("--explore", type=SHARE, help="Share of decisions drawn at random."),
         click.option(
             "--explore-budget",
@@ -58,23 +76,20 @@ def use_options(size: click.ParamType[Any]) -> Callable[[F], F]:
         ),
     ]
 
-    def decorate(function: F) -> F:
-        for option in reversed(made):
-            function = option(function)
-        return function
-
-    return decorate
+    for option in reversed(made):
+        function = option(function)
+    return function
 
 
 async def open_uses(
     stack: AsyncExitStack,
     teams: Mapping[str, Trained],
     given: Mapping[str, Any],
-    overrides: Sequence[str],
-    block: Sequence[str],
-    keys: Keys | None = None,
+    keys: Keys | None,
 ) -> Mapping[str, InUse]:
-    """Open what the options say; nothing without `--log`.
+    """Open the logs and the canary that the options name; nothing without `--log`.
+
+    `given` also has the `overrides` and `block` with which runs are opened.
 
     Raises:
         UsageError: options do not go together, or the canary cannot be opened.
@@ -123,6 +138,8 @@ async def open_uses(
     )
     new = None
     if canary is not None:
-        new = await stack.enter_async_context(open_traced(canary, overrides, block))
+        new = await stack.enter_async_context(
+            open_traced(canary, given["overrides"], given["block"])
+        )
         check_text(canary, new)
     return await stack.enter_async_context(using(teams, settings, new, note, keys))

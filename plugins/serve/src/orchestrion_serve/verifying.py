@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from orchestrion import Episode, Key, Problem, in_thread, load_function
 
 CHECKS = 64
-"""Verifications at once; answers that come while so many are under way are not verified."""
+"""Limit of concurrent verifications; answers beyond it are not verified."""
 CLOSING = 5.0
 """Seconds that verifications get when the server stops."""
 
@@ -18,8 +18,7 @@ class Verifier:
     """Scores a share of the answers.
 
     Args:
-        verify: "task", or a function as "module:function" from question and answer to a score; None
-            verifies nothing.
+        verify: see `UseSettings`; None verifies nothing.
         share: of the answers.
         give: called with a request's id and its score.
         note: called with what a person should know.

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from orchestrion import OrchestrionError, UsageError
@@ -15,11 +15,7 @@ from orchestrion.runs import Trained, open_run
 
 
 class Versions(Mapping[str, Trained]):
-    """Opened runs and configs by name, each in its newest version.
-
-    Args:
-        overrides, block: see `open_run`.
-    """
+    """Opened runs and configs by name, each in its newest version."""
 
     def __init__(self, overrides: Sequence[str], block: Sequence[str]) -> None:
         self._overrides, self._block = overrides, block
@@ -28,7 +24,7 @@ class Versions(Mapping[str, Trained]):
         self._all: list[_Version] = []
         self._reloading, self._closing = asyncio.Lock(), False
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Has the error of a version that ended by itself, e.g. when its minutes are used up."""
+        """Gets the error of a version that ended on its own, e.g. when its minutes are used up."""
 
     def __getitem__(self, name: str) -> Trained:
         return self._current[name].team
@@ -91,7 +87,7 @@ class Versions(Mapping[str, Trained]):
         self.failed.cancel()
 
     async def _opened(self, target: str, before: Trained | None = None) -> _Version:
-        version = _Version(self, target, self._overrides, self._block, before)
+        version = _Version(self, open_traced(target, self._overrides, self._block, before))
         try:
             await version.ready
         except BaseException:
@@ -119,17 +115,10 @@ class Versions(Mapping[str, Trained]):
 class _Version:
     """One version, open in a task of its own: its time limit must not cancel anything else."""
 
-    def __init__(
-        self,
-        versions: Versions,
-        target: str,
-        overrides: Sequence[str],
-        block: Sequence[str],
-        before: Trained | None,
-    ) -> None:
+    def __init__(self, versions: Versions, opening: AbstractAsyncContextManager[Trained]) -> None:
         self.ready: asyncio.Future[Trained] = asyncio.get_running_loop().create_future()
         self._left = asyncio.Event()
-        self.task = asyncio.create_task(self._hold(target, overrides, block, before))
+        self.task = asyncio.create_task(self._hold(opening))
         self.task.add_done_callback(lambda _: versions.ended(self))
 
     @property
@@ -140,15 +129,9 @@ class _Version:
         """Close it when it answers no request any more."""
         self._left.set()
 
-    async def _hold(
-        self,
-        target: str,
-        overrides: Sequence[str],
-        block: Sequence[str],
-        before: Trained | None,
-    ) -> None:
+    async def _hold(self, opening: AbstractAsyncContextManager[Trained]) -> None:
         try:
-            async with open_traced(target, overrides, block, before) as team:
+            async with opening as team:
                 self.ready.set_result(team)
                 await self._left.wait()
                 await asyncio.sleep(0)  # a request that was just let in has not begun yet

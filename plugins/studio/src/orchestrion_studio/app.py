@@ -47,22 +47,22 @@ def create_app(folder: Path, *, token: str | None) -> Starlette:
     # A name of a run may have slashes, so that the longest path comes first.
     for page in sorted(PAGES, key=lambda page: -len(page.path)):
         path = page.path.replace("{run}", "{run:path}")
-        routes.append(Route(f"/api{path}", _endpoint(page, site, _as_json)))
-        routes.append(Route(path, _endpoint(page, site, _as_html)))
+        routes.append(Route(f"/api{path}", _endpoint(page, site, as_json=True)))
+        routes.append(Route(path, _endpoint(page, site, as_json=False)))
     layers = [Middleware(Secured, token=token), Middleware(GZipMiddleware, minimum_size=2000)]
     return Starlette(routes=routes, middleware=layers, exception_handlers={404: _no_such_page})
 
 
-Show = Callable[[Page, Query, Data], Response]
-
-
-def _endpoint(page: Page, site: Query, show: Show) -> Callable[[Request], Response]:
+def _endpoint(page: Page, site: Query, as_json: bool) -> Callable[[Request], Response]:
     def answer(request: Request) -> Response:  # in a thread: reading a run blocks
         pairs = request.query_params
         values = {name: pairs.getlist(name) for name in pairs}
         query = evolve(site, run=request.path_params.get("run", ""), values=values)
         try:
-            return show(page, query, _data(page, query))
+            data = _data(page, query)
+            if as_json:
+                return JSONResponse(data)
+            return HTMLResponse(render(page, data, query=query, static=False))
         except NotFoundError as error:
             return _error(request, 404, str(error))
         except UsageError as error:
@@ -82,14 +82,6 @@ def _data(page: Page, query: Query) -> Data:
         return page.plain(query, None)
     with query.open(query.run) as reader:
         return page.plain(query, reader)
-
-
-def _as_html(page: Page, query: Query, data: Data) -> Response:
-    return HTMLResponse(render(page, data, query=query, static=False))
-
-
-def _as_json(page: Page, query: Query, data: Data) -> Response:
-    return JSONResponse(data)
 
 
 def _error(request: Request, status: int, text: str) -> Response:

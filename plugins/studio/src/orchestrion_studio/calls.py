@@ -6,20 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrion.runs import as_data
-from orchestrion_studio.contents import pretty
 from orchestrion_studio.showing import Showing
 
 _TEXTS = ("text", "input_text", "output_text")
 
 
 def call_data(call: Any, before: list[Any], showing: Showing) -> dict[str, Any]:
-    """Return a call as data of a page.
+    """Return a call, as `RunReader.calls` gives it, as data of a page.
 
-    Args:
-        call: as `RunReader.calls` gives it.
-        before: the messages of the turn's call before, which are not shown again; replaced by those
-            of this one.
-        showing: cuts texts.
+    `before` are the messages of the turn's call before, which are not shown again; this call's
+    replace them.
     """
     name = f"call-{call.name}"
     messages: list[Any] = []
@@ -89,8 +85,3 @@ def _answer(call: Any, name: str, showing: Showing) -> list[dict[str, Any]]:
         for label in labels
         if answer.get(label) and answer[label] != "end"
     ]
-
-
-def whole_call(call: Any) -> str:
-    """Return all of a call as JSON."""
-    return pretty(as_data(call))

@@ -13,7 +13,7 @@ from orchestrion.runs import Glance, glance, run_folders, run_identity
 SECONDS = 0.2
 """How long a page may wait for runs that were not read yet."""
 FRESH = 1.0
-"""For so many seconds a look is not repeated."""
+"""Seconds for which the result of a look is used again."""
 
 
 class Catalogue:

@@ -26,13 +26,13 @@ from orchestrion_studio.run import FIRST, SHARES
 MOST_RUNS = 8
 FIGURES = ("solved", "reward", "cost", "turns")
 MOST_PROBLEMS = 200
-"""Problems that are named of each kind; the count is of all."""
+"""Limit of problems that are named; counts include the rest."""
 EMPTY = ("", "null", '""', "[]", "{}")
 LONGEST = 500
 """Characters of a setting that are shown."""
 
 
-def compare_data(query: Query, reader: RunReader | None) -> Data:
+def compare_data(query: Query, reader: None) -> Data:
     """Return runs beside each other: curves, figures, differences, settings and problems."""
     base = query.text("base")
     names = list(dict.fromkeys([*([base] if base else []), *query.texts("run")]))
@@ -50,21 +50,15 @@ def compare_data(query: Query, reader: RunReader | None) -> Data:
 def compared(readers: Mapping[str, RunReader]) -> dict[str, Any]:
     """Return the comparison of runs; the first is compared with each of the others."""
     first, *others = readers
-    results = {name: _own(reader) for name, reader in readers.items()}
+    # A run's own team is its first result; a run that was not evaluated has none.
+    results = {name: next(iter(stored_results(r).values()), None) for name, r in readers.items()}
     return {
         "runs": [_head(name, reader, results[name]) for name, reader in readers.items()],
         "plots": _plots(readers, {name: judged.unit for name, judged in results.items() if judged}),
         "pairs": [_pair(first, name, results[first], results[name]) for name in others],
-        "settings": differing_settings(
-            {name: stored_config(reader) for name, reader in readers.items()}
-        ),
+        "settings": differing_settings({n: stored_config(r) for n, r in readers.items()}),
         "problems": _problems(results),
     }
-
-
-def _own(reader: RunReader) -> ComparedResult | None:
-    """Return the result of a run's own team; None if it was not evaluated."""
-    return next(iter(stored_results(reader).values()), None)
 
 
 def _head(name: str, reader: RunReader, judged: ComparedResult | None) -> dict[str, Any]:
@@ -163,17 +157,10 @@ def _problems(results: Mapping[str, ComparedResult | None]) -> dict[str, Any]:
     """
     judged = {name: result for name, result in results.items() if result is not None}
     first = next(iter(judged.values()), None)
-    together = {
-        name: contender
-        for name, contender in judged.items()
-        if first and _shared([first, contender])
-    }
+    together = {name: r for name, r in judged.items() if first and _shared([first, r])}
     shared = _shared(list(together.values()))
     rows = [
-        {
-            "problem": id,
-            "solved": [contender.outcomes[id]["solved"] for contender in together.values()],
-        }
+        {"problem": id, "solved": [r.outcomes[id]["solved"] for r in together.values()]}
         for id in shared
     ]
     differing = [row for row in rows if len(set(row["solved"])) > 1]

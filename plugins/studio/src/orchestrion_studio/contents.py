@@ -43,8 +43,8 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(_code_of, text.replace("\r\n", "\n"))
 
 
-def _code_of(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _code_of(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 

@@ -41,9 +41,8 @@ def turn_at(trajectory: Trajectory, place: str) -> Turn | None:
     return None if turn.output.inner is None else turn_at(turn.output.inner, rest)
 
 
-def episode_data(query: Query, reader: RunReader | None) -> Data:
+def episode_data(query: Query, reader: RunReader) -> Data:
     """Return an episode: its problem, what was decided, said and called, and how it was judged."""
-    assert reader is not None
     stored = episode_of(query, reader)
     episode: Episode = stored.episode
     showing = Showing()
@@ -83,12 +82,12 @@ def episode_data(query: Query, reader: RunReader | None) -> Data:
 def _neighbours(query: Query, reader: RunReader) -> dict[str, Any]:
     """Return the episodes before and after this one in the list that it was opened from."""
     at = query.text("at")
-    found: dict[str, Any] = {"previous": None, "next": None}
+    neighbours: dict[str, Any] = {"previous": None, "next": None}
     if at:
         for name, side in (("previous", "before"), ("next", "after")):
             for row in page_of(query, reader, limit=1, **{side: at}).rows:
-                found[name] = {"id": row.id, "at": place_in(query, row)}
-    return found
+                neighbours[name] = {"id": row.id, "at": place_in(query, row)}
+    return neighbours
 
 
 class _Team:
@@ -112,8 +111,8 @@ class _Team:
         turns = trajectory.turns
         for number, group in groupby(turns, key=lambda turn: turn.decision):
             steps += [self._step(decisions, i, []) for i in range(taken + 1, number)]
-            made = [self._turn(turn, above, turns, programs) for turn in group]
-            steps.append(self._step(decisions, number, made))
+            described = [self._turn(turn, above, turns, programs) for turn in group]
+            steps.append(self._step(decisions, number, described))
             taken = max(taken, number)
         steps += [self._step(decisions, i, []) for i in range(taken + 1, len(decisions))]
         return [step for step in steps if step is not None]
@@ -191,10 +190,8 @@ class _Team:
         }
 
     def _calls(self, names: Sequence[str]) -> list[Any]:
-        described, messages = [], list[Any]()
-        for call in self._reader.calls(names):
-            described.append(call_data(call, messages, self._showing))
-        return described
+        messages: list[Any] = []
+        return [call_data(call, messages, self._showing) for call in self._reader.calls(names)]
 
 
 def _place(index: int, above: str = "") -> str:

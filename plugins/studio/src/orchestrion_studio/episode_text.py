@@ -14,7 +14,6 @@ from starlette.types import Receive, Scope, Send
 
 from orchestrion import OrchestrionError, Turn
 from orchestrion.runs import RunReader, StoredEpisode, as_data
-from orchestrion_studio.calls import whole_call
 from orchestrion_studio.contents import pretty
 from orchestrion_studio.episode import episode_of, turn_at
 from orchestrion_studio.page import NotFoundError, Query
@@ -29,9 +28,9 @@ _PARTS: dict[str, Callable[[Turn], str]] = {
 
 
 LARGE = 2_000_000
-"""Characters from which on a text is not shown in the browser, which it would make slow."""
+"""A text of this many characters is downloaded: it would make the browser slow."""
 SENT = 4
-"""Large texts that are sent at once: each is in memory until its reader has taken all of it."""
+"""Limit of large texts sent at the same time: each stays in memory until it is sent."""
 PIECE = 100_000
 
 
@@ -39,7 +38,7 @@ def whole_text(site: Query) -> Callable[[Request], Awaitable[Response]]:
     """Return the endpoint that gives `name` of an episode `id`: "record", "problem", "call-NAME",
     "content-3" of turn 3, and so on.
     """
-    made, sent = Semaphore(1), Semaphore(SENT)
+    reading, sending = Semaphore(1), Semaphore(SENT)
 
     def text_for(request: Request) -> str:
         values = {name: [value] for name, value in request.query_params.items()}
@@ -49,15 +48,15 @@ def whole_text(site: Query) -> Callable[[Request], Awaitable[Response]]:
 
     async def answer(request: Request) -> Response:
         try:
-            async with made:
+            async with reading:
                 text = await run_in_threadpool(text_for, request)
         except NotFoundError as error:
             return PlainTextResponse(f"{error}\n", 404)
         except OrchestrionError as error:
             return PlainTextResponse(f"{error}\n", 500)
-        if len(text) >= LARGE and sent.locked():
+        if len(text) >= LARGE and sending.locked():
             return PlainTextResponse("other large texts are being sent; try again later\n", 503)
-        return _Whole(text, sent)
+        return _Whole(text, sending)
 
     return answer
 
@@ -91,7 +90,7 @@ def _text(name: str, stored: StoredEpisode, reader: RunReader) -> str:
         return pretty(as_data(episode.problem.data))
     if kind == "call":
         for call in reader.calls([rest]):
-            return whole_call(call)
+            return pretty(as_data(call))
     turn = turn_at(episode.trajectory, rest) if kind in _PARTS else None
     if turn is None:
         raise NotFoundError(f"the episode has no {name!r}")

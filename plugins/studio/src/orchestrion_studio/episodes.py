@@ -78,9 +78,8 @@ def link_values(query: Query) -> dict[str, str]:
     return {name: query.text(name) for name in FILTERS}
 
 
-def episodes_data(query: Query, reader: RunReader | None) -> Data:
+def episodes_data(query: Query, reader: RunReader) -> Data:
     """Return a page of a run's episodes, and what its filters offer."""
-    assert reader is not None
     order, descending = _order(query)
     page = page_of(
         query,

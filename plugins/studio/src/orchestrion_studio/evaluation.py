@@ -21,9 +21,9 @@ from orchestrion.runs import RunReader, diagnose, stored_report
 from orchestrion_studio.page import Data
 
 DELAY = 0.4
-"""Seconds after which a thread begins, as it slows the page that is being made."""
+"""Seconds before the thread starts, so that it does not slow the page being made."""
 REST = 20.0
-"""While a run trains, results are used again for so many times the seconds that they took."""
+"""While a run trains, results that took s seconds to compute are kept for REST * s seconds."""
 RUNS = 64
 
 

@@ -36,10 +36,7 @@ MOST_ROWS = 200
 def lessons_of(store: RunReader, *, iteration: int | None = None, problem: str = "") -> Section:
     """Return what a run learned: `sections`, `missing` (not recorded), and its source.
 
-    Args:
-        store: the run.
-        iteration: of the search tree to show; the newest by default.
-        problem: likewise; the first by default.
+    `iteration` and `problem` name the search tree to show: by default the newest, and the first.
     """
     restored = store.latest()
     checkpoint = restored.checkpoint
@@ -63,14 +60,12 @@ def lessons_of(store: RunReader, *, iteration: int | None = None, problem: str =
         "checkpoint": None if restored.path is None else restored.path.name,
         "stage": None if checkpoint is None else checkpoint.stage + 1,
         "iteration": None if checkpoint is None else checkpoint.iteration + 1,
-        "sections": [_with_id(section, number) for number, section in enumerate(sections)],
+        "sections": [
+            {"id": f"{section['kind']}-{number}", "path": "", "about": "", **section}
+            for number, section in enumerate(sections)
+        ],
         "missing": _missing(store, checkpoint is not None, sections),
     }
-
-
-def _with_id(section: Section, number: int) -> Section:
-    """Return a section with an id that is unique on the page."""
-    return {"id": f"{section['kind']}-{number}", "path": "", "about": "", **section}
 
 
 def _section(kind: str, title: str, about: str, rows: Sequence[Any]) -> Section:
@@ -356,9 +351,8 @@ def _missing(store: RunReader, has_checkpoint: bool, sections: Sequence[Section]
 # ------------------------------------------------------------------ the page
 
 
-def learned_data(query: Query, reader: RunReader | None) -> Data:
+def learned_data(query: Query, reader: RunReader) -> Data:
     """Return what training changed, and what is not recorded of it."""
-    assert reader is not None
     iteration = query.number("iteration", 0) or None
     lessons = lessons_of(reader, iteration=iteration, problem=query.text("problem"))
     return {"run": query.run, **lessons}

@@ -15,11 +15,11 @@ from orchestrion.runs import RunReader
 from orchestrion_studio.page import Query
 
 SECONDS, MOST = 2.0, 10.0
-"""Between two looks at a run's file: longer the longer it works, so that looking takes nothing."""
+"""Limits of the seconds between two looks at a run's file."""
 SHARE = 0.01
-"""Of the time since a run was created; a look comes no sooner, between these two."""
+"""Between those limits, the seconds are this share of the run's age."""
 SILENCE = 15.0
-"""After so many seconds without news a comment is sent, so that a client that left is noticed."""
+"""Seconds without news after which a comment is sent, to notice a client that has left."""
 
 
 def live_news(site: Query) -> Callable[[Request], Awaitable[Response]]:

@@ -32,6 +32,8 @@ RUN_PAGES = (
     ("/learned/{run}", "Learned"),
 )
 """The tabs of a run: the path of a page and its text. A page that joins adds its line here."""
+DRAWINGS = "bar curves data_table draw_topology forest graph scatter sparkline tree".split()
+"""Macros of `drawings.html` that all templates may call."""
 
 
 class NotFoundError(OrchestrionError):
@@ -130,7 +132,7 @@ class Page:
 
     path: str
     template: str
-    data: Callable[[Query, RunReader | None], Data]
+    data: Callable[[Query, Any], Data]
     title: str
     parameters: Mapping[str, str] = field(factory=dict)
 
@@ -156,35 +158,36 @@ def render(page: Page, data: Data, **context: Any) -> str:
         context: further names for the template; `static` is true in a report, where nothing is
             loaded and links to other pages lead nowhere.
     """
-    return _environment().get_template(page.template).render(page=page, **context, **data)
+    return environment().get_template(page.template).render(page=page, **context, **data)
 
 
 def warm() -> None:
     """Compile all templates, so that the first visitor does not wait for that."""
-    for name in _environment().list_templates():
-        _environment().get_template(name)
+    for name in environment().list_templates():
+        environment().get_template(name)
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
     """Return the templates, with what all of them may call."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from orchestrion_studio import contents, drawing, pictures, wording
 
-    environment = Environment(
+    templates = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(
+    templates.globals.update(
         {name: getattr(source, name) for source in (drawing, pictures) for name in source.__all__},
         address=page_address,
-        draw_topology=drawing.topology,
         run_pages=RUN_PAGES,
     )
-    environment.filters.update({name: getattr(wording, name) for name in wording.__all__})
-    environment.filters.update({name: getattr(contents, name) for name in contents.__all__})
-    return environment
+    templates.filters.update({name: getattr(wording, name) for name in wording.__all__})
+    templates.filters.update({name: getattr(contents, name) for name in contents.__all__})
+    drawings = templates.get_template("drawings.html").module
+    templates.globals.update({name: getattr(drawings, name) for name in DRAWINGS})
+    return templates

@@ -59,7 +59,7 @@ class Readers:
                 entry.users -= 1
                 if self._open.get(directory) is not entry and not entry.users:
                     entry.reader.close()
-                self._close_idle()
+                self._close_idle(IDLE)
 
     def _take(self, directory: Path) -> _Open:
         facts = (directory / "run.db").stat()
@@ -75,13 +75,12 @@ class Readers:
             self._open[directory] = entry  # as the one that was used last
             return entry
 
-    def _close_idle(self) -> None:
+    def _close_idle(self, kept: int) -> None:
         idle = [path for path, entry in self._open.items() if not entry.users]
-        for path in idle[: max(0, len(idle) - IDLE)]:
+        for path in idle[: max(0, len(idle) - kept)]:
             self._open.pop(path).reader.close()
 
     def close(self) -> None:
         """Close all runs that nobody reads."""
         with self._lock:
-            for path in [path for path, entry in self._open.items() if not entry.users]:
-                self._open.pop(path).reader.close()
+            self._close_idle(0)

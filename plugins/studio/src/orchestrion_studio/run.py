@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,21 +33,20 @@ WHILE_TRAINING = {"validation": ("validation", 2), "held_out": ("held out", 3)}
 """Prefixes of metrics on problems that training does not see, as some trainers report them, with
 their names and colours."""
 COUNTED = ("episodes", "missing")
-"""Metrics that are told in words, and shares of agents, have no curve of their own."""
+"""Metrics without a curve: the page states them in words."""
 SMOOTH = 0.8
-"""Weight of what came before in a smoothed curve, where nothing else is asked for."""
+"""Default weight of earlier values in a smoothed curve."""
 EVENTS = 200
 KEPT = 10
 """Evaluations made after training that are shown."""
 LONGEST = 2000
 """Characters of a note, and of a line of a config's difference, that are shown."""
 SERIES = 12
-"""Agents that are drawn on their own; the others are one curve."""
+"""Limit of agents with a curve each; the others share one."""
 
 
-def run_data(query: Query, reader: RunReader | None) -> Data:
+def run_data(query: Query, reader: RunReader) -> Data:
     """Return what the page of a run shows."""
-    assert reader is not None
     iterations, config = reader.iterations(), stored_config(reader)
     smooth = query.number("smooth", round(100 * SMOOTH), 0, 99) / 100
     known = assessment_of(reader, wait=bool(query.text("wait")))
@@ -107,11 +107,11 @@ def facts_of(reader: RunReader, iterations: Sequence[Iteration], config: Mapping
 
 def _planned(reader: RunReader, config: Mapping[str, Any]) -> int | None:
     """Return the iterations of all stages: those that were begun said how many they have."""
-    begun, most = reader.planned, config.get("run", {}).get("iterations")
+    known, most = reader.planned, config.get("run", {}).get("iterations")
     trainer = config.get("trainer") or []
     stages = trainer if isinstance(trainer, list) else [trainer]
     numbers = [
-        begun.get(stage, min((n for n in (settings.get("iterations"), most) if n), default=None))
+        known.get(stage, min((n for n in (settings.get("iterations"), most) if n), default=None))
         for stage, settings in enumerate(stages)
     ]
     return None if None in numbers else sum(n for n in numbers if n is not None) or None
@@ -165,18 +165,9 @@ def _plot(
     own = report["contenders"][0] if report and held_out else None
     if own and own[held_out]["mean"] is not None:
         value = own[held_out]
-        label = f"held-out ({report['split'] if report else ''})"
-        series.append(
-            series_of(
-                label,
-                [numbers[-1]],
-                [value["mean"]],
-                low=[value["low"]],
-                high=[value["high"]],
-                style="points",
-                colour=1,
-            )
-        )
+        label, last = f"held-out ({report['split'] if report else ''})", [numbers[-1]]
+        ends = {"low": [value["low"]], "high": [value["high"]]}
+        series.append(series_of(label, last, [value["mean"]], **ends, style="points", colour=1))
     return plot_of(title, "iteration", axis, series, id=name, shares=name in SHARES)
 
 
@@ -213,11 +204,10 @@ def _agents(
     iterations: Sequence[Iteration], smooth: float, draws: bool, colours: Mapping[str, int]
 ) -> Data:
     """Return how the turns are shared among agents, in all and over the iterations."""
-    totals: dict[str, int] = {}
+    totals = Counter[str]()
     for iteration in iterations:
-        for agent, turns in iteration.agents.items():
-            totals[agent] = totals.get(agent, 0) + turns
-    order = sorted(totals, key=lambda agent: -totals[agent])
+        totals.update(iteration.agents)
+    order = [agent for agent, _ in totals.most_common()]
     shown, others = order[:SERIES], order[SERIES:]
     if len(others) == 1:
         shown, others = order, []
@@ -240,9 +230,9 @@ def _agents(
         )
     title = f"Use of agents, smoothed by {smooth:.0%}" if smooth else "Use of agents"
     plot = plot_of(title, "iteration", "share of turns", series, id="agents", shares=True)
-    everything = sum(totals.values())
     rows = [
-        {"name": name, "count": totals[name], "share": totals[name] / everything} for name in order
+        {"name": name, "count": turns, "share": turns / totals.total()}
+        for name, turns in totals.most_common()
     ]
     return {"plot": plot if totals and draws else None, "rows": rows}
 
@@ -269,15 +259,14 @@ def _evaluated(document: Mapping[str, Any]) -> Data:
 
 def _failures(iterations: Sequence[Iteration]) -> list[Data]:
     """Return how training episodes ended, by status."""
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     for iteration in iterations:
-        for status, number in iteration.statuses.items():
-            counts[status] = counts.get(status, 0) + number
-    total = sum(counts.values())
+        counts.update(iteration.statuses)
+    total = counts.total()
     solved = sum(iteration.successes for iteration in iterations)
     rows = [("completed and solved", solved)]
     rows += [("completed, not solved", counts.pop("completed", 0) - solved)]
-    rows += sorted(counts.items(), key=lambda row: -row[1])
+    rows += counts.most_common()
     turns = sum(it.metrics.get("failed_turns", 0.0) * it.episodes for it in iterations)
     shown = [{"name": kind, "count": n, "share": n / total} for kind, n in rows if total and n]
     if math.isfinite(turns) and turns:

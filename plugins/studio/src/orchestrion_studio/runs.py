@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from orchestrion.runs import Glance, RunReader
+from orchestrion.runs import Glance
 from orchestrion_studio.catalogue import catalogue_of
 from orchestrion_studio.page import Data, Page, Query
 
 SHOWN = 100
-"""Runs of a page."""
+"""Runs per page."""
 SPARKS = 60
-"""Points of a small curve."""
+"""Limit of points in a small curve."""
 
 ORDERS: dict[str, Callable[[str, Glance], Any]] = {
     "created": lambda name, run: run.created,
@@ -25,10 +25,10 @@ ORDERS: dict[str, Callable[[str, Glance], Any]] = {
     "solved": lambda name, run: run.solved,
     "spend": lambda name, run: run.spend.usd,
 }
-"""What runs are ordered by; all but names begin with the largest."""
+"""The keys to sort by; by default all but `name` start with the largest."""
 
 
-def runs_data(query: Query, reader: RunReader | None) -> Data:
+def runs_data(query: Query, reader: None) -> Data:
     """Return a page of the runs below the folder."""
     runs = catalogue_of(query.folder).look()
     words, status = query.text("q").lower().split(), query.text("status")

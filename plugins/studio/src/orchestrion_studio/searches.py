@@ -101,10 +101,8 @@ def links_of(edges: Any) -> list[list[str]]:
 def beam_section(store: RunReader, iteration: int | None, problem: str) -> list[dict[str, Any]]:
     """Return the tree of one problem of a beam search, from `exports/beam`; empty without one.
 
-    Args:
-        store: the run.
-        iteration: whose trees are read, counted from 1; the newest by default.
-        problem: whose tree is shown; the first by default.
+    The tree is that of an iteration, counted from 1, by default of the newest, and of a problem, by
+    default of the first.
     """
     folder = store.exports / "beam"
     numbered = {

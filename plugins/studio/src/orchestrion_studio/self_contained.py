@@ -13,7 +13,7 @@ from orchestrion_studio.contents import source_name
 from orchestrion_studio.page import HERE, Page, Query, render
 
 MOST_BYTES = 2_800_000
-"""Size of a file from which on no further episode is added."""
+"""File size beyond which no episode is added."""
 STYLES = ("studio.css", "lessons.css", "episodes.css")
 EACH = 2
 """Episodes of each kind in the sample."""

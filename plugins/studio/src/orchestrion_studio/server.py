@@ -15,12 +15,6 @@ from orchestrion_studio.panels import makers
 def serve(folder: Path, host: str, port: int, token: str | None) -> None:
     """Show the runs below a folder until SIGINT or SIGTERM; say where, once it listens.
 
-    Args:
-        folder: below which all runs are.
-        host: where to listen.
-        port: 0 takes a free one.
-        token: see `create_app`.
-
     Raises:
         UsageError: the address cannot be used.
     """

@@ -9,16 +9,15 @@ from typing import Any
 from orchestrion_studio.contents import pretty, unified_diff
 
 TEXT = 20_000
-"""Characters of one text."""
+"""Limit of characters of one text."""
 PAGE = 400_000
-"""Characters of all texts of a page; of further ones, only the beginning is shown."""
+"""Limit of characters of all texts on a page; beyond it only the beginning of a text is shown."""
 BEGINNING = 400
 MARKDOWN, ALL_MARKDOWN = 8_000, 100_000
 CODE = 150_000
-"""Characters that are coloured."""
+"""Limit of characters that are highlighted."""
 COMPARED, ALL_COMPARED = 4_000, 20_000
-"""Lines of two programs, and of all programs of a page, that are compared: that takes time in
-proportion to the square of their number."""
+"""Limits of lines compared in two programs, and on a page: the time grows with their square."""
 # Both take time in proportion to a text: the one always finds an end, the other looks at one line.
 _FENCE = re.compile(r"(?ms)^(```|~~~).*?(^\1[ \t]*$|\Z)")
 _MARKED = re.compile(r"(?m)^(#{1,6} |[ \t]*[-*+] |[ \t]*\d+[.)] |\|.*\|[ \t]*$)|\*\*\w|`\S")

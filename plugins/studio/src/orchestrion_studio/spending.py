@@ -16,11 +16,11 @@ from orchestrion_studio.drawing import plot_of, series_of
 from orchestrion_studio.page import Data
 
 PATIENCE = 20.0
-"""Sums are used again for so many times the seconds that they took."""
+"""Sums that took s seconds to compute are kept for PATIENCE * s seconds."""
 RUNS = 64
 _Sums = tuple[Usage, Sequence[Any]]
 _sums: dict[Path, tuple[tuple[Any, ...], float, _Sums]] = {}
-"""By run: the identity of its files, until when the sums hold, and the sums."""
+"""By run folder: the identity of its files, when the sums expire, and the sums."""
 
 FAULTS = {
     "rate_limit": "rate limit of the service",

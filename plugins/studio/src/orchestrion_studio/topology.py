@@ -13,11 +13,11 @@ from orchestrion.runs import Iteration, RunReader
 from orchestrion_studio.page import Data
 
 PLACES = 24
-"""Iterations that are looked at, at equal distances, the last one among them."""
+"""Number of iterations shown, evenly spaced and including the last one."""
 EPISODES = 32
-"""Training episodes of each."""
+"""Limit of training episodes read per iteration."""
 KEPT = 256
-"""Iterations that are kept in memory."""
+"""Limit of iterations kept in memory."""
 START, END = "(start)", "(end)"
 Order = Sequence[tuple[int, str]]
 

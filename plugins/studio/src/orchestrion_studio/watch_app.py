@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -35,21 +36,16 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 SECONDS = 1.0
-"""Between two looks at the run."""
+"""Seconds between two looks at the run."""
 RECENT = 10
-"""Iterations over which shares of agents are taken."""
+"""Number of latest iterations from which the shares of agents are computed."""
 SMOOTH = 0.8
 COLOURS = {"running": "green", "completed": "cyan", "failed": "red"}
-"""Of a status; others are yellow."""
+"""Colour of each status; others are yellow."""
 
 
 class WatchApp(App[None]):
-    """Shows a run, and follows it; the run is opened read-only for each look.
-
-    Args:
-        directory: the run's folder.
-        seconds: between two looks at it.
-    """
+    """Shows a run, and follows it; the run is opened read-only every so many `seconds`."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -156,10 +152,9 @@ def _standing(reader: RunReader) -> dict[str, Any]:
     config, iterations = stored_config(reader), reader.iterations()
     names = {name: None for row in iterations for name in row.metrics}
     usual = [name for name in FIRST if name in names]
-    turns: dict[str, int] = {}
+    turns = Counter[str]()
     for iteration in iterations[-RECENT:]:
-        for agent, number in iteration.agents.items():
-            turns[agent] = turns.get(agent, 0) + number
+        turns.update(iteration.agents)
     return {
         "facts": facts_of(reader, iterations, config),
         "spent": spent_rows(reader, config["budget"], reader.spend()),
@@ -167,7 +162,7 @@ def _standing(reader: RunReader) -> dict[str, Any]:
             name: [row.metrics.get(name) for row in iterations]
             for name in [*usual, *sorted(names.keys() - FIRST.keys())]
         },
-        "agents": {agent: turns[agent] / sum(turns.values()) for agent in turns},
+        "agents": {agent: number / turns.total() for agent, number in turns.items()},
         "report": stored_report(reader),
         "notes": notes_of(reader),
     }

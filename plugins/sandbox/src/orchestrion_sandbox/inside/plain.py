@@ -15,10 +15,10 @@ from typing import Any
 
 MOST_ITEMS = 100_000
 MOST_VALUES = 200_000
-"""In one message, at all depths."""
+"""Limit of values in one message, at all depths."""
 MOST_DEPTH = 60
 LARGE = 1 << 4096
-"""Integers from here on are written in hexadecimal: Python refuses to convert decimals so long."""
+"""Integers of this size are written in hexadecimal: Python does not convert such long decimals."""
 
 _TAG, _VALUE = "$", "v"
 _PLAIN = frozenset(

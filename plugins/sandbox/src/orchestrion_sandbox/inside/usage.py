@@ -11,7 +11,7 @@ _BUFFER = 208 << 10
 """The most that the kernel holds for a descriptor (a socket with a full buffer); it is in no
 process's memory."""
 _FEW = 8
-"""Descriptors of a process that are not counted."""
+"""Number of descriptors of each process that are not counted."""
 _SHOWN = ("RssAnon:", "RssShmem:", "VmSwap:", "VmPTE:")
 
 
