@@ -51,7 +51,7 @@ class LearnedComponents:
     async def reload(self, checkpoint: Checkpoint) -> list[str]:
         """Close the components, and open new ones with what a checkpoint holds.
 
-        Returns the paths of components that now save something else than the checkpoint holds.
+        Return the paths of components that now save something else than the checkpoint holds.
         """
         # Close first: model weights may not fit into memory twice.
         await self.stack.aclose()
@@ -86,8 +86,8 @@ class LearnedComponents:
     ) -> Opened:
         """Return the components that a contender of a report is evaluated with.
 
-        `stack` closes what is opened for it: for an untrained team everything, without any learned
-        state; for a baseline `as_configured` what depends on a learned setting. `overlay` has
+        What is opened for it (all of an untrained team, without any learned state; of a baseline
+        `as_configured` what depends on a learned setting) is closed by `stack`. `overlay` has
         settings that its own trainer learned, and `previous` the components that it had before.
         """
         if contender.untrained:

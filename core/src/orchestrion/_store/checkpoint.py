@@ -71,28 +71,24 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     """
     packed, metadata = unpack(data)
     try:
-        return _checkpoint(packed, metadata)
+        meta = loads(metadata["orchestrion"])
+        if meta["format"] != FORMAT:
+            raise CheckpointError(
+                f"it has format {meta['format']}, this version of orchestrion reads {FORMAT}"
+            )
+        arrays: dict[str, dict[str, Array]] = {}
+        for name, array in sorted(packed.items()):
+            path, _, rest = name.partition("/")
+            path = path.replace("%2F", "/").replace("%25", "%")
+            arrays.setdefault(path, {})[rest] = array
+        components = loads(metadata["components"]).items()
+        return Checkpoint(
+            components={path: Saved(arrays.get(path, {}), item) for path, item in components},
+            overlay=loads(metadata["overlay"]),
+            **{name: meta[name] for name in _PLAIN} | {"roster": tuple(meta["roster"])},
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"its content is malformed: {error!r}") from None
-
-
-def _checkpoint(packed: Mapping[str, Array], metadata: Mapping[str, str]) -> Checkpoint:
-    meta = loads(metadata["orchestrion"])
-    if meta["format"] != FORMAT:
-        raise CheckpointError(
-            f"it has format {meta['format']}, this version of orchestrion reads {FORMAT}"
-        )
-    arrays: dict[str, dict[str, Array]] = {}
-    for name, array in sorted(packed.items()):
-        path, _, rest = name.partition("/")
-        path = path.replace("%2F", "/").replace("%25", "%")
-        arrays.setdefault(path, {})[rest] = array
-    components = loads(metadata["components"])
-    return Checkpoint(
-        components={path: Saved(arrays.get(path, {}), item) for path, item in components.items()},
-        overlay=loads(metadata["overlay"]),
-        **{name: meta[name] for name in _PLAIN} | {"roster": tuple(meta["roster"])},
-    )
 
 
 # ---------------------------------------------------------------------------------- on disk

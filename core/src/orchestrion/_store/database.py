@@ -1,12 +1,9 @@
-"""The SQLite file of a run: how it is opened, laid out and written to.
+"""The SQLite file of a run: how it is opened, read and written to.
 
-Tables are STRICT where SQLite knows that (3.37). Reports may read the file with any SQLite tool,
-also while a run writes to it.
-
-Every row carries a checksum of its other columns in `mark` (`number`, which SQLite gives, is left
-out); problems, and texts that calls asked, are named by their own digest. What a disk changed
-is an error where it is read. `Database.verify` also finds pages
-that are gone or broken; rows that somebody deletes with SQL are not noticed.
+Reports may read the file with any SQLite tool, also while a run writes to it. What a disk changed
+is an error where it is read, by the checksums and digests of the tables (see `schema`).
+`Database.verify` also finds pages that are gone or broken; rows that somebody deletes with SQL are
+not noticed.
 """
 
 from __future__ import annotations
@@ -15,8 +12,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import closing, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -27,121 +23,24 @@ import msgspec
 from orchestrion._errors import StoreError
 from orchestrion._store.faults import fault_point
 from orchestrion._store.files import explain
+from orchestrion._store.schema import APPLICATION, LAYOUT, MARKED, SCHEMA, layout, tables
 
 NAME: Final = "run.db"
-SCHEMA: Final = 6
-_APPLICATION: Final = 0x4F524348  # "ORCH"
-
-_TABLES: Final = """
-CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL, mark INTEGER) STRICT;
-
--- One row a committed iteration; `seq` counts them over all stages.
-CREATE TABLE iterations (
-    seq INTEGER PRIMARY KEY,
-    stage INTEGER NOT NULL,
-    iteration INTEGER NOT NULL,
-    metrics TEXT NOT NULL,          -- JSON
-    episodes INTEGER NOT NULL,
-    successes INTEGER NOT NULL,
-    unrewarded INTEGER NOT NULL,    -- episodes whose reward is missing
-    reward REAL,                    -- mean of the others
-    checkpoint TEXT,                -- file name; NULL when none was written or it was pruned
-    digest TEXT,                    -- its SHA-256
-    seconds REAL NOT NULL,
-    counts TEXT NOT NULL,           -- JSON: episodes by status, turns by agent
-    mark INTEGER,
-    UNIQUE (stage, iteration)
-) STRICT;
-
-CREATE TABLE problems (digest TEXT PRIMARY KEY, id TEXT NOT NULL, record TEXT NOT NULL) STRICT;
-
-CREATE TABLE episodes (
-    number INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    seq INTEGER NOT NULL,           -- of the iteration, or of the one that came next
-    source TEXT NOT NULL,           -- 'train', or the name of an evaluation
-    problem TEXT NOT NULL,          -- id
-    category TEXT NOT NULL,
-    status TEXT NOT NULL,
-    success INTEGER NOT NULL,
-    score REAL,
-    reward REAL,
-    turns INTEGER NOT NULL,
-    calls INTEGER NOT NULL,
-    input_tokens INTEGER NOT NULL,
-    output_tokens INTEGER NOT NULL,
-    usd REAL,
-    cost REAL,
-    public TEXT NOT NULL,           -- digest of the problem's record
-    record TEXT NOT NULL,           -- JSON, without the problem
-    mark INTEGER
-) STRICT;
--- All that lists of episodes filter and sort by, see `pages`.
-CREATE INDEX episodes_columns ON episodes
-    (seq, source, status, success, problem, category, reward, cost, turns);
-
-CREATE VIEW turns AS
-    SELECT e.id AS episode,
-           json_extract(t.value, '$.index') AS number,
-           json_extract(t.value, '$.agent') AS agent,
-           json_extract(t.value, '$.option') AS option,
-           json_extract(t.value, '$.status') AS status,
-           json_extract(t.value, '$.output.content') AS content,
-           json_extract(t.value, '$.output.usage.cost') AS cost,
-           json_extract(t.value, '$.error') AS error
-    FROM episodes e, json_each(e.record, '$.trajectory') t;
-
--- The journal: what was asked of the outside, and what it answered.
--- `kind` says what a row is, see `engine.recording.Kind`; no result depends on what follows `seq`.
-CREATE TABLE calls (
-    key TEXT PRIMARY KEY,
-    request TEXT NOT NULL,          -- digest
-    kind TEXT NOT NULL,
-    answer TEXT,                    -- JSON; NULL once retention has dropped it; of a `cached`
-                                    -- call with its cost, as only what was spent stands below
-    calls INTEGER NOT NULL,
-    input_tokens INTEGER NOT NULL,
-    output_tokens INTEGER NOT NULL,
-    usd REAL,                       -- NULL: the price is not known
-    cost REAL,
-    seq INTEGER NOT NULL,           -- of the iteration in progress
-    service TEXT NOT NULL,
-    who TEXT NOT NULL,              -- an agent's name, 'verifier', 'reward', 'trainer'
-    stage TEXT NOT NULL,
-    seconds REAL,                   -- what the attempt that was answered took
-    at REAL,                        -- when it began (Unix time), or when the call failed
-    attempts INTEGER NOT NULL,
-    estimated INTEGER NOT NULL,     -- whether the usage is an estimate
-    pieces BLOB,                    -- what was asked: digests of texts, see `engine.pieces`
-    mark INTEGER
-) STRICT;
-CREATE INDEX calls_kept ON calls (seq) WHERE answer IS NOT NULL;
-
--- JSON of what calls asked, by digest: each message, each long text, once.
-CREATE TABLE texts (digest BLOB PRIMARY KEY, text TEXT NOT NULL) STRICT;
-
-CREATE TABLE cache (
-    key TEXT PRIMARY KEY, request TEXT NOT NULL, answer TEXT NOT NULL,
-    calls INTEGER NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
-    usd REAL, cost REAL, mark INTEGER
-) STRICT;
-
-CREATE TABLE evaluations (
-    name TEXT PRIMARY KEY, seq INTEGER NOT NULL, results TEXT NOT NULL, mark INTEGER
-) STRICT;
-
-CREATE TABLE events (
-    number INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL,
-    mark INTEGER
-) STRICT;
-"""
-
-_MARKED: Final = ("state", "iterations", "episodes", "calls", "cache", "evaluations", "events")
 _PAGE: Final = 256
 _MOUNTS = Path("/proc/self/mounts")
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "lustre", "gpfs", "beegfs", "fuse.sshfs", "ceph")
-
-
+_INTACT = "What was stored before is intact; the run can be resumed"
+_ADVICE: Final[Mapping[tuple[str, ...], str]] = {
+    ("SQLITE_FULL",): f"the disk is full; make room. {_INTACT}",
+    (
+        "SQLITE_READONLY",
+        "SQLITE_PERM",
+    ): f"cannot be written to; check the folder's permissions. {_INTACT}",
+    ("SQLITE_IOERR",): f"the disk is full or broken ({{}}); make room. {_INTACT}",
+    ("SQLITE_BUSY", "SQLITE_LOCKED"): "another program keeps it locked; close it and try again",
+    ("SQLITE_CANTOPEN",): "cannot be opened; does it exist, and may you read it?",
+    ("SQLITE_CORRUPT", "SQLITE_NOTADB"): "is damaged, or not a run's database",
+}
 _pack: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -175,27 +74,19 @@ class Database:
         self.path = path
         self.lock = threading.RLock()
         with self._errors():
-            self._connection = self._connect(writable)
+            uri = path.absolute().as_uri()
+            connect = self._connect_writer if writable else self._connect_reader
+            self._connection = connect(uri)
             self._place = _identity(path)
+        self._layout, self.columns = layout()
+        """By table the columns that a mark covers, in order."""
         try:
             self._check_schema()
-            # Those that a mark covers, in order.
-            self.columns = {
-                table: tuple(
-                    name
-                    for _, name, *_ in self.all(f"PRAGMA table_info({table})")
-                    if name not in ("mark", "number")
-                )
-                for table in _MARKED
-            }
         except StoreError:
             self._connection.close()
             raise
 
-    def _connect(self, writable: bool) -> sqlite3.Connection:
-        uri = self.path.absolute().as_uri()
-        if not writable:
-            return self._connect_reader(uri)
+    def _connect_writer(self, uri: str) -> sqlite3.Connection:
         connection = None if _on_network(self.path) else _with_wal(uri)
         if connection is None:
             connection = _open(f"{uri}?mode=rw")
@@ -223,7 +114,7 @@ class Database:
     def _check_schema(self) -> None:
         (application,) = self.one("PRAGMA application_id")
         (version,) = self.one("PRAGMA user_version")
-        if application != _APPLICATION:
+        if application != APPLICATION:
             raise StoreError(f"{self.path}: not the database of a run")
         if version != SCHEMA:
             when = "an earlier" if version < SCHEMA else "a later"
@@ -232,21 +123,18 @@ class Database:
                 f"{version}, this version reads {SCHEMA}); use the version that wrote it, or start "
                 "a new run"
             )
-        if self.all(_LAYOUT) != _layout():
+        if self.all(LAYOUT) != self._layout:
             raise self.damage("its tables are not those of a run")
 
     @classmethod
     def create(cls, path: Path) -> Database:
         """Make a new file with all tables, and open it for writing."""
         try:
-            connection = _open(f"{path.absolute().as_uri()}?mode=rwc")
-            try:
+            with closing(_open(f"{path.absolute().as_uri()}?mode=rwc")) as connection:
                 connection.executescript(
-                    f"BEGIN IMMEDIATE;{_tables()}PRAGMA application_id={_APPLICATION};"
+                    f"BEGIN IMMEDIATE;{tables()}PRAGMA application_id={APPLICATION};"
                     f"PRAGMA user_version={SCHEMA};COMMIT;"
                 )
-            finally:
-                connection.close()
         except sqlite3.Error as error:
             raise store_error(error, path) from error
         return cls(path, writable=True)
@@ -358,7 +246,7 @@ class Database:
         report = [text for (text,) in self.all("PRAGMA integrity_check")]
         if report != ["ok"]:
             raise self.damage(" ".join(report[0].split())[:200])
-        for table in _MARKED:
+        for table in MARKED:
             for row in self._paged(table, (*self.columns[table], "mark")):
                 self.check(table, row)
         for row in self._paged("problems", ("digest", "record")):
@@ -408,25 +296,6 @@ def _open(uri: str) -> sqlite3.Connection:
     return connection
 
 
-_LAYOUT: Final = "SELECT name, replace(sql, ') STRICT', ')') FROM sqlite_master ORDER BY name"
-
-
-def _tables() -> str:
-    strict = sqlite3.sqlite_version_info >= (3, 37)
-    return _TABLES if strict else _TABLES.replace(") STRICT;", ");")
-
-
-@cache
-def _layout() -> list[tuple[str, str | None]]:
-    """Return what `_LAYOUT` selects in a new file."""
-    connection = sqlite3.connect(":memory:")
-    try:
-        connection.executescript(_tables())
-        return connection.execute(_LAYOUT).fetchall()
-    finally:
-        connection.close()
-
-
 def _identity(path: Path) -> tuple[int, int] | None:
     """Return device and number of the file at a path; None if there is none."""
     try:
@@ -465,17 +334,7 @@ def _on_network(path: Path) -> bool:
 def store_error(error: sqlite3.Error, path: Path) -> StoreError:
     """Return the error to raise in place of SQLite's, which says what to do."""
     name = getattr(error, "sqlite_errorname", "") or ""
-    intact = "What was stored before is intact; the run can be resumed"
-    if name.startswith("SQLITE_FULL"):
-        return StoreError(f"{path}: the disk is full; make room. {intact}")
-    if name.startswith(("SQLITE_READONLY", "SQLITE_PERM")):
-        return StoreError(f"{path}: cannot be written to; check the folder's permissions. {intact}")
-    if name.startswith("SQLITE_IOERR"):
-        return StoreError(f"{path}: the disk is full or broken ({name}); make room. {intact}")
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return StoreError(f"{path}: another program keeps it locked; close it and try again")
-    if name.startswith("SQLITE_CANTOPEN"):
-        return StoreError(f"{path}: cannot be opened; does it exist, and may you read it?")
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return StoreError(f"{path}: is damaged, or not a run's database")
+    for kinds, advice in _ADVICE.items():
+        if name.startswith(kinds):
+            return StoreError(f"{path}: {advice.format(name)}")
     return StoreError(f"{path}: {error}")

@@ -9,14 +9,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from attrs import Factory, frozen
+from attrs import frozen
 
 from orchestrion._errors import StoreError
 from orchestrion._records import JSON, NO_USAGE, Usage
-from orchestrion._store.database import NAME, SCHEMA, store_error
-from orchestrion._store.journal import usage_columns, usage_of
+from orchestrion._store.database import NAME, store_error
+from orchestrion._store.journal import USAGE_SUMS, usage_columns, usage_of
 from orchestrion._store.lock import lock_holder
 from orchestrion._store.names import is_run
+from orchestrion._store.schema import SCHEMA
 from orchestrion._store.serial import loads
 
 _WRITTEN = (NAME, f"{NAME}-wal", "run.lock")
@@ -24,37 +25,21 @@ _WRITTEN = (NAME, f"{NAME}-wal", "run.lock")
 
 @frozen
 class Glance:
-    """How a run stands.
-
-    Args:
-        directory: its folder.
-        status: see `RunStatus`; "unreadable" where `detail` says why.
-        detail: the sentence given with the status.
-        created: Unix time.
-        finished: when it ended last.
-        seconds: how long it worked, in all its parts together.
-        iterations: committed ones.
-        planned: how many the stages begun so far have; None if that is not known.
-        episodes: of training.
-        solved: share of the last iteration's episodes that were.
-        rewards: mean reward of each iteration.
-        pace: mean seconds of the last iterations.
-        spend: what was paid.
-    """
+    """How a run stands."""
 
     directory: Path
-    status: str
-    detail: str = ""
-    created: float = 0.0
-    finished: float | None = None
-    seconds: float = 0.0
-    iterations: int = 0
-    planned: int | None = None
-    episodes: int = 0
-    solved: float | None = None
-    rewards: tuple[float | None, ...] = ()
-    pace: float | None = None
-    spend: Usage = Factory(lambda: NO_USAGE)
+    status: str  # see `RunStatus`; "unreadable" where `detail` says why
+    detail: str = ""  # the sentence given with the status
+    created: float = 0.0  # Unix time
+    finished: float | None = None  # when it ended last (Unix time)
+    seconds: float = 0.0  # how long it worked, in all its parts together
+    iterations: int = 0  # committed ones
+    planned: int | None = None  # iterations of the stages begun so far; None if not known
+    episodes: int = 0  # of training
+    solved: float | None = None  # share of the last iteration's episodes
+    rewards: tuple[float | None, ...] = ()  # mean of each iteration
+    pace: float | None = None  # mean seconds of the last iterations
+    spend: Usage = NO_USAGE  # what was paid
 
 
 def run_folders(folder: Path) -> Iterator[Path]:
@@ -128,11 +113,7 @@ def _read(directory: Path) -> Glance:
         rows = connection.execute(
             "SELECT episodes, successes, reward, seconds FROM iterations ORDER BY seq"
         ).fetchall()
-        spend = connection.execute(
-            "SELECT coalesce(sum(calls), 0), coalesce(sum(input_tokens), 0),"
-            " coalesce(sum(output_tokens), 0), coalesce(sum(usd), 0.0), coalesce(sum(cost), 0.0)"
-            " FROM calls"
-        ).fetchone()
+        spend = connection.execute(f"SELECT {USAGE_SUMS} FROM calls").fetchone()
     status = state.get("status", "running")
     if status == "running" and lock_holder(directory) is None:
         status = "interrupted"

@@ -28,29 +28,19 @@ EpisodeOrder = Literal["number", "reward", "cost", "turns"]
 class EpisodeFilter:
     """Which episodes a page shows; None, and an empty text, mean all.
 
-    Args:
-        source: "train", or the name of an evaluation.
-        stage: of the iteration.
-        iteration: its number.
-        status: how the episode ended.
-        success: whether it was solved.
-        problem: part of the id or of the category of its problem, in any case of ASCII letters.
-        reward_from: the smallest reward; episodes without one are left out.
-        reward_to: the largest reward, likewise.
-        agent: the name of an agent that has a turn in it, in a nested team too.
-        text: part of the content or of the error of a turn, in any case of ASCII letters.
+    `problem` and `text` are parts of what they are compared with, in any case of ASCII letters.
     """
 
-    source: str | None = None
+    source: str | None = None  # "train", or the name of an evaluation
     stage: int | None = None
     iteration: int | None = None
     status: str | None = None
     success: bool | None = None
-    problem: str = ""
-    reward_from: float | None = None
+    problem: str = ""  # part of the id or of the category of its problem
+    reward_from: float | None = None  # the smallest; episodes without a reward are left out
     reward_to: float | None = None
-    agent: str = ""
-    text: str = ""
+    agent: str = ""  # has a turn in it, in a nested team too
+    text: str = ""  # part of the content or of the error of a turn
 
     @property
     def reads(self) -> bool:
@@ -85,20 +75,15 @@ class EpisodeRow:
 class EpisodePage:
     """Some episodes in order.
 
-    Args:
-        rows: the episodes.
-        candidates: how many pass the filters on columns, on all pages together. That is the
-            number of matches, unless the filter reads records.
-        looked: how many records were read for this page.
-        after: gives the next page; None if this is the last one.
-        before: gives the page before this one; None if this is the first one.
+    `candidates` counts those that pass the filters on columns, on all pages together: the number of
+    matches, unless the filter reads records. `looked` counts the records read for this page.
     """
 
     rows: tuple[EpisodeRow, ...]
     candidates: int
     looked: int
-    after: str | None
-    before: str | None
+    after: str | None  # gives the next page; None for the last one
+    before: str | None  # gives the page before; None for the first one
 
 
 _COLUMNS: Final = tuple(field.name for field in fields(EpisodeRow))
@@ -115,6 +100,8 @@ _CONDITIONS: Final = {
     "reward_from": "reward >= ?",
     "reward_to": "reward <= ?",
 }
+_PIECE: Final = 32
+"""Records that are read at once."""
 _PLAIN: Final = re.compile("[A-Za-z0-9 ]{1,200}")
 """What stands in a record as it is, however the record was encoded."""
 
@@ -131,33 +118,28 @@ def read_page(
     seconds: float,
 ) -> EpisodePage:
     """Return a page; see `RunReader.episode_page`."""
-    with database.lock:
-        where, values = _where(wanted)
-        # Not left to SQLite, which would follow the order of wide rows to save sorting.
-        scans = bool(where) or order != "number"
-        table = "main.episodes" + " INDEXED BY episodes_columns" * scans
-        condition = " AND ".join(where) or "TRUE"
-        (total,) = database.one(f"SELECT count(*) FROM {table} WHERE {condition}", values)
-        # The page before is the next one in the opposite direction.
-        backwards = before is not None and after is None
-        down = descending != backwards
-        missing = "-9e999" if descending else "9e999"
-        key = order if order in ("number", "turns") else f"ifnull({order}, {missing})"
-        start = before if backwards else after
-        if start is not None:
-            if order == "number":
-                condition += f" AND number {'<' if down else '>'} ?"
-                values += _place(start)[1:]
-            else:
-                condition += f" AND ({key}, number) {'<' if down else '>'} (?, ?)"
-                values += _place(start)
-        direction = "DESC" if down else "ASC"
-        query = (
-            f"SELECT {key}, number FROM {table} WHERE {condition}"
-            f" ORDER BY {key} {direction}, number {direction} LIMIT ?"
-        )
-        reach = look if wanted.reads else limit
-        fetched = database.all(query, (*values, reach + 1))
+    where, values = _where(wanted)
+    # Not left to SQLite, which would follow the order of wide rows to save sorting.
+    scans = bool(where) or order != "number"
+    table = "main.episodes" + " INDEXED BY episodes_columns" * scans
+    condition = " AND ".join(where) or "TRUE"
+    (total,) = database.one(f"SELECT count(*) FROM {table} WHERE {condition}", values)
+    # The page before is the next one in the opposite direction.
+    backwards = before is not None and after is None
+    down = descending != backwards
+    missing = "-9e999" if descending else "9e999"
+    key = order if order in ("number", "turns") else f"ifnull({order}, {missing})"
+    start = before if backwards else after
+    if start is not None:
+        condition += f" AND ({key}, number) {'<' if down else '>'} (?, ?)"
+        values += _place(start)
+    direction = "DESC" if down else "ASC"
+    reach = look if wanted.reads else limit
+    fetched = database.all(
+        f"SELECT {key}, number FROM {table} WHERE {condition}"
+        f" ORDER BY {key} {direction}, number {direction} LIMIT ?",
+        (*values, reach + 1),
+    )
     candidates, more = fetched[:reach], len(fetched) > reach
     looked = 0
     rows = candidates
@@ -193,19 +175,19 @@ def _reading(
 ) -> tuple[list[Any], int]:
     """Return candidates whose records match, at most `limit`, and how many were looked at."""
     matches: list[Any] = []
-    looked, size, deadline = 0, 8, time.monotonic() + seconds
-    while looked < len(candidates) and len(matches) < limit:
-        # In pieces that grow, so that long records cannot keep it far beyond its time.
-        piece = candidates[looked : looked + size]
-        matching = _matching(database, [row[1] for row in piece], wanted)
+    looked, deadline = 0, time.monotonic() + seconds
+    while looked < len(candidates):
+        # In small pieces, so that long records cannot keep it far beyond its time.
+        piece = candidates[looked : looked + _PIECE]
+        matching = _matching(database, [number for _, number in piece], wanted)
         for row in piece:
             looked += 1
-            matches += [row] if row[1] in matching else []
+            if row[1] in matching:
+                matches.append(row)
             if len(matches) == limit:
-                break
+                return matches, looked
         if time.monotonic() > deadline:
             break
-        size = min(2 * size, 256)
     return matches, looked
 
 
@@ -254,10 +236,10 @@ def _lower(text: str) -> str:
 def _matches(record: JSON, wanted: EpisodeFilter) -> bool:
     turns = list(_turns(record["trajectory"]))
     text = _lower(wanted.text)
-    return (not wanted.agent or any(turn["agent"] == wanted.agent for turn in turns)) and (
-        not text
-        or any(text in _lower(turn["output"]["content"] + "\n" + turn["error"]) for turn in turns)
-    )
+    if wanted.agent and all(turn["agent"] != wanted.agent for turn in turns):
+        return False
+    texts = (f"{turn['output']['content']}\n{turn['error']}" for turn in turns)
+    return not text or any(text in _lower(each) for each in texts)
 
 
 def _turns(trajectory: Iterable[JSON]) -> Iterator[JSON]:

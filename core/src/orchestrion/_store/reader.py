@@ -82,9 +82,9 @@ class Restored:
 
 
 class Where(TypedDict, total=False):
-    """Which episodes of a run; each key narrows them, and None narrows nothing.
+    """Which episodes of a run: each key that is not None narrows them.
 
-    `source` is "train" or a contender's name. `id` is an episode's.
+    `source` is "train" or a contender's name; `id` is an episode's.
     """
 
     source: str | None
@@ -97,7 +97,7 @@ class Where(TypedDict, total=False):
 
 
 class _State(Generic[T]):
-    """An attribute that is a value of the table `state`, as it is there now."""
+    """An attribute of a reader that is read from the table `state` each time."""
 
     def __init__(self, key: str, default: T) -> None:
         self._key, self._default = key, default
@@ -122,9 +122,7 @@ class RunReader:
     """Recorded calls, to replay them."""
     cache: AnswerStore
     checkpoints: Path
-    """The folder of checkpoints."""
     exports: Path
-    """The folder of exports."""
 
     config_text = _State[str]("config", "")
     """The resolved config, as YAML."""
@@ -187,9 +185,10 @@ class RunReader:
         return {int(stage): total for stage, total in self._state("planned", {}).items()}
 
     def spend(self) -> Usage:
-        """Return what was paid so far, in unfinished iterations too: the sum over the journal.
+        """Return what was paid so far, in unfinished iterations too.
 
-        To it comes what turns stated beside their calls, as far as the budget counted it.
+        That is the sum over the journal, and what turns stated beside their calls, as far as the
+        budget counted it.
         """
         return self.journal.spend() + self._stated_unrecorded()
 
@@ -235,7 +234,10 @@ class RunReader:
         iterations = []
         for row in self._reader.rows("iterations", "ORDER BY seq LIMIT -1 OFFSET ?", (first,)):
             del row["seq"]
-            row["metrics"] = _metrics(row["metrics"])
+            metrics = parse(row["metrics"])
+            row["metrics"] = ReadOnlyDict(
+                {name: math.nan if v is None else v + 0 for name, v in metrics.items()}
+            )
             row["statuses"], row["agents"] = read_only(parse(row.pop("counts")))
             iterations.append(Iteration(**row))
         return iterations
@@ -260,18 +262,14 @@ class RunReader:
             CheckpointError: checkpoints were written, but none of them is valid any more.
             UsageError: there is none after so many iterations.
         """
-        if after is None:
-            return self._required(self.latest())
         kept = self._named()
-        if after not in [seq for seq, _, _ in kept]:
+        if after is not None and after not in [seq for seq, _, _ in kept]:
             have = ", ".join(str(seq) for seq, _, _ in reversed(kept)) or "none"
             raise UsageError(
                 f"{self.directory}: keeps no checkpoint after {after} iterations; it has those "
                 f"after {have} (`run.keep` says how many are kept)"
             )
-        return self._required(self._first_valid([row for row in kept if row[0] == after]))
-
-    def _required(self, restored: Restored) -> Restored:
+        restored = self._first_valid([row for row in kept if after in (None, row[0])])
         if restored.checkpoint is None and restored.refused:
             reasons = "\n".join(f"  {reason}" for reason in restored.refused)
             raise CheckpointError(
@@ -308,10 +306,10 @@ class RunReader:
         return read_episodes(self._reader, _filters(where))
 
     def episode_rows(self, **where: Unpack[Where]) -> Iterator[Mapping[str, Any]]:
-        """Yield stored episodes as rows of the database, for exports; nothing is decoded.
+        """Yield stored episodes as rows of the database, with nothing decoded.
 
-        Columns of the table `episodes`, and `stage`, `iteration`, `public` (the problem's JSON),
-        `outcome` (JSON: the parts of the scores, and those of the reward).
+        They have the columns of the table `episodes`, and `stage`, `iteration`, `public` (the
+        problem's JSON) and `outcome` (JSON: the parts of the scores, and those of the reward).
         """
         return read_rows(self._reader, _filters(where))
 
@@ -327,10 +325,9 @@ class RunReader:
         look: int = 5000,
         seconds: float = 0.12,
     ) -> EpisodePage:
-        """Return some episodes in order, without their turns; made for tables that people read.
+        """Return some episodes in order, without their turns, for tables that people read.
 
-        Nothing is checked against what was written, and no record is read unless the filter needs
-        it.
+        Nothing is checked against what was written.
 
         Args:
             wanted: which ones.
@@ -363,11 +360,7 @@ class RunReader:
     ) -> list[list[tuple[int, str]]]:
         """Return the turns of the first episodes of an iteration: (decision, agent) each.
 
-        Args:
-            stage: of the iteration; None for the first episodes of the source.
-            iteration: its number, likewise.
-            limit: how many episodes are read at most; fewer where these are very long.
-            source: "train", or the name of an evaluation.
+        Without an iteration they are the first episodes of `source`: "train" or an evaluation.
         """
         return read_turn_orders(self._reader, stage, iteration, limit, source)
 
@@ -380,27 +373,21 @@ class RunReader:
         return [name for (name,) in rows]
 
     def calls(self, names: Sequence[str]) -> list[StoredCall]:
-        """Return what calls asked and what they were answered.
+        """Return what calls asked and what they were answered; without those that left no record.
 
-        Args:
-            names: as `Output.calls` and `Episode.calls` have them. One that left no record is
-                left out.
+        `names` are as `Output.calls` and `Episode.calls` have them.
         """
         return read_calls(self._reader, names)
 
     def all_calls(self, who: str | None = None) -> Iterator[StoredCall]:
         """Yield all calls that were answered or failed, in the order of their records.
 
-        Args:
-            who: only those on behalf of this agent, or of "verifier", "reward" or "trainer".
+        `who` selects those on behalf of an agent, or of "verifier", "reward" or "trainer".
         """
         return read_all_calls(self._reader, who)
 
     def never_tried(self) -> list[str] | None:
-        """Return the agents that had no turn in training, in the order of the team.
-
-        None if that is not known: nothing was trained.
-        """
+        """Return the agents without a turn in training, in team order; None if none was trained."""
         checkpoint = self.latest().checkpoint
         tried = {agent for iteration in self.iterations() for agent in iteration.agents}
         if checkpoint is None or not tried:
@@ -417,7 +404,7 @@ class RunReader:
     def kept_evaluations(self) -> dict[str, JSON]:
         """Return what `orchestrion eval` kept beside the run, by file name, oldest first.
 
-        In place of a file that cannot be read stands what is wrong with it, under `error`.
+        Of a file that cannot be read it has what is wrong with it, under `error`.
         """
         files = (self.directory / FOLDER).glob("*.json")
         numbered = [path for path in files if path.stem.isdecimal()]
@@ -430,13 +417,7 @@ class RunReader:
         return documents
 
     def verify(self) -> None:
-        """Read the whole database, and refuse it if anything in it is not what was written.
-
-        Whatever is read is checked as it is read; this finds broken pages as well.
-
-        Raises:
-            StoreError: it is damaged; says where.
-        """
+        """Read the whole database, to find broken pages as well; raise `StoreError` if damaged."""
         self._reader.verify()
 
 
@@ -445,7 +426,3 @@ def _filters(where: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError(f"episodes cannot be selected by {unknown[0]!r}")
     table = {"stage": "i", "iteration": "i"}
     return {f"{table.get(name, 'e')}.{name}": value for name, value in where.items()}
-
-
-def _metrics(text: str) -> Metrics:
-    return ReadOnlyDict({name: math.nan if v is None else v + 0 for name, v in parse(text).items()})

@@ -124,8 +124,7 @@ class RunStore(RunReader):
         """Open an existing run, to go on with it.
 
         Raises:
-            StoreError: there is none, another process writes to it, it has another schema, or it
-                is damaged.
+            StoreError: there is none, another process writes to it, or it is damaged.
         """
         return cls(directory)
 
@@ -146,13 +145,9 @@ class RunStore(RunReader):
         seconds: float = 0.0,
         stated: Usage = NO_USAGE,
     ) -> None:
-        """Set the run's status.
+        """Set the run's status, with a sentence on it.
 
-        Args:
-            status: how.
-            detail: a sentence on it.
-            seconds: are added to its time.
-            stated: is added to what turns stated.
+        `seconds` and `stated` are added to what the run took, see `commit_iteration`.
         """
         with self._transaction("status", seconds, stated) as connection:
             self._set_state(connection, "status", status)
@@ -172,16 +167,18 @@ class RunStore(RunReader):
 
     def note(self, path: str, name: str, text: str) -> None:
         """Put in the manifest what a component noted when it was opened."""
-        with self._writer.transaction("manifest") as connection:
-            manifest = dict(self.manifest or {})
-            opened = {place: dict(notes) for place, notes in manifest.get("opened", {}).items()}
-            opened.setdefault(path, {})[name] = text
-            self._set_state(connection, "manifest", manifest | {"opened": opened})
+        with self._writer.lock:
+            opened = (self.manifest or {}).get("opened", {})
+            self._note(opened={**opened, path: {**opened.get(path, {}), name: text}})
 
     def note_data(self, data: JSON) -> None:
         """Put in the manifest which problems the run began with."""
+        self._note(data=data)
+
+    def _note(self, **entries: JSON) -> None:
+        """Set entries of the manifest."""
         with self._writer.transaction("manifest") as connection:
-            self._set_state(connection, "manifest", {**(self.manifest or {}), "data": data})
+            self._set_state(connection, "manifest", {**(self.manifest or {}), **entries})
 
     def note_versions(self, versions: Mapping[str, str]) -> list[str]:
         """Note with which versions the run goes on from here, if they are others than before.
@@ -189,14 +186,13 @@ class RunStore(RunReader):
         The manifest's `resumed` lists, oldest first, after how many iterations which versions
         took over. Returns what changed, e.g. "repair 0.1 -> 0.2".
         """
-        manifest = dict(self.manifest or {})
+        manifest = self.manifest or {}
         resumed = manifest.get("resumed", [])
         before = resumed[-1]["versions"] if resumed else manifest.get("versions")
         if before is None or before == versions:
             return []
         since = {"after_iterations": self._last_seq(), "versions": dict(versions)}
-        with self._writer.transaction("manifest") as connection:
-            self._set_state(connection, "manifest", manifest | {"resumed": [*resumed, since]})
+        self._note(resumed=[*resumed, since])
         changed = changed_versions(before, versions)
         self.record_event("versions changed", {**since, "changed": changed})
         return changed
@@ -229,13 +225,10 @@ class RunStore(RunReader):
             iteration: index in the stage.
             episodes: in an order that does not depend on arrival.
             metrics: numbers by name, no times among them.
-            checkpoint: of the same stage and iteration; None in an iteration that writes none.
+            checkpoint: of the same stage and iteration, if one is due; its file is returned.
             seconds: how long it took.
             stated: usage that turns reported since the last commit and that the journal does not
                 hold, see `Budget.charge`.
-
-        Returns:
-            The checkpoint's file.
         """
         # The lock is held until what is known in memory is what was committed, and no other thread
         # may prune the checkpoint's file before it is named.
@@ -289,10 +282,9 @@ class RunStore(RunReader):
             self._seconds, self._stated = total, usage
 
     def restore(self) -> Restored:
-        """Find where to go on, and drop whatever was committed after that.
+        """Find the newest valid checkpoint, and drop whatever was committed after it.
 
-        Takes the newest checkpoint that is named by a committed iteration and valid. Each one
-        refused is noted as an event.
+        Each checkpoint that is refused is noted as an event.
 
         Raises:
             CheckpointError: checkpoints were written, but none of them is valid any more.

@@ -29,10 +29,10 @@ wall time. Missing values are None. These are the tables, with their columns.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
+from tempfile import TemporaryFile
 from typing import Any, Literal, NamedTuple, Unpack
 
 import msgspec
@@ -182,29 +182,6 @@ def _library(name: str, advice: str) -> Any:
         raise UsageError(f"{name} is not installed or broken ({error}); {advice}") from None
 
 
-class _Sink(io.RawIOBase):
-    """Holds what was written until it is taken."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.written = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self.parts.append(bytes(data))
-        self.written += len(self.parts[-1])
-        return len(self.parts[-1])
-
-    def tell(self) -> int:
-        return self.written
-
-    def take(self) -> bytes:
-        parts, self.parts = self.parts, []
-        return b"".join(parts)
-
-
 def parquet(table: Table) -> Iterator[bytes]:
     """Return the bytes of a Parquet file, written row group by row group."""
     advice = "Parquet files need it: pip install 'orchestrion[parquet]'"
@@ -214,16 +191,17 @@ def parquet(table: Table) -> Iterator[bytes]:
 def _parquet(table: Table, pa: Any, pq: Any) -> Iterator[bytes]:
     types = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
     schema = pa.schema([(name, types[kind]) for name, kind in table.columns.items()])
-    sink = _Sink()
-    with pq.ParquetWriter(sink, schema) as writer:
-        for group in _groups(table.rows):
-            columns = [
-                pa.array(column, field.type)
-                for column, field in zip(zip(*group, strict=True), schema, strict=True)
-            ]
-            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
-            yield sink.take()
-    yield sink.take()
+    with TemporaryFile() as file:
+        with pq.ParquetWriter(file, schema) as writer:
+            for group in _groups(table.rows):
+                columns = [
+                    pa.array(column, field.type)
+                    for column, field in zip(zip(*group, strict=True), schema, strict=True)
+                ]
+                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+        file.seek(0)
+        while chunk := file.read(1 << 20):
+            yield chunk
 
 
 def _groups(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:

@@ -22,6 +22,7 @@ from typing import Any
 
 from attrs import frozen
 
+from orchestrion._config.components import shaper_of
 from orchestrion._config.shapes import UnsupportedError
 from orchestrion._errors import OrchestrionError
 from orchestrion._plugins import Found, Plugins
@@ -125,7 +126,7 @@ def _is_a_component(subject: Subject) -> int:
 
 def _has_settings(subject: Subject) -> int:
     try:
-        settings = subject.shaper.settings(subject.cls, True)
+        settings = shaper_of(subject.plugins).settings(subject.cls, True)
     except UnsupportedError as error:
         raise AssertionError(f"a config cannot express its settings: {error}") from None
     undocumented = [setting.key for setting in settings if not setting.help]

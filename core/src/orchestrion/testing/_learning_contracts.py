@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -331,11 +332,9 @@ class _RecordingSession(EngineSession):
     @asynccontextmanager
     async def build(self, overlay: Mapping[str, JSON]) -> AsyncIterator[Session]:
         async with super().build(overlay) as inner:
-            assert isinstance(inner, EngineSession)
-            inner.__class__ = _RecordingSession
-            assert isinstance(inner, _RecordingSession)
+            assert isinstance(inner, _RecordingSession)  # it is a copy of this one
             # Trainers may compare different settings on equal draws.
-            inner.jobs, inner.rollouts, inner.draws = [], 0, self.draws
+            inner.jobs, inner.rollouts = [], 0
             yield inner
 
 
@@ -354,32 +353,22 @@ async def _history(config: Config, seed: int = 1) -> _History:
         return _History(metrics, reloaded(save_states(parts)), session.jobs, draws)
 
 
-_TRIALS: dict[tuple[str, str], tuple[Any, Config, _History]] = {}
-"""Results of `_trainable` by kind and name: several checks start from them."""
-
-
+@lru_cache(maxsize=1)  # several checks of a trainer start from it
 def _trainable(subject: Subject) -> tuple[Config, _History]:
     """Return a config whose policy the trainer can train, and what its first iteration did.
 
     The policy is the one in the component's `around`, or another of its plugin.
     """
-    name = (subject.kind, subject.found.qualified)
-    trial = _TRIALS.get(name)
-    if trial is None or trial[0] is not subject.plugins:
-        trial = _TRIALS[name] = (subject.plugins, *_try_policies(subject))
-    return trial[1], trial[2]
-
-
-def _try_policies(subject: Subject) -> tuple[Config, _History]:
-    if "policy" in subject.found.component.around:
-        config = small(subject, subject.found.component)
+    trainer = subject.found.component
+    if "policy" in trainer.around:
+        config = small(subject, trainer)
         return config, asyncio.run(_history(config))
     policies = subject.plugins.load(subject.found.plugin).components.get("policy", {})
     errors = []
     for candidate in (None, *policies.values()):
         policy = {} if candidate is None else {"policy": use_of(subject, candidate)}
         try:
-            config = small(subject, subject.found.component, policy)
+            config = small(subject, trainer, policy)
             return config, asyncio.run(_history(config))
         except OrchestrionError as error:
             errors.append(str(error))

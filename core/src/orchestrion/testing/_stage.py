@@ -15,8 +15,6 @@ from typing import Any
 from attrs import frozen
 
 from orchestrion._components import Component, Kind
-from orchestrion._config.components import shaper_of
-from orchestrion._config.shapes import Shaper
 from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, open_components
@@ -259,7 +257,7 @@ SUCCESS: Mapping[str, Any] = {
 """Data with which an agent claims success."""
 
 
-@frozen
+@frozen(eq=False)
 class Subject:
     """A component under test."""
 
@@ -277,27 +275,16 @@ class Subject:
         return self.found.kind.name
 
     @property
-    def shaper(self) -> Shaper:
-        """Return what reads its settings."""
-        return shaper_of(self.plugins)
-
-    @property
     def path(self) -> str:
         """Return its path in the config that the checks build."""
         section = self.found.kind.section
         return f"{section}.tested" if self.found.kind.many else section
 
-    def config(
-        self, settings: Mapping[str, Any] | None = None, around: Mapping[str, Any] | None = None
-    ) -> Config:
-        """Return a whole config with the component in it; by default with its example settings."""
+    def config(self, around: Mapping[str, Any] | None = None) -> Config:
+        """Return a whole config with the component and its example settings in it."""
         component = self.found.component
-        data = config_for(
-            self.found.kind,
-            self.found.qualified,
-            component.example if settings is None else settings,
-            {**component.around, **(around or {})},
-        )
+        around = {**component.around, **(around or {})}
+        data = config_for(self.found.kind, self.found.qualified, component.example, around)
         return from_data(json.loads(json.dumps(data)), plugins=self.plugins)
 
 

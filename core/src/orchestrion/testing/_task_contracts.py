@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from math import isfinite
 from typing import Any, get_args
 
@@ -15,7 +16,6 @@ from orchestrion._engine.checks import judged
 from orchestrion._keys import Key
 from orchestrion._records import (
     Episode,
-    Observation,
     Output,
     Problem,
     Scores,
@@ -168,15 +168,11 @@ def _check_observations(task: Any, problems: Sequence[Problem]) -> None:
     hints = {len(hint) for observation in observations for hint in observation.hints.values()}
     assert len(hints) <= 1, f"hints change their length ({sorted(hints)}); give all choices as many"
     for observation in observations:
-        _check_numbers(observation)
-
-
-def _check_numbers(observation: Observation) -> None:
-    numbers = [*observation.features, *(x for hint in observation.hints.values() for x in hint)]
-    assert all(isfinite(x) for x in numbers), f"a feature or hint is not finite: {numbers}"
-    assert observation.progress is None or 0 <= observation.progress <= 1, (
-        f"progress is {observation.progress}; it must be from 0 to 1, or None"
-    )
+        numbers = [*observation.features, *chain(*observation.hints.values())]
+        assert all(isfinite(x) for x in numbers), f"a feature or hint is not finite: {numbers}"
+        assert observation.progress is None or 0 <= observation.progress <= 1, (
+            f"progress is {observation.progress}; it must be from 0 to 1, or None"
+        )
 
 
 # ---------------------------------------------------------------------------- verifier
