@@ -93,10 +93,10 @@ class LearnedComponents:
         if contender.untrained:
             return await self._open(self.initial, stack)
         learned = {} if contender.as_configured else self.overlay
-        if overlay or learned != self.overlay:
-            config = self.initial.with_overlay({**learned, **(overlay or {})})
-            return await self._open(config, stack, previous or self.opened)
-        return self.opened
+        if not overlay and learned == self.overlay:
+            return self.opened
+        config = self.initial.with_overlay({**learned, **(overlay or {})})
+        return await self._open(config, stack, previous or self.opened)
 
     async def _open(
         self,
@@ -105,24 +105,15 @@ class LearnedComponents:
         previous: Opened | None = None,
         note: Callable[[str, str, str], None] | None = None,
     ) -> Opened:
-        key = Key(config.seed)
         return await open_components(
-            config, stack, key, self._directory, previous, note, live=self._live
+            config, stack, Key(config.seed), self._directory, previous, note, live=self._live
         )
 
 
 async def evaluate_contender(
-    engine: Engine,
-    name: str,
-    config: Config,
-    split: Split,
-    seeds: int,
-    limit: int | None,
+    engine: Engine, name: str, config: Config, split: Split, seeds: int, limit: int | None
 ) -> EngineSession:
-    """Run a contender's evaluation; return the session, whose `evaluations` are the episodes.
-
-    All contenders get the same problems and keys.
-    """
+    """Evaluate a contender on the problems and keys that all get; return the ended session."""
     label = f"evaluate/{name}"
     key = Key(config.seed).child("evaluate")
     session = EngineSession(engine, label, key, key, config.run.concurrency, test=True)

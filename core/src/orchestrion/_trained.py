@@ -17,7 +17,7 @@ from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import problems_of
 from orchestrion._engine.opening import load_states
 from orchestrion._engine.pool import open_pool
-from orchestrion._errors import StoreError, UsageError
+from orchestrion._errors import UsageError
 from orchestrion._guards import place_of
 from orchestrion._keys import Key
 from orchestrion._learned import (
@@ -105,9 +105,7 @@ class Trained:
         untrained team is left out where nothing was trained: there it is the team itself.
 
         Args:
-            split: of the problems; None for the config's `evaluation.split`.
-            seeds: tries of each problem; None for the config's.
-            limit: how many problems; None for as many as the config says.
+            split, seeds, limit: of the problems, tries of each, how many; None for the config's.
             baselines: whether to evaluate them as well.
 
         Raises:
@@ -136,9 +134,8 @@ class Trained:
         async with open_pool(self.config, self.calls, self.directory) as pool:
             for name, team in teams.items():
                 async with AsyncExitStack() as stack:
-                    opened = await self.components.of_contender(
-                        team, stack, self.overlays.get(name)
-                    )
+                    overlay = self.overlays.get(name)
+                    opened = await self.components.of_contender(team, stack, overlay)
                     engine = opened.engine(self.calls, team.policy, team.agents)
                     if pool is not None:
                         pool.take(engine, opened, team)
@@ -147,8 +144,7 @@ class Trained:
                         engine, name, self.config, split, seeds, limit
                     )
                 results[name] = outcomes(session.evaluations)
-        digests = problem_digests(session.judged)
-        key = Key(self.config.seed).child("report")
+        key, digests = Key(self.config.seed).child("report"), problem_digests(session.judged)
         return compare(split, seeds, results, self.trained_on, key, digests)
 
     def changed_data(self) -> str:
@@ -277,16 +273,16 @@ def _of_baselines(
     reader: RunReader, config: Config
 ) -> tuple[dict[str, Saved], dict[str, Mapping[str, JSON]]]:
     """Return what a run's baselines learned: states by the paths of their policies, settings."""
-    baselines = config.evaluation.baselines
-    evaluations = {
-        name: results for name, results in reader.load_evaluations().items() if name in baselines
-    }
-    states = {
-        baselines[name].policy: saved_from_json(results["state"])
-        for name, results in evaluations.items()
-        if results.get("state") is not None
-    }
-    return states, {name: results.get("overlay", {}) for name, results in evaluations.items()}
+    states: dict[str, Saved] = {}
+    overlays: dict[str, Mapping[str, JSON]] = {}
+    for name, results in reader.load_evaluations().items():
+        baseline = config.evaluation.baselines.get(name)
+        if baseline is None:
+            continue
+        overlays[name] = results.get("overlay", {})
+        if results.get("state") is not None:
+            states[baseline.policy] = saved_from_json(results["state"])
+    return states, overlays
 
 
 def _check_unchanged(path: Path, reader: RunReader, block: Sequence[str]) -> None:
@@ -307,20 +303,11 @@ def run_directory(target: str | PathLike[str]) -> Path | None:
     Raises:
         UsageError: it is neither.
     """
-    if Path(target).is_file():
-        return None
-    try:
-        return find_run(target)
-    except StoreError as error:
-        raise UsageError(f"{target}: neither a config nor a run ({error})") from None
+    return None if Path(target).is_file() else find_run(target)
 
 
 def newest_checkpoint(target: str | PathLike[str]) -> tuple[Path, Checkpoint | None]:
-    """Return a run's folder, and its newest valid checkpoint; None if it has none yet.
-
-    Raises:
-        UsageError: the target is no run.
-    """
+    """Return a run's folder, and its newest valid checkpoint; None if it has none yet."""
     directory = run_directory(target)
     if directory is None:
         raise UsageError(f"{target}: is a file; name a run")
@@ -329,10 +316,6 @@ def newest_checkpoint(target: str | PathLike[str]) -> tuple[Path, Checkpoint | N
 
 
 def newest_states(target: str | PathLike[str]) -> tuple[Path, Mapping[str, Saved]]:
-    """Return a run's folder, and the states in its newest checkpoint; none if it has none yet.
-
-    Raises:
-        UsageError: the target is no run.
-    """
+    """Return a run's folder, and the states in its newest checkpoint; none if it has none yet."""
     directory, checkpoint = newest_checkpoint(target)
     return directory, checkpoint.components if checkpoint is not None else {}

@@ -24,7 +24,7 @@ from orchestrion._store.serial import dumps, loads
 
 FORMAT = 1
 _PLAIN = ("stage", "iteration", "seed", "config", "roster", "versions", "threads")
-_NAME = re.compile(r"(\d{2,})-(\d{6,})\.safetensors")
+_NAME = re.compile(r"\d{2,}-\d{6,}\.safetensors")
 
 
 @frozen
@@ -101,12 +101,8 @@ def checkpoint_name(stage: int, iteration: int) -> str:
 
 def checkpoint_paths(folder: Path) -> list[Path]:
     """Return all checkpoint files of a folder, oldest first, valid or not."""
-    numbered = [
-        (int(match[1]), int(match[2]), path)
-        for path in (folder.iterdir() if folder.is_dir() else ())
-        if (match := _NAME.fullmatch(path.name))
-    ]
-    return [path for _, _, path in sorted(numbered)]
+    paths = [path for path in folder.glob("*.safetensors") if _NAME.fullmatch(path.name)]
+    return sorted(paths, key=lambda path: [int(number) for number in path.stem.split("-")])
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> tuple[Path, str]:
@@ -136,13 +132,12 @@ def read_checkpoint(path: Path, digest: str | None = None) -> Checkpoint:
     """
     try:
         data = path.read_bytes()
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise CheckpointError(f"{path}: cannot be read: {reason}") from error
-    try:
         checkpoint = decode_checkpoint(data)
         if digest is not None and sha256(data).hexdigest() != digest:
             raise CheckpointError("it is not the file that this run wrote")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise CheckpointError(f"{path}: cannot be read: {reason}") from error
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
     return checkpoint
@@ -150,8 +145,7 @@ def read_checkpoint(path: Path, digest: str | None = None) -> Checkpoint:
 
 def prune_checkpoints(folder: Path, keep: Sequence[str]) -> list[Path]:
     """Remove all checkpoint files but those named; returns what was removed."""
-    wanted = set(keep)
-    removed = [path for path in checkpoint_paths(folder) if path.name not in wanted]
+    removed = [path for path in checkpoint_paths(folder) if path.name not in keep]
     for path in removed:
         # A file that cannot be removed costs space and nothing else.
         with suppress(OSError):

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from orchestrion._errors import StoreError, UsageError
@@ -52,13 +52,12 @@ def _draft(draft: Path, config_text: str, state: Mapping[str, JSON]) -> None:
         (draft / "checkpoints").mkdir()
         (draft / "exports").mkdir()
         write_atomic(draft / "config.yaml", [config_text.encode()], "config")
-        database = Database.create(draft / NAME)
-        try:
-            with database.transaction("create") as connection:
-                rows = [{"key": key, "value": dumps(value)} for key, value in state.items()]
-                database.insert(connection, "state", rows)
-        finally:
-            database.close()
+        with (
+            closing(Database.create(draft / NAME)) as database,
+            database.transaction("create") as connection,
+        ):
+            rows = [{"key": key, "value": dumps(value)} for key, value in state.items()]
+            database.insert(connection, "state", rows)
         sync_folder(draft)
     finally:
         lock.release()

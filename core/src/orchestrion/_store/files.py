@@ -33,12 +33,8 @@ def write_atomic(path: Path, chunks: Iterable[bytes], point: str = "file") -> No
     """Write a file under a temporary name, make it durable, and rename it into place.
 
     The order matters: data before name, name before the folder's own entry. After a crash the
-    old file or the new one is there, never a part of one.
-
-    Args:
-        path: what to write; replaced if it exists.
-        chunks: its content, in parts; at least one.
-        point: prefix of the fault points passed.
+    old file or the new one is there, never a part of one. `chunks` is its content, in at least one
+    part; `point` is the prefix of the fault points passed.
 
     Raises:
         StoreError: the disk is full, read-only or broken; `path` is as it was before.

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
 from orchestrion._errors import StoreError
-from orchestrion._records import JSON, NO_USAGE, Usage
-from orchestrion._store.database import NAME, store_error
-from orchestrion._store.journal import USAGE_SUMS, usage_columns, usage_of
+from orchestrion._records import NO_USAGE, Usage
+from orchestrion._store.database import NAME
 from orchestrion._store.lock import lock_holder
 from orchestrion._store.names import is_run
-from orchestrion._store.schema import SCHEMA
-from orchestrion._store.serial import loads
+from orchestrion._store.reader import RunReader
 
 _WRITTEN = (NAME, f"{NAME}-wal", "run.lock")
 
@@ -88,49 +84,33 @@ def run_identity(directory: Path) -> tuple[Any, ...]:
 def glance(directory: Path) -> Glance:
     """Return how a run stands, also if it cannot be read."""
     try:
-        return _read(directory)
-    except sqlite3.Error as error:
-        return Glance(directory, "unreadable", str(store_error(error, directory / NAME)))
+        with RunReader(directory) as run:
+            return _read(directory, run)
     except StoreError as error:
-        return Glance(directory, "unreadable", f"{directory}: {error}")
+        return Glance(directory, "unreadable", str(error))
     except (ValueError, TypeError, LookupError) as error:
         problem = f"{directory}: is damaged ({type(error).__name__}: {error})"
         return Glance(directory, "unreadable", problem)
 
 
-def _read(directory: Path) -> Glance:
-    address = f"{(directory / NAME).absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(address, uri=True, timeout=1.0)) as connection:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version != SCHEMA:
-            raise StoreError(f"its schema is {version}, this version reads {SCHEMA}")
-        state: dict[str, JSON] = {
-            key: loads(value)
-            for key, value in connection.execute(
-                "SELECT key, value FROM state WHERE key <> 'config'"
-            )
-        }
-        rows = connection.execute(
-            "SELECT episodes, successes, reward, seconds FROM iterations ORDER BY seq"
-        ).fetchall()
-        spend = connection.execute(f"SELECT {USAGE_SUMS} FROM calls").fetchone()
-    status = state.get("status", "running")
-    if status == "running" and lock_holder(directory) is None:
-        status = "interrupted"
-    last = [seconds for *_, seconds in rows[-10:]]
-    planned = state.get("planned")
+def _read(directory: Path, run: RunReader) -> Glance:
+    # Not as `RunReader.iterations`, which takes twenty times as long.
+    rows = run._reader.all(
+        "SELECT episodes, successes, reward, seconds FROM iterations ORDER BY seq"
+    )
+    planned, last = run.planned, [seconds for *_, seconds in rows[-10:]]
     return Glance(
         directory,
-        status,
-        state.get("detail", ""),
-        state.get("created", 0.0),
-        state.get("finished"),
-        state.get("seconds", 0.0),
+        run.status,
+        run.detail,
+        run.created,
+        run.finished,
+        run.seconds,
         len(rows),
         sum(planned.values()) if planned else None,
         sum(row[0] for row in rows),
         rows[-1][1] / rows[-1][0] if rows and rows[-1][0] else None,
         tuple(row[2] for row in rows),
         sum(last) / len(last) if last else None,
-        usage_of(spend) + usage_of(state.get("stated", usage_columns(NO_USAGE))),
+        run.spend(),
     )

@@ -30,13 +30,8 @@ def real(value: float) -> float | None:
 
 def usage_columns(usage: Usage) -> tuple[int, int, int, float | None, float | None]:
     """Return a usage as database columns; a price that is not known (NaN) is NULL."""
-    return (
-        int(usage.calls),
-        int(usage.input_tokens),
-        int(usage.output_tokens),
-        real(usage.usd),
-        real(usage.cost),
-    )
+    calls, tokens = int(usage.calls), (int(usage.input_tokens), int(usage.output_tokens))
+    return (calls, *tokens, real(usage.usd), real(usage.cost))
 
 
 def usage_of(row: Sequence[float | None]) -> Usage:

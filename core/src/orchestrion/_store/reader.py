@@ -72,7 +72,6 @@ class Restored:
     checkpoint: Checkpoint | None  # the newest valid one; None for the run's beginning
     path: Path | None  # its file
     refused: tuple[str, ...]  # why newer ones are not used
-    dropped: int  # committed iterations after it, which are to be run again
     after: int = 0  # how many iterations were committed up to it
 
     def notes(self) -> list[str]:
@@ -290,7 +289,6 @@ class RunReader:
 
     def _first_valid(self, named: list[tuple[int, str, str | None]]) -> Restored:
         refused: list[str] = []
-        last = self._last_seq()
         for seq, name, digest in named:
             path = self.checkpoints / name
             try:
@@ -298,8 +296,8 @@ class RunReader:
             except CheckpointError as error:
                 refused.append(str(error))
             else:
-                return Restored(checkpoint, path, tuple(refused), last - seq, seq)
-        return Restored(None, None, tuple(refused), last)
+                return Restored(checkpoint, path, tuple(refused), seq)
+        return Restored(None, None, tuple(refused))
 
     def episodes(self, **where: Unpack[Where]) -> Iterator[StoredEpisode]:
         """Yield stored episodes, in the order they were written; see `Where`."""

@@ -44,16 +44,15 @@ def pack(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> list[bytes
     header: dict[str, Any] = {
         "__metadata__": {"sha256": "0" * 64, **dict(sorted(metadata.items()))}
     }
-    offset = 0
+    end = 0
     for name in order:
-        array = arrays[name]
-        end = offset + len(array.data)
+        array, begin = arrays[name], end
+        end = begin + len(array.data)
         header[name] = {
             "dtype": array.dtype,
             "shape": list(array.shape),
-            "data_offsets": [offset, end],
+            "data_offsets": [begin, end],
         }
-        offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     head = len(text).to_bytes(8, "little") + text

@@ -62,27 +62,22 @@ def metrics(store: RunReader) -> Table:
     iterations = store.iterations()
     columns = {"stage": int, "iteration": int, "seconds": float, "reward": float}
     names = dict.fromkeys(name for i in iterations for name in i.metrics if name not in columns)
-    return Table(
-        {**columns, **dict.fromkeys(names, float)},
-        (
-            (i.stage, i.iteration, i.seconds, i.reward, *(i.metrics.get(name) for name in names))
-            for i in iterations
-        ),
+    rows = (
+        (i.stage, i.iteration, i.seconds, i.reward, *(i.metrics.get(name) for name in names))
+        for i in iterations
     )
+    return Table({**columns, **dict.fromkeys(names, float)}, rows)
 
 
 def evaluations(store: RunReader) -> Table:
     """Return the table `evaluations`."""
     fields = "solved reward cost turns limit failed missing usd tokens calls".split()
-    results = {name: r.get("outcomes", {}) for name, r in store.load_evaluations().items()}
-    return Table(
-        {"contender": str, "problem": str, **dict.fromkeys(fields, float)},
-        (
-            (contender, problem, *(row.get(name) for name in fields))
-            for contender, problems in results.items()
-            for problem, row in problems.items()
-        ),
+    rows = (
+        (contender, problem, *(row.get(name) for name in fields))
+        for contender, results in store.load_evaluations().items()
+        for problem, row in results.get("outcomes", {}).items()
     )
+    return Table({"contender": str, "problem": str, **dict.fromkeys(fields, float)}, rows)
 
 
 _PLACE = {"source": str, "stage": int, "iteration": int, "episode": str, "problem": str}
@@ -145,18 +140,16 @@ def _json(value: Any) -> str | None:
 def calls(store: RunReader, who: str | None = None) -> Table:
     """Return the table `calls`; `who` as the argument of `RunReader.all_calls`."""
     texts = dict.fromkeys("name service who stage kind asked answer".split(), str)
-    return Table(
-        {**texts, **_USAGE, "seconds": float, "attempts": int},
+    rows = (
         (
-            (
-                *(call.name, call.service, call.who, call.stage, call.kind),
-                *(_json(call.asked), _json(call.answer)),
-                *usage_columns(call.usage),
-                *(call.seconds, call.attempts),
-            )
-            for call in store.all_calls(who)
-        ),
+            *(call.name, call.service, call.who, call.stage, call.kind),
+            *(_json(call.asked), _json(call.answer)),
+            *usage_columns(call.usage),
+            *(call.seconds, call.attempts),
+        )
+        for call in store.all_calls(who)
     )
+    return Table({**texts, **_USAGE, "seconds": float, "attempts": int}, rows)
 
 
 def in_form(table: Table, form: Form | None = None) -> Any:

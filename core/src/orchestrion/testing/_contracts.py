@@ -6,7 +6,7 @@ import inspect
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -116,11 +116,10 @@ class _Acting:
                 f"error looks like a mistake (the view had {len(view.turns)} turns)"
             ) from error
         except Exception as error:
+            kind = type(error).__name__
             if not str(error):
-                raise AssertionError(
-                    f"act() raised {type(error).__name__} without saying why"
-                ) from error
-            return f"{type(error).__name__}: {error}"
+                raise AssertionError(f"act() raised {kind} without saying why") from error
+            return f"{kind}: {error}"
         try:
             return booked(output, calls.used)
         except (TypeError, ValueError) as error:
@@ -185,9 +184,21 @@ async def _agent_is_pure(bench: Bench) -> int:
         return 0
     memo = acting.seat.memo or content_of
     compared = 0
+    failed = Turn(1, "b", "x", status="failed", error="it failed")
     for view in acting.views():
         output = snapshot(await acting.act(view))
-        for other in (view, *_alike(view)):
+        observation = view.observation
+        if observation is not None:
+            observation = replace(observation, features=(), progress=0.3)
+        # They differ only in what the default `memo` leaves out.
+        alike = [
+            view,
+            replace(view, problem=replace(view.problem, id="another", category="another")),
+            replace(view, agent="another", team=(Member("another"),)),
+            replace(view, trajectory=view.trajectory.append(failed)),
+            replace(view, observation=observation),
+        ]
+        for other in alike:
             if snapshot(memo(other)) != snapshot(memo(view)):
                 continue
             compared += 1
@@ -197,18 +208,6 @@ async def _agent_is_pure(bench: Bench) -> int:
                 "memo(view), or remove `pure`"
             )
     return compared
-
-
-def _alike(view: View) -> list[View]:
-    """Return views that differ only in what the default `memo` leaves out."""
-    observation = view.observation
-    failed = Turn(1, "b", "x", status="failed", error="it failed")
-    return [
-        replace(view, problem=replace(view.problem, id="another", category="another")),
-        replace(view, agent="another", team=(Member("another"),)),
-        replace(view, trajectory=view.trajectory.append(failed)),
-        replace(view, observation=observation and replace(observation, features=(), progress=0.3)),
-    ]
 
 
 @on_bench
@@ -255,12 +254,11 @@ async def _complete(bench: Bench) -> Any:
 
 @on_bench
 async def _model_answers(bench: Bench) -> int:
-    with unchanged(_REQUEST, "complete() changed the request"):
-        try:
-            with offline("complete()"):
-                answer, again = await _complete(bench), await _complete(bench)
-        except CallError:
-            return 0  # its service cannot be reached here
+    try:
+        with unchanged(_REQUEST, "complete() changed the request"), offline("complete()"):
+            answer, again = await _complete(bench), await _complete(bench)
+    except CallError:
+        return 0  # its service cannot be reached here
     assert isinstance(answer.data.get("text"), str), "the answer's data has no text"
     assert snapshot(answer.data) == snapshot(again.data), (
         "equal requests and keys gave different answers; sample by the key"
@@ -270,11 +268,9 @@ async def _model_answers(bench: Bench) -> int:
 
 @on_bench
 async def _model_is_quick(bench: Bench) -> int:
-    async def complete() -> Any:
-        try:
-            return await _complete(bench)
-        except OrchestrionError:
-            return None
+    async def complete() -> None:
+        with suppress(OrchestrionError):
+            await _complete(bench)
 
     await check_pace("complete()", complete, "await, or use asyncio.to_thread")
     return 1

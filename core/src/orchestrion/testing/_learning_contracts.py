@@ -43,11 +43,11 @@ async def train(parts: Opened, config: Config, count: int, first: int = 0) -> li
         key = Key(1).child("iteration", i)
         engine = parts.engine(CallPath())
         session = EngineSession(engine, f"0/{i}", key, Key(2), build=building(config))
-        reported.append(metrics_of(await trainer.iterate(i, session)))
+        reported.append(_metrics_of(await trainer.iterate(i, session)))
     return reported
 
 
-def metrics_of(reported: Any) -> dict[str, float]:
+def _metrics_of(reported: Any) -> dict[str, float]:
     """Return an iteration's metrics; fail if they are not numbers by name."""
     try:
         return merged_metrics({}, reported, "iterate()")
@@ -156,15 +156,14 @@ def policy_keeps_what_it_learned(subject: Subject) -> int:
     trainable = next(_training_configs(subject), None)
     if trainable is None:
         return 0
+    if trainable.components["task"].use != "kit-task":
+        return asyncio.run(_keeps_what_it_learned(trainable))
     tried = 0
     # If the first agent is the best, an untrained policy may decide like a trained one.
     for solver in ("c", "a"):
-        if trainable.components["task"].use == "kit-task":
-            overrides = [f"task.solver={solver}"]
-            config = from_data(trainable.resolved(), overrides, plugins=trainable.plugins)
-            tried += asyncio.run(_keeps_what_it_learned(config))
-        elif not tried:
-            tried += asyncio.run(_keeps_what_it_learned(trainable))
+        overrides = [f"task.solver={solver}"]
+        config = from_data(trainable.resolved(), overrides, plugins=trainable.plugins)
+        tried += asyncio.run(_keeps_what_it_learned(config))
     return tried
 
 
@@ -348,8 +347,7 @@ async def _history(config: Config, seed: int = 1) -> _History:
         session.jobs, session.rollouts = [], 0
         with offline("iterate()"), drawing() as draws:
             session.draws = draws
-            reported = await parts.runtimes[path].iterate(0, session)
-        metrics = metrics_of(reported)
+            metrics = _metrics_of(await parts.runtimes[path].iterate(0, session))
         return _History(metrics, reloaded(save_states(parts)), session.jobs, draws)
 
 
