@@ -20,14 +20,13 @@ from attrs import evolve, frozen
 
 from orchestrion._errors import ReplayError, RunError, UsageError
 from orchestrion._interfaces import Metrics
-from orchestrion._manifest import manifest
+from orchestrion._manifest import changed_versions, manifest
 from orchestrion._offline import no_network
 from orchestrion._progress import Progress
 from orchestrion._run import Conduct
 from orchestrion._store import Checkpoint, Iteration, RunReader, RunStore, read_checkpoint
 from orchestrion._store.exports import export_run
 from orchestrion._store.lock import lock_holder
-from orchestrion._store.run_store import changed_versions
 from orchestrion.config import Config, load
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 from attrs import asdict, fields, frozen
 
@@ -46,6 +46,18 @@ class EpisodeFilter:
     def reads(self) -> bool:
         """Return whether records must be read to decide."""
         return bool(self.agent or self.text)
+
+
+class PageOptions(TypedDict, total=False):
+    """How episodes are ordered, and where a page of them begins and ends."""
+
+    order: EpisodeOrder  # "number", in which they were stored, by default; missing values come last
+    descending: bool  # from the largest, by default
+    after: str | None  # `EpisodePage.after` of the page before
+    before: str | None  # `EpisodePage.before` of the page after; `after` wins
+    limit: int  # how many episodes; 50 by default
+    look: int  # how many records are read at most, where the filter reads records
+    seconds: float  # for about how long they are read at most
 
 
 @frozen
@@ -109,13 +121,13 @@ _PLAIN: Final = re.compile("[A-Za-z0-9 ]{1,200}")
 def read_page(
     database: Database,
     wanted: EpisodeFilter,
-    order: EpisodeOrder,
-    descending: bool,
-    after: str | None,
-    before: str | None,
-    limit: int,
-    look: int,
-    seconds: float,
+    order: EpisodeOrder = "number",
+    descending: bool = True,
+    after: str | None = None,
+    before: str | None = None,
+    limit: int = 50,
+    look: int = 5000,
+    seconds: float = 0.12,
 ) -> EpisodePage:
     """Return a page; see `RunReader.episode_page`."""
     where, values = _where(wanted)

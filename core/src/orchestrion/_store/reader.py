@@ -28,7 +28,7 @@ from orchestrion._store.journal import AnswerStore, CallJournal, usage_columns, 
 from orchestrion._store.lock import lock_holder
 from orchestrion._store.names import run_at
 from orchestrion._store.notes import Event, read_notes
-from orchestrion._store.pages import EpisodeFilter, EpisodeOrder, EpisodePage, read_page
+from orchestrion._store.pages import EpisodeFilter, EpisodePage, PageOptions, read_page
 from orchestrion._store.serial import loads, parse
 
 RunStatus = Literal["running", "completed", "failed", "budget", "cancelled", "interrupted"]
@@ -159,8 +159,6 @@ class RunReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ------------------------------------------------------------------ state
-
     def _state(self, key: str, default: Any = None) -> Any:
         for row in self._reader.rows("state", "WHERE key = ?", (key,)):
             return loads(row["value"])
@@ -206,8 +204,6 @@ class RunReader:
             for row in self._reader.rows("events", "WHERE kind != ? ORDER BY number", (BOOKED,))
         ]
         return events + read_notes(self.directory)
-
-    # ------------------------------------------------------------------ what was done
 
     def _last_seq(self) -> int:
         return int(self._reader.one("SELECT coalesce(max(seq), 0) FROM iterations")[0])
@@ -312,38 +308,16 @@ class RunReader:
         return read_rows(self._reader, _filters(where))
 
     def episode_page(
-        self,
-        wanted: EpisodeFilter = _ALL,
-        *,
-        order: EpisodeOrder = "number",
-        descending: bool = True,
-        after: str | None = None,
-        before: str | None = None,
-        limit: int = 50,
-        look: int = 5000,
-        seconds: float = 0.12,
+        self, wanted: EpisodeFilter = _ALL, **options: Unpack[PageOptions]
     ) -> EpisodePage:
         """Return some episodes in order, without their turns, for tables that people read.
 
         Nothing is checked against what was written.
 
-        Args:
-            wanted: which ones.
-            order: "number" is the order in which they were stored. Episodes without the value
-                come last.
-            descending: from the largest.
-            after: `EpisodePage.after` of the page before.
-            before: `EpisodePage.before` of the page after; `after` wins.
-            limit: how many.
-            look: how many records are read at most, where the filter reads records.
-            seconds: about how long they are read at most.
-
         Raises:
             UsageError: `after` or `before` is no place in a list of episodes.
         """
-        return read_page(
-            self._reader, wanted, order, descending, after, before, limit, look, seconds
-        )
+        return read_page(self._reader, wanted, **options)
 
     def evaluation_names(self) -> list[str]:
         """Return the names of all finished evaluations, oldest first."""

@@ -25,6 +25,7 @@ from typing import Self, get_args
 from orchestrion._engine.recording import Booked
 from orchestrion._errors import StoreError, UsageError
 from orchestrion._interfaces import Metrics
+from orchestrion._manifest import changed_versions
 from orchestrion._records import JSON, NO_USAGE, TRAINING, Episode, Usage
 from orchestrion._secrets import hidden
 from orchestrion._store.checkpoint import Checkpoint, prune_checkpoints, write_checkpoint
@@ -71,8 +72,6 @@ class RunStore(RunReader):
         for folder in (self.directory, self.checkpoints, self.exports):
             remove_stale(folder)
         self.journal.settle_lost()
-
-    # ------------------------------------------------------------------ opening and closing
 
     @classmethod
     def create(
@@ -134,8 +133,6 @@ class RunStore(RunReader):
             if database in self.__dict__:
                 self.__dict__[database].close()
         self._lock.release()
-
-    # ------------------------------------------------------------------ state
 
     def set_status(
         self,
@@ -202,8 +199,6 @@ class RunStore(RunReader):
         with self._writer.transaction("event", durable=False) as connection:
             event = {"at": time.time(), "kind": kind, "data": dumps(data)}
             self._writer.insert(connection, "events", [event])
-
-    # ------------------------------------------------------------------ iterations
 
     def commit_iteration(
         self,
@@ -301,8 +296,6 @@ class RunStore(RunReader):
             self.record_event("checkpoint refused", reason)
         return restored
 
-    # ------------------------------------------------------------------ episodes, evaluations
-
     def save_evaluation(
         self,
         name: str,
@@ -353,8 +346,6 @@ class RunStore(RunReader):
             prune_checkpoints(self.checkpoints, names)
             self._writer.compact()
 
-    # ------------------------------------------------------------------ parts of a transaction
-
     def _set_state(self, connection: sqlite3.Connection, key: str, value: JSON) -> None:
         connection.execute("DELETE FROM state WHERE key = ?", (key,))
         self._writer.insert(connection, "state", [{"key": key, "value": dumps(value)}])
@@ -380,15 +371,6 @@ class RunStore(RunReader):
             self._writer.change("calls", answer="NULL") + " WHERE answer IS NOT NULL AND seq <="
             " (SELECT coalesce(min(seq), 0) FROM iterations WHERE checkpoint IS NOT NULL)"
         )
-
-
-def changed_versions(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return what differs between two records of versions, e.g. "repair 0.1 -> 0.2"."""
-    return [
-        f"{name} {before.get(name, 'none')} -> {now.get(name, 'none')}"
-        for name in dict.fromkeys([*before, *now])
-        if before.get(name) != now.get(name)
-    ]
 
 
 def _drop_from(connection: sqlite3.Connection, seq: int) -> None:

@@ -17,33 +17,12 @@ from orchestrion._errors import CallError, OrchestrionError
 from orchestrion._interfaces import Member, View
 from orchestrion._keys import Key
 from orchestrion._records import Output, Step, Trajectory, Turn, replace
-from orchestrion.testing._executor_contracts import (
-    executor_gives_the_same,
-    executor_names_the_culprit,
-    executor_replaces,
-)
-from orchestrion.testing._learning_contracts import (
-    keeps_state,
-    policy_keeps_what_it_learned,
-    trainer_draws,
-    trainer_goes_on,
-    trainer_trains,
-)
-from orchestrion.testing._policy_contracts import (
-    policy_decides,
-    policy_draws,
-    policy_is_pure,
-    policy_is_quick,
-)
-from orchestrion.testing._reward_contracts import reward_believes_nobody, reward_scores
+from orchestrion.testing import _executor_contracts as executors
+from orchestrion.testing import _learning_contracts as learning
+from orchestrion.testing import _policy_contracts as policies
+from orchestrion.testing import _reward_contracts as rewards
+from orchestrion.testing import _task_contracts as tasks
 from orchestrion.testing._stage import CLAIMS, NEUTRAL, Bench, Subject, bench, on_bench
-from orchestrion.testing._task_contracts import (
-    task_believes_nobody,
-    task_hides,
-    task_splits,
-    task_steps,
-    task_verifies,
-)
 from orchestrion.testing._watch import check_draws, check_pace, offline, snapshot, unchanged
 
 METHODS: Mapping[str, tuple[str, ...]] = {
@@ -284,42 +263,42 @@ CHECKS: Mapping[str, Mapping[str, Callable[[Subject], int]]] = {
         "is as pure as it says": _agent_is_pure,
         "never blocks the event loop": _agent_is_quick,
         "believes nobody": _agent_believes_nobody,
-        "loads what it saved": keeps_state,
+        "loads what it saved": learning.keeps_state,
     },
     "model": {
         "answers": _model_answers,
         "never blocks the event loop": _model_is_quick,
-        "loads what it saved": keeps_state,
+        "loads what it saved": learning.keeps_state,
     },
     "task": {
-        "has disjoint, repeatable splits": task_splits,
-        "steps purely": task_steps,
-        "verifies alike": task_verifies,
-        "believes nobody": task_believes_nobody,
-        "hides what is hidden": task_hides,
+        "has disjoint, repeatable splits": tasks.task_splits,
+        "steps purely": tasks.task_steps,
+        "verifies alike": tasks.task_verifies,
+        "believes nobody": tasks.task_believes_nobody,
+        "hides what is hidden": tasks.task_hides,
     },
     "reward": {
-        "gives finite, repeatable rewards": reward_scores,
-        "believes nobody": reward_believes_nobody,
-        "loads what it saved": keeps_state,
+        "gives finite, repeatable rewards": rewards.reward_scores,
+        "believes nobody": rewards.reward_believes_nobody,
+        "loads what it saved": learning.keeps_state,
     },
     "policy": {
-        "decides among what there is": policy_decides,
-        "decides alike alone and in a batch": policy_is_pure,
-        "draws from its keys alone": policy_draws,
-        "never blocks the event loop": policy_is_quick,
-        "loads what it saved": keeps_state,
-        "keeps what it learned": policy_keeps_what_it_learned,
+        "decides among what there is": policies.policy_decides,
+        "decides alike alone and in a batch": policies.policy_is_pure,
+        "draws from its keys alone": policies.policy_draws,
+        "never blocks the event loop": policies.policy_is_quick,
+        "loads what it saved": learning.keeps_state,
+        "keeps what it learned": learning.policy_keeps_what_it_learned,
     },
     "trainer": {
-        "trains alike for equal seeds": trainer_trains,
-        "draws from the session's key": trainer_draws,
-        "loads what it saved": keeps_state,
-        "goes on as before after a reload": trainer_goes_on,
+        "trains alike for equal seeds": learning.trainer_trains,
+        "draws from the session's key": learning.trainer_draws,
+        "loads what it saved": learning.keeps_state,
+        "goes on as before after a reload": learning.trainer_goes_on,
     },
     "executor": {
-        "gives the same episodes": executor_gives_the_same,
-        "replaces a lost worker": executor_replaces,
-        "names an episode that kills workers": executor_names_the_culprit,
+        "gives the same episodes": executors.executor_gives_the_same,
+        "replaces a lost worker": executors.executor_replaces,
+        "names an episode that kills workers": executors.executor_names_the_culprit,
     },
 }

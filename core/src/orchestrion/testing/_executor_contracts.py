@@ -22,7 +22,7 @@ from orchestrion._keys import Key
 from orchestrion._learned import OWN_TEAM, LearnedComponents
 from orchestrion._records import Episode, Output, Usage
 from orchestrion._session import EngineSession
-from orchestrion.config import Config, from_data
+from orchestrion.config import Config
 from orchestrion.testing._stage import Subject
 
 HERE = "orchestrion.testing._executor_contracts"
@@ -62,20 +62,10 @@ class Mortal(Agent):
 
 
 def _config(subject: Subject, problem: str = "", once: str = "") -> Config:
-    settings = dict(subject.found.component.example)
-    executor = {"use": subject.found.qualified, **settings}
-    mortal = {"problem": problem, "once": once}
-    return from_data(
-        {
-            "seed": 1,
-            "task": {"use": f"{STAGE}:KitTask"},
-            "agents": {"a": {"use": f"{HERE}:Mortal", "spared": os.getpid(), **mortal}},
-            "policy": {"use": f"{STAGE}:KitPolicy"},
-            "reward": {"use": f"{STAGE}:KitReward"},
-            "run": {"executor": executor},
-        },
-        plugins=subject.plugins,
-    )
+    settings = {"problem": problem, "once": once, "spared": os.getpid()}
+    # By their classes: a worker does not have the kit's plugin.
+    parts = {name: {"use": f"{STAGE}:Kit{name.title()}"} for name in ("task", "policy", "reward")}
+    return subject.config({**parts, "agents": {"a": {"use": f"{HERE}:Mortal", **settings}}})
 
 
 async def _episodes(config: Config, elsewhere: bool) -> tuple[list[Episode], Usage]:

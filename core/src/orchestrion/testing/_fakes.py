@@ -139,21 +139,18 @@ def engine_for(
                 f"{type(part).__name__} has open(), which yields what acts in its place: write "
                 "`async with opened_engine(...) as engine:` instead of engine_for(...)"
             )
-    return _engine(agents, policy, task, reward, limits, calls, timeout, turns)
+    roster = tuple(member_of(name, agent) for name, agent in agents.items())
+    team = Team(agents, roster, policy, task or ListTask(), reward)
+    return _engine(team, limits, calls, timeout, turns)
 
 
 def _engine(
-    agents: Mapping[str, Agent],
-    policy: Policy,
-    task: Task | None = None,
-    reward: RewardFunction | None = None,
+    team: Team,
     limits: Limits | None = None,
     calls: CallPath | None = None,
     timeout: float | None = None,
     turns: int | None = None,
 ) -> Engine:
-    roster = tuple(member_of(name, agent) for name, agent in agents.items())
-    team = Team(agents, roster, policy, task or ListTask(), reward)
     return Engine(team, calls, limits or Limits(turns=turns), timeout)
 
 
@@ -186,11 +183,9 @@ async def opened_engine(
 
         team = {name: await runtime(agent, f"agents.{name}") for name, agent in agents.items()}
         roster = tuple(member_of(name, agent) for name, agent in team.items())
-        engine = _engine(
-            team,
+        others = (
             await runtime(policy, "policy", roster),
-            await runtime(task, "task", roster),
+            await runtime(task, "task", roster) or ListTask(),
             await runtime(reward, "reward", roster),
-            **settings,
         )
-        yield engine
+        yield _engine(Team(team, roster, *others), **settings)
