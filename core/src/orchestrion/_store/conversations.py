@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -71,9 +70,7 @@ class Texts:
         self._known: dict[bytes, bytes] = {}
         """Digests of what is stored by those of what was asked, which may hold secrets."""
 
-    def put(
-        self, connection: sqlite3.Connection, requests: Iterable[tuple[bytes, ...]]
-    ) -> list[bytes | None]:
+    def put(self, database: Database, requests: Iterable[tuple[bytes, ...]]) -> list[bytes | None]:
         """Write what is new of some requests; return for each what stands for it in its row."""
         if len(self._known) > _REMEMBERED:
             self._known.clear()
@@ -89,16 +86,16 @@ class Texts:
                     texts[self._known[raw]] = text.decode()
                 digests.append(self._known[raw])
             rows.append(b"".join(digests) or None)
-        connection.executemany(
+        database.execute_many(
             "INSERT OR IGNORE INTO texts (digest, text) VALUES (?, ?)", texts.items()
         )
         return rows
 
 
-def drop_texts(database: Database, connection: sqlite3.Connection) -> None:
+def drop_texts(database: Database) -> None:
     """Drop all that calls asked."""
-    connection.execute(database.change("calls", pieces="NULL") + " WHERE pieces IS NOT NULL")
-    connection.execute("DELETE FROM texts")
+    database.change("calls", "pieces IS NOT NULL", pieces="NULL")
+    database.execute("DELETE FROM texts")
 
 
 def read_calls(database: Database, names: Sequence[str]) -> list[StoredCall]:

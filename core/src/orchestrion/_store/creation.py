@@ -52,12 +52,9 @@ def _draft(draft: Path, config_text: str, state: Mapping[str, JSON]) -> None:
         (draft / "checkpoints").mkdir()
         (draft / "exports").mkdir()
         write_atomic(draft / "config.yaml", [config_text.encode()], "config")
-        with (
-            closing(Database.create(draft / NAME)) as database,
-            database.transaction("create") as connection,
-        ):
-            rows = [{"key": key, "value": dumps(value)} for key, value in state.items()]
-            database.insert(connection, "state", rows)
+        rows = [{"key": key, "value": dumps(value)} for key, value in state.items()]
+        with closing(Database.create(draft / NAME)) as database, database.transaction("create"):
+            database.insert("state", rows)
         sync_folder(draft)
     finally:
         lock.release()

@@ -151,7 +151,7 @@ class Database:
             raise StoreError(explain(error, self.path)) from error
 
     @contextmanager
-    def transaction(self, point: str, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+    def transaction(self, point: str, *, durable: bool = True) -> Iterator[None]:
         """Commit all that is written inside together, or nothing of it.
 
         Args:
@@ -164,7 +164,7 @@ class Database:
             self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                yield self._connection
+                yield
                 fault_point(f"{point}.written")
                 self._connection.execute("COMMIT")
             except BaseException:
@@ -188,6 +188,15 @@ class Database:
         with self.lock, self._errors():
             return self._connection.execute(sql, values).fetchone()
 
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
+        """Execute a statement of a transaction."""
+        self.execute_many(sql, [values])
+
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Execute a statement of a transaction for each row of values."""
+        with self.lock, self._errors():
+            self._connection.executemany(sql, rows)
+
     def check_place(self) -> None:
         """Refuse to write into a file that nobody will find: SQLite would not notice."""
         if _identity(self.path) != self._place:
@@ -199,27 +208,26 @@ class Database:
 
     # ------------------------------------------------------------------ checksums
 
-    def insert(
-        self,
-        connection: sqlite3.Connection,
-        table: str,
-        rows: Iterable[Mapping[str, Any]],
-        conflict: str = "",
-    ) -> None:
+    def insert(self, table: str, rows: Iterable[Mapping[str, Any]], conflict: str = "") -> None:
         """Write rows, given by column, with their marks; `conflict` says what follows VALUES."""
         names = self.columns[table]
         values = ([row[name] for name in names] for row in rows)
-        connection.executemany(
+        self.execute_many(
             f"INSERT INTO {table} ({', '.join(names)}, mark) VALUES ({'?, ' * len(names)}?) "
             f"{conflict}",
             ((*row, mark(*row)) for row in values),
         )
 
-    def change(self, table: str, **values: str) -> str:
-        """Return the UPDATE, without WHERE, that sets columns to SQL expressions, and the mark."""
+    def change(
+        self, table: str, where: str, keys: Iterable[Sequence[Any]] = ((),), **values: str
+    ) -> None:
+        """Set columns to SQL expressions, and the marks, in rows that `where` selects.
+
+        That is done once for each of `keys`, the values of the parameters in `where`.
+        """
         sets = "".join(f"{name} = {value}, " for name, value in values.items())
         marked = ", ".join(values.get(name, name) for name in self.columns[table])
-        return f"UPDATE {table} SET {sets}mark = mark({marked})"
+        self.execute_many(f"UPDATE {table} SET {sets}mark = mark({marked}) WHERE {where}", keys)
 
     def rows(self, table: str, rest: str = "", values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return rows as dictionaries, each checked against its mark."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -46,7 +45,6 @@ class StoredEpisode:
 
 def insert_episodes(
     database: Database,
-    connection: sqlite3.Connection,
     episodes: Sequence[Episode],
     seq: int,
     source: str,
@@ -68,8 +66,8 @@ def insert_episodes(
             row |= {"public": problems[id(problem)][0], "record": _record(episode, retention)}
             yield row
 
-    database.insert(connection, "episodes", rows())
-    connection.executemany(
+    database.insert("episodes", rows())
+    database.execute_many(
         "INSERT OR IGNORE INTO problems (digest, id, record) VALUES (?, ?, ?)", problems.values()
     )
 
@@ -102,15 +100,10 @@ def _record(episode: Episode, retention: Retention) -> str:
     return encode(fields).decode()
 
 
-def strip_turns(database: Database, connection: sqlite3.Connection) -> None:
+def strip_turns(database: Database) -> None:
     """Drop the turns of the episodes that are already stored."""
-    connection.execute(
-        database.change(
-            "episodes",
-            record="json_set(record, '$.trajectory', json('[]'), '$.decisions', json('[]'),"
-            " '$.calls', json('[]'))",
-        )
-    )
+    empty = "".join(f", '$.{name}', json('[]')" for name in ("trajectory", "decisions", "calls"))
+    database.change("episodes", "TRUE", record=f"json_set(record{empty})")
 
 
 def read_episodes(database: Database, filters: Mapping[str, Any]) -> Iterator[StoredEpisode]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -117,22 +116,19 @@ class CallJournal:
 
         durable = any(row.kind != "started" for row in rows)
         try:
-            with writer.transaction("journal", durable=durable) as connection:
-                self._put(writer, connection, rows)
+            with writer.transaction("journal", durable=durable):
+                self._put(writer, rows)
         except BaseException:
             self._texts = Texts()  # what it knows may not have been stored
             raise
 
-    def _put(
-        self, writer: Database, connection: sqlite3.Connection, rows: Sequence[Recorded]
-    ) -> None:
+    def _put(self, writer: Database, rows: Sequence[Recorded]) -> None:
         seq = self._seq()
         written = self._once([row for row in rows if row.key])
         pieces = self._texts.put(
-            connection, (() if row.kind == "started" else row.pieces for row in written)
+            writer, (() if row.kind == "started" else row.pieces for row in written)
         )
         writer.insert(
-            connection,
             "calls",
             [_row(call, seq, asked) for call, asked in zip(written, pieces, strict=True)],
             conflict="ON CONFLICT (key) DO UPDATE SET mark = NULL,"
@@ -147,14 +143,10 @@ class CallJournal:
             " usd = coalesce(usd, 0) + coalesce(excluded.usd, 0),"
             " cost = coalesce(cost, 0) + coalesce(excluded.cost, 0)",
         )
-        connection.executemany(
-            f"{writer.change('calls')} WHERE key = ? AND mark IS NULL",
-            [(call.key,) for call in written],
-        )
+        writer.change("calls", "key = ? AND mark IS NULL", [(call.key,) for call in written])
         # After them: an attempt may have begun and ended since the last commit.
-        connection.executemany(
-            "DELETE FROM calls WHERE key = ?", [(row.ends,) for row in rows if row.ends]
-        )
+        over = [(row.ends,) for row in rows if row.ends]
+        writer.execute_many("DELETE FROM calls WHERE key = ?", over)
 
     def _once(self, rows: list[Recorded]) -> list[Recorded]:
         """Return rows in which calls that were computed before have no usage but beside them."""
@@ -175,13 +167,11 @@ class CallJournal:
         writer = _writable(self._writer)
         if self._reader.one("SELECT 1 FROM calls WHERE kind = 'started' LIMIT 1") is None:
             return
-        with writer.transaction("lost") as connection:
+        changes = {"kind": "'lost'", "estimated": "1", "key": "key || '!lost' || rowid"}
+        with writer.transaction("lost"):
             # These go on at the service, see `Request.lasting`.
-            connection.execute("DELETE FROM calls WHERE kind = 'started' AND calls = 0")
-            connection.execute(
-                writer.change("calls", kind="'lost'", estimated="1", key="key || '!lost' || rowid")
-                + " WHERE kind = 'started'"
-            )
+            writer.execute("DELETE FROM calls WHERE kind = 'started' AND calls = 0")
+            writer.change("calls", "kind = 'started'", **changes)
 
     def forgotten(self) -> int:
         """Return how many calls have no answer any more."""
@@ -279,6 +269,6 @@ class AnswerStore:
             "answer": dumps(row.answer),
             **dict(zip(USAGE, usage_columns(row.usage), strict=True)),
         }
-        with writer.transaction("cache", durable=False) as connection:
-            connection.execute("DELETE FROM cache WHERE key = ?", (row.key,))
-            writer.insert(connection, "cache", [entry])
+        with writer.transaction("cache", durable=False):
+            writer.execute("DELETE FROM cache WHERE key = ?", (row.key,))
+            writer.insert("cache", [entry])

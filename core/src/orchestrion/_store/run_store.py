@@ -14,7 +14,6 @@ episodes, metrics and the checkpoint's name. Files without a row in `run.db` are
 from __future__ import annotations
 
 import math
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -146,21 +145,17 @@ class RunStore(RunReader):
 
         `seconds` and `stated` are added to what the run took, see `commit_iteration`.
         """
-        with self._transaction("status", seconds, stated) as connection:
-            self._set_state(connection, "status", status)
-            self._set_state(connection, "detail", detail)
-            finished = None if status == "running" else time.time()
-            self._set_state(connection, "finished", finished)
+        finished = None if status == "running" else time.time()
+        with self._transaction("status", seconds, stated):
+            self._set_state(status=status, detail=detail, finished=finished)
             if status == "completed" and self._retention != "all":
-                connection.execute(
-                    self._writer.change("calls", answer="NULL") + " WHERE answer IS NOT NULL"
-                )
+                self._writer.change("calls", "answer IS NOT NULL", answer="NULL")
 
     def plan(self, stage: int, iterations: int) -> None:
         """Note how many iterations a stage has, for those who watch."""
         planned = {**self.planned, stage: iterations}
-        with self._writer.transaction("plan", durable=False) as connection:
-            self._set_state(connection, "planned", {str(k): n for k, n in planned.items()})
+        with self._writer.transaction("plan", durable=False):
+            self._set_state(planned={str(k): n for k, n in planned.items()})
 
     def note(self, path: str, name: str, text: str) -> None:
         """Put in the manifest what a component noted when it was opened."""
@@ -174,8 +169,8 @@ class RunStore(RunReader):
 
     def _note(self, **entries: JSON) -> None:
         """Set entries of the manifest."""
-        with self._writer.transaction("manifest") as connection:
-            self._set_state(connection, "manifest", {**(self.manifest or {}), **entries})
+        with self._writer.transaction("manifest"):
+            self._set_state(manifest={**(self.manifest or {}), **entries})
 
     def note_versions(self, versions: Mapping[str, str]) -> list[str]:
         """Note with which versions the run goes on from here, if they are others than before.
@@ -196,9 +191,11 @@ class RunStore(RunReader):
 
     def record_event(self, kind: str, data: JSON = None) -> None:
         """Note something worth telling."""
-        with self._writer.transaction("event", durable=False) as connection:
-            event = {"at": time.time(), "kind": kind, "data": dumps(data)}
-            self._writer.insert(connection, "events", [event])
+        with self._writer.transaction("event", durable=False):
+            self._add_event(kind, data)
+
+    def _add_event(self, kind: str, data: JSON) -> None:
+        self._writer.insert("events", [{"at": time.time(), "kind": kind, "data": dumps(data)}])
 
     def commit_iteration(
         self,
@@ -233,15 +230,15 @@ class RunStore(RunReader):
             if checkpoint is not None:
                 path, digest = write_checkpoint(self.checkpoints, checkpoint)
             seq = self._next
-            with self._transaction("commit", seconds, stated) as connection:
-                again = connection.execute(
+            with self._transaction("commit", seconds, stated):
+                again = self._writer.one(
                     "SELECT seq FROM iterations WHERE stage = ? AND iteration = ?",
                     (stage, iteration),
-                ).fetchone()
+                )
                 if again is not None:
                     seq = again[0]
-                    _drop_from(connection, seq)
-                insert_episodes(self._writer, connection, episodes, seq, TRAINING, self._retention)
+                    self._drop_from(seq)
+                insert_episodes(self._writer, episodes, seq, TRAINING, self._retention)
                 row = {
                     "seq": seq,
                     "stage": stage,
@@ -252,28 +249,24 @@ class RunStore(RunReader):
                     "seconds": real(seconds),
                     **_summary(episodes),
                 }
-                self._writer.insert(connection, "iterations", [row])
-                names = self._forget_old_checkpoints(connection, self._keep)
+                self._writer.insert("iterations", [row])
+                names = self._forget_old_checkpoints(self._keep)
                 if self._retention != "all":
-                    self._drop_answers(connection)
+                    self._drop_answers()
             self._next = seq + 1
             prune_checkpoints(self.checkpoints, names)
             return path
 
     @contextmanager
-    def _transaction(
-        self, point: str, seconds: float, stated: Usage
-    ) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, point: str, seconds: float, stated: Usage) -> Iterator[None]:
         """Commit what is written inside, and what the run took meanwhile."""
         with self._writer.lock:
             total, usage = self._seconds + seconds, self._stated + stated
-            with self._writer.transaction(point) as connection:
-                yield connection
-                self._set_state(connection, "seconds", total)
-                self._set_state(connection, "stated", usage_columns(usage))
+            with self._writer.transaction(point):
+                yield
+                self._set_state(seconds=total, stated=usage_columns(usage))
                 if names := self.booked.take():
-                    event = {"at": time.time(), "kind": BOOKED, "data": dumps(names)}
-                    self._writer.insert(connection, "events", [event])
+                    self._add_event(BOOKED, names)
             self._seconds, self._stated = total, usage
 
     def restore(self) -> Restored:
@@ -287,9 +280,9 @@ class RunStore(RunReader):
         with self._writer.lock:
             restored = self.usable()
             seq = restored.after + 1
-            with self._writer.transaction("restore") as connection:
-                _drop_from(connection, seq)
-                names = self._forget_old_checkpoints(connection, self._keep)
+            with self._writer.transaction("restore"):
+                self._drop_from(seq)
+                names = self._forget_old_checkpoints(self._keep)
             self._next = seq
             prune_checkpoints(self.checkpoints, names)
         for reason in restored.refused:
@@ -314,13 +307,13 @@ class RunStore(RunReader):
         """
         if name == TRAINING:
             raise UsageError(f"an evaluation cannot be called {name!r}: episodes of training are")
-        with self._transaction("evaluation", seconds, stated) as connection:
-            connection.execute("DELETE FROM episodes WHERE source = ?", (name,))
-            connection.execute("DELETE FROM evaluations WHERE name = ?", (name,))
+        with self._transaction("evaluation", seconds, stated):
+            self._writer.execute("DELETE FROM episodes WHERE source = ?", (name,))
+            self._writer.execute("DELETE FROM evaluations WHERE name = ?", (name,))
             seq = self._next - 1
-            insert_episodes(self._writer, connection, episodes, seq, name, self._retention)
+            insert_episodes(self._writer, episodes, seq, name, self._retention)
             row = {"name": name, "seq": seq, "results": dumps(results)}
-            self._writer.insert(connection, "evaluations", [row])
+            self._writer.insert("evaluations", [row])
 
     def shrink(self, retention: Retention | None = None, keep: int | None = None) -> None:
         """Drop what a lower retention or fewer checkpoints do without, and free the room."""
@@ -329,53 +322,47 @@ class RunStore(RunReader):
             levels: tuple[Retention, ...] = get_args(Retention)
             retention = levels[max(map(levels.index, (retention or "all", self._retention)))]
             keep = min(keep or self._keep, self._keep)
-            with self._writer.transaction("shrink") as connection:
-                self._set_state(connection, "retention", retention)
-                self._set_state(connection, "keep", keep)
+            with self._writer.transaction("shrink"):
+                self._set_state(retention=retention, keep=keep)
                 if retention == "none":
-                    connection.execute("DELETE FROM episodes")
-                    connection.execute("DELETE FROM problems")
+                    self._writer.execute("DELETE FROM episodes")
+                    self._writer.execute("DELETE FROM problems")
                 elif retention == "episodes":
-                    strip_turns(self._writer, connection)
-                names = self._forget_old_checkpoints(connection, keep)
+                    strip_turns(self._writer)
+                names = self._forget_old_checkpoints(keep)
                 if retention != "all":
-                    self._drop_answers(connection)
-                    drop_texts(self._writer, connection)
+                    self._drop_answers()
+                    drop_texts(self._writer)
             self._retention, self._keep = retention, keep
             self.journal.keeps_requests = retention == "all"
             prune_checkpoints(self.checkpoints, names)
             self._writer.compact()
 
-    def _set_state(self, connection: sqlite3.Connection, key: str, value: JSON) -> None:
-        connection.execute("DELETE FROM state WHERE key = ?", (key,))
-        self._writer.insert(connection, "state", [{"key": key, "value": dumps(value)}])
+    def _set_state(self, **values: JSON) -> None:
+        self._writer.execute_many("DELETE FROM state WHERE key = ?", [(key,) for key in values])
+        rows = [{"key": key, "value": dumps(value)} for key, value in values.items()]
+        self._writer.insert("state", rows)
 
-    def _forget_old_checkpoints(self, connection: sqlite3.Connection, keep: int) -> list[str]:
-        """Take back the names of all but the newest; returns the names that stay."""
-        numbers = connection.execute(
+    def _forget_old_checkpoints(self, keep: int) -> list[str]:
+        """Take back the names of all but the newest; return the names that stay."""
+        newest = self._writer.all(
             "SELECT checkpoint, seq FROM iterations WHERE checkpoint IS NOT NULL"
             " ORDER BY seq DESC LIMIT ?",
             (max(keep, 1),),
-        ).fetchall()
-        if numbers:
-            connection.execute(
-                self._writer.change("iterations", checkpoint="NULL", digest="NULL")
-                + " WHERE checkpoint IS NOT NULL AND seq < ?",
-                (numbers[-1][1],),
-            )
-        return [name for name, _ in numbers]
-
-    def _drop_answers(self, connection: sqlite3.Connection) -> None:
-        """Drop recorded answers that no resume needs: those up to the oldest kept checkpoint."""
-        connection.execute(
-            self._writer.change("calls", answer="NULL") + " WHERE answer IS NOT NULL AND seq <="
-            " (SELECT coalesce(min(seq), 0) FROM iterations WHERE checkpoint IS NOT NULL)"
         )
+        where = "checkpoint IS NOT NULL AND seq < ?"
+        oldest = [(seq,) for _, seq in newest[-1:]]
+        self._writer.change("iterations", where, oldest, checkpoint="NULL", digest="NULL")
+        return [name for name, _ in newest]
 
+    def _drop_answers(self) -> None:
+        """Drop recorded answers that no resume needs: those up to the oldest kept checkpoint."""
+        kept = "SELECT coalesce(min(seq), 0) FROM iterations WHERE checkpoint IS NOT NULL"
+        self._writer.change("calls", f"answer IS NOT NULL AND seq <= ({kept})", answer="NULL")
 
-def _drop_from(connection: sqlite3.Connection, seq: int) -> None:
-    for table in ("iterations", "episodes", "evaluations"):
-        connection.execute(f"DELETE FROM {table} WHERE seq >= ?", (seq,))
+    def _drop_from(self, seq: int) -> None:
+        for table in ("iterations", "episodes", "evaluations"):
+            self._writer.execute(f"DELETE FROM {table} WHERE seq >= ?", (seq,))
 
 
 def _summary(episodes: Sequence[Episode]) -> dict[str, str | float | None]:
