@@ -33,8 +33,7 @@ class LearnedComponents:
         note: Callable[[str, str, str], None] | None = None,
     ) -> None:
         self.initial = self.config = initial
-        self.overlay: dict[str, JSON] = {}
-        """The learned settings; `config` is `initial` with these."""
+        self.overlay: dict[str, JSON] = {}  # the learned settings; `config` is `initial` with these
         self.opened: Opened
         self.stack = stack
         self._directory, self._live, self._note = directory, live, note

@@ -32,7 +32,7 @@ from orchestrion.config import Config, load
 
 @frozen
 class Replayed:
-    """How a replay went."""
+    """The result of a replay; `difference` is "" if there is none."""
 
     difference: str
     iterations: int

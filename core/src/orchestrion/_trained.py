@@ -72,12 +72,11 @@ class Trained:
     ) -> None:
         self.components, self.overlays = components, found.overlays
         self.config, self.opened = components.config, components.opened
-        self.directory = found.directory
-        """The run's folder; None for a config that was not trained."""
+        self.directory = found.directory  # the run's folder; None for a config that was not trained
         self.version = found.version
         """Tells apart what was opened: a digest of the config and its checkpoint."""
         self.iterations = found.iterations
-        """How many the run had at the checkpoint; None for a config."""
+        """Those that the run had at the checkpoint; None for a config."""
         self.trained_on = found.trained_on
         """By contender of a report, how many episodes it was trained with."""
         self.notes = tuple(found.notes)

@@ -106,7 +106,7 @@ def checkpoint_paths(folder: Path) -> list[Path]:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> tuple[Path, str]:
-    """Write a checkpoint durably; returns its path and the SHA-256 of the file.
+    """Write a checkpoint durably; return its path and the SHA-256 of the file.
 
     Raises:
         StoreError: the disk is full or read-only; no part of a file is left behind.
@@ -144,7 +144,7 @@ def read_checkpoint(path: Path, digest: str | None = None) -> Checkpoint:
 
 
 def prune_checkpoints(folder: Path, keep: Sequence[str]) -> list[Path]:
-    """Remove all checkpoint files but those named; returns what was removed."""
+    """Remove all checkpoint files but those named; return what was removed."""
     removed = [path for path in checkpoint_paths(folder) if path.name not in keep]
     for path in removed:
         # A file that cannot be removed costs space and nothing else.

@@ -1,4 +1,4 @@
-"""What calls asked and what they were answered, as a run keeps it; each text is kept once."""
+"""The requests and answers of calls, as a run keeps them; each text is kept once."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from orchestrion._store.database import Database, text_digest
 _DIGEST = 16
 _REMEMBERED = 50_000
 _PAGE = 256
-_MESSAGES = ("messages", "input")
-"""The names that APIs give their list of messages."""
+_MESSAGES = ("messages", "input")  # the names that APIs give their list of messages
 
 
 @frozen(kw_only=True)
@@ -58,7 +57,7 @@ class StoredCall:
         """Return the messages of a request to a model, and its settings; None for other calls."""
         for name in _MESSAGES:
             if isinstance(self.asked, Mapping) and isinstance(self.asked.get(name), list):
-                others = {key: asked for key, asked in self.asked.items() if key not in _MESSAGES}
+                others = {key: value for key, value in self.asked.items() if key not in _MESSAGES}
                 return list(self.asked[name]), others
         return None
 

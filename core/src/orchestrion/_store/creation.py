@@ -18,8 +18,7 @@ from orchestrion._store.files import explain, make_folder, sync_folder, write_at
 from orchestrion._store.lock import RunLock
 from orchestrion._store.serial import dumps
 
-_ABANDONED = 60.0
-"""Seconds after which a draft that nobody holds is one whose maker was killed."""
+_ABANDONED = 60.0  # seconds after which a draft that nobody holds is one whose maker was killed
 
 
 def create_folder(directory: Path, config_text: str, state: Mapping[str, JSON]) -> None:

@@ -1,4 +1,4 @@
-"""What a person should know about how a run learned, and what to do about it.
+"""Find what a person should know about how a run learned, and what to do about it.
 
 Everything comes from the store: the metrics of the iterations, and what the evaluations after
 training found. A trainer takes part through its metrics alone, of which `entropy` (mean entropy of
@@ -24,14 +24,10 @@ NOTE, WARNING = 1, 2
 
 MOSTLY = 0.75
 """Share of a kind's episodes that end at once from which on the kind counts as given up."""
-SETTLED = 0.05
-"""Share of the first entropy below which choices count as settled."""
-EARLY = 0.25
-"""Share of the iterations before which that is early."""
-RISE = 0.1
-"""Share of the whole rise that the last third must add to count as still improving."""
-FEW = 10
-"""Fewer problems than that can hardly tell two teams apart."""
+SETTLED = 0.05  # share of the first entropy below which choices count as settled
+EARLY = 0.25  # share of the iterations before which that is early
+RISE = 0.1  # share of the whole rise that the last third must add to count as still improving
+FEW = 10  # fewer problems than that can hardly tell two teams apart
 NORMAL_95 = 1.959963984540054
 
 
@@ -240,7 +236,7 @@ def _still_rising(iterations: Sequence[Iteration]) -> Iterator[Finding]:
         return
     # Taken for an exponential approach: each third adds `ratio` of what the one before added.
     before, _ = _slope(rewards[-2 * third : -third])
-    more = float(sum(each.episodes for each in iterations if each.reward is not None))
+    more = float(sum(row.episodes for row in iterations if row.reward is not None))
     if 0 < now < 0.9 * before:  # else nothing tells where it ends
         thirds = math.log(0.1) / math.log(max(now / before, 0.1))
         more *= third / len(rewards) * thirds

@@ -87,7 +87,6 @@ def export_run(
 
 
 def _calls(store: RunReader) -> Iterator[bytes]:
-    yield b""
     for call in store.all_calls():
         yield encode(asdict(call)) + b"\n"
 

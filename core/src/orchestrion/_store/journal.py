@@ -130,7 +130,7 @@ class CallJournal:
         )
         writer.insert(
             "calls",
-            [_row(call, seq, asked) for call, asked in zip(written, pieces, strict=True)],
+            [_row(call, seq, request) for call, request in zip(written, pieces, strict=True)],
             conflict="ON CONFLICT (key) DO UPDATE SET mark = NULL,"
             " request = excluded.request, kind = excluded.kind, answer = excluded.answer,"
             " seq = excluded.seq, service = excluded.service, who = excluded.who,"

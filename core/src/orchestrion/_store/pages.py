@@ -112,10 +112,9 @@ _CONDITIONS: Final = {
     "reward_from": "reward >= ?",
     "reward_to": "reward <= ?",
 }
-_PIECE: Final = 32
-"""Records that are read at once."""
+_PIECE: Final = 32  # records that are read at once
 _PLAIN: Final = re.compile("[A-Za-z0-9 ]{1,200}")
-"""What stands in a record as it is, however the record was encoded."""
+"""Text that a record holds unchanged, however the record was encoded."""
 
 
 def read_page(
@@ -225,7 +224,7 @@ def _where(wanted: EpisodeFilter) -> tuple[list[str], list[Any]]:
     where, values = [_CONDITIONS[name] for name in chosen], list(chosen.values())
     if wanted.problem:
         where.append("(problem LIKE ? ESCAPE '!' OR category LIKE ? ESCAPE '!')")
-        values += [f"%{re.sub('[!%_]', lambda found: '!' + found[0], wanted.problem)}%"] * 2
+        values += [f"%{re.sub('[!%_]', lambda match: '!' + match[0], wanted.problem)}%"] * 2
     return where, values
 
 
@@ -251,7 +250,7 @@ def _matches(record: JSON, wanted: EpisodeFilter) -> bool:
     if wanted.agent and all(turn["agent"] != wanted.agent for turn in turns):
         return False
     texts = (f"{turn['output']['content']}\n{turn['error']}" for turn in turns)
-    return not text or any(text in _lower(each) for each in texts)
+    return not text or any(text in _lower(content) for content in texts)
 
 
 def _turns(trajectory: Iterable[JSON]) -> Iterator[JSON]:

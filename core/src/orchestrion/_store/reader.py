@@ -1,4 +1,4 @@
-"""What can be read from a run folder, also while another process writes to it."""
+"""Read a run folder, also while another process writes to it."""
 
 from __future__ import annotations
 
@@ -123,22 +123,15 @@ class RunReader:
     checkpoints: Path
     exports: Path
 
-    config_text = _State[str]("config", "")
-    """The resolved config, as YAML."""
+    config_text = _State[str]("config", "")  # the resolved config, as YAML
     manifest = _State[JSON]("manifest", None)
     """What `create` was given, and under `opened` what components noted."""
-    created = _State[float]("created", 0.0)
-    """When the run was created (Unix time)."""
-    finished = _State[float | None]("finished", None)
-    """When it ended last (Unix time)."""
-    seconds = _State[float]("seconds", 0.0)
-    """How long it worked, in all its parts together."""
-    retention = _State[Retention]("retention", "all")
-    """What is kept of episodes and calls."""
-    keep = _State[int]("keep", 3)
-    """How many checkpoints are kept."""
-    detail = _State[str]("detail", "")
-    """The sentence given with the status."""
+    created = _State[float]("created", 0.0)  # when the run was created (Unix time)
+    finished = _State[float | None]("finished", None)  # when it ended last (Unix time)
+    seconds = _State[float]("seconds", 0.0)  # how long it worked, in all its parts together
+    retention = _State[Retention]("retention", "all")  # what is kept of episodes and calls
+    keep = _State[int]("keep", 3)  # how many checkpoints are kept
+    detail = _State[str]("detail", "")  # the sentence given with the status
 
     def __init__(self, directory: Path) -> None:
         self.directory = run_at(directory)
@@ -223,7 +216,7 @@ class RunReader:
             if self._iterations is None or self._iterations[0] != version:
                 self._iterations = version, self._read_iterations()
             iterations = self._iterations[1]
-        return [each for each in iterations if stage in (None, each.stage)]
+        return [row for row in iterations if stage in (None, row.stage)]
 
     def _read_iterations(self, first: int = 0) -> list[Iteration]:
         iterations = []

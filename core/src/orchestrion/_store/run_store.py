@@ -58,8 +58,7 @@ class RunStore(RunReader):
         except BaseException:
             self.close()
             raise
-        self._next = self._last_seq() + 1
-        """The number of the iteration in progress."""
+        self._next = self._last_seq() + 1  # the number of the iteration in progress
         self._seconds, self._retention, self._keep = self.seconds, self.retention, self.keep
         self._stated = self._stated_unrecorded()
         earlier = self._reader.rows("events", "WHERE kind = ? ORDER BY number", (BOOKED,))
@@ -176,7 +175,7 @@ class RunStore(RunReader):
         """Note with which versions the run goes on from here, if they are others than before.
 
         The manifest's `resumed` lists, oldest first, after how many iterations which versions
-        took over. Returns what changed, e.g. "repair 0.1 -> 0.2".
+        took over. Return what changed, e.g. "repair 0.1 -> 0.2".
         """
         manifest = self.manifest or {}
         resumed = manifest.get("resumed", [])

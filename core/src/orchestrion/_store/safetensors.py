@@ -29,8 +29,7 @@ _HEAD = b'{"__metadata__":{"sha256":"'
 _AT = 8 + len(_HEAD)
 _END = _AT + 64
 _ZEROS = b"0" * 64
-_MAX_HEADER = 100_000_000
-"""What the reference implementation accepts."""
+_MAX_HEADER = 100_000_000  # what the reference implementation accepts
 
 
 def pack(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> list[bytes]:

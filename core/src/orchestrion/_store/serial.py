@@ -188,7 +188,7 @@ def _with_nan(data: Any, kind: Any) -> Any:
         return math.nan if isinstance(kind, known.FloatType) else None
     if isinstance(kind, known.UnionType):
         # One of its two members is None, which was handled above.
-        [kind] = [each for each in kind.types if not isinstance(each, known.NoneType)]
+        [kind] = [member for member in kind.types if not isinstance(member, known.NoneType)]
     if isinstance(kind, known.CustomType) and kind.cls is Trajectory:
         kind = known.type_info(list[Turn])
     if isinstance(kind, known.StructType | known.DataclassType) and isinstance(data, dict):

@@ -22,8 +22,7 @@ from orchestrion._store.database import mark
 from orchestrion._store.journal import recorded, usage_columns
 from orchestrion._store.serial import dumps
 
-_NAME = "answers-1.db"
-"""With the version of what it holds: another one begins anew, beside it."""
+_NAME = "answers-1.db"  # with the version of what it holds: another one begins anew, beside it
 _COLUMNS = "key, request, answer, calls, input_tokens, output_tokens, usd, cost, estimated"
 _TABLE = """
 CREATE TABLE IF NOT EXISTS answers (

@@ -32,7 +32,7 @@ EPISODES = 8
 
 @frozen
 class Mortal(Agent):
-    """Says which draw it got and makes a call; kills its process at one problem.
+    """Say which draw it got, and make a call; kill its process at one problem.
 
     Args:
         problem: which; "" for none.
@@ -103,7 +103,7 @@ def _here(check: Callable[[Subject], Coroutine[Any, Any, None]]) -> Callable[[Su
 
 @_here
 async def executor_gives_the_same(subject: Subject) -> None:
-    """Episodes, their usage and what calls spend are those of a run without an executor."""
+    """Check that episodes, and what calls spend, are those of a run without an executor."""
     config = _config(subject)
     here, there = await _episodes(config, False), await _episodes(config, True)
     assert there == here, (
@@ -114,7 +114,7 @@ async def executor_gives_the_same(subject: Subject) -> None:
 
 @_here
 async def executor_replaces(subject: Subject) -> None:
-    """A worker that is killed is noticed, and start() gives a new one."""
+    """Check that a worker that is killed is noticed, and that start() gives a new one."""
     with tempfile.TemporaryDirectory() as folder:
         once = str(Path(folder, "once"))
         results, _ = await _episodes(_config(subject, "train-2", once), True)
@@ -124,7 +124,7 @@ async def executor_replaces(subject: Subject) -> None:
 
 @_here
 async def executor_names_the_culprit(subject: Subject) -> None:
-    """An episode that ends every worker is an error, and not tried for ever."""
+    """Check that an episode that ends every worker is an error, and not tried for ever."""
     try:
         await _episodes(_config(subject, "train-2"), True)
     except RunError as error:

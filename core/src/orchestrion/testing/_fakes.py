@@ -43,7 +43,7 @@ from orchestrion._records import (
 
 @define
 class ScriptedAgent(Agent):
-    """Returns `outputs` in order, over all episodes; an exception among them is raised.
+    """Return `outputs` in order, over all episodes; an exception among them is raised.
 
     `views` records what it was shown. `gate` makes every call wait until it is set.
     """
@@ -67,7 +67,7 @@ class ScriptedAgent(Agent):
 
 @define
 class ScriptedModel(Model):
-    """Answers with `texts` in order, then always with the last one."""
+    """Answer with `texts` in order, then always with the last one."""
 
     texts: Sequence[str] = ("ok",)
     requests: list[Mapping[str, JSON]] = field(factory=list)
@@ -81,7 +81,7 @@ class ScriptedModel(Model):
 
 @frozen
 class Fixed(Policy):
-    """Starts `steps` in order, each a name or several activations, then stops."""
+    """Start `steps` in order, each a name or several activations, then stop."""
 
     steps: Sequence[str | Sequence[Activation]] = ()
 

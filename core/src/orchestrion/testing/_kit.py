@@ -39,10 +39,7 @@ LIGHT_MESSAGE = (
 
 @frozen
 class Check:
-    """One named check of one component; `run` raises if it fails.
-
-    Returns from `run` the number of examples tried.
-    """
+    """One named check of one component; `run` returns how many examples it tried, or raises."""
 
     component: str
     name: str
@@ -161,7 +158,7 @@ def _round_trips(subject: Subject) -> int:
 
 
 def _opens_twice(subject: Subject) -> int:
-    """Return two openings share no state: what the first learned is not in the second."""
+    """Check that two openings share no state: what one learned is not in the other."""
     if subject.found.kind.observes:  # it is not opened, and a library of its may be missing here
         assert callable(getattr(subject.cls, "observe", None)), (
             f"{subject.cls.__qualname__} has no observe(); write one that returns an object with "

@@ -93,7 +93,7 @@ def small(subject: Subject, trainer: Component, around: Mapping[str, Any] | None
 
 @on_bench
 async def keeps_state(bench_: Bench) -> int:
-    """Return what `save` returns goes through a checkpoint, and `load` takes over all of it."""
+    """Check that what `save` returns survives a checkpoint, and that `load` takes it all over."""
     subject, first = bench_.subject, bench_.tested
     if not _is_stateful(first, subject.kind):
         return 0
@@ -152,7 +152,7 @@ def _changed(value: Any, path: str = "Saved.data") -> Iterator[tuple[str, Any]]:
 
 
 def policy_keeps_what_it_learned(subject: Subject) -> int:
-    """Trained, saved and loaded into a fresh runtime, it decides as before."""
+    """Check that it decides as before when trained, saved and loaded into a fresh runtime."""
     trainable = next(_training_configs(subject), None)
     if trainable is None:
         return 0
@@ -236,7 +236,7 @@ def trainer_trains(subject: Subject) -> int:
 
 
 def trainer_draws(subject: Subject) -> int:
-    """Return every draw comes from the session's key, and no two episodes have the same key."""
+    """Check that all draws come from the session's key, and that no two episodes share a key."""
     config, first = _trainable(subject)
     second = asyncio.run(_history(config, 2))
     first.draws.check_own("iterate()")
@@ -255,7 +255,7 @@ def trainer_draws(subject: Subject) -> int:
 
 
 def trainer_goes_on(subject: Subject) -> int:
-    """Saved after an iteration and loaded again, it continues as without that."""
+    """Check that it goes on as before when saved after an iteration and loaded again."""
     config, _ = _trainable(subject)
     return asyncio.run(_goes_on(config))
 
@@ -282,7 +282,7 @@ async def _goes_on(config: Config) -> int:
 
 @frozen
 class _History:
-    """What an iteration of a training did."""
+    """The results of an iteration of training."""
 
     metrics: Mapping[str, float]
     states: Mapping[str, Saved]

@@ -57,7 +57,7 @@ NAME = "orchestrion-kit"
 
 @frozen
 class KitAgent(Agent):
-    """Returns one line.
+    """Return one line.
 
     Args:
         choose: its options.
@@ -86,7 +86,7 @@ class KitAgent(Agent):
 
 @frozen
 class KitModel(Model):
-    """Gives every request the same answer."""
+    """Give every request the same answer."""
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         return Answer({"text": "a line", "stop": "end"}, Usage(calls=1))
@@ -148,7 +148,7 @@ class KitReward(RewardFunction):
 
 @frozen
 class KitPolicy(Policy):
-    """Starts the first agent once, then stops."""
+    """Start the first agent once, then stop."""
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
         return [
@@ -231,8 +231,7 @@ async def opened(config: Config, seed: int | None = None) -> AsyncIterator[Opene
 # ---------------------------------------------------------------------------- the bench
 
 
-NEUTRAL = "qzx vkj"
-"""A text that claims nothing."""
+NEUTRAL = "qzx vkj"  # A text that claims nothing
 CLAIMS = (
     "PASS",
     "DONE",

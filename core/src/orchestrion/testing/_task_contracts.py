@@ -201,7 +201,7 @@ async def _verify(
 
 @on_bench
 async def task_verifies(bench_: Bench) -> int:
-    """Equal results get equal scores, in any order, and verifying changes nothing."""
+    """Check that equal results get equal scores, in any order, and that nothing is changed."""
     problems = list(bench_.tested.problems("train"))[:2]
 
     async def scores_of(bench_: Bench, problem: Problem) -> list[Any]:

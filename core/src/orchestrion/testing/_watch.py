@@ -33,10 +33,8 @@ class Draws:
     """How often each method of each key was called."""
     seeds: set[Any] = attrs.field(factory=set)
     """States of generators at their first use, and seeds of numpy's generators."""
-    shared: set[str] = attrs.field(factory=set)
-    """Generators of the whole process that were used."""
-    others: int = 0
-    """How many calls to other components are running: their draws are not recorded."""
+    shared: set[str] = attrs.field(factory=set)  # generators of the whole process that were used
+    others: int = 0  # how many calls to other components are running: their draws are not recorded
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -193,10 +191,8 @@ ASLEEP = 0.1
 """Seconds asleep, or waiting for a file, lock or process, in one step of the event loop."""
 COMPUTING = 0.1
 """Seconds of processor time in one step, on a machine on which `_spin` takes `_NOMINAL`."""
-_NOMINAL = 0.004
-"""Seconds of processor time that `_spin` takes on a machine of today."""
-_TOGETHER = 0.005
-"""Seconds within which clocks are read that belong together."""
+_NOMINAL = 0.004  # seconds of processor time that `_spin` takes on a machine of today
+_TOGETHER = 0.005  # seconds within which clocks are read that belong together
 ATTEMPTS = 4
 
 Steps = list[tuple[float, float]]
