@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 from os import PathLike
@@ -83,7 +83,11 @@ class Trained:
         """What a person should know, e.g. that a damaged checkpoint was skipped."""
         self.failures: dict[str, int] = {}
         """How often which turn or verification failed in `evaluate`, as "who: message"."""
-        self._left_out = _waiting_for_training(found.config, self.trained_on)
+        self._left_out = [
+            name
+            for name, baseline in self.config.evaluation.baselines.items()
+            if baseline.trainer is not None and name not in self.trained_on
+        ]
         if self._left_out:
             why = "baselines that are trained only at the end of a run"
             self.notes += (f"left out: {why}: {', '.join(self._left_out)}",)
@@ -159,15 +163,6 @@ class Trained:
             return ""
         now = data_of(self.opened.runtimes["task"], place_of(self.config, "task"))
         return changed_data(manifest["data"], now)
-
-
-def _waiting_for_training(config: Config, trained: Collection[str]) -> list[str]:
-    """Return the baselines that have a trainer and are not among the trained ones."""
-    return [
-        name
-        for name, baseline in config.evaluation.baselines.items()
-        if baseline.trainer is not None and name not in trained
-    ]
 
 
 def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> FoundRun:

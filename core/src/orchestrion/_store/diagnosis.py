@@ -129,11 +129,12 @@ def _given_up(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
         if paid <= 0 or best > (kinds[kind]["reward"] or 0.0):
             given_up.append(kind)
     if given_up:
+        names = ", ".join(kind or "problems without a category" for kind in given_up)
         yield Finding(
             "stopped_at_once",
             WARNING,
             f"what was learned stops at once on {len(given_up)} of {len(kinds)} kinds of problems: "
-            f"{_names(given_up)}",
+            f"{names}",
             "explore more or longer (more episodes; a trainer's exploration setting), or pay for "
             "part of the work, so that trying is not only a cost while nothing is solved yet",
             tuple(given_up),
@@ -143,10 +144,6 @@ def _given_up(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
 def _kinds(evaluations: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     kinds: Mapping[str, Any] = evaluations.get(name, {}).get("kinds", {})
     return kinds
-
-
-def _names(kinds: Sequence[str]) -> str:
-    return ", ".join(kind or "problems without a category" for kind in kinds)
 
 
 # ------------------------------------------------------------------ agents, entropy, problems

@@ -44,11 +44,7 @@ class StoredEpisode:
 
 
 def insert_episodes(
-    database: Database,
-    episodes: Sequence[Episode],
-    seq: int,
-    source: str,
-    retention: Retention,
+    database: Database, episodes: Sequence[Episode], seq: int, source: str, retention: Retention
 ) -> None:
     """Write episodes; a problem is written once, however many episodes are run on it."""
     if retention == "none":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,39 +45,22 @@ def run_folders(folder: Path) -> Iterator[Path]:
     """
     if is_run(folder):
         yield folder
-    else:
-        yield from map(Path, _below(str(folder)))
-
-
-def _below(folder: str) -> Iterator[str]:
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(
-                entry.name
-                for entry in entries
-                if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
-            )
-    except OSError:
         return
-    for name in names:
-        path = f"{folder}/{name}"
-        if os.path.isfile(f"{path}/{NAME}"):
-            yield path
-        else:
-            yield from _below(path)
+    with suppress(OSError):  # a folder may be gone, or not ours to read
+        for path in sorted(folder.iterdir()):
+            if not path.name.startswith(".") and path.is_dir() and not path.is_symlink():
+                yield from run_folders(path)
 
 
 def run_identity(directory: Path) -> tuple[Any, ...]:
     """Return what differs once a run was written to, or its writer began or ended."""
     parts: list[Any] = []
     for name in _WRITTEN:
-        try:
-            facts = os.stat(f"{directory}/{name}")
-        except OSError:
-            parts.append(None)
-        else:  # readers leave an empty file beside the database, and writers an empty lock
-            state = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
-            parts.append(state if facts.st_size else None)
+        parts.append(None)
+        with suppress(OSError):
+            facts = (directory / name).stat()
+            if facts.st_size:  # readers leave an empty file beside the database, writers a lock
+                parts[-1] = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
     return (*parts, parts[-1] is not None and lock_holder(directory) is not None)
 
 

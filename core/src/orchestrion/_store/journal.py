@@ -113,7 +113,6 @@ class CallJournal:
         Attempts that begin need only outlive the process.
         """
         writer = _writable(self._writer)
-
         durable = any(row.kind != "started" for row in rows)
         try:
             with writer.transaction("journal", durable=durable):

@@ -203,7 +203,8 @@ def _reading(
 
 
 def _matching(database: Database, numbers: Sequence[int], wanted: EpisodeFilter) -> set[int]:
-    parts = [max(_PLAIN.findall(text), key=len, default="") for text in _texts(wanted)]
+    texts = [text for text in (wanted.agent, wanted.text) if text]
+    parts = [max(_PLAIN.findall(text), key=len, default="") for text in texts]
     rows = database.all(
         "SELECT number, record FROM main.episodes WHERE number IN "
         f"({', '.join(map(str, numbers))}){' AND record LIKE ?' * len(parts)}",
@@ -213,10 +214,6 @@ def _matching(database: Database, numbers: Sequence[int], wanted: EpisodeFilter)
         return {number for number, record in rows if _matches(parse(record), wanted)}
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise database.damage(f"the record of an episode cannot be read ({error})") from None
-
-
-def _texts(wanted: EpisodeFilter) -> list[str]:
-    return [text for text in (wanted.agent, wanted.text) if text]
 
 
 def _where(wanted: EpisodeFilter) -> tuple[list[str], list[Any]]:
