@@ -108,7 +108,9 @@ class Trained:
         untrained team is left out where nothing was trained: there it is the team itself.
 
         Args:
-            split, seeds, limit: of the problems, tries of each, how many; None for the config's.
+            split: of the problems; None for the config's, as for the next two.
+            seeds: tries of each problem.
+            limit: how many problems.
             baselines: whether to evaluate them as well.
 
         Raises:

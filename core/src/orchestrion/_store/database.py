@@ -30,17 +30,21 @@ _PAGE: Final = 256
 _MOUNTS = Path("/proc/self/mounts")
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "lustre", "gpfs", "beegfs", "fuse.sshfs", "ceph")
 _INTACT = "What was stored before is intact; the run can be resumed"
-_ADVICE: Final[Mapping[tuple[str, ...], str]] = {
-    ("SQLITE_FULL",): f"the disk is full; make room. {_INTACT}",
-    (
-        "SQLITE_READONLY",
-        "SQLITE_PERM",
-    ): f"cannot be written to; check the folder's permissions. {_INTACT}",
-    ("SQLITE_IOERR",): f"the disk is full or broken ({{}}); make room. {_INTACT}",
-    ("SQLITE_BUSY", "SQLITE_LOCKED"): "another program keeps it locked; close it and try again",
-    ("SQLITE_CANTOPEN",): "cannot be opened; does it exist, and may you read it?",
-    ("SQLITE_CORRUPT", "SQLITE_NOTADB"): "is damaged, or not a run's database",
+_DENIED = f"cannot be written to; check the folder's permissions. {_INTACT}"
+_LOCKED = "another program keeps it locked; close it and try again"
+_DAMAGED = "is damaged, or not a run's database"
+_ADVICE: Final = {
+    "SQLITE_FULL": f"the disk is full; make room. {_INTACT}",
+    "SQLITE_READONLY": _DENIED,
+    "SQLITE_PERM": _DENIED,
+    "SQLITE_IOERR": f"the disk is full or broken ({{}}); make room. {_INTACT}",
+    "SQLITE_BUSY": _LOCKED,
+    "SQLITE_LOCKED": _LOCKED,
+    "SQLITE_CANTOPEN": "cannot be opened; does it exist, and may you read it?",
+    "SQLITE_CORRUPT": _DAMAGED,
+    "SQLITE_NOTADB": _DAMAGED,
 }
+"""What to do about an error, by the beginning of SQLite's name for it."""
 _pack: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -136,7 +140,7 @@ class Database:
                     f"PRAGMA user_version={SCHEMA};COMMIT;"
                 )
         except sqlite3.Error as error:
-            raise store_error(error, path) from error
+            raise _store_error(error, path) from error
         return cls(path, writable=True)
 
     @contextmanager
@@ -144,7 +148,7 @@ class Database:
         try:
             yield
         except sqlite3.Error as error:
-            raise store_error(error, self.path) from error
+            raise _store_error(error, self.path) from error
         except UnicodeDecodeError as error:  # in a name: our texts are decoded leniently
             raise self.damage("its names are no text") from error
         except OSError as error:
@@ -297,7 +301,7 @@ def _open(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         uri, uri=True, timeout=10.0, isolation_level=None, check_same_thread=False
     )
-    connection.execute("PRAGMA busy_timeout=10000")
+
     connection.create_function("mark", -1, mark, deterministic=True)
     # A lone surrogate in a name must not make a run unreadable.
     connection.text_factory = lambda data: data.decode(errors="replace")
@@ -339,10 +343,8 @@ def _on_network(path: Path) -> bool:
     return False
 
 
-def store_error(error: sqlite3.Error, path: Path) -> StoreError:
+def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
     """Return the error to raise in place of SQLite's, which says what to do."""
     name = getattr(error, "sqlite_errorname", "") or ""
-    for kinds, advice in _ADVICE.items():
-        if name.startswith(kinds):
-            return StoreError(f"{path}: {advice.format(name)}")
-    return StoreError(f"{path}: {error}")
+    texts = [text.format(name) for kind, text in _ADVICE.items() if name.startswith(kind)]
+    return StoreError(f"{path}: {texts[0] if texts else error}")
