@@ -153,7 +153,7 @@ def _changed(value: Any, path: str = "Saved.data") -> Iterator[tuple[str, Any]]:
 
 def policy_keeps_what_it_learned(subject: Subject) -> int:
     """Check that it decides as before when trained, saved and loaded into a fresh runtime."""
-    trainable = next(_training_configs(subject), None)
+    trainable = _training_config(subject)
     if trainable is None:
         return 0
     if trainable.components["task"].use != "kit-task":
@@ -198,25 +198,22 @@ async def _keeps_what_it_learned(config: Config) -> int:
         return len(situations)
 
 
-def _training_configs(subject: Subject) -> Iterator[Config]:
-    """Yield configs in which a trainer trains this policy: the one around it, or its plugin's."""
+def _training_config(subject: Subject) -> Config | None:
+    """Return a config in which a trainer trains this policy: the one around it, or its plugin's."""
     if "trainer" in subject.found.component.around:
-        yield subject.config()
-        return
+        return subject.config()
     trainers = subject.plugins.load(subject.found.plugin).components.get("trainer", {})
     for candidate in trainers.values():
         around = {k: v for k, v in candidate.around.items() if k != "policy"}
-        try:
+        with suppress(OrchestrionError):
             around = {**around, "trainer": use_of(subject, candidate)}
             config = small(subject, candidate, around)
-            asyncio.run(_try(config))
-        except OrchestrionError:
-            continue
-        yield config
+            asyncio.run(_check_trains(config))
+            return config
+    return None
 
 
-async def _try(config: Config) -> None:
-    """Run one iteration."""
+async def _check_trains(config: Config) -> None:
     async with opened(config) as parts:
         check_trainer(parts, config.stages[0])
         await train(parts, config, 1)

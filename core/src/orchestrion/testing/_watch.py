@@ -97,7 +97,7 @@ def drawing() -> Iterator[Draws]:
             known[id(owner)] = owner
             draws.seeds.add(owner.getstate())
 
-    numpy = sys.modules.get("numpy")
+    numpy: Any = sys.modules.get("numpy")
     torch = sys.modules.get("torch")
     before = _states(numpy, torch)
     with ExitStack() as undo:
