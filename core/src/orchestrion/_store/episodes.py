@@ -161,12 +161,15 @@ def read_turn_orders(
     """Return the turns of the first episodes of an iteration; see `RunReader.turn_orders`."""
     filters = {"e.source": source, "i.stage": stage, "i.iteration": iteration}
     wanted = {name: value for name, value in filters.items() if value is not None}
+    first = (
+        "SELECT e.number FROM episodes e LEFT JOIN iterations i ON i.seq = e.seq"
+        f" WHERE {' AND '.join(f'{name} = ?' for name in wanted)} ORDER BY e.number LIMIT ?"
+    )
     rows = database.all(
         "SELECT (SELECT json_group_array(json_array("
         "coalesce(json_extract(turn.value, '$.decision'), 0), json_extract(turn.value, '$.agent')))"
-        " FROM json_each(e.record, '$.trajectory') turn)"
-        " FROM episodes e LEFT JOIN iterations i ON i.seq = e.seq"
-        f" WHERE {' AND '.join(f'{name} = ?' for name in wanted)} ORDER BY e.number LIMIT ?",
+        " FROM json_each(record, '$.trajectory') turn)"
+        f" FROM episodes WHERE number IN ({first}) ORDER BY number",
         (*wanted.values(), limit),
     )
     return [[(decision, agent) for decision, agent in parse(turns)] for (turns,) in rows]

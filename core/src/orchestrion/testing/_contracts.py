@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import io
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
+from io import StringIO
 from typing import Any
+from unittest.mock import patch
 
 from orchestrion._engine.activation import content_of
 from orchestrion._engine.checks import booked
@@ -52,16 +52,6 @@ _SLIPS = (
 """Errors that are a mistake in the program and not a reason why the work cannot be done."""
 
 
-@contextmanager
-def _typed_input() -> Iterator[None]:
-    """Replace standard input by many equal lines: an agent may ask a person."""
-    before, sys.stdin = sys.stdin, io.StringIO("a line\n" * 1000)
-    try:
-        yield
-    finally:
-        sys.stdin = before
-
-
 class _Acting:
     """The agent under test, with a seat in the kit's team."""
 
@@ -86,7 +76,8 @@ class _Acting:
         """Return the output, or the reason why there is none."""
         calls = self.bench.calls(key)
         try:
-            with _typed_input():
+            # It may ask a person.
+            with patch("sys.stdin", StringIO("a line\n" * 1000)):
                 output: Any = await self.seat.act(view, key, calls)
         except _SLIPS as error:
             raise AssertionError(
