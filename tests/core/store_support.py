@@ -136,7 +136,7 @@ def contents(directory: Path) -> dict[str, object]:
             "iterations": store.iterations(),
             "episodes": list(store.episodes()),
             "evaluations": store.load_evaluations(),
-            "calls": len(store.journal),
+            "calls": store.spend(),
             "exported": [(store.exports / "episodes.json").read_bytes(), summary],
             "status": store.status,
             "left over": [p.name for p in directory.rglob(".*")],

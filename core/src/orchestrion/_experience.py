@@ -42,7 +42,7 @@ class Experience(Generic[R]):
 
 
 def laps(count: int, key: Key, start: int, number: int, *purpose: str) -> list[int]:
-    """Return places of problems in an order in which all are equally frequent.
+    """Return `number` places of problems in an order in which all are equally frequent.
 
     The order goes through all problems lap by lap, each lap shuffled by a key of its own, so that
     any part of it can be computed alone.

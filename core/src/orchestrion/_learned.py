@@ -33,8 +33,7 @@ class LearnedComponents:
         note: Callable[[str, str, str], None] | None = None,
     ) -> None:
         self.initial = self.config = initial
-        self.overlay: dict[str, JSON] = {}
-        """The learned settings; `config` is `initial` with these."""
+        self.overlay: dict[str, JSON] = {}  # the learned settings; `config` is `initial` with these
         self.opened: Opened
         self.stack = stack
         self._directory, self._live, self._note = directory, live, note
@@ -51,7 +50,7 @@ class LearnedComponents:
     async def reload(self, checkpoint: Checkpoint) -> list[str]:
         """Close the components, and open new ones with what a checkpoint holds.
 
-        Returns the paths of components that now save something else than the checkpoint holds.
+        Return the paths of components that now save something else than the checkpoint holds.
         """
         # Close first: model weights may not fit into memory twice.
         await self.stack.aclose()
@@ -86,17 +85,17 @@ class LearnedComponents:
     ) -> Opened:
         """Return the components that a contender of a report is evaluated with.
 
-        `stack` closes what is opened for it: for an untrained team everything, without any learned
-        state; for a baseline `as_configured` what depends on a learned setting. `overlay` has
+        What is opened for it (all of an untrained team, without any learned state; of a baseline
+        `as_configured` what depends on a learned setting) is closed by `stack`. `overlay` has
         settings that its own trainer learned, and `previous` the components that it had before.
         """
         if contender.untrained:
             return await self._open(self.initial, stack)
         learned = {} if contender.as_configured else self.overlay
-        if overlay or learned != self.overlay:
-            config = self.initial.with_overlay({**learned, **(overlay or {})})
-            return await self._open(config, stack, previous or self.opened)
-        return self.opened
+        if not overlay and learned == self.overlay:
+            return self.opened
+        config = self.initial.with_overlay({**learned, **(overlay or {})})
+        return await self._open(config, stack, previous or self.opened)
 
     async def _open(
         self,
@@ -105,24 +104,15 @@ class LearnedComponents:
         previous: Opened | None = None,
         note: Callable[[str, str, str], None] | None = None,
     ) -> Opened:
-        key = Key(config.seed)
         return await open_components(
-            config, stack, key, self._directory, previous, note, live=self._live
+            config, stack, Key(config.seed), self._directory, previous, note, live=self._live
         )
 
 
 async def evaluate_contender(
-    engine: Engine,
-    name: str,
-    config: Config,
-    split: Split,
-    seeds: int,
-    limit: int | None,
+    engine: Engine, name: str, config: Config, split: Split, seeds: int, limit: int | None
 ) -> EngineSession:
-    """Run a contender's evaluation; return the session, whose `evaluations` are the episodes.
-
-    All contenders get the same problems and keys.
-    """
+    """Evaluate a contender on the problems and keys that all get; return the ended session."""
     label = f"evaluate/{name}"
     key = Key(config.seed).child("evaluate")
     session = EngineSession(engine, label, key, key, config.run.concurrency, test=True)

@@ -29,6 +29,15 @@ def manifest(config: Config) -> dict[str, Any]:
     }
 
 
+def changed_versions(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return what differs between two records of versions, e.g. "repair 0.1 -> 0.2"."""
+    return [
+        f"{name} {before.get(name, 'none')} -> {now.get(name, 'none')}"
+        for name in dict.fromkeys([*before, *now])
+        if before.get(name) != now.get(name)
+    ]
+
+
 _COMPARED = 100_000
 """Problems of a split that are compared; a generator may make more than anybody runs."""
 

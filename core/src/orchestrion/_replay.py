@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,20 +20,19 @@ from attrs import evolve, frozen
 
 from orchestrion._errors import ReplayError, RunError, UsageError
 from orchestrion._interfaces import Metrics
-from orchestrion._manifest import manifest
+from orchestrion._manifest import changed_versions, manifest
 from orchestrion._offline import no_network
 from orchestrion._progress import Progress
 from orchestrion._run import Conduct
 from orchestrion._store import Checkpoint, Iteration, RunReader, RunStore, read_checkpoint
 from orchestrion._store.exports import export_run
 from orchestrion._store.lock import lock_holder
-from orchestrion._store.run_store import changed_versions
 from orchestrion.config import Config, load
 
 
 @frozen
 class Replayed:
-    """How a replay went."""
+    """The result of a replay; `difference` is "" if there is none."""
 
     difference: str
     iterations: int
@@ -47,7 +47,7 @@ class _Enough(Exception):
 
 
 class _Following(Progress):
-    """Ends a replay where the recorded run ended."""
+    """Ends a replay by `_Enough` where the recorded run ended, or at the first difference."""
 
     def __init__(self, recorded: RunReader, store: RunStore, progress: Progress) -> None:
         self.recorded, self.store, self.progress = recorded, store, progress
@@ -58,22 +58,20 @@ class _Following(Progress):
         """Do nothing: it is known from the run."""
 
     def stage(self, name: str, iterations: int, done: int) -> None:
-        """Raise `_Enough` if no iteration is left to compare with."""
+        """End it if no iteration is left to compare with."""
         if iterations > done and len(self.store.iterations()) >= self.iterations:
             raise _Enough
         self.progress.stage(name, iterations, done)
 
     def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
-        """Raise `_Enough` after the last iteration, or the first that differs."""
+        """End it after the last iteration, or the first that differs."""
         self.progress.iteration(iteration, metrics, seconds)
-        done = len(self.store.iterations())
-        if _differing_iteration(self.recorded, self.store):
-            raise _Enough
-        if done >= self.iterations and not self.evaluations:
+        last = len(self.store.iterations()) >= self.iterations and not self.evaluations
+        if last or _differing_iteration(self.recorded, self.store):
             raise _Enough
 
     def evaluating(self, name: str, known: bool) -> None:
-        """Raise `_Enough` if this evaluation is not there to compare with."""
+        """End it if this evaluation is not there to compare with."""
         if name not in self.evaluations:
             raise _Enough
         self.progress.evaluating(name, known)
@@ -179,25 +177,32 @@ def _compared(
     names: tuple[str, ...] = ()
     if complete and not difference:
         names, difference = _exports(directory, recorded, store)
-    return Replayed(
-        difference,
-        len(store.iterations()),
-        len(store.load_evaluations()),
-        sum(1 for _ in store.episode_rows()),
-        names,
-        tuple(notes),
-    )
+    return Replayed(difference, **_counts(store), exports=names, notes=tuple(notes))
+
+
+def _counts(run: RunReader) -> dict[str, int]:
+    return {
+        "iterations": len(run.iterations()),
+        "evaluations": len(run.load_evaluations()),
+        "episodes": sum(1 for _ in run.episode_rows()),
+    }
+
+
+def _missing(recorded: RunReader, store: RunReader) -> str:
+    """Return what the recorded run has and the replay lacks."""
+    then, now = _counts(recorded), _counts(store)
+    for what, count in then.items():
+        if count != now[what]:
+            return f"{count} {what} are on record, and the replay has {now[what]}"
+    return ""
 
 
 def _differing_iteration(recorded: RunReader, store: RunReader) -> str:
     for then, now in zip(recorded.iterations(), store.iterations(), strict=False):
         where = f"iteration {now.iteration + 1} of stage {now.stage + 1}"
-        for name in sorted({*then.metrics, *now.metrics}):
-            before, after = then.metrics.get(name), now.metrics.get(name)
-            if before != after and not (before != before and after != after):
-                # Where the first episode differs says more than a mean.
-                mean = f"{where}: {name} was {before!r}, and is {after!r} now"
-                return _differing_episode(recorded, store) or mean
+        if difference := _difference({**then.metrics}, {**now.metrics}):
+            # Where the first episode differs says more than a mean.
+            return _differing_episode(recorded, store) or f"{where}: {difference}"
         if not then.digest or not now.digest or then.digest == now.digest:
             continue
         if _checkpoint_of(recorded, then) != _checkpoint_of(store, now):
@@ -218,18 +223,30 @@ def _differing_episode(recorded: RunReader, store: RunReader) -> str:
         if then is None:
             return f"episode {now['id']}: is not on record"
         for name, value in now.items():
-            if name != "number" and then[name] != value:
-                return f"episode {now['id']}: {_described(name, then[name], value)}"
+            if name == "number" or then[name] == value:
+                continue
+            if name in ("record", "public"):
+                decode = msgspec.json.decode
+                difference = _difference(decode(then[name]), decode(value))
+            else:
+                difference = _difference(then[name], value, name)
+            return f"episode {now['id']}: {difference or f'{name} differs'}"
     return ""
 
 
-def _described(name: str, then: Any, now: Any) -> str:
-    if name not in ("record", "public"):
-        return f"{name} was {then!r}, and is {now!r} now"
-    place, before, after = next(
-        _differences(msgspec.json.decode(then), msgspec.json.decode(now), ""), ("", then, now)
-    )
-    return f"{place.lstrip('.')} was {_short(before)}, and is {_short(after)} now"
+def _differing_evaluation(recorded: RunReader, store: RunReader) -> str:
+    before = recorded.load_evaluations()
+    for name, now in store.load_evaluations().items():
+        if difference := _difference(before.get(name), now):
+            return f"evaluation of {name}: {difference}"
+    return ""
+
+
+def _difference(then: Any, now: Any, place: str = "") -> str:
+    """Return in words where two JSON values differ first; "" if they are equal."""
+    for where, before, after in _differences(then, now, place):
+        return f"{where.lstrip('.')} was {_short(before)}, and is {_short(after)} now"
+    return ""
 
 
 def _differences(then: Any, now: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
@@ -250,51 +267,20 @@ def _short(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:200]} ..."
 
 
-def _differing_evaluation(recorded: RunReader, store: RunReader) -> str:
-    before = recorded.load_evaluations()
-    for name, now in store.load_evaluations().items():
-        stored = before.get(name)
-        for place, then, value in _differences(stored, now, ""):
-            return f"evaluation of {name}: {place.lstrip('.')} was {_short(then)}, and is " + (
-                f"{_short(value)} now"
-            )
-    return ""
-
-
-def _missing(recorded: RunReader, store: RunReader) -> str:
-    """Return what the recorded run has and the replay lacks."""
-    counts = (
-        ("iterations", len(recorded.iterations()), len(store.iterations())),
-        ("evaluations", len(recorded.load_evaluations()), len(store.load_evaluations())),
-        ("episodes", _count(recorded), _count(store)),
-    )
-    for what, then, now in counts:
-        if then != now:
-            return f"{then} {what} are on record, and the replay has {now}"
-    return ""
-
-
-def _count(run: RunReader) -> int:
-    return sum(1 for _ in run.episode_rows())
-
-
 def _exports(directory: Path, recorded: RunReader, store: RunReader) -> tuple[tuple[str, ...], str]:
     """Return the names of the files that were compared, and the first difference."""
-    exports = {path.name: path for path in export_run(store)}
-    again = {path.name: path for path in export_run(recorded, recorded.directory / "exports")}
-    names = []
-    for name, path in exports.items():
+    names: tuple[str, ...] = ()
+    for again, path in zip(export_run(recorded), export_run(store), strict=True):
         # The file that the run wrote itself, if it still exists.
-        then = directory / "exports" / name
-        then = then if then.exists() and recorded.retention == "all" else again[name]
-        names.append(name)
-        before, after = _content(then), _content(path)
+        own = directory / "exports" / path.name
+        before = _content(own if own.exists() and recorded.retention == "all" else again)
+        after = _content(path)
+        names += (path.name,)
         if before != after:
-            pairs = enumerate(zip(before, after, strict=False))
-            first = next((i for i, (a, b) in pairs if a != b), 0)
-            line = before[:first].count(b"\n") + 1
-            return tuple(names), f"exports/{name}: differs from line {line} on"
-    return tuple(names), ""
+            lines = zip(before.splitlines(), after.splitlines(), strict=False)
+            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], lines))
+            return names, f"exports/{path.name}: differs from line {same + 1} on"
+    return names, ""
 
 
 def _content(path: Path) -> bytes:

@@ -32,9 +32,7 @@ def stored_report(
 ) -> Report | None:
     """Return the report on the evaluations that a run has stored; None if it has none.
 
-    Args:
-        store: the run.
-        evaluations: as `load_evaluations` returns them, for callers that have them already.
+    `evaluations` are for callers that have them already, as `load_evaluations` returns them.
     """
     evaluations = store.load_evaluations() if evaluations is None else evaluations
     if not evaluations:
@@ -47,22 +45,19 @@ def stored_report(
 def stored_results(store: RunReader) -> dict[str, ComparedResult]:
     """Return the results of a run to compare with others, by contender, its own team first."""
     evaluations, config = store.load_evaluations(), stored_config(store)
-    report = {
-        "outcomes": {name: stored["outcomes"] for name, stored in evaluations.items()},
-        "digests": stored_digests(evaluations),
-        **{name: config["evaluation"][name] for name in ("split", "seeds")},
+    settings, digests = config["evaluation"], stored_digests(evaluations)
+    title, seeds = f"{store.directory.name} ({settings['split']})", settings["seeds"]
+    return {
+        contender: ComparedResult(title, stored["outcomes"], seeds, digests, config["task"])
+        for contender, stored in evaluations.items()
     }
-    return _results_of(report, store.directory.name, config["task"])
 
 
 def results_of_file(path: Path) -> dict[str, ComparedResult]:
     """Return the results in a file of an evaluation, by contender."""
     document = read_evaluation(path)
-    return _results_of(document["report"], str(path), document.get("task"))
-
-
-def _results_of(report: Mapping[str, Any], title: str, task: Any) -> dict[str, ComparedResult]:
-    title, digests = f"{title} ({report['split']})", report.get("digests", {})
+    report, task = document["report"], document.get("task")
+    title, digests = f"{path} ({report['split']})", report.get("digests", {})
     return {
         contender: ComparedResult(title, outcomes, report["seeds"], digests, task)
         for contender, outcomes in report["outcomes"].items()

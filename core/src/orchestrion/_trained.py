@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 from os import PathLike
@@ -17,7 +17,7 @@ from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import problems_of
 from orchestrion._engine.opening import load_states
 from orchestrion._engine.pool import open_pool
-from orchestrion._errors import StoreError, UsageError
+from orchestrion._errors import UsageError
 from orchestrion._guards import place_of
 from orchestrion._keys import Key
 from orchestrion._learned import (
@@ -48,12 +48,9 @@ class FoundRun:
     config: Config
     directory: Path | None = None
     checkpoint: Checkpoint | None = None
-    states: Mapping[str, Saved] = Factory(dict)
-    """Of the baselines, by the paths of their policies."""
-    overlays: Mapping[str, Mapping[str, JSON]] = Factory(dict)
-    """Settings that trainers of baselines learned, by baseline."""
-    trained_on: Mapping[str, int] = Factory(dict)
-    """By contender of a report, with how many episodes it was trained."""
+    states: Mapping[str, Saved] = Factory(dict)  # of baselines, by the paths of their policies
+    overlays: Mapping[str, Mapping[str, JSON]] = Factory(dict)  # that baselines learned, by name
+    trained_on: Mapping[str, int] = Factory(dict)  # by contender of a report, in episodes
     notes: Sequence[str] = ()
     version: str = ""
     iterations: int | None = None
@@ -62,11 +59,8 @@ class FoundRun:
 class Trained:
     """A config or a run that is open for use; using it changes nothing of it.
 
-    Args:
-        found: what it holds.
-        components: open, with what was learned.
-        shared: answers of earlier runs.
-        budget: what may be spent; None for a new one, as the config says.
+    `shared` are answers of earlier runs; `budget` is what may be spent, None for a new one, as the
+    config says.
     """
 
     def __init__(
@@ -78,22 +72,25 @@ class Trained:
     ) -> None:
         self.components, self.overlays = components, found.overlays
         self.config, self.opened = components.config, components.opened
-        self.directory = found.directory
-        """The run's folder; None for a config that was not trained."""
+        self.directory = found.directory  # the run's folder; None for a config that was not trained
         self.version = found.version
         """Tells apart what was opened: a digest of the config and its checkpoint."""
         self.iterations = found.iterations
-        """How many the run had at the checkpoint; None for a config."""
+        """Those that the run had at the checkpoint; None for a config."""
         self.trained_on = found.trained_on
         """By contender of a report, how many episodes it was trained with."""
-        notes = list(found.notes)
-        if left_out := _waiting_for_training(found.config, self.trained_on):
-            which = ", ".join(left_out)
-            notes.append(f"left out: baselines that are trained only at the end of a run: {which}")
-        self.notes = tuple(notes)
+        self.notes = tuple(found.notes)
         """What a person should know, e.g. that a damaged checkpoint was skipped."""
         self.failures: dict[str, int] = {}
         """How often which turn or verification failed in `evaluate`, as "who: message"."""
+        self._left_out = [
+            name
+            for name, baseline in self.config.evaluation.baselines.items()
+            if baseline.trainer is not None and name not in self.trained_on
+        ]
+        if self._left_out:
+            why = "baselines that are trained only at the end of a run"
+            self.notes += (f"left out: {why}: {', '.join(self._left_out)}",)
         self.calls = CallPath(budget or Budget(self.config.budget), shared=shared)
         self.engine = self.opened.engine(self.calls)
         self.engine.stage = "run"
@@ -111,9 +108,9 @@ class Trained:
         untrained team is left out where nothing was trained: there it is the team itself.
 
         Args:
-            split: of the problems; None for the config's `evaluation.split`.
-            seeds: tries of each problem; None for the config's.
-            limit: how many problems; None for as many as the config says.
+            split: of the problems; None for the config's, as for the next two.
+            seeds: tries of each problem.
+            limit: how many problems.
             baselines: whether to evaluate them as well.
 
         Raises:
@@ -133,19 +130,17 @@ class Trained:
             raise UsageError(f"{place}: its split {split!r} has no problems")
         teams = {own_name(self.config, trained=self.directory is not None): OWN_TEAM}
         if baselines:
-            left_out = _waiting_for_training(self.config, self.trained_on)
             teams |= {
                 name: team
                 for name, team in evaluation.baselines.items()
-                if name not in left_out and not (team.untrained and self.directory is None)
+                if name not in self._left_out and not (team.untrained and self.directory is None)
             }
         results: dict[str, Outcomes] = {}
         async with open_pool(self.config, self.calls, self.directory) as pool:
             for name, team in teams.items():
                 async with AsyncExitStack() as stack:
-                    opened = await self.components.of_contender(
-                        team, stack, self.overlays.get(name)
-                    )
+                    overlay = self.overlays.get(name)
+                    opened = await self.components.of_contender(team, stack, overlay)
                     engine = opened.engine(self.calls, team.policy, team.agents)
                     if pool is not None:
                         pool.take(engine, opened, team)
@@ -154,8 +149,7 @@ class Trained:
                         engine, name, self.config, split, seeds, limit
                     )
                 results[name] = outcomes(session.evaluations)
-        digests = problem_digests(session.judged)
-        key = Key(self.config.seed).child("report")
+        key, digests = Key(self.config.seed).child("report"), problem_digests(session.judged)
         return compare(split, seeds, results, self.trained_on, key, digests)
 
     def changed_data(self) -> str:
@@ -173,15 +167,6 @@ class Trained:
         return changed_data(manifest["data"], now)
 
 
-def _waiting_for_training(config: Config, trained: Collection[str]) -> list[str]:
-    """Return the baselines that have a trainer and are not among the trained ones."""
-    return [
-        name
-        for name, baseline in config.evaluation.baselines.items()
-        if baseline.trainer is not None and name not in trained
-    ]
-
-
 def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str] = ()) -> FoundRun:
     """Return what a run or a config holds, with nothing opened; see `open_run`."""
     directory = after = None
@@ -190,13 +175,12 @@ def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str]
         directory = run_directory(target)
         if directory is None and after is not None:
             raise UsageError(f"{target}@{after}: {target} is a config; only a run has versions")
-    path = None if directory is None else directory / "config.yaml"
-    config = as_config(target if path is None else path, overrides, block)
-    notes = config.plugins.notes()
-    if directory is None or path is None:
-        return FoundRun(config, notes=notes, version=_version(config, None))
+    if directory is None:
+        config = as_config(target, overrides, block)
+        return FoundRun(config, notes=config.plugins.notes(), version=_version(config, None))
+    config = as_config(directory / "config.yaml", overrides, block)
     with RunReader(directory) as reader:
-        _check_unchanged(path, reader, block)
+        _check_unchanged(directory / "config.yaml", reader, block)
         restored = reader.usable(after)
         checkpoint = restored.checkpoint
         trained_on = _trained_on(reader, checkpoint, own_name(config))
@@ -205,11 +189,16 @@ def find(target: ConfigLike, overrides: Sequence[str] = (), block: Sequence[str]
         raise UsageError(
             f"{directory}: the run has no checkpoint yet; `orchestrion resume` continues it"
         )
-    version = _version(config, restored.path)
-    notes += restored.notes()
-    iterations = restored.after
     return FoundRun(
-        config, directory, checkpoint, states, overlays, trained_on, notes, version, iterations
+        config,
+        directory,
+        checkpoint,
+        states,
+        overlays,
+        trained_on,
+        [*config.plugins.notes(), *restored.notes()],
+        _version(config, restored.path),
+        restored.after,
     )
 
 
@@ -239,8 +228,7 @@ async def open_run(
     """Open a run's folder (or its name) with what it learned, or a config as it is.
 
     Args:
-        target: a run, `RUN@N` for its checkpoint after N iterations, or a config in any form that
-            `train` takes.
+        target: a run, `RUN@N` for its checkpoint after N iterations, or a config as for `train`.
         overrides: as `-o`; e.g. another suite of problems for the same policy.
         block: plugins that are never imported.
         before: an earlier version of it that is open; what it spent counts against the budget.
@@ -251,16 +239,16 @@ async def open_run(
         CheckpointError: no checkpoint is valid.
         RunError: what was learned does not fit the (overridden) config.
     """
-    opening = find(target, overrides, block)
-    config = opening.config
+    found = find(target, overrides, block)
+    config = found.config
     async with AsyncExitStack() as stack:
         components = LearnedComponents(config, stack)
-        await components.restore(opening.checkpoint)
-        load_states(components.opened, opening.states)
+        await components.restore(found.checkpoint)
+        load_states(components.opened, found.states)
         name = config.run.cache
         shared = None if name is None else stack.enter_context(SharedAnswers(name))
         budget = None if before is None else before.calls.budget.continued(config.budget)
-        trained = Trained(opening, components, shared, budget)
+        trained = Trained(found, components, shared, budget)
         async with trained.calls.budget.deadline():
             yield trained
 
@@ -273,10 +261,7 @@ def _trained_on(reader: RunReader, checkpoint: Checkpoint | None, own: str) -> d
     """
     last = (checkpoint.stage, checkpoint.iteration) if checkpoint is not None else (-1, -1)
     iterations = [i for i in reader.iterations() if (i.stage, i.iteration) <= last]
-    evaluations = reader.load_evaluations()
-    trained_on: dict[str, int] = {
-        name: results["trained_on"] for name, results in evaluations.items()
-    }
+    trained_on = {name: stored["trained_on"] for name, stored in reader.load_evaluations().items()}
     return {**trained_on, own: sum(iteration.episodes for iteration in iterations)}
 
 
@@ -284,16 +269,16 @@ def _of_baselines(
     reader: RunReader, config: Config
 ) -> tuple[dict[str, Saved], dict[str, Mapping[str, JSON]]]:
     """Return what a run's baselines learned: states by the paths of their policies, settings."""
-    baselines = config.evaluation.baselines
-    evaluations = {
-        name: results for name, results in reader.load_evaluations().items() if name in baselines
-    }
-    states = {
-        baselines[name].policy: saved_from_json(results["state"])
-        for name, results in evaluations.items()
-        if results.get("state") is not None
-    }
-    return states, {name: results.get("overlay", {}) for name, results in evaluations.items()}
+    states: dict[str, Saved] = {}
+    overlays: dict[str, Mapping[str, JSON]] = {}
+    for name, results in reader.load_evaluations().items():
+        baseline = config.evaluation.baselines.get(name)
+        if baseline is None:
+            continue
+        overlays[name] = results.get("overlay", {})
+        if results.get("state") is not None:
+            states[baseline.policy] = saved_from_json(results["state"])
+    return states, overlays
 
 
 def _check_unchanged(path: Path, reader: RunReader, block: Sequence[str]) -> None:
@@ -314,20 +299,11 @@ def run_directory(target: str | PathLike[str]) -> Path | None:
     Raises:
         UsageError: it is neither.
     """
-    if Path(target).is_file():
-        return None
-    try:
-        return find_run(target)
-    except StoreError as error:
-        raise UsageError(f"{target}: neither a config nor a run ({error})") from None
+    return None if Path(target).is_file() else find_run(target)
 
 
 def newest_checkpoint(target: str | PathLike[str]) -> tuple[Path, Checkpoint | None]:
-    """Return a run's folder, and its newest valid checkpoint; None if it has none yet.
-
-    Raises:
-        UsageError: the target is no run.
-    """
+    """Return a run's folder, and its newest valid checkpoint; None if it has none yet."""
     directory = run_directory(target)
     if directory is None:
         raise UsageError(f"{target}: is a file; name a run")
@@ -336,10 +312,6 @@ def newest_checkpoint(target: str | PathLike[str]) -> tuple[Path, Checkpoint | N
 
 
 def newest_states(target: str | PathLike[str]) -> tuple[Path, Mapping[str, Saved]]:
-    """Return a run's folder, and the states in its newest checkpoint; none if it has none yet.
-
-    Raises:
-        UsageError: the target is no run.
-    """
+    """Return a run's folder, and the states in its newest checkpoint; none if it has none yet."""
     directory, checkpoint = newest_checkpoint(target)
     return directory, checkpoint.components if checkpoint is not None else {}

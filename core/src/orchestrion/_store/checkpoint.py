@@ -24,7 +24,7 @@ from orchestrion._store.serial import dumps, loads
 
 FORMAT = 1
 _PLAIN = ("stage", "iteration", "seed", "config", "roster", "versions", "threads")
-_NAME = re.compile(r"(\d{2,})-(\d{6,})\.safetensors")
+_NAME = re.compile(r"\d{2,}-\d{6,}\.safetensors")
 
 
 @frozen
@@ -71,28 +71,24 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     """
     packed, metadata = unpack(data)
     try:
-        return _checkpoint(packed, metadata)
+        meta = loads(metadata["orchestrion"])
+        if meta["format"] != FORMAT:
+            raise CheckpointError(
+                f"it has format {meta['format']}, this version of orchestrion reads {FORMAT}"
+            )
+        arrays: dict[str, dict[str, Array]] = {}
+        for name, array in sorted(packed.items()):
+            path, _, rest = name.partition("/")
+            path = path.replace("%2F", "/").replace("%25", "%")
+            arrays.setdefault(path, {})[rest] = array
+        components = loads(metadata["components"]).items()
+        return Checkpoint(
+            components={path: Saved(arrays.get(path, {}), item) for path, item in components},
+            overlay=loads(metadata["overlay"]),
+            **{name: meta[name] for name in _PLAIN} | {"roster": tuple(meta["roster"])},
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"its content is malformed: {error!r}") from None
-
-
-def _checkpoint(packed: Mapping[str, Array], metadata: Mapping[str, str]) -> Checkpoint:
-    meta = loads(metadata["orchestrion"])
-    if meta["format"] != FORMAT:
-        raise CheckpointError(
-            f"it has format {meta['format']}, this version of orchestrion reads {FORMAT}"
-        )
-    arrays: dict[str, dict[str, Array]] = {}
-    for name, array in sorted(packed.items()):
-        path, _, rest = name.partition("/")
-        path = path.replace("%2F", "/").replace("%25", "%")
-        arrays.setdefault(path, {})[rest] = array
-    components = loads(metadata["components"])
-    return Checkpoint(
-        components={path: Saved(arrays.get(path, {}), item) for path, item in components.items()},
-        overlay=loads(metadata["overlay"]),
-        **{name: meta[name] for name in _PLAIN} | {"roster": tuple(meta["roster"])},
-    )
 
 
 # ---------------------------------------------------------------------------------- on disk
@@ -105,16 +101,12 @@ def checkpoint_name(stage: int, iteration: int) -> str:
 
 def checkpoint_paths(folder: Path) -> list[Path]:
     """Return all checkpoint files of a folder, oldest first, valid or not."""
-    numbered = [
-        (int(match[1]), int(match[2]), path)
-        for path in (folder.iterdir() if folder.is_dir() else ())
-        if (match := _NAME.fullmatch(path.name))
-    ]
-    return [path for _, _, path in sorted(numbered)]
+    paths = [path for path in folder.glob("*.safetensors") if _NAME.fullmatch(path.name)]
+    return sorted(paths, key=lambda path: [int(number) for number in path.stem.split("-")])
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> tuple[Path, str]:
-    """Write a checkpoint durably; returns its path and the SHA-256 of the file.
+    """Write a checkpoint durably; return its path and the SHA-256 of the file.
 
     Raises:
         StoreError: the disk is full or read-only; no part of a file is left behind.
@@ -140,22 +132,20 @@ def read_checkpoint(path: Path, digest: str | None = None) -> Checkpoint:
     """
     try:
         data = path.read_bytes()
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise CheckpointError(f"{path}: cannot be read: {reason}") from error
-    try:
         checkpoint = decode_checkpoint(data)
         if digest is not None and sha256(data).hexdigest() != digest:
             raise CheckpointError("it is not the file that this run wrote")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise CheckpointError(f"{path}: cannot be read: {reason}") from error
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
     return checkpoint
 
 
 def prune_checkpoints(folder: Path, keep: Sequence[str]) -> list[Path]:
-    """Remove all checkpoint files but those named; returns what was removed."""
-    wanted = set(keep)
-    removed = [path for path in checkpoint_paths(folder) if path.name not in wanted]
+    """Remove all checkpoint files but those named; return what was removed."""
+    removed = [path for path in checkpoint_paths(folder) if path.name not in keep]
     for path in removed:
         # A file that cannot be removed costs space and nothing else.
         with suppress(OSError):

@@ -1,8 +1,7 @@
-"""What calls asked and what they were answered, as a run keeps it; each text is kept once."""
+"""The requests and answers of calls, as a run keeps them; each text is kept once."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -17,41 +16,30 @@ from orchestrion._store.database import Database, text_digest
 _DIGEST = 16
 _REMEMBERED = 50_000
 _PAGE = 256
-_MESSAGES = ("messages", "input")
-"""The names that APIs give their list of messages."""
+_MESSAGES = ("messages", "input")  # the names that APIs give their list of messages
 
 
 @frozen(kw_only=True)
 class StoredCall:
     """A call of a model, a tool or a person, as it was recorded.
 
-    Args:
-        name: as `Output.calls` and `Episode.calls` have it.
-        service: whom it asked.
-        who: on whose behalf: an agent, "verifier", "reward" or "trainer".
-        stage: the part of the run.
-        kind: "answer"; "cached" for the answer of an earlier call; "failed"; or what became of
-            one that was given up ("timeout", "cut", "lost", "billed").
-        asked: what was asked: for a model its messages, tools and settings, in the words of its
-            API; for a tool its name and arguments. None if the run does not keep it.
-        answer: what it gave; for a failed one the error; None if there is none, or it was dropped.
-        usage: what it cost.
-        seconds: what the attempt that was answered took.
-        at: when that attempt began, or when the call failed (Unix time).
-        attempts: how many there were; 0 for a cached one.
+    `kind` is "answer"; "cached" for the answer of an earlier call; "failed"; or what became of one
+    that was given up ("timeout", "cut", "lost", "billed"). `asked` is None if the run does not keep
+    it: for a model its messages, tools and settings, in the words of its API; for a tool its name
+    and arguments.
     """
 
-    name: str
+    name: str  # as `Output.calls` and `Episode.calls` have it
     service: str
-    who: str
-    stage: str
+    who: str  # on whose behalf: an agent, "verifier", "reward" or "trainer"
+    stage: str  # the part of the run
     kind: str
     asked: JSON
-    answer: JSON
+    answer: JSON  # of a failed one the error; None if there is none, or it was dropped
     usage: Usage
-    seconds: float | None
-    at: float | None
-    attempts: int
+    seconds: float | None  # that the attempt which was answered took
+    at: float | None  # when that attempt began, or when the call failed (Unix time)
+    attempts: int  # 0 for a cached one
 
     @property
     def tool(self) -> tuple[str, JSON] | None:
@@ -69,7 +57,7 @@ class StoredCall:
         """Return the messages of a request to a model, and its settings; None for other calls."""
         for name in _MESSAGES:
             if isinstance(self.asked, Mapping) and isinstance(self.asked.get(name), list):
-                others = {key: asked for key, asked in self.asked.items() if key not in _MESSAGES}
+                others = {key: value for key, value in self.asked.items() if key not in _MESSAGES}
                 return list(self.asked[name]), others
         return None
 
@@ -81,45 +69,32 @@ class Texts:
         self._known: dict[bytes, bytes] = {}
         """Digests of what is stored by those of what was asked, which may hold secrets."""
 
-    def put(
-        self, connection: sqlite3.Connection, requests: Iterable[tuple[bytes, ...]]
-    ) -> tuple[list[bytes | None], dict[bytes, bytes]]:
-        """Write what is new of some requests.
-
-        Returns:
-            For each request what stands for it in its row; and what `committed` is to be given.
-        """
-        known_digests, new = self._known, dict[bytes, bytes]()
+    def put(self, database: Database, requests: Iterable[tuple[bytes, ...]]) -> list[bytes | None]:
+        """Write what is new of some requests; return for each what stands for it in its row."""
+        if len(self._known) > _REMEMBERED:
+            self._known.clear()
         texts: dict[bytes, str] = {}
         rows: list[bytes | None] = []
         for pieces in requests:
             digests = []
             for piece in pieces:
                 raw = blake2b(piece, digest_size=_DIGEST).digest()
-                digest = known_digests.get(raw) or new.get(raw)
-                if digest is None:
+                if raw not in self._known:
                     text = hidden_bytes(piece)
-                    digest = new[raw] = text_digest(text)
-                    texts[digest] = text.decode()
-                digests.append(digest)
+                    self._known[raw] = text_digest(text)
+                    texts[self._known[raw]] = text.decode()
+                digests.append(self._known[raw])
             rows.append(b"".join(digests) or None)
-        if texts:
-            connection.executemany(
-                "INSERT OR IGNORE INTO texts (digest, text) VALUES (?, ?)", list(texts.items())
-            )
-        return rows, new
-
-    def committed(self, new: dict[bytes, bytes]) -> None:
-        """Remember the digests in `new`, which are on disk now."""
-        if len(self._known) > _REMEMBERED:
-            self._known.clear()
-        self._known.update(new)
+        database.execute_many(
+            "INSERT OR IGNORE INTO texts (digest, text) VALUES (?, ?)", texts.items()
+        )
+        return rows
 
 
-def drop_texts(database: Database, connection: sqlite3.Connection) -> None:
+def drop_texts(database: Database) -> None:
     """Drop all that calls asked."""
-    connection.execute(database.change("calls", pieces="NULL") + " WHERE pieces IS NOT NULL")
-    connection.execute("DELETE FROM texts")
+    database.change("calls", "pieces IS NOT NULL", pieces="NULL")
+    database.execute("DELETE FROM texts")
 
 
 def read_calls(database: Database, names: Sequence[str]) -> list[StoredCall]:
@@ -139,12 +114,10 @@ def read_calls(database: Database, names: Sequence[str]) -> list[StoredCall]:
 def read_all_calls(database: Database, who: str | None) -> Iterator[StoredCall]:
     """Yield all calls that were answered or failed, in the order of their records."""
     last = 0
-    where = "rowid > ? AND kind IN ('answer', 'cached', 'failed')" + (
-        "" if who is None else " AND who = ?"
-    )
+    where = "rowid > ? AND kind IN ('answer', 'cached', 'failed') AND (? IS NULL OR who = ?)"
     while True:
-        values = (last,) if who is None else (last, who)
-        numbers = database.all(f"SELECT rowid FROM calls WHERE {where} LIMIT {_PAGE}", values)
+        query = f"SELECT rowid FROM calls WHERE {where} ORDER BY rowid LIMIT {_PAGE}"
+        numbers = database.all(query, (last, who, who))
         for (number,) in numbers:
             for row in database.rows("calls", "WHERE rowid = ?", (number,)):
                 yield _call(database, row["key"].removesuffix("/failed"), row)

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from orchestrion._errors import StoreError, UsageError
@@ -18,8 +18,7 @@ from orchestrion._store.files import explain, make_folder, sync_folder, write_at
 from orchestrion._store.lock import RunLock
 from orchestrion._store.serial import dumps
 
-_ABANDONED = 60.0
-"""Seconds after which a draft that nobody holds is one whose maker was killed."""
+_ABANDONED = 60.0  # seconds after which a draft that nobody holds is one whose maker was killed
 
 
 def create_folder(directory: Path, config_text: str, state: Mapping[str, JSON]) -> None:
@@ -52,13 +51,9 @@ def _draft(draft: Path, config_text: str, state: Mapping[str, JSON]) -> None:
         (draft / "checkpoints").mkdir()
         (draft / "exports").mkdir()
         write_atomic(draft / "config.yaml", [config_text.encode()], "config")
-        database = Database.create(draft / NAME)
-        try:
-            with database.transaction("create") as connection:
-                rows = [{"key": key, "value": dumps(value)} for key, value in state.items()]
-                database.insert(connection, "state", rows)
-        finally:
-            database.close()
+        rows = [{"key": key, "value": dumps(value)} for key, value in state.items()]
+        with closing(Database.create(draft / NAME)) as database, database.transaction("create"):
+            database.insert("state", rows)
         sync_folder(draft)
     finally:
         lock.release()

@@ -1,12 +1,9 @@
-"""The SQLite file of a run: how it is opened, laid out and written to.
+"""The SQLite file of a run: how it is opened, read and written to.
 
-Tables are STRICT where SQLite knows that (3.37). Reports may read the file with any SQLite tool,
-also while a run writes to it.
-
-Every row carries a checksum of its other columns in `mark` (`number`, which SQLite gives, is left
-out); problems, and texts that calls asked, are named by their own digest. What a disk changed
-is an error where it is read. `Database.verify` also finds pages
-that are gone or broken; rows that somebody deletes with SQL are not noticed.
+Reports may read the file with any SQLite tool, also while a run writes to it. What a disk changed
+is an error where it is read, by the checksums and digests of the tables (see `schema`).
+`Database.verify` also finds pages that are gone or broken; rows that somebody deletes with SQL are
+not noticed.
 """
 
 from __future__ import annotations
@@ -15,8 +12,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import closing, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -27,121 +23,28 @@ import msgspec
 from orchestrion._errors import StoreError
 from orchestrion._store.faults import fault_point
 from orchestrion._store.files import explain
+from orchestrion._store.schema import APPLICATION, LAYOUT, MARKED, SCHEMA, layout, tables
 
 NAME: Final = "run.db"
-SCHEMA: Final = 6
-_APPLICATION: Final = 0x4F524348  # "ORCH"
-
-_TABLES: Final = """
-CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL, mark INTEGER) STRICT;
-
--- One row a committed iteration; `seq` counts them over all stages.
-CREATE TABLE iterations (
-    seq INTEGER PRIMARY KEY,
-    stage INTEGER NOT NULL,
-    iteration INTEGER NOT NULL,
-    metrics TEXT NOT NULL,          -- JSON
-    episodes INTEGER NOT NULL,
-    successes INTEGER NOT NULL,
-    unrewarded INTEGER NOT NULL,    -- episodes whose reward is missing
-    reward REAL,                    -- mean of the others
-    checkpoint TEXT,                -- file name; NULL when none was written or it was pruned
-    digest TEXT,                    -- its SHA-256
-    seconds REAL NOT NULL,
-    counts TEXT NOT NULL,           -- JSON: episodes by status, turns by agent
-    mark INTEGER,
-    UNIQUE (stage, iteration)
-) STRICT;
-
-CREATE TABLE problems (digest TEXT PRIMARY KEY, id TEXT NOT NULL, record TEXT NOT NULL) STRICT;
-
-CREATE TABLE episodes (
-    number INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    seq INTEGER NOT NULL,           -- of the iteration, or of the one that came next
-    source TEXT NOT NULL,           -- 'train', or the name of an evaluation
-    problem TEXT NOT NULL,          -- id
-    category TEXT NOT NULL,
-    status TEXT NOT NULL,
-    success INTEGER NOT NULL,
-    score REAL,
-    reward REAL,
-    turns INTEGER NOT NULL,
-    calls INTEGER NOT NULL,
-    input_tokens INTEGER NOT NULL,
-    output_tokens INTEGER NOT NULL,
-    usd REAL,
-    cost REAL,
-    public TEXT NOT NULL,           -- digest of the problem's record
-    record TEXT NOT NULL,           -- JSON, without the problem
-    mark INTEGER
-) STRICT;
--- All that lists of episodes filter and sort by, see `pages`.
-CREATE INDEX episodes_columns ON episodes
-    (seq, source, status, success, problem, category, reward, cost, turns);
-
-CREATE VIEW turns AS
-    SELECT e.id AS episode,
-           json_extract(t.value, '$.index') AS number,
-           json_extract(t.value, '$.agent') AS agent,
-           json_extract(t.value, '$.option') AS option,
-           json_extract(t.value, '$.status') AS status,
-           json_extract(t.value, '$.output.content') AS content,
-           json_extract(t.value, '$.output.usage.cost') AS cost,
-           json_extract(t.value, '$.error') AS error
-    FROM episodes e, json_each(e.record, '$.trajectory') t;
-
--- The journal: what was asked of the outside, and what it answered.
--- `kind` says what a row is, see `engine.recording.Kind`; no result depends on what follows `seq`.
-CREATE TABLE calls (
-    key TEXT PRIMARY KEY,
-    request TEXT NOT NULL,          -- digest
-    kind TEXT NOT NULL,
-    answer TEXT,                    -- JSON; NULL once retention has dropped it; of a `cached`
-                                    -- call with its cost, as only what was spent stands below
-    calls INTEGER NOT NULL,
-    input_tokens INTEGER NOT NULL,
-    output_tokens INTEGER NOT NULL,
-    usd REAL,                       -- NULL: the price is not known
-    cost REAL,
-    seq INTEGER NOT NULL,           -- of the iteration in progress
-    service TEXT NOT NULL,
-    who TEXT NOT NULL,              -- an agent's name, 'verifier', 'reward', 'trainer'
-    stage TEXT NOT NULL,
-    seconds REAL,                   -- what the attempt that was answered took
-    at REAL,                        -- when it began (Unix time), or when the call failed
-    attempts INTEGER NOT NULL,
-    estimated INTEGER NOT NULL,     -- whether the usage is an estimate
-    pieces BLOB,                    -- what was asked: digests of texts, see `engine.pieces`
-    mark INTEGER
-) STRICT;
-CREATE INDEX calls_kept ON calls (seq) WHERE answer IS NOT NULL;
-
--- JSON of what calls asked, by digest: each message, each long text, once.
-CREATE TABLE texts (digest BLOB PRIMARY KEY, text TEXT NOT NULL) STRICT;
-
-CREATE TABLE cache (
-    key TEXT PRIMARY KEY, request TEXT NOT NULL, answer TEXT NOT NULL,
-    calls INTEGER NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
-    usd REAL, cost REAL, mark INTEGER
-) STRICT;
-
-CREATE TABLE evaluations (
-    name TEXT PRIMARY KEY, seq INTEGER NOT NULL, results TEXT NOT NULL, mark INTEGER
-) STRICT;
-
-CREATE TABLE events (
-    number INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL,
-    mark INTEGER
-) STRICT;
-"""
-
-_MARKED: Final = ("state", "iterations", "episodes", "calls", "cache", "evaluations", "events")
 _PAGE: Final = 256
 _MOUNTS = Path("/proc/self/mounts")
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "lustre", "gpfs", "beegfs", "fuse.sshfs", "ceph")
-
-
+_INTACT = "What was stored before is intact; the run can be resumed"
+_DENIED = f"cannot be written to; check the folder's permissions. {_INTACT}"
+_LOCKED = "another program keeps it locked; close it and try again"
+_DAMAGED = "is damaged, or not a run's database"
+_ADVICE: Final = {
+    "SQLITE_FULL": f"the disk is full; make room. {_INTACT}",
+    "SQLITE_READONLY": _DENIED,
+    "SQLITE_PERM": _DENIED,
+    "SQLITE_IOERR": f"the disk is full or broken ({{}}); make room. {_INTACT}",
+    "SQLITE_BUSY": _LOCKED,
+    "SQLITE_LOCKED": _LOCKED,
+    "SQLITE_CANTOPEN": "cannot be opened; does it exist, and may you read it?",
+    "SQLITE_CORRUPT": _DAMAGED,
+    "SQLITE_NOTADB": _DAMAGED,
+}
+"""What to do about an error, by the beginning of SQLite's name for it."""
 _pack: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -175,27 +78,19 @@ class Database:
         self.path = path
         self.lock = threading.RLock()
         with self._errors():
-            self._connection = self._connect(writable)
+            uri = path.absolute().as_uri()
+            connect = self._connect_writer if writable else self._connect_reader
+            self._connection = connect(uri)
             self._place = _identity(path)
+        self._layout, self.columns = layout()
+        """By table the columns that a mark covers, in order."""
         try:
             self._check_schema()
-            # Those that a mark covers, in order.
-            self.columns = {
-                table: tuple(
-                    name
-                    for _, name, *_ in self.all(f"PRAGMA table_info({table})")
-                    if name not in ("mark", "number")
-                )
-                for table in _MARKED
-            }
         except StoreError:
             self._connection.close()
             raise
 
-    def _connect(self, writable: bool) -> sqlite3.Connection:
-        uri = self.path.absolute().as_uri()
-        if not writable:
-            return self._connect_reader(uri)
+    def _connect_writer(self, uri: str) -> sqlite3.Connection:
         connection = None if _on_network(self.path) else _with_wal(uri)
         if connection is None:
             connection = _open(f"{uri}?mode=rw")
@@ -223,7 +118,7 @@ class Database:
     def _check_schema(self) -> None:
         (application,) = self.one("PRAGMA application_id")
         (version,) = self.one("PRAGMA user_version")
-        if application != _APPLICATION:
+        if application != APPLICATION:
             raise StoreError(f"{self.path}: not the database of a run")
         if version != SCHEMA:
             when = "an earlier" if version < SCHEMA else "a later"
@@ -232,23 +127,20 @@ class Database:
                 f"{version}, this version reads {SCHEMA}); use the version that wrote it, or start "
                 "a new run"
             )
-        if self.all(_LAYOUT) != _layout():
+        if self.all(LAYOUT) != self._layout:
             raise self.damage("its tables are not those of a run")
 
     @classmethod
     def create(cls, path: Path) -> Database:
         """Make a new file with all tables, and open it for writing."""
         try:
-            connection = _open(f"{path.absolute().as_uri()}?mode=rwc")
-            try:
+            with closing(_open(f"{path.absolute().as_uri()}?mode=rwc")) as connection:
                 connection.executescript(
-                    f"BEGIN IMMEDIATE;{_tables()}PRAGMA application_id={_APPLICATION};"
+                    f"BEGIN IMMEDIATE;{tables()}PRAGMA application_id={APPLICATION};"
                     f"PRAGMA user_version={SCHEMA};COMMIT;"
                 )
-            finally:
-                connection.close()
         except sqlite3.Error as error:
-            raise store_error(error, path) from error
+            raise _store_error(error, path) from error
         return cls(path, writable=True)
 
     @contextmanager
@@ -256,14 +148,14 @@ class Database:
         try:
             yield
         except sqlite3.Error as error:
-            raise store_error(error, self.path) from error
+            raise _store_error(error, self.path) from error
         except UnicodeDecodeError as error:  # in a name: our texts are decoded leniently
             raise self.damage("its names are no text") from error
         except OSError as error:
             raise StoreError(explain(error, self.path)) from error
 
     @contextmanager
-    def transaction(self, point: str, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+    def transaction(self, point: str, *, durable: bool = True) -> Iterator[None]:
         """Commit all that is written inside together, or nothing of it.
 
         Args:
@@ -276,7 +168,7 @@ class Database:
             self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                yield self._connection
+                yield
                 fault_point(f"{point}.written")
                 self._connection.execute("COMMIT")
             except BaseException:
@@ -300,6 +192,15 @@ class Database:
         with self.lock, self._errors():
             return self._connection.execute(sql, values).fetchone()
 
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
+        """Execute a statement of a transaction."""
+        self.execute_many(sql, [values])
+
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Execute a statement of a transaction for each row of values."""
+        with self.lock, self._errors():
+            self._connection.executemany(sql, rows)
+
     def check_place(self) -> None:
         """Refuse to write into a file that nobody will find: SQLite would not notice."""
         if _identity(self.path) != self._place:
@@ -311,27 +212,26 @@ class Database:
 
     # ------------------------------------------------------------------ checksums
 
-    def insert(
-        self,
-        connection: sqlite3.Connection,
-        table: str,
-        rows: Iterable[Mapping[str, Any]],
-        conflict: str = "",
-    ) -> None:
+    def insert(self, table: str, rows: Iterable[Mapping[str, Any]], conflict: str = "") -> None:
         """Write rows, given by column, with their marks; `conflict` says what follows VALUES."""
         names = self.columns[table]
         values = ([row[name] for name in names] for row in rows)
-        connection.executemany(
+        self.execute_many(
             f"INSERT INTO {table} ({', '.join(names)}, mark) VALUES ({'?, ' * len(names)}?) "
             f"{conflict}",
             ((*row, mark(*row)) for row in values),
         )
 
-    def change(self, table: str, **values: str) -> str:
-        """Return the UPDATE, without WHERE, that sets columns to SQL expressions, and the mark."""
+    def change(
+        self, table: str, where: str, keys: Iterable[Sequence[Any]] = ((),), **values: str
+    ) -> None:
+        """Set columns to SQL expressions, and the marks, in rows that `where` selects.
+
+        That is done once for each of `keys`, the values of the parameters in `where`.
+        """
         sets = "".join(f"{name} = {value}, " for name, value in values.items())
         marked = ", ".join(values.get(name, name) for name in self.columns[table])
-        return f"UPDATE {table} SET {sets}mark = mark({marked})"
+        self.execute_many(f"UPDATE {table} SET {sets}mark = mark({marked}) WHERE {where}", keys)
 
     def rows(self, table: str, rest: str = "", values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return rows as dictionaries, each checked against its mark."""
@@ -358,7 +258,7 @@ class Database:
         report = [text for (text,) in self.all("PRAGMA integrity_check")]
         if report != ["ok"]:
             raise self.damage(" ".join(report[0].split())[:200])
-        for table in _MARKED:
+        for table in MARKED:
             for row in self._paged(table, (*self.columns[table], "mark")):
                 self.check(table, row)
         for row in self._paged("problems", ("digest", "record")):
@@ -401,30 +301,11 @@ def _open(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         uri, uri=True, timeout=10.0, isolation_level=None, check_same_thread=False
     )
-    connection.execute("PRAGMA busy_timeout=10000")
+
     connection.create_function("mark", -1, mark, deterministic=True)
     # A lone surrogate in a name must not make a run unreadable.
     connection.text_factory = lambda data: data.decode(errors="replace")
     return connection
-
-
-_LAYOUT: Final = "SELECT name, replace(sql, ') STRICT', ')') FROM sqlite_master ORDER BY name"
-
-
-def _tables() -> str:
-    strict = sqlite3.sqlite_version_info >= (3, 37)
-    return _TABLES if strict else _TABLES.replace(") STRICT;", ");")
-
-
-@cache
-def _layout() -> list[tuple[str, str | None]]:
-    """Return what `_LAYOUT` selects in a new file."""
-    connection = sqlite3.connect(":memory:")
-    try:
-        connection.executescript(_tables())
-        return connection.execute(_LAYOUT).fetchall()
-    finally:
-        connection.close()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -462,20 +343,8 @@ def _on_network(path: Path) -> bool:
     return False
 
 
-def store_error(error: sqlite3.Error, path: Path) -> StoreError:
+def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
     """Return the error to raise in place of SQLite's, which says what to do."""
     name = getattr(error, "sqlite_errorname", "") or ""
-    intact = "What was stored before is intact; the run can be resumed"
-    if name.startswith("SQLITE_FULL"):
-        return StoreError(f"{path}: the disk is full; make room. {intact}")
-    if name.startswith(("SQLITE_READONLY", "SQLITE_PERM")):
-        return StoreError(f"{path}: cannot be written to; check the folder's permissions. {intact}")
-    if name.startswith("SQLITE_IOERR"):
-        return StoreError(f"{path}: the disk is full or broken ({name}); make room. {intact}")
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return StoreError(f"{path}: another program keeps it locked; close it and try again")
-    if name.startswith("SQLITE_CANTOPEN"):
-        return StoreError(f"{path}: cannot be opened; does it exist, and may you read it?")
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return StoreError(f"{path}: is damaged, or not a run's database")
-    return StoreError(f"{path}: {error}")
+    texts = [text.format(name) for kind, text in _ADVICE.items() if name.startswith(kind)]
+    return StoreError(f"{path}: {texts[0] if texts else error}")

@@ -1,4 +1,4 @@
-"""What a person should know about how a run learned, and what to do about it.
+"""Find what a person should know about how a run learned, and what to do about it.
 
 Everything comes from the store: the metrics of the iterations, and what the evaluations after
 training found. A trainer takes part through its metrics alone, of which `entropy` (mean entropy of
@@ -24,34 +24,22 @@ NOTE, WARNING = 1, 2
 
 MOSTLY = 0.75
 """Share of a kind's episodes that end at once from which on the kind counts as given up."""
-SETTLED = 0.05
-"""Share of the first entropy below which choices count as settled."""
-EARLY = 0.25
-"""Share of the iterations before which that is early."""
-RISE = 0.1
-"""Share of the whole rise that the last third must add to count as still improving."""
-FEW = 10
-"""Fewer problems than that can hardly tell two teams apart."""
+SETTLED = 0.05  # share of the first entropy below which choices count as settled
+EARLY = 0.25  # share of the iterations before which that is early
+RISE = 0.1  # share of the whole rise that the last third must add to count as still improving
+FEW = 10  # fewer problems than that can hardly tell two teams apart
 NORMAL_95 = 1.959963984540054
 
 
 @frozen
 class Finding:
-    """One thing that a person should know.
+    """One thing that a person should know, and what to do about it."""
 
-    Args:
-        name: of the check, for programs.
-        level: 1 for a note, 2 for a warning.
-        text: what was found.
-        advice: what to do.
-        about: kinds of problems, agents or baselines that it is about.
-    """
-
-    name: str
-    level: int
+    name: str  # of the check, for programs
+    level: int  # NOTE or WARNING
     text: str
     advice: str
-    about: tuple[str, ...] = ()
+    about: tuple[str, ...] = ()  # kinds of problems, agents or baselines
 
 
 def diagnose(store: RunReader) -> list[Finding]:
@@ -64,15 +52,14 @@ def diagnose(store: RunReader) -> list[Finding]:
         return []
     evaluations = store.load_evaluations()
     last_stage = [iteration for iteration in iterations if iteration.stage == iterations[-1].stage]
-    curve = _Curve(last_stage)
     findings = [
         *_without_reward(last_stage),
         *cut_off(evaluations.get(LEARNED, {}).get("outcomes", {})),
         *_given_up(evaluations),
-        *_not_ahead(store, evaluations, curve),
+        *_not_ahead(store, evaluations, _rewards(last_stage)),
         *_never_tried(store, iterations),
         *_settled_early(last_stage),
-        *curve.still_rising(),
+        *_still_rising(last_stage),
         *_few_problems(evaluations),
     ]
     return sorted(findings, key=lambda finding: -finding.level)
@@ -134,22 +121,20 @@ def _given_up(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
     """Find kinds that the learned policy ends at once, unless that pays best."""
     kinds = _kinds(evaluations, LEARNED)
     others = [_kinds(evaluations, name) for name in evaluations if name != LEARNED]
-
-    def best_of_others(kind: str) -> float:
-        rewards = [other[kind]["reward"] for other in others if kind in other]
-        return max((reward for reward in rewards if reward is not None), default=-math.inf)
-
     given_up = []
     for kind in stopped_at_once(evaluations):
         paid = kinds[kind]["at_once_reward"] or 0.0
-        if paid <= 0 or best_of_others(kind) > (kinds[kind]["reward"] or 0.0):
+        rewards = [other[kind]["reward"] for other in others if kind in other]
+        best = max((reward for reward in rewards if reward is not None), default=-math.inf)
+        if paid <= 0 or best > (kinds[kind]["reward"] or 0.0):
             given_up.append(kind)
     if given_up:
+        names = ", ".join(kind or "problems without a category" for kind in given_up)
         yield Finding(
             "stopped_at_once",
             WARNING,
             f"what was learned stops at once on {len(given_up)} of {len(kinds)} kinds of problems: "
-            f"{_names(given_up)}",
+            f"{names}",
             "explore more or longer (more episodes; a trainer's exploration setting), or pay for "
             "part of the work, so that trying is not only a cost while nothing is solved yet",
             tuple(given_up),
@@ -157,12 +142,8 @@ def _given_up(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _kinds(evaluations: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    results = evaluations.get(name)
-    return results.get("kinds", {}) if isinstance(results, Mapping) else {}
-
-
-def _names(kinds: Sequence[str]) -> str:
-    return ", ".join(kind or "problems without a category" for kind in kinds)
+    kinds: Mapping[str, Any] = evaluations.get(name, {}).get("kinds", {})
+    return kinds
 
 
 # ------------------------------------------------------------------ agents, entropy, problems
@@ -207,8 +188,8 @@ def _settled_early(iterations: Sequence[Iteration]) -> Iterator[Finding]:
 
 
 def _few_problems(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
-    results = evaluations.get(LEARNED)
-    if not isinstance(results, Mapping) or "outcomes" not in results:
+    results = evaluations.get(LEARNED, {})
+    if "outcomes" not in results:
         return
     held_out, trained = len(results["outcomes"]), results.get("train_problems")
     for count, what in ((trained, "to train on"), (held_out, "to be judged on")):
@@ -224,75 +205,69 @@ def _few_problems(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
 # ------------------------------------------------------------------ reward over training
 
 
-class _Curve:
-    """The mean reward of each iteration of a stage."""
+def _rise(rewards: Sequence[float], reached: float | None = None) -> tuple[float, float] | None:
+    """Return how far the reward rose since the beginning, and the error of that at 95 %.
 
-    def __init__(self, iterations: Sequence[Iteration]) -> None:
-        rewarded = [iteration for iteration in iterations if iteration.reward is not None]
-        self.rewards = [iteration.reward for iteration in rewarded if iteration.reward is not None]
-        self.episodes = sum(iteration.episodes for iteration in rewarded)
-        self.noise = _noise(self.rewards)
+    `rewards` are the means of iterations. Where the held-out problems were worth more (`reached`)
+    than the last episodes of training, which may still have explored, they count. None if there
+    were too few iterations to tell.
+    """
+    count = len(rewards)
+    if count < 8:
+        return None
+    width = max(2, count // 10)
+    end = mean(rewards[-width:])
+    error = NORMAL_95 * _noise(rewards) * math.sqrt(2 / width)
+    return max(end, end if reached is None else reached) - mean(rewards[:width]), error
 
-    def rise(self, reached: float | None) -> tuple[float, float] | None:
-        """Return how far the reward rose since the beginning, and the error of that at 95 %.
 
-        Where the held-out problems were worth more than the last episodes of training, which may
-        still have explored, they count. None if there were too few iterations to tell.
-        """
-        count = len(self.rewards)
-        if count < 8:
-            return None
-        width = max(2, count // 10)
-        end = mean(self.rewards[-width:])
-        error = NORMAL_95 * self.noise * math.sqrt(2 / width)
-        return max(end, end if reached is None else reached) - mean(self.rewards[:width]), error
+def _still_rising(iterations: Sequence[Iteration]) -> Iterator[Finding]:
+    """Find a rise in the last third, and say how many more episodes would help."""
+    rewards = _rewards(iterations)
+    third = len(rewards) // 3
+    rise = _rise(rewards)
+    if third < 5 or rise is None:
+        return
+    now, error = _slope(rewards[-third:])
+    if (now - error) * third <= max(0.0, RISE * rise[0]):
+        return
+    # Taken for an exponential approach: each third adds `ratio` of what the one before added.
+    before, _ = _slope(rewards[-2 * third : -third])
+    more = float(sum(row.episodes for row in iterations if row.reward is not None))
+    if 0 < now < 0.9 * before:  # else nothing tells where it ends
+        thirds = math.log(0.1) / math.log(max(now / before, 0.1))
+        more *= third / len(rewards) * thirds
+    low, high = (now - error) * third, (now + error) * third
+    yield Finding(
+        "still_improving",
+        NOTE,
+        f"the reward was still rising: by {now * third:.3g} [{low:.3g}, {high:.3g}] over the "
+        "last third of training",
+        f"train for about {_rounded(more)} more episodes",
+    )
 
-    def still_rising(self) -> Iterator[Finding]:
-        """Find a rise in the last third, and say how many more episodes would help."""
-        third = len(self.rewards) // 3
-        rise = self.rise(None)
-        if third < 5 or rise is None:
-            return
-        now, error = _slope(self.rewards[-third:])
-        if (now - error) * third <= max(0.0, RISE * rise[0]):
-            return
-        # Taken for an exponential approach: each third adds `ratio` of what the one before added.
-        before, _ = _slope(self.rewards[-2 * third : -third])
-        more = float(self.episodes)
-        if 0 < now < 0.9 * before:  # else nothing tells where it ends
-            thirds = math.log(0.1) / math.log(max(now / before, 0.1))
-            more *= third / len(self.rewards) * thirds
-        low, high = (now - error) * third, (now + error) * third
-        yield Finding(
-            "still_improving",
-            NOTE,
-            f"the reward was still rising: by {now * third:.3g} [{low:.3g}, {high:.3g}] over the "
-            "last third of training",
-            f"train for about {_rounded(more)} more episodes",
-        )
+
+def _rewards(iterations: Sequence[Iteration]) -> list[float]:
+    return [iteration.reward for iteration in iterations if iteration.reward is not None]
 
 
 def _not_ahead(
-    store: RunReader, evaluations: Mapping[str, Any], curve: _Curve
+    store: RunReader, evaluations: Mapping[str, Any], rewards: Sequence[float]
 ) -> Iterator[Finding]:
     """Find baselines that are not behind, and training that did not raise the reward."""
     judged = {
-        name: results["outcomes"]
-        for name, results in evaluations.items()
-        if isinstance(results, Mapping) and "outcomes" in results
+        name: results["outcomes"] for name, results in evaluations.items() if "outcomes" in results
     }
     learned = judged.pop(LEARNED, None)
     reached = None
     if learned is not None:
-        rewards = [row["reward"] for row in learned.values() if row["reward"] is not None]
-        reached = mean(rewards) if rewards else None
+        held_out = [row["reward"] for row in learned.values() if row["reward"] is not None]
+        reached = mean(held_out) if held_out else None
         key = Key((store.manifest or {}).get("seed", 0)).child("report")
-        verdict = Verdict.of(
-            {
-                name: paired(learned, rows, "reward", key.child(name))
-                for name, rows in judged.items()
-            }
-        )
+        ahead = {
+            name: paired(learned, rows, "reward", key.child(name)) for name, rows in judged.items()
+        }
+        verdict = Verdict.of(ahead)
         if verdict.behind:
             yield Finding(
                 "behind_baseline",
@@ -321,7 +296,7 @@ def _not_ahead(
                 "(its encoders); else take the simpler one",
                 level,
             )
-    rise = curve.rise(reached)
+    rise = _rise(rewards, reached)
     if rise is not None and rise[0] <= rise[1]:
         worse = rise[0] < -rise[1]
         yield Finding(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-import msgspec
 from attrs import frozen
 
 from orchestrion._errors import StoreError
-from orchestrion._records import Episode, Problem, Usage
+from orchestrion._records import Episode, Usage
 from orchestrion._secrets import hidden
 from orchestrion._store.database import Database, problem_digest
 from orchestrion._store.journal import USAGE, real, usage_columns, usage_of
@@ -33,64 +31,40 @@ _PAGE = 256
 class StoredEpisode:
     """An episode as it was stored.
 
-    Args:
-        source: "train", or the name of the evaluation that ran it.
-        stage: of the iteration that it belongs to, or that came before the evaluation; None
-            before the first.
-        iteration: likewise.
-        episode: without turns and decisions, if retention dropped them.
-        turn_count: how many turns it had.
-        usage: its cost, also when the turns were dropped.
+    `stage` and `iteration` are those that it belongs to, or that came before the evaluation; None
+    before the first.
     """
 
-    source: str
+    source: str  # "train", or the name of the evaluation that ran it
     stage: int | None
     iteration: int | None
-    episode: Episode
-    turn_count: int
+    episode: Episode  # without turns and decisions, if retention dropped them
+    turn_count: int  # also when the turns were dropped, like `usage`
     usage: Usage
 
 
 def insert_episodes(
-    database: Database,
-    connection: sqlite3.Connection,
-    episodes: Iterable[Episode],
-    seq: int,
-    source: str,
-    retention: Retention,
+    database: Database, episodes: Sequence[Episode], seq: int, source: str, retention: Retention
 ) -> None:
     """Write episodes; a problem is written once, however many episodes are run on it."""
     if retention == "none":
         return
-    problems: dict[str, tuple[str, str, str]] = {}
-    digests: dict[int, tuple[Problem, str]] = {}
+    # The episodes of a group share their problem: it is encoded once.
+    problems: dict[int, tuple[str, str, str]] = {}
 
-    def digest_of(problem: Problem) -> str:
-        # The episodes of a group share their problem: it is encoded once.
-        digest_ = digests.get(id(problem))
-        if digest_ is None:
-            text = encode(problem.public())
-            digest_ = digests[id(problem)] = problem, problem_digest(text)
-            problems[digest_[1]] = (digest_[1], _text(problem.id), text.decode())
-        return digest_[1]
+    def rows() -> Iterator[dict[str, str | float | None]]:
+        for episode in episodes:
+            problem = episode.problem
+            if id(problem) not in problems:
+                text = encode(problem.public())
+                problems[id(problem)] = (problem_digest(text), _text(problem.id), text.decode())
+            row = {**_row(episode), "seq": seq, "source": source}
+            row |= {"public": problems[id(problem)][0], "record": _record(episode, retention)}
+            yield row
 
-    database.insert(
-        connection,
-        "episodes",
-        (
-            {
-                **_row(episode),
-                "seq": seq,
-                "source": source,
-                "public": digest_of(episode.problem),
-                "record": _record(episode, retention),
-            }
-            for episode in episodes
-        ),
-    )
-    connection.executemany(
-        "INSERT OR IGNORE INTO problems (digest, id, record) VALUES (?, ?, ?)",
-        problems.values(),
+    database.insert("episodes", rows())
+    database.execute_many(
+        "INSERT OR IGNORE INTO problems (digest, id, record) VALUES (?, ?, ?)", problems.values()
     )
 
 
@@ -122,15 +96,10 @@ def _record(episode: Episode, retention: Retention) -> str:
     return encode(fields).decode()
 
 
-def strip_turns(database: Database, connection: sqlite3.Connection) -> None:
+def strip_turns(database: Database) -> None:
     """Drop the turns of the episodes that are already stored."""
-    connection.execute(
-        database.change(
-            "episodes",
-            record="json_set(record, '$.trajectory', json('[]'), '$.decisions', json('[]'),"
-            " '$.calls', json('[]'))",
-        )
-    )
+    empty = "".join(f", '$.{name}', json('[]')" for name in ("trajectory", "decisions", "calls"))
+    database.change("episodes", "TRUE", record=f"json_set(record{empty})")
 
 
 def read_episodes(database: Database, filters: Mapping[str, Any]) -> Iterator[StoredEpisode]:
@@ -186,40 +155,21 @@ def read_rows(
         number = page[-1][-1]
 
 
-_LONG = 4_000_000
-"""Characters of records after which no further ones are read for the order of turns."""
-
-
-class _TurnName(msgspec.Struct):
-    agent: str
-    decision: int = 0
-
-
-class _TurnNames(msgspec.Struct):
-    trajectory: list[_TurnName]
-
-
 def read_turn_orders(
     database: Database, stage: int | None, iteration: int | None, limit: int, source: str
 ) -> list[list[tuple[int, str]]]:
     """Return the turns of the first episodes of an iteration; see `RunReader.turn_orders`."""
-    within = "" if stage is None else " JOIN iterations i ON i.seq = e.seq"
-    within += " WHERE e.source = ? AND e.number > ?"
-    place = () if stage is None else (stage, iteration)
-    within += "" if stage is None else " AND i.stage = ? AND i.iteration = ?"
-    query = f"SELECT e.number, e.record FROM episodes e{within} ORDER BY e.number LIMIT 4"
-    orders: list[list[tuple[int, str]]] = []
-    number = size = 0
-    while len(orders) < limit and size < _LONG:
-        rows = database.all(query, (source, number, *place))
-        if not rows:
-            break
-        number = rows[-1][0]
-        size += sum(len(record) for _, record in rows)
-        for _, record in rows:
-            try:
-                turns = msgspec.json.decode(record, type=_TurnNames).trajectory
-            except msgspec.MsgspecError:
-                continue
-            orders.append([(turn.decision, turn.agent) for turn in turns])
-    return orders[:limit]
+    filters = {"e.source": source, "i.stage": stage, "i.iteration": iteration}
+    wanted = {name: value for name, value in filters.items() if value is not None}
+    first = (
+        "SELECT e.number FROM episodes e LEFT JOIN iterations i ON i.seq = e.seq"
+        f" WHERE {' AND '.join(f'{name} = ?' for name in wanted)} ORDER BY e.number LIMIT ?"
+    )
+    rows = database.all(
+        "SELECT (SELECT json_group_array(json_array("
+        "coalesce(json_extract(turn.value, '$.decision'), 0), json_extract(turn.value, '$.agent')))"
+        " FROM json_each(record, '$.trajectory') turn)"
+        f" FROM episodes WHERE number IN ({first}) ORDER BY number",
+        (*wanted.values(), limit),
+    )
+    return [[(decision, agent) for decision, agent in parse(turns)] for (turns,) in rows]

@@ -21,7 +21,7 @@ FOLDER = "evaluations"
 
 
 def keep_evaluation(directory: Path, document: Mapping[str, Any]) -> Path:
-    """Store an evaluation under the next free number of a run; returns its file."""
+    """Store an evaluation under the next free number of a run; return its file."""
     folder = make_folder(directory / FOLDER)
     plain = json.loads(hidden(json.dumps(document)))
     text = json.dumps({**plain, "digest": _digest(plain)}, indent=2) + "\n"

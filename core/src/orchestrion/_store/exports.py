@@ -2,21 +2,17 @@
 
 `episodes.json`
     A list, one episode a line: `source` ("train" or an evaluation's name), `stage`, `iteration`,
-    `usage` (of the whole episode), and the fields of the record `Episode`: `id`, `problem`
-    (public part), `trajectory` (its turns), `decisions`, `status`, `scores`, `reward`, `error`,
-    `observation`. `calls` of an output or an episode names lines of `calls.jsonl`.
+    `usage` (of the whole episode), and the fields of the record `Episode`, of `problem` the public
+    part. `calls` of an output or an episode names lines of `calls.jsonl`.
 
-`calls.jsonl`
-    Only if asked for. A call a line: `name`, `service`, `who`, `stage`, `kind`, `asked`, `answer`,
-    `usage`, `seconds`, `attempts`; see `StoredCall`.
+`calls.jsonl`, only if asked for
+    A call a line, with the fields of `StoredCall`.
 
-`episodes.parquet`, `turns.parquet`, `metrics.parquet`
-    Only if asked for: the tables of `store.tables`, which says what their columns are.
+`episodes.parquet`, `turns.parquet`, `metrics.parquet`, only if asked for
+    The tables of `store.tables`, which says what their columns are.
 
 `rewards.csv`
-    The table `episodes`: source, stage, iteration, episode, problem, category, status, success
-    (0 or 1), score, reward (empty if missing), one `score.NAME` and `reward.NAME` column for each
-    part, then turns, calls, input_tokens, output_tokens, usd, cost.
+    The table `episodes`; `success` is 0 or 1, and a missing reward is empty.
 
 `learned_behaviors.json`
     The settings that training changed: `stage` and `iteration` of the checkpoint they are from,
@@ -29,11 +25,10 @@
     status, turns by agent; `never_tried`: agents without a turn, null if that is not known);
     `reward` (mean, best, worst, and over the last ten iterations); `stages` (first and last
     metrics of each); `evaluations` by name; `stopped_at_once` (kinds of held-out problems that
-    the learned policy mostly ended at once); `diagnosis` (findings on how the run learned,
-    see `store.diagnosis`) and `warning_level`, the highest level among them, 0 if there is none;
-    `checkpoint` (file and SHA-256).
-    All of that is a function of config and seed. What is not stands in `execution`:
-    the run's name, times, and what was spent.
+    the learned policy mostly ended at once); `diagnosis` (see `store.diagnosis`) and
+    `warning_level`, the highest level in it, 0 if it is empty; `checkpoint` (file and SHA-256).
+    All of that is a function of config and seed. What is not stands in `execution`: the run's
+    name, times, and what was spent.
 
 Numbers that are no numbers (NaN, infinity) are null. Files appear whole: see `files`.
 """
@@ -65,13 +60,9 @@ def export_run(
     conversations: bool = False,
     parquet: bool = False,
 ) -> list[Path]:
-    """Write all exports of a run; returns the files.
+    """Write all exports of a run to a folder, by default the run's own; return the files.
 
-    Args:
-        store: the run.
-        folder: where to; the run's own `exports` by default.
-        conversations: whether to write `calls.jsonl` as well.
-        parquet: whether to write tables as Parquet files as well.
+    `conversations` adds `calls.jsonl`, and `parquet` tables as Parquet files.
 
     Raises:
         UsageError: pyarrow is not installed, which Parquet files need.
@@ -88,19 +79,14 @@ def export_run(
     if conversations:
         contents["calls.jsonl"] = _calls(store)
     if parquet:
-        for name, table in (
-            ("episodes", tables.episodes),
-            ("turns", tables.turns),
-            ("metrics", tables.metrics),
-        ):
-            contents[f"{name}.parquet"] = tables.parquet(table(store))
+        for table in (tables.episodes, tables.turns, tables.metrics):
+            contents[f"{table.__name__}.parquet"] = tables.parquet(table(store))
     for name, chunks in contents.items():
         write_atomic(folder / name, chunks, "export")
     return [folder / name for name in contents]
 
 
 def _calls(store: RunReader) -> Iterator[bytes]:
-    yield b""
     for call in store.all_calls():
         yield encode(asdict(call)) + b"\n"
 
@@ -139,15 +125,14 @@ def _learned_state(store: RunReader) -> JSON:
     checkpoint = store.latest().checkpoint
     if checkpoint is None:
         return {"stage": None, "iteration": None, "settings": {}, "learned": {}}
-    states = {path: saved.data for path, saved in sorted(checkpoint.components.items())}
     return {
         "stage": checkpoint.stage,
         "iteration": checkpoint.iteration,
         "settings": dict(sorted(checkpoint.overlay.items())),
         "learned": {
-            path: data["learned"]
-            for path, data in states.items()
-            if isinstance(data, dict) and "learned" in data
+            path: saved.data["learned"]
+            for path, saved in sorted(checkpoint.components.items())
+            if isinstance(saved.data, dict) and "learned" in saved.data
         },
     }
 
@@ -192,17 +177,18 @@ def summarize(store: RunReader) -> dict[str, JSON]:
 
 
 def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
+    total = Counter[str]()
     for count in counts:
         total.update(count)
     return dict(sorted(total.items()))
 
 
 def _reward(iterations: list[Iteration]) -> JSON:
-    means = [
-        (iteration.reward, iteration.episodes - iteration.unrewarded) for iteration in iterations
+    counted = [
+        (iteration.reward, iteration.episodes - iteration.unrewarded)
+        for iteration in iterations
+        if iteration.reward is not None
     ]
-    counted = [(mean, count) for mean, count in means if mean is not None]
     return {
         "mean": _mean(counted),
         "best_iteration": max((mean for mean, _ in counted), default=None),

@@ -15,6 +15,11 @@ from orchestrion._store.serial import dumps, loads
 
 USAGE = ("calls", "input_tokens", "output_tokens", "usd", "cost")
 """The columns of a usage, in the order of `usage_columns`."""
+USAGE_SUMS = (
+    "coalesce(sum(calls), 0), coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0),"
+    " total(usd), total(cost)"
+)
+"""Their sums over rows; an unknown price counts as 0."""
 
 
 def real(value: float) -> float | None:
@@ -24,13 +29,8 @@ def real(value: float) -> float | None:
 
 def usage_columns(usage: Usage) -> tuple[int, int, int, float | None, float | None]:
     """Return a usage as database columns; a price that is not known (NaN) is NULL."""
-    return (
-        int(usage.calls),
-        int(usage.input_tokens),
-        int(usage.output_tokens),
-        real(usage.usd),
-        real(usage.cost),
-    )
+    calls, tokens = int(usage.calls), (int(usage.input_tokens), int(usage.output_tokens))
+    return (calls, *tokens, real(usage.usd), real(usage.cost))
 
 
 def usage_of(row: Sequence[float | None]) -> Usage:
@@ -52,11 +52,11 @@ class CallRow(NamedTuple):
     who: str
     stage: str
     kind: str  # see `engine.recording.Kind`
-    usage: Usage
     seconds: float | None
     attempts: int
-    estimated: bool
+    estimated: int  # whether the usage is: 0 or 1
     billed: Mapping[str, float]  # beside tokens, see `Model`
+    usage: Usage
 
 
 class CallSum(NamedTuple):
@@ -113,38 +113,39 @@ class CallJournal:
         Attempts that begin need only outlive the process.
         """
         writer = _writable(self._writer)
-        over = [(row.ends,) for row in rows if row.ends]
         durable = any(row.kind != "started" for row in rows)
-        with writer.transaction("journal", durable=durable) as connection:
-            seq = self._seq()
-            written = self._once([row for row in rows if row.key])
-            pieces, new = self._texts.put(
-                connection, (() if row.kind == "started" else row.pieces for row in written)
-            )
-            values = [_row(call, seq, asked) for call, asked in zip(written, pieces, strict=True)]
-            writer.insert(
-                connection,
-                "calls",
-                values,
-                conflict="ON CONFLICT (key) DO UPDATE SET mark = NULL,"
-                " request = excluded.request, kind = excluded.kind, answer = excluded.answer,"
-                " seq = excluded.seq, service = excluded.service, who = excluded.who,"
-                " stage = excluded.stage, seconds = excluded.seconds, at = excluded.at,"
-                " pieces = excluded.pieces, attempts = attempts + excluded.attempts,"
-                " estimated = max(estimated, excluded.estimated),"
-                " calls = calls + excluded.calls,"
-                " input_tokens = input_tokens + excluded.input_tokens,"
-                " output_tokens = output_tokens + excluded.output_tokens,"
-                " usd = coalesce(usd, 0) + coalesce(excluded.usd, 0),"
-                " cost = coalesce(cost, 0) + coalesce(excluded.cost, 0)",
-            )
-            connection.executemany(
-                f"{writer.change('calls')} WHERE key = ? AND mark IS NULL",
-                [(call.key,) for call in written],
-            )
-            # After them: an attempt may have begun and ended since the last commit.
-            connection.executemany("DELETE FROM calls WHERE key = ?", over)
-        self._texts.committed(new)
+        try:
+            with writer.transaction("journal", durable=durable):
+                self._put(writer, rows)
+        except BaseException:
+            self._texts = Texts()  # what it knows may not have been stored
+            raise
+
+    def _put(self, writer: Database, rows: Sequence[Recorded]) -> None:
+        seq = self._seq()
+        written = self._once([row for row in rows if row.key])
+        pieces = self._texts.put(
+            writer, (() if row.kind == "started" else row.pieces for row in written)
+        )
+        writer.insert(
+            "calls",
+            [_row(call, seq, request) for call, request in zip(written, pieces, strict=True)],
+            conflict="ON CONFLICT (key) DO UPDATE SET mark = NULL,"
+            " request = excluded.request, kind = excluded.kind, answer = excluded.answer,"
+            " seq = excluded.seq, service = excluded.service, who = excluded.who,"
+            " stage = excluded.stage, seconds = excluded.seconds, at = excluded.at,"
+            " pieces = excluded.pieces, attempts = attempts + excluded.attempts,"
+            " estimated = max(estimated, excluded.estimated),"
+            " calls = calls + excluded.calls,"
+            " input_tokens = input_tokens + excluded.input_tokens,"
+            " output_tokens = output_tokens + excluded.output_tokens,"
+            " usd = coalesce(usd, 0) + coalesce(excluded.usd, 0),"
+            " cost = coalesce(cost, 0) + coalesce(excluded.cost, 0)",
+        )
+        writer.change("calls", "key = ? AND mark IS NULL", [(call.key,) for call in written])
+        # After them: an attempt may have begun and ended since the last commit.
+        over = [(row.ends,) for row in rows if row.ends]
+        writer.execute_many("DELETE FROM calls WHERE key = ?", over)
 
     def _once(self, rows: list[Recorded]) -> list[Recorded]:
         """Return rows in which calls that were computed before have no usage but beside them."""
@@ -165,13 +166,11 @@ class CallJournal:
         writer = _writable(self._writer)
         if self._reader.one("SELECT 1 FROM calls WHERE kind = 'started' LIMIT 1") is None:
             return
-        with writer.transaction("lost") as connection:
+        changes = {"kind": "'lost'", "estimated": "1", "key": "key || '!lost' || rowid"}
+        with writer.transaction("lost"):
             # These go on at the service, see `Request.lasting`.
-            connection.execute("DELETE FROM calls WHERE kind = 'started' AND calls = 0")
-            connection.execute(
-                writer.change("calls", kind="'lost'", estimated="1", key="key || '!lost' || rowid")
-                + " WHERE kind = 'started'"
-            )
+            writer.execute("DELETE FROM calls WHERE kind = 'started' AND calls = 0")
+            writer.change("calls", "kind = 'started'", **changes)
 
     def forgotten(self) -> int:
         """Return how many calls have no answer any more."""
@@ -183,13 +182,8 @@ class CallJournal:
 
     def spend(self, kind: str | None = None) -> Usage:
         """Return what all rows took, or those of one kind; an unknown price counts as 0."""
-        row = self._reader.one(
-            "SELECT coalesce(sum(calls), 0), coalesce(sum(input_tokens), 0),"
-            " coalesce(sum(output_tokens), 0), coalesce(sum(usd), 0.0), coalesce(sum(cost), 0.0)"
-            " FROM calls WHERE ? IS NULL OR kind = ?",
-            (kind, kind),
-        )
-        return usage_of(row)
+        query = f"SELECT {USAGE_SUMS} FROM calls WHERE ? IS NULL OR kind = ?"
+        return usage_of(self._reader.one(query, (kind, kind)))
 
     def rows(self) -> list[CallRow]:
         """Return all calls and attempts, in the order of their first record."""
@@ -200,38 +194,20 @@ class CallJournal:
             " calls, input_tokens, output_tokens, usd, cost"
             " FROM calls WHERE kind NOT IN ('arrival', 'late', 'stated') ORDER BY rowid"
         )
-        return [
-            CallRow(
-                service,
-                who,
-                stage,
-                kind,
-                usage_of(usage),
-                seconds,
-                attempts,
-                bool(estimated),
-                _numbers(billed),
-            )
-            for service, who, stage, kind, seconds, attempts, estimated, billed, *usage in rows
-        ]
+        return [CallRow._make((*row[:7], _numbers(row[7]), usage_of(row[8:]))) for row in rows]
 
     def sums(self) -> list[CallSum]:
         """Return what was done in each iteration, in order; its usage adds up to `spend`."""
         rows = self._reader.all(
             "SELECT seq, kind,"
             " CASE WHEN kind = 'failed' THEN coalesce(json_extract(answer, '$[1]'), '') ELSE '' END"
-            " AS fault, count(*), sum(max(attempts - 1, 0)), sum(calls), sum(input_tokens),"
-            " sum(output_tokens), coalesce(sum(usd), 0.0), coalesce(sum(cost), 0.0)"
+            f" AS fault, count(*), sum(max(attempts - 1, 0)), {USAGE_SUMS}"
             " FROM calls WHERE kind NOT IN ('arrival', 'late') GROUP BY seq, kind, fault"
         )
         return [
             CallSum(seq, kind, fault, number, retried, usage_of(usage))
             for seq, kind, fault, number, retried, *usage in rows
         ]
-
-    def __len__(self) -> int:
-        (count,) = self._reader.one("SELECT count(*) FROM calls")
-        return int(count)
 
 
 def _numbers(text: str | None) -> Mapping[str, float]:
@@ -292,6 +268,6 @@ class AnswerStore:
             "answer": dumps(row.answer),
             **dict(zip(USAGE, usage_columns(row.usage), strict=True)),
         }
-        with writer.transaction("cache", durable=False) as connection:
-            connection.execute("DELETE FROM cache WHERE key = ?", (row.key,))
-            writer.insert(connection, "cache", [entry])
+        with writer.transaction("cache", durable=False):
+            writer.execute("DELETE FROM cache WHERE key = ?", (row.key,))
+            writer.insert("cache", [entry])

@@ -36,8 +36,7 @@ class Holder:
     @classmethod
     def this(cls) -> Holder:
         """Return the current process."""
-        pid = os.getpid()
-        return cls(pid, _started(pid), _boot(), socket.gethostname())
+        return cls(os.getpid(), _started(os.getpid()), _boot(), socket.gethostname())
 
     def alive(self) -> bool:
         """Return whether that process still runs; one on another host is taken to."""
@@ -99,34 +98,32 @@ class RunLock:
             # Rewritten whole: what a holder that died left in it is gone.
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, json.dumps(asdict(Holder.this())).encode(), 0)
-        except OSError as error:
+        except (OSError, StoreError) as error:
             os.close(self._descriptor)
+            if isinstance(error, StoreError):
+                raise
             raise StoreError(explain(error, self._path)) from error
-        except StoreError:
-            os.close(self._descriptor)
-            raise
         _held.add(self._descriptor)
 
     def _acquire(self) -> None:
+        taken = False
         if fcntl is not None:
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                raise StoreError(self._in_use(_read(self._path))) from None
+                taken = True
             except OSError as error:
                 if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
                     raise
-        # No such locks here (some network folders): go by what the file says.
-        holder = lock_holder(self._path.parent)
-        if holder is not None:
-            raise StoreError(self._in_use(holder))
-
-    def _in_use(self, holder: Holder | None) -> str:
-        who = f"process {holder.pid} on {holder.host}" if holder else "another process"
-        return (
-            f"{self._path.parent}: in use by {who}; wait until it ends or stop it, then try again"
-        )
+        # Without such locks (some network folders), go by what the file says.
+        holder = _read(self._path) if taken else lock_holder(self._path.parent)
+        if taken or holder is not None:
+            who = f"process {holder.pid} on {holder.host}" if holder else "another process"
+            raise StoreError(
+                f"{self._path.parent}: in use by {who}; wait until it ends or stop it, then try "
+                "again"
+            )
 
     def release(self) -> None:
         """Give the lock up; a second call does nothing."""

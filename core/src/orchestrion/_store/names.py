@@ -72,12 +72,9 @@ def run_folder(name: str) -> Path:
 
 
 def find_run(name_or_path: str | os.PathLike[str], root: Path = RUNS) -> Path:
-    """Return the folder of a run.
+    """Return the folder of a run, given a path, a name in `root`, or a name without its number.
 
-    Args:
-        name_or_path: a path; a name in `root`; or a name without its number, which means the
-            one with the highest.
-        root: the folder of all runs.
+    The last means the one with the highest number.
 
     Raises:
         UsageError: there is none; names the nearest.
@@ -90,10 +87,9 @@ def find_run(name_or_path: str | os.PathLike[str], root: Path = RUNS) -> Path:
     numbered = [p for p in runs if (m := _NUMBERED.fullmatch(p.name)) and m[1] == wanted]
     if numbered:
         return numbered[-1]
-    names = [path.name for path in runs]
-    near = get_close_matches(Path(wanted).name, names, n=1)
-    are = "run is" if len(names) == 1 else "runs are"
-    hint = f"; did you mean {near[0]}?" if near else f"; {len(names)} {are} in {root}"
+    near = get_close_matches(Path(wanted).name, [path.name for path in runs], n=1)
+    are = "run is" if len(runs) == 1 else "runs are"
+    hint = f"; did you mean {near[0]}?" if near else f"; {len(runs)} {are} in {root}"
     for folder in (Path(wanted), root / wanted):
         if inside := run_directories(folder):
             hint = f", but a folder of {len(inside)} runs: name one, such as {inside[0]}"

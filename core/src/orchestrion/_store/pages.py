@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 from attrs import asdict, fields, frozen
 
@@ -28,34 +28,36 @@ EpisodeOrder = Literal["number", "reward", "cost", "turns"]
 class EpisodeFilter:
     """Which episodes a page shows; None, and an empty text, mean all.
 
-    Args:
-        source: "train", or the name of an evaluation.
-        stage: of the iteration.
-        iteration: its number.
-        status: how the episode ended.
-        success: whether it was solved.
-        problem: part of the id or of the category of its problem, in any case of ASCII letters.
-        reward_from: the smallest reward; episodes without one are left out.
-        reward_to: the largest reward, likewise.
-        agent: the name of an agent that has a turn in it, in a nested team too.
-        text: part of the content or of the error of a turn, in any case of ASCII letters.
+    `problem` and `text` are parts of what they are compared with, in any case of ASCII letters.
     """
 
-    source: str | None = None
+    source: str | None = None  # "train", or the name of an evaluation
     stage: int | None = None
     iteration: int | None = None
     status: str | None = None
     success: bool | None = None
-    problem: str = ""
-    reward_from: float | None = None
+    problem: str = ""  # part of the id or of the category of its problem
+    reward_from: float | None = None  # the smallest; episodes without a reward are left out
     reward_to: float | None = None
-    agent: str = ""
-    text: str = ""
+    agent: str = ""  # has a turn in it, in a nested team too
+    text: str = ""  # part of the content or of the error of a turn
 
     @property
     def reads(self) -> bool:
         """Return whether records must be read to decide."""
         return bool(self.agent or self.text)
+
+
+class PageOptions(TypedDict, total=False):
+    """How episodes are ordered, and where a page of them begins and ends."""
+
+    order: EpisodeOrder  # "number", in which they were stored, by default; missing values come last
+    descending: bool  # from the largest, by default
+    after: str | None  # `EpisodePage.after` of the page before
+    before: str | None  # `EpisodePage.before` of the page after; `after` wins
+    limit: int  # how many episodes; 50 by default
+    look: int  # how many records are read at most, where the filter reads records
+    seconds: float  # for about how long they are read at most
 
 
 @frozen
@@ -85,20 +87,15 @@ class EpisodeRow:
 class EpisodePage:
     """Some episodes in order.
 
-    Args:
-        rows: the episodes.
-        candidates: how many pass the filters on columns, on all pages together. That is the
-            number of matches, unless the filter reads records.
-        looked: how many records were read for this page.
-        after: gives the next page; None if this is the last one.
-        before: gives the page before this one; None if this is the first one.
+    `candidates` counts those that pass the filters on columns, on all pages together: the number of
+    matches, unless the filter reads records. `looked` counts the records read for this page.
     """
 
     rows: tuple[EpisodeRow, ...]
     candidates: int
     looked: int
-    after: str | None
-    before: str | None
+    after: str | None  # gives the next page; None for the last one
+    before: str | None  # gives the page before; None for the first one
 
 
 _COLUMNS: Final = tuple(field.name for field in fields(EpisodeRow))
@@ -115,49 +112,45 @@ _CONDITIONS: Final = {
     "reward_from": "reward >= ?",
     "reward_to": "reward <= ?",
 }
+_PIECE: Final = 32  # records that are read at once
 _PLAIN: Final = re.compile("[A-Za-z0-9 ]{1,200}")
-"""What stands in a record as it is, however the record was encoded."""
+"""Text that a record holds unchanged, however the record was encoded."""
 
 
 def read_page(
     database: Database,
     wanted: EpisodeFilter,
-    order: EpisodeOrder,
-    descending: bool,
-    after: str | None,
-    before: str | None,
-    limit: int,
-    look: int,
-    seconds: float,
+    order: EpisodeOrder = "number",
+    descending: bool = True,
+    after: str | None = None,
+    before: str | None = None,
+    limit: int = 50,
+    look: int = 5000,
+    seconds: float = 0.12,
 ) -> EpisodePage:
     """Return a page; see `RunReader.episode_page`."""
-    with database.lock:
-        where, values = _where(wanted)
-        # Not left to SQLite, which would follow the order of wide rows to save sorting.
-        scans = bool(where) or order != "number"
-        table = "main.episodes" + " INDEXED BY episodes_columns" * scans
-        condition = " AND ".join(where) or "TRUE"
-        (total,) = database.one(f"SELECT count(*) FROM {table} WHERE {condition}", values)
-        # The page before is the next one in the opposite direction.
-        backwards = before is not None and after is None
-        down = descending != backwards
-        missing = "-9e999" if descending else "9e999"
-        key = order if order in ("number", "turns") else f"ifnull({order}, {missing})"
-        start = before if backwards else after
-        if start is not None:
-            if order == "number":
-                condition += f" AND number {'<' if down else '>'} ?"
-                values += _place(start)[1:]
-            else:
-                condition += f" AND ({key}, number) {'<' if down else '>'} (?, ?)"
-                values += _place(start)
-        direction = "DESC" if down else "ASC"
-        query = (
-            f"SELECT {key}, number FROM {table} WHERE {condition}"
-            f" ORDER BY {key} {direction}, number {direction} LIMIT ?"
-        )
-        reach = look if wanted.reads else limit
-        fetched = database.all(query, (*values, reach + 1))
+    where, values = _where(wanted)
+    # Not left to SQLite, which would follow the order of wide rows to save sorting.
+    scans = bool(where) or order != "number"
+    table = "main.episodes" + " INDEXED BY episodes_columns" * scans
+    condition = " AND ".join(where) or "TRUE"
+    (total,) = database.one(f"SELECT count(*) FROM {table} WHERE {condition}", values)
+    # The page before is the next one in the opposite direction.
+    backwards = before is not None and after is None
+    down = descending != backwards
+    missing = "-9e999" if descending else "9e999"
+    key = order if order in ("number", "turns") else f"ifnull({order}, {missing})"
+    start = before if backwards else after
+    if start is not None:
+        condition += f" AND ({key}, number) {'<' if down else '>'} (?, ?)"
+        values += _place(start)
+    direction = "DESC" if down else "ASC"
+    reach = look if wanted.reads else limit
+    fetched = database.all(
+        f"SELECT {key}, number FROM {table} WHERE {condition}"
+        f" ORDER BY {key} {direction}, number {direction} LIMIT ?",
+        (*values, reach + 1),
+    )
     candidates, more = fetched[:reach], len(fetched) > reach
     looked = 0
     rows = candidates
@@ -193,24 +186,25 @@ def _reading(
 ) -> tuple[list[Any], int]:
     """Return candidates whose records match, at most `limit`, and how many were looked at."""
     matches: list[Any] = []
-    looked, size, deadline = 0, 8, time.monotonic() + seconds
-    while looked < len(candidates) and len(matches) < limit:
-        # In pieces that grow, so that long records cannot keep it far beyond its time.
-        piece = candidates[looked : looked + size]
-        matching = _matching(database, [row[1] for row in piece], wanted)
+    looked, deadline = 0, time.monotonic() + seconds
+    while looked < len(candidates):
+        # In small pieces, so that long records cannot keep it far beyond its time.
+        piece = candidates[looked : looked + _PIECE]
+        matching = _matching(database, [number for _, number in piece], wanted)
         for row in piece:
             looked += 1
-            matches += [row] if row[1] in matching else []
+            if row[1] in matching:
+                matches.append(row)
             if len(matches) == limit:
-                break
+                return matches, looked
         if time.monotonic() > deadline:
             break
-        size = min(2 * size, 256)
     return matches, looked
 
 
 def _matching(database: Database, numbers: Sequence[int], wanted: EpisodeFilter) -> set[int]:
-    parts = [max(_PLAIN.findall(text), key=len, default="") for text in _texts(wanted)]
+    texts = [text for text in (wanted.agent, wanted.text) if text]
+    parts = [max(_PLAIN.findall(text), key=len, default="") for text in texts]
     rows = database.all(
         "SELECT number, record FROM main.episodes WHERE number IN "
         f"({', '.join(map(str, numbers))}){' AND record LIKE ?' * len(parts)}",
@@ -222,16 +216,12 @@ def _matching(database: Database, numbers: Sequence[int], wanted: EpisodeFilter)
         raise database.damage(f"the record of an episode cannot be read ({error})") from None
 
 
-def _texts(wanted: EpisodeFilter) -> list[str]:
-    return [text for text in (wanted.agent, wanted.text) if text]
-
-
 def _where(wanted: EpisodeFilter) -> tuple[list[str], list[Any]]:
     chosen = {k: v for k, v in asdict(wanted).items() if k in _CONDITIONS and v is not None}
     where, values = [_CONDITIONS[name] for name in chosen], list(chosen.values())
     if wanted.problem:
         where.append("(problem LIKE ? ESCAPE '!' OR category LIKE ? ESCAPE '!')")
-        values += [f"%{re.sub('[!%_]', lambda found: '!' + found[0], wanted.problem)}%"] * 2
+        values += [f"%{re.sub('[!%_]', lambda match: '!' + match[0], wanted.problem)}%"] * 2
     return where, values
 
 
@@ -254,10 +244,10 @@ def _lower(text: str) -> str:
 def _matches(record: JSON, wanted: EpisodeFilter) -> bool:
     turns = list(_turns(record["trajectory"]))
     text = _lower(wanted.text)
-    return (not wanted.agent or any(turn["agent"] == wanted.agent for turn in turns)) and (
-        not text
-        or any(text in _lower(turn["output"]["content"] + "\n" + turn["error"]) for turn in turns)
-    )
+    if wanted.agent and all(turn["agent"] != wanted.agent for turn in turns):
+        return False
+    texts = (f"{turn['output']['content']}\n{turn['error']}" for turn in turns)
+    return not text or any(text in _lower(content) for content in texts)
 
 
 def _turns(trajectory: Iterable[JSON]) -> Iterator[JSON]:

@@ -1,4 +1,4 @@
-"""What can be read from a run folder, also while another process writes to it."""
+"""Read a run folder, also while another process writes to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from orchestrion._store.journal import AnswerStore, CallJournal, usage_columns, 
 from orchestrion._store.lock import lock_holder
 from orchestrion._store.names import run_at
 from orchestrion._store.notes import Event, read_notes
-from orchestrion._store.pages import EpisodeFilter, EpisodeOrder, EpisodePage, read_page
+from orchestrion._store.pages import EpisodeFilter, EpisodePage, PageOptions, read_page
 from orchestrion._store.serial import loads, parse
 
 RunStatus = Literal["running", "completed", "failed", "budget", "cancelled", "interrupted"]
@@ -72,7 +72,6 @@ class Restored:
     checkpoint: Checkpoint | None  # the newest valid one; None for the run's beginning
     path: Path | None  # its file
     refused: tuple[str, ...]  # why newer ones are not used
-    dropped: int  # committed iterations after it, which are to be run again
     after: int = 0  # how many iterations were committed up to it
 
     def notes(self) -> list[str]:
@@ -82,9 +81,9 @@ class Restored:
 
 
 class Where(TypedDict, total=False):
-    """Which episodes of a run; each key narrows them, and None narrows nothing.
+    """Which episodes of a run: each key that is not None narrows them.
 
-    `source` is "train" or a contender's name. `id` is an episode's.
+    `source` is "train" or a contender's name; `id` is an episode's.
     """
 
     source: str | None
@@ -97,7 +96,7 @@ class Where(TypedDict, total=False):
 
 
 class _State(Generic[T]):
-    """An attribute that is a value of the table `state`, as it is there now."""
+    """An attribute of a reader that is read from the table `state` each time."""
 
     def __init__(self, key: str, default: T) -> None:
         self._key, self._default = key, default
@@ -122,26 +121,17 @@ class RunReader:
     """Recorded calls, to replay them."""
     cache: AnswerStore
     checkpoints: Path
-    """The folder of checkpoints."""
     exports: Path
-    """The folder of exports."""
 
-    config_text = _State[str]("config", "")
-    """The resolved config, as YAML."""
+    config_text = _State[str]("config", "")  # the resolved config, as YAML
     manifest = _State[JSON]("manifest", None)
     """What `create` was given, and under `opened` what components noted."""
-    created = _State[float]("created", 0.0)
-    """When the run was created (Unix time)."""
-    finished = _State[float | None]("finished", None)
-    """When it ended last (Unix time)."""
-    seconds = _State[float]("seconds", 0.0)
-    """How long it worked, in all its parts together."""
-    retention = _State[Retention]("retention", "all")
-    """What is kept of episodes and calls."""
-    keep = _State[int]("keep", 3)
-    """How many checkpoints are kept."""
-    detail = _State[str]("detail", "")
-    """The sentence given with the status."""
+    created = _State[float]("created", 0.0)  # when the run was created (Unix time)
+    finished = _State[float | None]("finished", None)  # when it ended last (Unix time)
+    seconds = _State[float]("seconds", 0.0)  # how long it worked, in all its parts together
+    retention = _State[Retention]("retention", "all")  # what is kept of episodes and calls
+    keep = _State[int]("keep", 3)  # how many checkpoints are kept
+    detail = _State[str]("detail", "")  # the sentence given with the status
 
     def __init__(self, directory: Path) -> None:
         self.directory = run_at(directory)
@@ -161,8 +151,6 @@ class RunReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # ------------------------------------------------------------------ state
 
     def _state(self, key: str, default: Any = None) -> Any:
         for row in self._reader.rows("state", "WHERE key = ?", (key,)):
@@ -187,9 +175,10 @@ class RunReader:
         return {int(stage): total for stage, total in self._state("planned", {}).items()}
 
     def spend(self) -> Usage:
-        """Return what was paid so far, in unfinished iterations too: the sum over the journal.
+        """Return what was paid so far, in unfinished iterations too.
 
-        To it comes what turns stated beside their calls, as far as the budget counted it.
+        That is the sum over the journal, and what turns stated beside their calls, as far as the
+        budget counted it.
         """
         return self.journal.spend() + self._stated_unrecorded()
 
@@ -209,8 +198,6 @@ class RunReader:
         ]
         return events + read_notes(self.directory)
 
-    # ------------------------------------------------------------------ what was done
-
     def _last_seq(self) -> int:
         return int(self._reader.one("SELECT coalesce(max(seq), 0) FROM iterations")[0])
 
@@ -229,13 +216,16 @@ class RunReader:
             if self._iterations is None or self._iterations[0] != version:
                 self._iterations = version, self._read_iterations()
             iterations = self._iterations[1]
-        return [each for each in iterations if stage in (None, each.stage)]
+        return [row for row in iterations if stage in (None, row.stage)]
 
     def _read_iterations(self, first: int = 0) -> list[Iteration]:
         iterations = []
         for row in self._reader.rows("iterations", "ORDER BY seq LIMIT -1 OFFSET ?", (first,)):
             del row["seq"]
-            row["metrics"] = _metrics(row["metrics"])
+            metrics = parse(row["metrics"])
+            row["metrics"] = ReadOnlyDict(
+                {name: math.nan if v is None else v + 0 for name, v in metrics.items()}
+            )
             row["statuses"], row["agents"] = read_only(parse(row.pop("counts")))
             iterations.append(Iteration(**row))
         return iterations
@@ -260,18 +250,14 @@ class RunReader:
             CheckpointError: checkpoints were written, but none of them is valid any more.
             UsageError: there is none after so many iterations.
         """
-        if after is None:
-            return self._required(self.latest())
         kept = self._named()
-        if after not in [seq for seq, _, _ in kept]:
+        if after is not None and after not in [seq for seq, _, _ in kept]:
             have = ", ".join(str(seq) for seq, _, _ in reversed(kept)) or "none"
             raise UsageError(
                 f"{self.directory}: keeps no checkpoint after {after} iterations; it has those "
                 f"after {have} (`run.keep` says how many are kept)"
             )
-        return self._required(self._first_valid([row for row in kept if row[0] == after]))
-
-    def _required(self, restored: Restored) -> Restored:
+        restored = self._first_valid([row for row in kept if after in (None, row[0])])
         if restored.checkpoint is None and restored.refused:
             reasons = "\n".join(f"  {reason}" for reason in restored.refused)
             raise CheckpointError(
@@ -292,7 +278,6 @@ class RunReader:
 
     def _first_valid(self, named: list[tuple[int, str, str | None]]) -> Restored:
         refused: list[str] = []
-        last = self._last_seq()
         for seq, name, digest in named:
             path = self.checkpoints / name
             try:
@@ -300,55 +285,32 @@ class RunReader:
             except CheckpointError as error:
                 refused.append(str(error))
             else:
-                return Restored(checkpoint, path, tuple(refused), last - seq, seq)
-        return Restored(None, None, tuple(refused), last)
+                return Restored(checkpoint, path, tuple(refused), seq)
+        return Restored(None, None, tuple(refused))
 
     def episodes(self, **where: Unpack[Where]) -> Iterator[StoredEpisode]:
         """Yield stored episodes, in the order they were written; see `Where`."""
         return read_episodes(self._reader, _filters(where))
 
     def episode_rows(self, **where: Unpack[Where]) -> Iterator[Mapping[str, Any]]:
-        """Yield stored episodes as rows of the database, for exports; nothing is decoded.
+        """Yield stored episodes as rows of the database, with nothing decoded.
 
-        Columns of the table `episodes`, and `stage`, `iteration`, `public` (the problem's JSON),
-        `outcome` (JSON: the parts of the scores, and those of the reward).
+        They have the columns of the table `episodes`, and `stage`, `iteration`, `public` (the
+        problem's JSON) and `outcome` (JSON: the parts of the scores, and those of the reward).
         """
         return read_rows(self._reader, _filters(where))
 
     def episode_page(
-        self,
-        wanted: EpisodeFilter = _ALL,
-        *,
-        order: EpisodeOrder = "number",
-        descending: bool = True,
-        after: str | None = None,
-        before: str | None = None,
-        limit: int = 50,
-        look: int = 5000,
-        seconds: float = 0.12,
+        self, wanted: EpisodeFilter = _ALL, **options: Unpack[PageOptions]
     ) -> EpisodePage:
-        """Return some episodes in order, without their turns; made for tables that people read.
+        """Return some episodes in order, without their turns, for tables that people read.
 
-        Nothing is checked against what was written, and no record is read unless the filter needs
-        it.
-
-        Args:
-            wanted: which ones.
-            order: "number" is the order in which they were stored. Episodes without the value
-                come last.
-            descending: from the largest.
-            after: `EpisodePage.after` of the page before.
-            before: `EpisodePage.before` of the page after; `after` wins.
-            limit: how many.
-            look: how many records are read at most, where the filter reads records.
-            seconds: about how long they are read at most.
+        Nothing is checked against what was written.
 
         Raises:
             UsageError: `after` or `before` is no place in a list of episodes.
         """
-        return read_page(
-            self._reader, wanted, order, descending, after, before, limit, look, seconds
-        )
+        return read_page(self._reader, wanted, **options)
 
     def evaluation_names(self) -> list[str]:
         """Return the names of all finished evaluations, oldest first."""
@@ -363,11 +325,7 @@ class RunReader:
     ) -> list[list[tuple[int, str]]]:
         """Return the turns of the first episodes of an iteration: (decision, agent) each.
 
-        Args:
-            stage: of the iteration; None for the first episodes of the source.
-            iteration: its number, likewise.
-            limit: how many episodes are read at most; fewer where these are very long.
-            source: "train", or the name of an evaluation.
+        Without an iteration they are the first episodes of `source`: "train" or an evaluation.
         """
         return read_turn_orders(self._reader, stage, iteration, limit, source)
 
@@ -380,27 +338,21 @@ class RunReader:
         return [name for (name,) in rows]
 
     def calls(self, names: Sequence[str]) -> list[StoredCall]:
-        """Return what calls asked and what they were answered.
+        """Return what calls asked and what they were answered; without those that left no record.
 
-        Args:
-            names: as `Output.calls` and `Episode.calls` have them. One that left no record is
-                left out.
+        `names` are as `Output.calls` and `Episode.calls` have them.
         """
         return read_calls(self._reader, names)
 
     def all_calls(self, who: str | None = None) -> Iterator[StoredCall]:
         """Yield all calls that were answered or failed, in the order of their records.
 
-        Args:
-            who: only those on behalf of this agent, or of "verifier", "reward" or "trainer".
+        `who` selects those on behalf of an agent, or of "verifier", "reward" or "trainer".
         """
         return read_all_calls(self._reader, who)
 
     def never_tried(self) -> list[str] | None:
-        """Return the agents that had no turn in training, in the order of the team.
-
-        None if that is not known: nothing was trained.
-        """
+        """Return the agents without a turn in training, in team order; None if none was trained."""
         checkpoint = self.latest().checkpoint
         tried = {agent for iteration in self.iterations() for agent in iteration.agents}
         if checkpoint is None or not tried:
@@ -417,7 +369,7 @@ class RunReader:
     def kept_evaluations(self) -> dict[str, JSON]:
         """Return what `orchestrion eval` kept beside the run, by file name, oldest first.
 
-        In place of a file that cannot be read stands what is wrong with it, under `error`.
+        Of a file that cannot be read it has what is wrong with it, under `error`.
         """
         files = (self.directory / FOLDER).glob("*.json")
         numbered = [path for path in files if path.stem.isdecimal()]
@@ -430,13 +382,7 @@ class RunReader:
         return documents
 
     def verify(self) -> None:
-        """Read the whole database, and refuse it if anything in it is not what was written.
-
-        Whatever is read is checked as it is read; this finds broken pages as well.
-
-        Raises:
-            StoreError: it is damaged; says where.
-        """
+        """Read the whole database, to find broken pages as well; raise `StoreError` if damaged."""
         self._reader.verify()
 
 
@@ -445,7 +391,3 @@ def _filters(where: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError(f"episodes cannot be selected by {unknown[0]!r}")
     table = {"stage": "i", "iteration": "i"}
     return {f"{table.get(name, 'e')}.{name}": value for name, value in where.items()}
-
-
-def _metrics(text: str) -> Metrics:
-    return ReadOnlyDict({name: math.nan if v is None else v + 0 for name, v in parse(text).items()})

@@ -14,7 +14,6 @@ episodes, metrics and the checkpoint's name. Files without a row in `run.db` are
 from __future__ import annotations
 
 import math
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from typing import Self, get_args
 from orchestrion._engine.recording import Booked
 from orchestrion._errors import StoreError, UsageError
 from orchestrion._interfaces import Metrics
+from orchestrion._manifest import changed_versions
 from orchestrion._records import JSON, NO_USAGE, TRAINING, Episode, Usage
 from orchestrion._secrets import hidden
 from orchestrion._store.checkpoint import Checkpoint, prune_checkpoints, write_checkpoint
@@ -58,8 +58,7 @@ class RunStore(RunReader):
         except BaseException:
             self.close()
             raise
-        self._next = self._last_seq() + 1
-        """The number of the iteration in progress."""
+        self._next = self._last_seq() + 1  # the number of the iteration in progress
         self._seconds, self._retention, self._keep = self.seconds, self.retention, self.keep
         self._stated = self._stated_unrecorded()
         earlier = self._reader.rows("events", "WHERE kind = ? ORDER BY number", (BOOKED,))
@@ -71,8 +70,6 @@ class RunStore(RunReader):
         for folder in (self.directory, self.checkpoints, self.exports):
             remove_stale(folder)
         self.journal.settle_lost()
-
-    # ------------------------------------------------------------------ opening and closing
 
     @classmethod
     def create(
@@ -124,8 +121,7 @@ class RunStore(RunReader):
         """Open an existing run, to go on with it.
 
         Raises:
-            StoreError: there is none, another process writes to it, it has another schema, or it
-                is damaged.
+            StoreError: there is none, another process writes to it, or it is damaged.
         """
         return cls(directory)
 
@@ -136,8 +132,6 @@ class RunStore(RunReader):
                 self.__dict__[database].close()
         self._lock.release()
 
-    # ------------------------------------------------------------------ state
-
     def set_status(
         self,
         status: RunStatus,
@@ -146,68 +140,61 @@ class RunStore(RunReader):
         seconds: float = 0.0,
         stated: Usage = NO_USAGE,
     ) -> None:
-        """Set the run's status.
+        """Set the run's status, with a sentence on it.
 
-        Args:
-            status: how.
-            detail: a sentence on it.
-            seconds: are added to its time.
-            stated: is added to what turns stated.
+        `seconds` and `stated` are added to what the run took, see `commit_iteration`.
         """
-        with self._transaction("status", seconds, stated) as connection:
-            self._set_state(connection, "status", status)
-            self._set_state(connection, "detail", detail)
-            finished = None if status == "running" else time.time()
-            self._set_state(connection, "finished", finished)
+        finished = None if status == "running" else time.time()
+        with self._transaction("status", seconds, stated):
+            self._set_state(status=status, detail=detail, finished=finished)
             if status == "completed" and self._retention != "all":
-                connection.execute(
-                    self._writer.change("calls", answer="NULL") + " WHERE answer IS NOT NULL"
-                )
+                self._writer.change("calls", "answer IS NOT NULL", answer="NULL")
 
     def plan(self, stage: int, iterations: int) -> None:
         """Note how many iterations a stage has, for those who watch."""
         planned = {**self.planned, stage: iterations}
-        with self._writer.transaction("plan", durable=False) as connection:
-            self._set_state(connection, "planned", {str(k): n for k, n in planned.items()})
+        with self._writer.transaction("plan", durable=False):
+            self._set_state(planned={str(k): n for k, n in planned.items()})
 
     def note(self, path: str, name: str, text: str) -> None:
         """Put in the manifest what a component noted when it was opened."""
-        with self._writer.transaction("manifest") as connection:
-            manifest = dict(self.manifest or {})
-            opened = {place: dict(notes) for place, notes in manifest.get("opened", {}).items()}
-            opened.setdefault(path, {})[name] = text
-            self._set_state(connection, "manifest", manifest | {"opened": opened})
+        with self._writer.lock:
+            opened = (self.manifest or {}).get("opened", {})
+            self._note(opened={**opened, path: {**opened.get(path, {}), name: text}})
 
     def note_data(self, data: JSON) -> None:
         """Put in the manifest which problems the run began with."""
-        with self._writer.transaction("manifest") as connection:
-            self._set_state(connection, "manifest", {**(self.manifest or {}), "data": data})
+        self._note(data=data)
+
+    def _note(self, **entries: JSON) -> None:
+        """Set entries of the manifest."""
+        with self._writer.transaction("manifest"):
+            self._set_state(manifest={**(self.manifest or {}), **entries})
 
     def note_versions(self, versions: Mapping[str, str]) -> list[str]:
         """Note with which versions the run goes on from here, if they are others than before.
 
         The manifest's `resumed` lists, oldest first, after how many iterations which versions
-        took over. Returns what changed, e.g. "repair 0.1 -> 0.2".
+        took over. Return what changed, e.g. "repair 0.1 -> 0.2".
         """
-        manifest = dict(self.manifest or {})
+        manifest = self.manifest or {}
         resumed = manifest.get("resumed", [])
         before = resumed[-1]["versions"] if resumed else manifest.get("versions")
         if before is None or before == versions:
             return []
         since = {"after_iterations": self._last_seq(), "versions": dict(versions)}
-        with self._writer.transaction("manifest") as connection:
-            self._set_state(connection, "manifest", manifest | {"resumed": [*resumed, since]})
+        self._note(resumed=[*resumed, since])
         changed = changed_versions(before, versions)
         self.record_event("versions changed", {**since, "changed": changed})
         return changed
 
     def record_event(self, kind: str, data: JSON = None) -> None:
         """Note something worth telling."""
-        with self._writer.transaction("event", durable=False) as connection:
-            event = {"at": time.time(), "kind": kind, "data": dumps(data)}
-            self._writer.insert(connection, "events", [event])
+        with self._writer.transaction("event", durable=False):
+            self._add_event(kind, data)
 
-    # ------------------------------------------------------------------ iterations
+    def _add_event(self, kind: str, data: JSON) -> None:
+        self._writer.insert("events", [{"at": time.time(), "kind": kind, "data": dumps(data)}])
 
     def commit_iteration(
         self,
@@ -229,13 +216,10 @@ class RunStore(RunReader):
             iteration: index in the stage.
             episodes: in an order that does not depend on arrival.
             metrics: numbers by name, no times among them.
-            checkpoint: of the same stage and iteration; None in an iteration that writes none.
+            checkpoint: of the same stage and iteration, if one is due; its file is returned.
             seconds: how long it took.
             stated: usage that turns reported since the last commit and that the journal does not
                 hold, see `Budget.charge`.
-
-        Returns:
-            The checkpoint's file.
         """
         # The lock is held until what is known in memory is what was committed, and no other thread
         # may prune the checkpoint's file before it is named.
@@ -245,15 +229,15 @@ class RunStore(RunReader):
             if checkpoint is not None:
                 path, digest = write_checkpoint(self.checkpoints, checkpoint)
             seq = self._next
-            with self._transaction("commit", seconds, stated) as connection:
-                again = connection.execute(
+            with self._transaction("commit", seconds, stated):
+                again = self._writer.one(
                     "SELECT seq FROM iterations WHERE stage = ? AND iteration = ?",
                     (stage, iteration),
-                ).fetchone()
+                )
                 if again is not None:
                     seq = again[0]
-                    _drop_from(connection, seq)
-                insert_episodes(self._writer, connection, episodes, seq, TRAINING, self._retention)
+                    self._drop_from(seq)
+                insert_episodes(self._writer, episodes, seq, TRAINING, self._retention)
                 row = {
                     "seq": seq,
                     "stage": stage,
@@ -264,35 +248,30 @@ class RunStore(RunReader):
                     "seconds": real(seconds),
                     **_summary(episodes),
                 }
-                self._writer.insert(connection, "iterations", [row])
-                names = self._forget_old_checkpoints(connection, self._keep)
+                self._writer.insert("iterations", [row])
+                names = self._forget_old_checkpoints(self._keep)
                 if self._retention != "all":
-                    self._drop_answers(connection)
+                    self._drop_answers()
             self._next = seq + 1
             prune_checkpoints(self.checkpoints, names)
             return path
 
     @contextmanager
-    def _transaction(
-        self, point: str, seconds: float, stated: Usage
-    ) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, point: str, seconds: float, stated: Usage) -> Iterator[None]:
         """Commit what is written inside, and what the run took meanwhile."""
         with self._writer.lock:
             total, usage = self._seconds + seconds, self._stated + stated
-            with self._writer.transaction(point) as connection:
-                yield connection
-                self._set_state(connection, "seconds", total)
-                self._set_state(connection, "stated", usage_columns(usage))
+            with self._writer.transaction(point):
+                yield
+                self._set_state(seconds=total, stated=usage_columns(usage))
                 if names := self.booked.take():
-                    event = {"at": time.time(), "kind": BOOKED, "data": dumps(names)}
-                    self._writer.insert(connection, "events", [event])
+                    self._add_event(BOOKED, names)
             self._seconds, self._stated = total, usage
 
     def restore(self) -> Restored:
-        """Find where to go on, and drop whatever was committed after that.
+        """Find the newest valid checkpoint, and drop whatever was committed after it.
 
-        Takes the newest checkpoint that is named by a committed iteration and valid. Each one
-        refused is noted as an event.
+        Each checkpoint that is refused is noted as an event.
 
         Raises:
             CheckpointError: checkpoints were written, but none of them is valid any more.
@@ -300,16 +279,14 @@ class RunStore(RunReader):
         with self._writer.lock:
             restored = self.usable()
             seq = restored.after + 1
-            with self._writer.transaction("restore") as connection:
-                _drop_from(connection, seq)
-                names = self._forget_old_checkpoints(connection, self._keep)
+            with self._writer.transaction("restore"):
+                self._drop_from(seq)
+                names = self._forget_old_checkpoints(self._keep)
             self._next = seq
             prune_checkpoints(self.checkpoints, names)
         for reason in restored.refused:
             self.record_event("checkpoint refused", reason)
         return restored
-
-    # ------------------------------------------------------------------ episodes, evaluations
 
     def save_evaluation(
         self,
@@ -329,13 +306,13 @@ class RunStore(RunReader):
         """
         if name == TRAINING:
             raise UsageError(f"an evaluation cannot be called {name!r}: episodes of training are")
-        with self._transaction("evaluation", seconds, stated) as connection:
-            connection.execute("DELETE FROM episodes WHERE source = ?", (name,))
-            connection.execute("DELETE FROM evaluations WHERE name = ?", (name,))
+        with self._transaction("evaluation", seconds, stated):
+            self._writer.execute("DELETE FROM episodes WHERE source = ?", (name,))
+            self._writer.execute("DELETE FROM evaluations WHERE name = ?", (name,))
             seq = self._next - 1
-            insert_episodes(self._writer, connection, episodes, seq, name, self._retention)
+            insert_episodes(self._writer, episodes, seq, name, self._retention)
             row = {"name": name, "seq": seq, "results": dumps(results)}
-            self._writer.insert(connection, "evaluations", [row])
+            self._writer.insert("evaluations", [row])
 
     def shrink(self, retention: Retention | None = None, keep: int | None = None) -> None:
         """Drop what a lower retention or fewer checkpoints do without, and free the room."""
@@ -344,64 +321,47 @@ class RunStore(RunReader):
             levels: tuple[Retention, ...] = get_args(Retention)
             retention = levels[max(map(levels.index, (retention or "all", self._retention)))]
             keep = min(keep or self._keep, self._keep)
-            with self._writer.transaction("shrink") as connection:
-                self._set_state(connection, "retention", retention)
-                self._set_state(connection, "keep", keep)
+            with self._writer.transaction("shrink"):
+                self._set_state(retention=retention, keep=keep)
                 if retention == "none":
-                    connection.execute("DELETE FROM episodes")
-                    connection.execute("DELETE FROM problems")
+                    self._writer.execute("DELETE FROM episodes")
+                    self._writer.execute("DELETE FROM problems")
                 elif retention == "episodes":
-                    strip_turns(self._writer, connection)
-                names = self._forget_old_checkpoints(connection, keep)
+                    strip_turns(self._writer)
+                names = self._forget_old_checkpoints(keep)
                 if retention != "all":
-                    self._drop_answers(connection)
-                    drop_texts(self._writer, connection)
+                    self._drop_answers()
+                    drop_texts(self._writer)
             self._retention, self._keep = retention, keep
             self.journal.keeps_requests = retention == "all"
             prune_checkpoints(self.checkpoints, names)
             self._writer.compact()
 
-    # ------------------------------------------------------------------ parts of a transaction
+    def _set_state(self, **values: JSON) -> None:
+        self._writer.execute_many("DELETE FROM state WHERE key = ?", [(key,) for key in values])
+        rows = [{"key": key, "value": dumps(value)} for key, value in values.items()]
+        self._writer.insert("state", rows)
 
-    def _set_state(self, connection: sqlite3.Connection, key: str, value: JSON) -> None:
-        connection.execute("DELETE FROM state WHERE key = ?", (key,))
-        self._writer.insert(connection, "state", [{"key": key, "value": dumps(value)}])
-
-    def _forget_old_checkpoints(self, connection: sqlite3.Connection, keep: int) -> list[str]:
-        """Take back the names of all but the newest; returns the names that stay."""
-        numbers = connection.execute(
+    def _forget_old_checkpoints(self, keep: int) -> list[str]:
+        """Take back the names of all but the newest; return the names that stay."""
+        newest = self._writer.all(
             "SELECT checkpoint, seq FROM iterations WHERE checkpoint IS NOT NULL"
             " ORDER BY seq DESC LIMIT ?",
             (max(keep, 1),),
-        ).fetchall()
-        if numbers:
-            connection.execute(
-                self._writer.change("iterations", checkpoint="NULL", digest="NULL")
-                + " WHERE checkpoint IS NOT NULL AND seq < ?",
-                (numbers[-1][1],),
-            )
-        return [name for name, _ in numbers]
-
-    def _drop_answers(self, connection: sqlite3.Connection) -> None:
-        """Drop recorded answers that no resume needs: those up to the oldest kept checkpoint."""
-        connection.execute(
-            self._writer.change("calls", answer="NULL") + " WHERE answer IS NOT NULL AND seq <="
-            " (SELECT coalesce(min(seq), 0) FROM iterations WHERE checkpoint IS NOT NULL)"
         )
+        where = "checkpoint IS NOT NULL AND seq < ?"
+        oldest = [(seq,) for _, seq in newest[-1:]]
+        self._writer.change("iterations", where, oldest, checkpoint="NULL", digest="NULL")
+        return [name for name, _ in newest]
 
+    def _drop_answers(self) -> None:
+        """Drop recorded answers that no resume needs: those up to the oldest kept checkpoint."""
+        kept = "SELECT coalesce(min(seq), 0) FROM iterations WHERE checkpoint IS NOT NULL"
+        self._writer.change("calls", f"answer IS NOT NULL AND seq <= ({kept})", answer="NULL")
 
-def changed_versions(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return what differs between two records of versions, e.g. "repair 0.1 -> 0.2"."""
-    return [
-        f"{name} {before.get(name, 'none')} -> {now.get(name, 'none')}"
-        for name in dict.fromkeys([*before, *now])
-        if before.get(name) != now.get(name)
-    ]
-
-
-def _drop_from(connection: sqlite3.Connection, seq: int) -> None:
-    for table in ("iterations", "episodes", "evaluations"):
-        connection.execute(f"DELETE FROM {table} WHERE seq >= ?", (seq,))
+    def _drop_from(self, seq: int) -> None:
+        for table in ("iterations", "episodes", "evaluations"):
+            self._writer.execute(f"DELETE FROM {table} WHERE seq >= ?", (seq,))
 
 
 def _summary(episodes: Sequence[Episode]) -> dict[str, str | float | None]:

@@ -29,8 +29,7 @@ _HEAD = b'{"__metadata__":{"sha256":"'
 _AT = 8 + len(_HEAD)
 _END = _AT + 64
 _ZEROS = b"0" * 64
-_MAX_HEADER = 100_000_000
-"""What the reference implementation accepts."""
+_MAX_HEADER = 100_000_000  # what the reference implementation accepts
 
 
 def pack(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> list[bytes]:
@@ -44,16 +43,15 @@ def pack(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> list[bytes
     header: dict[str, Any] = {
         "__metadata__": {"sha256": "0" * 64, **dict(sorted(metadata.items()))}
     }
-    offset = 0
+    end = 0
     for name in order:
-        array = arrays[name]
-        end = offset + len(array.data)
+        array, begin = arrays[name], end
+        end = begin + len(array.data)
         header[name] = {
             "dtype": array.dtype,
             "shape": list(array.shape),
-            "data_offsets": [offset, end],
+            "data_offsets": [begin, end],
         }
-        offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     head = len(text).to_bytes(8, "little") + text

@@ -61,7 +61,7 @@ def _prepare(value: object) -> object:
     if isinstance(value, Decision):
         return _decision(value)
     if isinstance(value, Observation):
-        return _observation(value)
+        return {**asdict(value), "blocked": sorted(value.blocked)}
     if isinstance(value, list | tuple):
         return [_prepare(item) for item in value]
     return value
@@ -84,17 +84,12 @@ def _decision(decision: Decision) -> dict[str, Any]:
     return fields
 
 
-def _observation(observation: Observation) -> dict[str, Any]:
-    return {**asdict(observation), "blocked": sorted(observation.blocked)}
-
-
 def episode_fields(episode: Episode) -> dict[str, Any]:
     """Return an episode as fields that `encode` writes; the caller may change or drop some."""
     fields = asdict(episode)
     fields["trajectory"] = episode.turns
-    fields["decisions"] = [_decision(decision) for decision in episode.decisions]
-    if episode.observation is not None:
-        fields["observation"] = _observation(episode.observation)
+    fields["decisions"] = _prepare(episode.decisions)
+    fields["observation"] = _prepare(episode.observation)
     return fields
 
 
@@ -173,8 +168,8 @@ def structure(data: JSON, kind: type[T]) -> T:
         problem = error
     try:
         # Null stands for NaN in number fields; it is rare, and looking for it takes time.
-        numbers = _with_nan(data, msgspec.inspect.type_info(kind))
-        return msgspec.convert(numbers, kind, dec_hook=_custom)
+        data = _with_nan(data, msgspec.inspect.type_info(kind))
+        return msgspec.convert(data, kind, dec_hook=_custom)
     except (msgspec.ValidationError, RecursionError):
         name = getattr(kind, "__name__", kind)
         raise StoreError(f"not a valid {name}: {problem}") from problem
@@ -193,7 +188,7 @@ def _with_nan(data: Any, kind: Any) -> Any:
         return math.nan if isinstance(kind, known.FloatType) else None
     if isinstance(kind, known.UnionType):
         # One of its two members is None, which was handled above.
-        [kind] = [each for each in kind.types if not isinstance(each, known.NoneType)]
+        [kind] = [member for member in kind.types if not isinstance(member, known.NoneType)]
     if isinstance(kind, known.CustomType) and kind.cls is Trajectory:
         kind = known.type_info(list[Turn])
     if isinstance(kind, known.StructType | known.DataclassType) and isinstance(data, dict):

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from orchestrion._engine.recording import Recorded
 from orchestrion._errors import UsageError
@@ -22,8 +22,7 @@ from orchestrion._store.database import mark
 from orchestrion._store.journal import recorded, usage_columns
 from orchestrion._store.serial import dumps
 
-_NAME = "answers-1.db"
-"""With the version of what it holds: another one begins anew, beside it."""
+_NAME = "answers-1.db"  # with the version of what it holds: another one begins anew, beside it
 _COLUMNS = "key, request, answer, calls, input_tokens, output_tokens, usd, cost, estimated"
 _TABLE = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -99,21 +98,17 @@ class SharedAnswers:
             return None
         if row is None or mark(*row[:-1]) != row[-1]:
             return None
-        values: dict[str, Any] = dict(zip(_COLUMNS.split(", "), row, strict=False))
-        return recorded(values)
+        return recorded(dict(zip(_COLUMNS.split(", "), row, strict=False)))
 
     def put_many(self, rows: list[Recorded]) -> None:
         """Keep answers for later runs; one that is lost costs another call and nothing else."""
         writer = self._writer
         if writer is None:
             return
-        values = [
-            (
-                *(row.key, row.request, dumps(row.answer), *usage_columns(row.usage)),
-                int(row.facts.estimated),
-            )
-            for row in rows
-        ]
+        values = []
+        for row in rows:
+            usage, estimated = usage_columns(row.usage), int(row.facts.estimated)
+            values.append((row.key, row.request, dumps(row.answer), *usage, estimated))
         try:
             writer.execute("BEGIN IMMEDIATE")
             writer.executemany(

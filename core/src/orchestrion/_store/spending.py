@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import define, field
 
-from orchestrion._records import NO_USAGE, Usage
+from orchestrion._records import NO_USAGE, Usage, replace
 from orchestrion._store.journal import CallRow
 
 QUANTILES = (0.5, 0.9, 0.99)
@@ -25,40 +25,32 @@ UNSURE = {
 
 @define
 class Spent:
-    """Sums over some calls.
-
-    `answered`, `cached` and `failed` count calls; `retried` attempts that came on top of the first;
-    `unpriced` rows whose price is not known, which count as free; `booked` holds, by kind, what
-    was booked for attempts without an answer, and is in `usage`; `estimated` is the part of
-    `usage` that no service reported; `billed` what services billed beside tokens, see `Model`.
-    """
+    """Sums over some calls."""
 
     answered: int = 0
     cached: int = 0
     failed: int = 0
-    retried: int = 0
-    unpriced: int = 0
+    retried: int = 0  # attempts that came on top of the first
+    unpriced: int = 0  # calls and attempts whose price is not known, which count as free
     usage: Usage = NO_USAGE
-    estimated: Usage = NO_USAGE
+    estimated: Usage = NO_USAGE  # the part of `usage` that no service reported
     booked: dict[str, tuple[int, Usage]] = field(factory=dict)
-    seconds: list[float] = field(factory=list)
-    billed: dict[str, float] = field(factory=dict)
+    """Of the attempts without an answer, by kind: how many, and what of `usage` is theirs."""
+    seconds: list[float] = field(factory=list)  # of each answered call
+    billed: dict[str, float] = field(factory=dict)  # beside tokens, see `Model`
 
     def add(self, row: CallRow) -> None:
         """Add a row."""
         usage = row.usage
+        self.unpriced += math.isnan(usage.usd)
         if math.isnan(usage.usd) or math.isnan(usage.cost):
-            self.unpriced += math.isnan(usage.usd)
             usd, cost = (0.0 if math.isnan(x) else x for x in (usage.usd, usage.cost))
-            usage = Usage(usage.calls, usage.input_tokens, usage.output_tokens, usd, cost)
+            usage = replace(usage, usd=usd, cost=cost)
         self.usage += usage
-        if row.kind == "answer":
-            self.answered += 1
-        elif row.kind == "cached":
-            self.cached += 1
-        elif row.kind == "failed":
-            self.failed += 1
-        elif row.kind in UNSURE:
+        self.answered += row.kind == "answer"
+        self.cached += row.kind == "cached"
+        self.failed += row.kind == "failed"
+        if row.kind in UNSURE:
             count, booked = self.booked.get(row.kind, (0, NO_USAGE))
             self.booked[row.kind] = (count + 1, booked + usage)
         if row.kind != "cached" and (row.estimated or row.kind in UNSURE):
@@ -73,11 +65,8 @@ class Spent:
     def latencies(self) -> dict[float, float]:
         """Return quantiles of the seconds that answered calls took; empty where none is known."""
         ordered = sorted(self.seconds)
-        last = len(ordered) - 1
         # The smallest value that at least such a share does not exceed.
-        return {
-            q: ordered[min(last, math.ceil(q * len(ordered)) - 1)] for q in QUANTILES if ordered
-        }
+        return {q: ordered[math.ceil(q * len(ordered)) - 1] for q in QUANTILES if ordered}
 
 
 def spent_by(rows: Sequence[CallRow], name: Callable[[CallRow], Any]) -> dict[Any, Spent]:

@@ -29,10 +29,10 @@ wall time. Missing values are None. These are the tables, with their columns.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
+from tempfile import TemporaryFile
 from typing import Any, Literal, NamedTuple, Unpack
 
 import msgspec
@@ -62,27 +62,22 @@ def metrics(store: RunReader) -> Table:
     iterations = store.iterations()
     columns = {"stage": int, "iteration": int, "seconds": float, "reward": float}
     names = dict.fromkeys(name for i in iterations for name in i.metrics if name not in columns)
-    return Table(
-        {**columns, **dict.fromkeys(names, float)},
-        (
-            (i.stage, i.iteration, i.seconds, i.reward, *(i.metrics.get(name) for name in names))
-            for i in iterations
-        ),
+    rows = (
+        (i.stage, i.iteration, i.seconds, i.reward, *(i.metrics.get(name) for name in names))
+        for i in iterations
     )
+    return Table({**columns, **dict.fromkeys(names, float)}, rows)
 
 
 def evaluations(store: RunReader) -> Table:
     """Return the table `evaluations`."""
     fields = "solved reward cost turns limit failed missing usd tokens calls".split()
-    results = {name: r.get("outcomes", {}) for name, r in store.load_evaluations().items()}
-    return Table(
-        {"contender": str, "problem": str, **dict.fromkeys(fields, float)},
-        (
-            (contender, problem, *(row.get(name) for name in fields))
-            for contender, problems in results.items()
-            for problem, row in problems.items()
-        ),
+    rows = (
+        (contender, problem, *(row.get(name) for name in fields))
+        for contender, results in store.load_evaluations().items()
+        for problem, row in results.get("outcomes", {}).items()
     )
+    return Table({"contender": str, "problem": str, **dict.fromkeys(fields, float)}, rows)
 
 
 _PLACE = {"source": str, "stage": int, "iteration": int, "episode": str, "problem": str}
@@ -145,18 +140,16 @@ def _json(value: Any) -> str | None:
 def calls(store: RunReader, who: str | None = None) -> Table:
     """Return the table `calls`; `who` as the argument of `RunReader.all_calls`."""
     texts = dict.fromkeys("name service who stage kind asked answer".split(), str)
-    return Table(
-        {**texts, **_USAGE, "seconds": float, "attempts": int},
+    rows = (
         (
-            (
-                *(call.name, call.service, call.who, call.stage, call.kind),
-                *(_json(call.asked), _json(call.answer)),
-                *usage_columns(call.usage),
-                *(call.seconds, call.attempts),
-            )
-            for call in store.all_calls(who)
-        ),
+            *(call.name, call.service, call.who, call.stage, call.kind),
+            *(_json(call.asked), _json(call.answer)),
+            *usage_columns(call.usage),
+            *(call.seconds, call.attempts),
+        )
+        for call in store.all_calls(who)
     )
+    return Table({**texts, **_USAGE, "seconds": float, "attempts": int}, rows)
 
 
 def in_form(table: Table, form: Form | None = None) -> Any:
@@ -182,29 +175,6 @@ def _library(name: str, advice: str) -> Any:
         raise UsageError(f"{name} is not installed or broken ({error}); {advice}") from None
 
 
-class _Sink(io.RawIOBase):
-    """Holds what was written until it is taken."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.written = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self.parts.append(bytes(data))
-        self.written += len(self.parts[-1])
-        return len(self.parts[-1])
-
-    def tell(self) -> int:
-        return self.written
-
-    def take(self) -> bytes:
-        parts, self.parts = self.parts, []
-        return b"".join(parts)
-
-
 def parquet(table: Table) -> Iterator[bytes]:
     """Return the bytes of a Parquet file, written row group by row group."""
     advice = "Parquet files need it: pip install 'orchestrion[parquet]'"
@@ -214,16 +184,17 @@ def parquet(table: Table) -> Iterator[bytes]:
 def _parquet(table: Table, pa: Any, pq: Any) -> Iterator[bytes]:
     types = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
     schema = pa.schema([(name, types[kind]) for name, kind in table.columns.items()])
-    sink = _Sink()
-    with pq.ParquetWriter(sink, schema) as writer:
-        for group in _groups(table.rows):
-            columns = [
-                pa.array(column, field.type)
-                for column, field in zip(zip(*group, strict=True), schema, strict=True)
-            ]
-            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
-            yield sink.take()
-    yield sink.take()
+    with TemporaryFile() as file:
+        with pq.ParquetWriter(file, schema) as writer:
+            for group in _groups(table.rows):
+                columns = [
+                    pa.array(column, field.type)
+                    for column, field in zip(zip(*group, strict=True), schema, strict=True)
+                ]
+                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+        file.seek(0)
+        while chunk := file.read(1 << 20):
+            yield chunk
 
 
 def _groups(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import io
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
+from io import StringIO
 from typing import Any
+from unittest.mock import patch
 
 from orchestrion._engine.activation import content_of
 from orchestrion._engine.checks import booked
@@ -17,33 +17,12 @@ from orchestrion._errors import CallError, OrchestrionError
 from orchestrion._interfaces import Member, View
 from orchestrion._keys import Key
 from orchestrion._records import Output, Step, Trajectory, Turn, replace
-from orchestrion.testing._executor_contracts import (
-    executor_gives_the_same,
-    executor_names_the_culprit,
-    executor_replaces,
-)
-from orchestrion.testing._learning_contracts import (
-    keeps_state,
-    policy_keeps_what_it_learned,
-    trainer_draws,
-    trainer_goes_on,
-    trainer_trains,
-)
-from orchestrion.testing._policy_contracts import (
-    policy_decides,
-    policy_draws,
-    policy_is_pure,
-    policy_is_quick,
-)
-from orchestrion.testing._reward_contracts import reward_believes_nobody, reward_scores
+from orchestrion.testing import _executor_contracts as executors
+from orchestrion.testing import _learning_contracts as learning
+from orchestrion.testing import _policy_contracts as policies
+from orchestrion.testing import _reward_contracts as rewards
+from orchestrion.testing import _task_contracts as tasks
 from orchestrion.testing._stage import CLAIMS, NEUTRAL, Bench, Subject, bench, on_bench
-from orchestrion.testing._task_contracts import (
-    task_believes_nobody,
-    task_hides,
-    task_splits,
-    task_steps,
-    task_verifies,
-)
 from orchestrion.testing._watch import check_draws, check_pace, offline, snapshot, unchanged
 
 METHODS: Mapping[str, tuple[str, ...]] = {
@@ -73,16 +52,6 @@ _SLIPS = (
 """Errors that are a mistake in the program and not a reason why the work cannot be done."""
 
 
-@contextmanager
-def _typed_input() -> Iterator[None]:
-    """Replace standard input by many equal lines: an agent may ask a person."""
-    before, sys.stdin = sys.stdin, io.StringIO("a line\n" * 1000)
-    try:
-        yield
-    finally:
-        sys.stdin = before
-
-
 class _Acting:
     """The agent under test, with a seat in the kit's team."""
 
@@ -107,7 +76,8 @@ class _Acting:
         """Return the output, or the reason why there is none."""
         calls = self.bench.calls(key)
         try:
-            with _typed_input():
+            # It may ask a person.
+            with patch("sys.stdin", StringIO("a line\n" * 1000)):
                 output: Any = await self.seat.act(view, key, calls)
         except _SLIPS as error:
             raise AssertionError(
@@ -116,11 +86,10 @@ class _Acting:
                 f"error looks like a mistake (the view had {len(view.turns)} turns)"
             ) from error
         except Exception as error:
+            kind = type(error).__name__
             if not str(error):
-                raise AssertionError(
-                    f"act() raised {type(error).__name__} without saying why"
-                ) from error
-            return f"{type(error).__name__}: {error}"
+                raise AssertionError(f"act() raised {kind} without saying why") from error
+            return f"{kind}: {error}"
         try:
             return booked(output, calls.used)
         except (TypeError, ValueError) as error:
@@ -185,9 +154,21 @@ async def _agent_is_pure(bench: Bench) -> int:
         return 0
     memo = acting.seat.memo or content_of
     compared = 0
+    failed = Turn(1, "b", "x", status="failed", error="it failed")
     for view in acting.views():
         output = snapshot(await acting.act(view))
-        for other in (view, *_alike(view)):
+        observation = view.observation
+        if observation is not None:
+            observation = replace(observation, features=(), progress=0.3)
+        # They differ only in what the default `memo` leaves out.
+        alike = [
+            view,
+            replace(view, problem=replace(view.problem, id="another", category="another")),
+            replace(view, agent="another", team=(Member("another"),)),
+            replace(view, trajectory=view.trajectory.append(failed)),
+            replace(view, observation=observation),
+        ]
+        for other in alike:
             if snapshot(memo(other)) != snapshot(memo(view)):
                 continue
             compared += 1
@@ -197,18 +178,6 @@ async def _agent_is_pure(bench: Bench) -> int:
                 "memo(view), or remove `pure`"
             )
     return compared
-
-
-def _alike(view: View) -> list[View]:
-    """Return views that differ only in what the default `memo` leaves out."""
-    observation = view.observation
-    failed = Turn(1, "b", "x", status="failed", error="it failed")
-    return [
-        replace(view, problem=replace(view.problem, id="another", category="another")),
-        replace(view, agent="another", team=(Member("another"),)),
-        replace(view, trajectory=view.trajectory.append(failed)),
-        replace(view, observation=observation and replace(observation, features=(), progress=0.3)),
-    ]
 
 
 @on_bench
@@ -255,12 +224,11 @@ async def _complete(bench: Bench) -> Any:
 
 @on_bench
 async def _model_answers(bench: Bench) -> int:
-    with unchanged(_REQUEST, "complete() changed the request"):
-        try:
-            with offline("complete()"):
-                answer, again = await _complete(bench), await _complete(bench)
-        except CallError:
-            return 0  # its service cannot be reached here
+    try:
+        with unchanged(_REQUEST, "complete() changed the request"), offline("complete()"):
+            answer, again = await _complete(bench), await _complete(bench)
+    except CallError:
+        return 0  # its service cannot be reached here
     assert isinstance(answer.data.get("text"), str), "the answer's data has no text"
     assert snapshot(answer.data) == snapshot(again.data), (
         "equal requests and keys gave different answers; sample by the key"
@@ -270,11 +238,9 @@ async def _model_answers(bench: Bench) -> int:
 
 @on_bench
 async def _model_is_quick(bench: Bench) -> int:
-    async def complete() -> Any:
-        try:
-            return await _complete(bench)
-        except OrchestrionError:
-            return None
+    async def complete() -> None:
+        with suppress(OrchestrionError):
+            await _complete(bench)
 
     await check_pace("complete()", complete, "await, or use asyncio.to_thread")
     return 1
@@ -288,42 +254,42 @@ CHECKS: Mapping[str, Mapping[str, Callable[[Subject], int]]] = {
         "is as pure as it says": _agent_is_pure,
         "never blocks the event loop": _agent_is_quick,
         "believes nobody": _agent_believes_nobody,
-        "loads what it saved": keeps_state,
+        "loads what it saved": learning.keeps_state,
     },
     "model": {
         "answers": _model_answers,
         "never blocks the event loop": _model_is_quick,
-        "loads what it saved": keeps_state,
+        "loads what it saved": learning.keeps_state,
     },
     "task": {
-        "has disjoint, repeatable splits": task_splits,
-        "steps purely": task_steps,
-        "verifies alike": task_verifies,
-        "believes nobody": task_believes_nobody,
-        "hides what is hidden": task_hides,
+        "has disjoint, repeatable splits": tasks.task_splits,
+        "steps purely": tasks.task_steps,
+        "verifies alike": tasks.task_verifies,
+        "believes nobody": tasks.task_believes_nobody,
+        "hides what is hidden": tasks.task_hides,
     },
     "reward": {
-        "gives finite, repeatable rewards": reward_scores,
-        "believes nobody": reward_believes_nobody,
-        "loads what it saved": keeps_state,
+        "gives finite, repeatable rewards": rewards.reward_scores,
+        "believes nobody": rewards.reward_believes_nobody,
+        "loads what it saved": learning.keeps_state,
     },
     "policy": {
-        "decides among what there is": policy_decides,
-        "decides alike alone and in a batch": policy_is_pure,
-        "draws from its keys alone": policy_draws,
-        "never blocks the event loop": policy_is_quick,
-        "loads what it saved": keeps_state,
-        "keeps what it learned": policy_keeps_what_it_learned,
+        "decides among what there is": policies.policy_decides,
+        "decides alike alone and in a batch": policies.policy_is_pure,
+        "draws from its keys alone": policies.policy_draws,
+        "never blocks the event loop": policies.policy_is_quick,
+        "loads what it saved": learning.keeps_state,
+        "keeps what it learned": learning.policy_keeps_what_it_learned,
     },
     "trainer": {
-        "trains alike for equal seeds": trainer_trains,
-        "draws from the session's key": trainer_draws,
-        "loads what it saved": keeps_state,
-        "goes on as before after a reload": trainer_goes_on,
+        "trains alike for equal seeds": learning.trainer_trains,
+        "draws from the session's key": learning.trainer_draws,
+        "loads what it saved": learning.keeps_state,
+        "goes on as before after a reload": learning.trainer_goes_on,
     },
     "executor": {
-        "gives the same episodes": executor_gives_the_same,
-        "replaces a lost worker": executor_replaces,
-        "names an episode that kills workers": executor_names_the_culprit,
+        "gives the same episodes": executors.executor_gives_the_same,
+        "replaces a lost worker": executors.executor_replaces,
+        "names an episode that kills workers": executors.executor_names_the_culprit,
     },
 }

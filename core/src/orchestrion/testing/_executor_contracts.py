@@ -22,7 +22,7 @@ from orchestrion._keys import Key
 from orchestrion._learned import OWN_TEAM, LearnedComponents
 from orchestrion._records import Episode, Output, Usage
 from orchestrion._session import EngineSession
-from orchestrion.config import Config, from_data
+from orchestrion.config import Config
 from orchestrion.testing._stage import Subject
 
 HERE = "orchestrion.testing._executor_contracts"
@@ -32,7 +32,7 @@ EPISODES = 8
 
 @frozen
 class Mortal(Agent):
-    """Says which draw it got and makes a call; kills its process at one problem.
+    """Say which draw it got, and make a call; kill its process at one problem.
 
     Args:
         problem: which; "" for none.
@@ -62,20 +62,10 @@ class Mortal(Agent):
 
 
 def _config(subject: Subject, problem: str = "", once: str = "") -> Config:
-    settings = dict(subject.found.component.example)
-    executor = {"use": subject.found.qualified, **settings}
-    mortal = {"problem": problem, "once": once}
-    return from_data(
-        {
-            "seed": 1,
-            "task": {"use": f"{STAGE}:KitTask"},
-            "agents": {"a": {"use": f"{HERE}:Mortal", "spared": os.getpid(), **mortal}},
-            "policy": {"use": f"{STAGE}:KitPolicy"},
-            "reward": {"use": f"{STAGE}:KitReward"},
-            "run": {"executor": executor},
-        },
-        plugins=subject.plugins,
-    )
+    settings = {"problem": problem, "once": once, "spared": os.getpid()}
+    # By their classes: a worker does not have the kit's plugin.
+    parts = {name: {"use": f"{STAGE}:Kit{name.title()}"} for name in ("task", "policy", "reward")}
+    return subject.config({**parts, "agents": {"a": {"use": f"{HERE}:Mortal", **settings}}})
 
 
 async def _episodes(config: Config, elsewhere: bool) -> tuple[list[Episode], Usage]:
@@ -113,7 +103,7 @@ def _here(check: Callable[[Subject], Coroutine[Any, Any, None]]) -> Callable[[Su
 
 @_here
 async def executor_gives_the_same(subject: Subject) -> None:
-    """Episodes, their usage and what calls spend are those of a run without an executor."""
+    """Check that episodes, and what calls spend, are those of a run without an executor."""
     config = _config(subject)
     here, there = await _episodes(config, False), await _episodes(config, True)
     assert there == here, (
@@ -124,7 +114,7 @@ async def executor_gives_the_same(subject: Subject) -> None:
 
 @_here
 async def executor_replaces(subject: Subject) -> None:
-    """A worker that is killed is noticed, and start() gives a new one."""
+    """Check that a worker that is killed is noticed, and that start() gives a new one."""
     with tempfile.TemporaryDirectory() as folder:
         once = str(Path(folder, "once"))
         results, _ = await _episodes(_config(subject, "train-2", once), True)
@@ -134,7 +124,7 @@ async def executor_replaces(subject: Subject) -> None:
 
 @_here
 async def executor_names_the_culprit(subject: Subject) -> None:
-    """An episode that ends every worker is an error, and not tried for ever."""
+    """Check that an episode that ends every worker is an error, and not tried for ever."""
     try:
         await _episodes(_config(subject, "train-2"), True)
     except RunError as error:

@@ -43,7 +43,7 @@ from orchestrion._records import (
 
 @define
 class ScriptedAgent(Agent):
-    """Returns `outputs` in order, over all episodes; an exception among them is raised.
+    """Return `outputs` in order, over all episodes; an exception among them is raised.
 
     `views` records what it was shown. `gate` makes every call wait until it is set.
     """
@@ -67,7 +67,7 @@ class ScriptedAgent(Agent):
 
 @define
 class ScriptedModel(Model):
-    """Answers with `texts` in order, then always with the last one."""
+    """Answer with `texts` in order, then always with the last one."""
 
     texts: Sequence[str] = ("ok",)
     requests: list[Mapping[str, JSON]] = field(factory=list)
@@ -81,7 +81,7 @@ class ScriptedModel(Model):
 
 @frozen
 class Fixed(Policy):
-    """Starts `steps` in order, each a name or several activations, then stops."""
+    """Start `steps` in order, each a name or several activations, then stop."""
 
     steps: Sequence[str | Sequence[Activation]] = ()
 
@@ -139,21 +139,18 @@ def engine_for(
                 f"{type(part).__name__} has open(), which yields what acts in its place: write "
                 "`async with opened_engine(...) as engine:` instead of engine_for(...)"
             )
-    return _engine(agents, policy, task, reward, limits, calls, timeout, turns)
+    roster = tuple(member_of(name, agent) for name, agent in agents.items())
+    team = Team(agents, roster, policy, task or ListTask(), reward)
+    return _engine(team, limits, calls, timeout, turns)
 
 
 def _engine(
-    agents: Mapping[str, Agent],
-    policy: Policy,
-    task: Task | None = None,
-    reward: RewardFunction | None = None,
+    team: Team,
     limits: Limits | None = None,
     calls: CallPath | None = None,
     timeout: float | None = None,
     turns: int | None = None,
 ) -> Engine:
-    roster = tuple(member_of(name, agent) for name, agent in agents.items())
-    team = Team(agents, roster, policy, task or ListTask(), reward)
     return Engine(team, calls, limits or Limits(turns=turns), timeout)
 
 
@@ -186,11 +183,9 @@ async def opened_engine(
 
         team = {name: await runtime(agent, f"agents.{name}") for name, agent in agents.items()}
         roster = tuple(member_of(name, agent) for name, agent in team.items())
-        engine = _engine(
-            team,
+        others = (
             await runtime(policy, "policy", roster),
-            await runtime(task, "task", roster),
+            await runtime(task, "task", roster) or ListTask(),
             await runtime(reward, "reward", roster),
-            **settings,
         )
-        yield engine
+        yield _engine(Team(team, roster, *others), **settings)

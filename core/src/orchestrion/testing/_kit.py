@@ -22,6 +22,7 @@ from typing import Any
 
 from attrs import frozen
 
+from orchestrion._config.components import shaper_of
 from orchestrion._config.shapes import UnsupportedError
 from orchestrion._errors import OrchestrionError
 from orchestrion._plugins import Found, Plugins
@@ -38,10 +39,7 @@ LIGHT_MESSAGE = (
 
 @frozen
 class Check:
-    """One named check of one component; `run` raises if it fails.
-
-    Returns from `run` the number of examples tried.
-    """
+    """One named check of one component; `run` returns how many examples it tried, or raises."""
 
     component: str
     name: str
@@ -125,7 +123,7 @@ def _is_a_component(subject: Subject) -> int:
 
 def _has_settings(subject: Subject) -> int:
     try:
-        settings = subject.shaper.settings(subject.cls, True)
+        settings = shaper_of(subject.plugins).settings(subject.cls, True)
     except UnsupportedError as error:
         raise AssertionError(f"a config cannot express its settings: {error}") from None
     undocumented = [setting.key for setting in settings if not setting.help]
@@ -160,7 +158,7 @@ def _round_trips(subject: Subject) -> int:
 
 
 def _opens_twice(subject: Subject) -> int:
-    """Return two openings share no state: what the first learned is not in the second."""
+    """Check that two openings share no state: what one learned is not in the other."""
     if subject.found.kind.observes:  # it is not opened, and a library of its may be missing here
         assert callable(getattr(subject.cls, "observe", None)), (
             f"{subject.cls.__qualname__} has no observe(); write one that returns an object with "

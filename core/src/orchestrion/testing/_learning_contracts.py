@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -42,11 +43,11 @@ async def train(parts: Opened, config: Config, count: int, first: int = 0) -> li
         key = Key(1).child("iteration", i)
         engine = parts.engine(CallPath())
         session = EngineSession(engine, f"0/{i}", key, Key(2), build=building(config))
-        reported.append(metrics_of(await trainer.iterate(i, session)))
+        reported.append(_metrics_of(await trainer.iterate(i, session)))
     return reported
 
 
-def metrics_of(reported: Any) -> dict[str, float]:
+def _metrics_of(reported: Any) -> dict[str, float]:
     """Return an iteration's metrics; fail if they are not numbers by name."""
     try:
         return merged_metrics({}, reported, "iterate()")
@@ -92,7 +93,7 @@ def small(subject: Subject, trainer: Component, around: Mapping[str, Any] | None
 
 @on_bench
 async def keeps_state(bench_: Bench) -> int:
-    """Return what `save` returns goes through a checkpoint, and `load` takes over all of it."""
+    """Check that what `save` returns survives a checkpoint, and that `load` takes it all over."""
     subject, first = bench_.subject, bench_.tested
     if not _is_stateful(first, subject.kind):
         return 0
@@ -151,19 +152,18 @@ def _changed(value: Any, path: str = "Saved.data") -> Iterator[tuple[str, Any]]:
 
 
 def policy_keeps_what_it_learned(subject: Subject) -> int:
-    """Trained, saved and loaded into a fresh runtime, it decides as before."""
-    trainable = next(_training_configs(subject), None)
+    """Check that it decides as before when trained, saved and loaded into a fresh runtime."""
+    trainable = _training_config(subject)
     if trainable is None:
         return 0
+    if trainable.components["task"].use != "kit-task":
+        return asyncio.run(_keeps_what_it_learned(trainable))
     tried = 0
     # If the first agent is the best, an untrained policy may decide like a trained one.
     for solver in ("c", "a"):
-        if trainable.components["task"].use == "kit-task":
-            overrides = [f"task.solver={solver}"]
-            config = from_data(trainable.resolved(), overrides, plugins=trainable.plugins)
-            tried += asyncio.run(_keeps_what_it_learned(config))
-        elif not tried:
-            tried += asyncio.run(_keeps_what_it_learned(trainable))
+        overrides = [f"task.solver={solver}"]
+        config = from_data(trainable.resolved(), overrides, plugins=trainable.plugins)
+        tried += asyncio.run(_keeps_what_it_learned(config))
     return tried
 
 
@@ -198,25 +198,22 @@ async def _keeps_what_it_learned(config: Config) -> int:
         return len(situations)
 
 
-def _training_configs(subject: Subject) -> Iterator[Config]:
-    """Yield configs in which a trainer trains this policy: the one around it, or its plugin's."""
+def _training_config(subject: Subject) -> Config | None:
+    """Return a config in which a trainer trains this policy: the one around it, or its plugin's."""
     if "trainer" in subject.found.component.around:
-        yield subject.config()
-        return
+        return subject.config()
     trainers = subject.plugins.load(subject.found.plugin).components.get("trainer", {})
     for candidate in trainers.values():
         around = {k: v for k, v in candidate.around.items() if k != "policy"}
-        try:
+        with suppress(OrchestrionError):
             around = {**around, "trainer": use_of(subject, candidate)}
             config = small(subject, candidate, around)
-            asyncio.run(_try(config))
-        except OrchestrionError:
-            continue
-        yield config
+            asyncio.run(_check_trains(config))
+            return config
+    return None
 
 
-async def _try(config: Config) -> None:
-    """Run one iteration."""
+async def _check_trains(config: Config) -> None:
     async with opened(config) as parts:
         check_trainer(parts, config.stages[0])
         await train(parts, config, 1)
@@ -236,7 +233,7 @@ def trainer_trains(subject: Subject) -> int:
 
 
 def trainer_draws(subject: Subject) -> int:
-    """Return every draw comes from the session's key, and no two episodes have the same key."""
+    """Check that all draws come from the session's key, and that no two episodes share a key."""
     config, first = _trainable(subject)
     second = asyncio.run(_history(config, 2))
     first.draws.check_own("iterate()")
@@ -255,7 +252,7 @@ def trainer_draws(subject: Subject) -> int:
 
 
 def trainer_goes_on(subject: Subject) -> int:
-    """Saved after an iteration and loaded again, it continues as without that."""
+    """Check that it goes on as before when saved after an iteration and loaded again."""
     config, _ = _trainable(subject)
     return asyncio.run(_goes_on(config))
 
@@ -282,7 +279,7 @@ async def _goes_on(config: Config) -> int:
 
 @frozen
 class _History:
-    """What an iteration of a training did."""
+    """The results of an iteration of training."""
 
     metrics: Mapping[str, float]
     states: Mapping[str, Saved]
@@ -331,11 +328,9 @@ class _RecordingSession(EngineSession):
     @asynccontextmanager
     async def build(self, overlay: Mapping[str, JSON]) -> AsyncIterator[Session]:
         async with super().build(overlay) as inner:
-            assert isinstance(inner, EngineSession)
-            inner.__class__ = _RecordingSession
-            assert isinstance(inner, _RecordingSession)
+            assert isinstance(inner, _RecordingSession)  # it is a copy of this one
             # Trainers may compare different settings on equal draws.
-            inner.jobs, inner.rollouts, inner.draws = [], 0, self.draws
+            inner.jobs, inner.rollouts = [], 0
             yield inner
 
 
@@ -349,37 +344,26 @@ async def _history(config: Config, seed: int = 1) -> _History:
         session.jobs, session.rollouts = [], 0
         with offline("iterate()"), drawing() as draws:
             session.draws = draws
-            reported = await parts.runtimes[path].iterate(0, session)
-        metrics = metrics_of(reported)
+            metrics = _metrics_of(await parts.runtimes[path].iterate(0, session))
         return _History(metrics, reloaded(save_states(parts)), session.jobs, draws)
 
 
-_TRIALS: dict[tuple[str, str], tuple[Any, Config, _History]] = {}
-"""Results of `_trainable` by kind and name: several checks start from them."""
-
-
+@lru_cache(maxsize=1)  # several checks of a trainer start from it
 def _trainable(subject: Subject) -> tuple[Config, _History]:
     """Return a config whose policy the trainer can train, and what its first iteration did.
 
     The policy is the one in the component's `around`, or another of its plugin.
     """
-    name = (subject.kind, subject.found.qualified)
-    trial = _TRIALS.get(name)
-    if trial is None or trial[0] is not subject.plugins:
-        trial = _TRIALS[name] = (subject.plugins, *_try_policies(subject))
-    return trial[1], trial[2]
-
-
-def _try_policies(subject: Subject) -> tuple[Config, _History]:
-    if "policy" in subject.found.component.around:
-        config = small(subject, subject.found.component)
+    trainer = subject.found.component
+    if "policy" in trainer.around:
+        config = small(subject, trainer)
         return config, asyncio.run(_history(config))
     policies = subject.plugins.load(subject.found.plugin).components.get("policy", {})
     errors = []
     for candidate in (None, *policies.values()):
         policy = {} if candidate is None else {"policy": use_of(subject, candidate)}
         try:
-            config = small(subject, subject.found.component, policy)
+            config = small(subject, trainer, policy)
             return config, asyncio.run(_history(config))
         except OrchestrionError as error:
             errors.append(str(error))

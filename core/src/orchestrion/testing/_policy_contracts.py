@@ -33,12 +33,10 @@ def situations_of(
     situations = []
     for n in range(_SITUATIONS):
         acted = [team[(n + i) % len(team)] for i in range(n % 4)]
-        trajectory = Trajectory(
-            [
-                Turn(i, choice.agent, choice.option, Output(f"{choice.agent} {i}", {"n": [i]}))
-                for i, choice in enumerate(acted)
-            ]
-        )
+        turns = [
+            Turn(i, choice.agent, choice.option, Output(f"{choice.agent} {i}", {"n": [i]}))
+            for i, choice in enumerate(acted)
+        ]
         usual = frozenset({"b:y"}) if n % 2 else frozenset[str]()
         observation = Observation(
             f"{len(acted)} turns",
@@ -48,8 +46,8 @@ def situations_of(
             progress=0.5,
         )
         problem = Problem(f"p{n % 5}", f"problem {n % 5}", {"words": ["p", n % 5]}, "kit")
-        turns_left = 6 - len(acted)
-        situations.append(Situation(problem, trajectory, observation, (), turns_left, n % 3 == 0))
+        left, training = 6 - len(acted), n % 3 == 0
+        situations.append(Situation(problem, Trajectory(turns), observation, (), left, training))
     return situations
 
 

@@ -25,7 +25,7 @@ from orchestrion.testing._watch import check_pace, drawing, offline, snapshot, u
 
 @on_bench
 async def reward_scores(bench_: Bench) -> int:
-    """Rewards are valid, repeatable, and independent of the order of episodes."""
+    """Check that rewards are valid, repeatable, and independent of the order of episodes."""
     episodes, rewards = list(_episodes()), []
     for episode in episodes:
         with unchanged(episode, "score() changes the episode it is given"):
@@ -86,7 +86,7 @@ async def _reward(bench_: Bench, episode: Episode) -> Reward | None:
 
 @on_bench
 async def reward_believes_nobody(bench_: Bench) -> int:
-    """Return a claim of success must not pay where the verifier found none."""
+    """Check that a claim of success does not pay where the verifier found none."""
     episodes = []
     for claim in CLAIMS:
         # As long as the claim, and in as many words: a reward may depend on these.

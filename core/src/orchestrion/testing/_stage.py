@@ -15,8 +15,6 @@ from typing import Any
 from attrs import frozen
 
 from orchestrion._components import Component, Kind
-from orchestrion._config.components import shaper_of
-from orchestrion._config.shapes import Shaper
 from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, open_components
@@ -59,7 +57,7 @@ NAME = "orchestrion-kit"
 
 @frozen
 class KitAgent(Agent):
-    """Returns one line.
+    """Return one line.
 
     Args:
         choose: its options.
@@ -88,7 +86,7 @@ class KitAgent(Agent):
 
 @frozen
 class KitModel(Model):
-    """Gives every request the same answer."""
+    """Give every request the same answer."""
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         return Answer({"text": "a line", "stop": "end"}, Usage(calls=1))
@@ -150,7 +148,7 @@ class KitReward(RewardFunction):
 
 @frozen
 class KitPolicy(Policy):
-    """Starts the first agent once, then stops."""
+    """Start the first agent once, then stop."""
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
         return [
@@ -233,8 +231,7 @@ async def opened(config: Config, seed: int | None = None) -> AsyncIterator[Opene
 # ---------------------------------------------------------------------------- the bench
 
 
-NEUTRAL = "qzx vkj"
-"""A text that claims nothing."""
+NEUTRAL = "qzx vkj"  # A text that claims nothing
 CLAIMS = (
     "PASS",
     "DONE",
@@ -259,7 +256,7 @@ SUCCESS: Mapping[str, Any] = {
 """Data with which an agent claims success."""
 
 
-@frozen
+@frozen(eq=False)
 class Subject:
     """A component under test."""
 
@@ -277,27 +274,16 @@ class Subject:
         return self.found.kind.name
 
     @property
-    def shaper(self) -> Shaper:
-        """Return what reads its settings."""
-        return shaper_of(self.plugins)
-
-    @property
     def path(self) -> str:
         """Return its path in the config that the checks build."""
         section = self.found.kind.section
         return f"{section}.tested" if self.found.kind.many else section
 
-    def config(
-        self, settings: Mapping[str, Any] | None = None, around: Mapping[str, Any] | None = None
-    ) -> Config:
-        """Return a whole config with the component in it; by default with its example settings."""
+    def config(self, around: Mapping[str, Any] | None = None) -> Config:
+        """Return a whole config with the component and its example settings in it."""
         component = self.found.component
-        data = config_for(
-            self.found.kind,
-            self.found.qualified,
-            component.example if settings is None else settings,
-            {**component.around, **(around or {})},
-        )
+        around = {**component.around, **(around or {})}
+        data = config_for(self.found.kind, self.found.qualified, component.example, around)
         return from_data(json.loads(json.dumps(data)), plugins=self.plugins)
 
 

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from math import isfinite
 from typing import Any, get_args
 
@@ -15,7 +16,6 @@ from orchestrion._engine.checks import judged
 from orchestrion._keys import Key
 from orchestrion._records import (
     Episode,
-    Observation,
     Output,
     Problem,
     Scores,
@@ -168,15 +168,11 @@ def _check_observations(task: Any, problems: Sequence[Problem]) -> None:
     hints = {len(hint) for observation in observations for hint in observation.hints.values()}
     assert len(hints) <= 1, f"hints change their length ({sorted(hints)}); give all choices as many"
     for observation in observations:
-        _check_numbers(observation)
-
-
-def _check_numbers(observation: Observation) -> None:
-    numbers = [*observation.features, *(x for hint in observation.hints.values() for x in hint)]
-    assert all(isfinite(x) for x in numbers), f"a feature or hint is not finite: {numbers}"
-    assert observation.progress is None or 0 <= observation.progress <= 1, (
-        f"progress is {observation.progress}; it must be from 0 to 1, or None"
-    )
+        numbers = [*observation.features, *chain(*observation.hints.values())]
+        assert all(isfinite(x) for x in numbers), f"a feature or hint is not finite: {numbers}"
+        assert observation.progress is None or 0 <= observation.progress <= 1, (
+            f"progress is {observation.progress}; it must be from 0 to 1, or None"
+        )
 
 
 # ---------------------------------------------------------------------------- verifier
@@ -205,7 +201,7 @@ async def _verify(
 
 @on_bench
 async def task_verifies(bench_: Bench) -> int:
-    """Equal results get equal scores, in any order, and verifying changes nothing."""
+    """Check that equal results get equal scores, in any order, and that nothing is changed."""
     problems = list(bench_.tested.problems("train"))[:2]
 
     async def scores_of(bench_: Bench, problem: Problem) -> list[Any]:
@@ -242,13 +238,15 @@ async def task_believes_nobody(bench_: Bench) -> int:
         neutral = await _verify(bench_, problem, Output(NEUTRAL))
         assert not nothing.success, _believes(problem, "no turn at all")
         usual = max(nothing.value, neutral.value)
+        leaves = [leaf for _, leaf in _leaves(problem.hidden) if leaf is not None]
+        hidden = {str(leaf).casefold() for leaf in leaves} - {""}
         for text in CLAIMS if n == 0 else CLAIMS[:4]:
-            if _is_an_answer(text, problem):
-                continue
+            if any(word in text.casefold() for word in hidden):
+                continue  # it holds what the verifier looks for
             claim = Output(text, data=SUCCESS, final=True, metadata=SUCCESS)
             scores = await _verify(bench_, problem, claim)
-            assert not scores.success, _believes(problem, repr(text))
-            assert scores.value < usual + 0.5, _believes(problem, repr(text))
+            believed = scores.success or scores.value >= usual + 0.5
+            assert not believed, _believes(problem, repr(text))
             tried += 1
     return tried
 
@@ -258,12 +256,6 @@ def _believes(problem: Problem, claim: str) -> str:
         f"problem {problem.id} counts as solved after {claim} from an agent that did no work; "
         "verify the result, not what agents say of it"
     )
-
-
-def _is_an_answer(claim: str, problem: Problem) -> bool:
-    """Return whether the claim holds what the verifier looks for."""
-    texts = [str(leaf).casefold() for _, leaf in _leaves(problem.hidden) if leaf is not None]
-    return any(text and text in claim.casefold() for text in texts)
 
 
 # ---------------------------------------------------------------------------- hidden
@@ -282,7 +274,7 @@ async def task_hides(bench_: Bench) -> int:
             continue
         for place, values in _columns(public):
             assert values != secrets, _leak(f"problem.{place} is always", path)
-            quoted = _quotes(place, values, secrets)
+            quoted = all(map(partial(_quotes, place), values, secrets))
             assert not quoted, _leak(f"problem.{place} always quotes", path)
     return len(problems)
 
@@ -343,19 +335,9 @@ def _differ_enough(secrets: Sequence[str]) -> bool:
 _ANNOUNCED = re.compile(r"(answer|solution|expected|label|gold|target|hidden|secret)\W*(is\W*)?$")
 
 
-def _quotes(place: str, values: Sequence[str], secrets: Sequence[str]) -> bool:
-    """Return whether every text announces and holds its secret; an id need not announce it."""
-
-    def quotes(value: str, secret: str) -> bool:
-        start = _position(secret, value)
-        return start >= 0 and (place == "id" or _ANNOUNCED.search(value[:start]) is not None)
-
-    return all(map(quotes, values, secrets))
-
-
-def _position(secret: str, text: str) -> int:
-    """Return where a text last holds a secret as a word of its own; -1 for nowhere."""
-    if not secret:
-        return -1
-    matches = list(re.finditer(rf"(?<!\w){re.escape(secret)}(?!\w)", text))
-    return matches[-1].start() if matches else -1
+def _quotes(place: str, value: str, secret: str) -> bool:
+    """Return whether a text announces and holds a secret as a word; an id need not announce it."""
+    matches = list(re.finditer(rf"(?<!\w){re.escape(secret)}(?!\w)", value)) if secret else []
+    if not matches:
+        return False
+    return place == "id" or _ANNOUNCED.search(value[: matches[-1].start()]) is not None

@@ -11,8 +11,9 @@ import types
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import attrs
 
@@ -33,10 +34,8 @@ class Draws:
     """How often each method of each key was called."""
     seeds: set[Any] = attrs.field(factory=set)
     """States of generators at their first use, and seeds of numpy's generators."""
-    shared: set[str] = attrs.field(factory=set)
-    """Generators of the whole process that were used."""
-    others: int = 0
-    """How many calls to other components are running: their draws are not recorded."""
+    shared: set[str] = attrs.field(factory=set)  # generators of the whole process that were used
+    others: int = 0  # how many calls to other components are running: their draws are not recorded
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -72,7 +71,7 @@ class Draws:
         )
 
 
-_METHODS = ("integer", "uniforms", "uniform", "random")
+_DRAWS = ("random", "getrandbits")
 _PROCESS = random.random.__self__  # type: ignore[attr-defined]
 
 
@@ -98,30 +97,26 @@ def drawing() -> Iterator[Draws]:
             known[id(owner)] = owner
             draws.seeds.add(owner.getstate())
 
-    numpy = sys.modules.get("numpy")
+    numpy: Any = sys.modules.get("numpy")
     torch = sys.modules.get("torch")
     before = _states(numpy, torch)
-    undo = [_counted(name, draws) for name in _METHODS]
-    if numpy is not None:
-        undo += [
-            _seeded(numpy.random, name, draws) for name in ("default_rng", "RandomState", "seed")
-        ]
-    profiling = sys.getprofile()
-    sys.setprofile(profile)
-    threading.setprofile(profile)  # plain `act` functions run in a thread of their own
-    try:
-        yield draws
-    finally:
-        watching = False
-        sys.setprofile(profiling)
-        threading.setprofile(profiling)
-        for put_back in undo:
-            put_back()
+    with ExitStack() as undo:
+        for name in ("integer", "uniforms", "uniform", "random"):
+            undo.enter_context(patch.object(Key, name, _counted(name, draws)))
+        for name in ("default_rng", "seed") if numpy is not None else ():
+            seeded = _seeded(getattr(numpy.random, name), name, draws)
+            undo.enter_context(patch.object(numpy.random, name, seeded))
+        # Plain `act` functions run in a thread of their own.
+        for set_profile in (sys.setprofile, threading.setprofile):
+            undo.callback(set_profile, sys.getprofile())
+        sys.setprofile(profile)
+        threading.setprofile(profile)
+        try:
+            yield draws
+        finally:
+            watching = False
     after = _states(numpy, torch)
     draws.shared |= {name for name in before if before[name] != after[name]}
-
-
-_DRAWS = ("random", "getrandbits")
 
 
 def _importing(frame: Any) -> bool:
@@ -144,32 +139,26 @@ def _states(numpy: Any, torch: Any) -> dict[str, bytes]:
     return states
 
 
-def _counted(name: str, draws: Draws) -> Callable[[], None]:
-    """Record every call of a method of `Key`; return what undoes that."""
+def _counted(name: str, draws: Draws) -> Callable[..., Any]:
+    """Return a method of `Key` that records every call of it."""
     plain = getattr(Key, name)
 
     def method(self: Key, *args: Any) -> Any:
         draws.keys[name, self.digest] += not draws.others
         return plain(self, *args)
 
-    setattr(Key, name, method)
-    return lambda: setattr(Key, name, plain)
+    return method
 
 
-def _seeded(module: Any, name: str, draws: Draws) -> Callable[[], None]:
-    """Record the seeds of numpy's generators; return what undoes that."""
-    plain = getattr(module, name)
+def _seeded(plain: Callable[..., Any], name: str, draws: Draws) -> Callable[..., Any]:
+    """Return a function of numpy that records the seeds it is given."""
 
     def make(seed: Any = None, *args: Any, **kwargs: Any) -> Any:
         if isinstance(seed, int) and not draws.others:
             draws.seeds.add((name, seed))
         return plain(seed, *args, **kwargs)
 
-    # A class is not replaced: isinstance() must keep working.
-    if isinstance(plain, type):
-        return lambda: None
-    setattr(module, name, make)
-    return lambda: setattr(module, name, plain)
+    return make
 
 
 async def check_draws(what: str, prepare: Callable[[Key], Callable[[], Any]]) -> None:
@@ -198,10 +187,8 @@ ASLEEP = 0.1
 """Seconds asleep, or waiting for a file, lock or process, in one step of the event loop."""
 COMPUTING = 0.1
 """Seconds of processor time in one step, on a machine on which `_spin` takes `_NOMINAL`."""
-_NOMINAL = 0.004
-"""Seconds of processor time that `_spin` takes on a machine of today."""
-_TOGETHER = 0.005
-"""Seconds within which clocks are read that belong together."""
+_NOMINAL = 0.004  # seconds of processor time that `_spin` takes on a machine of today
+_TOGETHER = 0.005  # seconds within which clocks are read that belong together
 ATTEMPTS = 4
 
 Steps = list[tuple[float, float]]
@@ -318,12 +305,10 @@ def offline(what: str) -> Iterator[None]:
         finally:
             asked -= 1
 
-    ActivationCalls.run = run  # type: ignore[method-assign]
     try:
-        with attempts(refuse):
+        with patch.object(ActivationCalls, "run", run), attempts(refuse):
             yield
     finally:
-        ActivationCalls.run = plain  # type: ignore[method-assign]
         assert not tried, (
             f"{what} uses the network ({', '.join(sorted(tried))}) outside `calls.run`, where "
             "nothing is recorded, limited or paid for; do it in the `do` of calls.run(request, do)"
