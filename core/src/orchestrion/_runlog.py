@@ -7,12 +7,15 @@ that itself. Secrets are taken out. It is no part of a run's result, and never f
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, Final
@@ -111,53 +114,58 @@ def _structlog() -> Iterator[None]:
 
 def _to_logging(logger: object, method: str, fields: Any) -> Any:
     """Return the arguments of a method of a standard logger."""
-    exc_info = fields.pop("exc_info", None)
-    return {
-        "msg": str(fields.pop("event", "")),
-        "extra": {"fields": fields},
-        "exc_info": exc_info,
-    }
+    message, exc_info = str(fields.pop("event", "")), fields.pop("exc_info", None)
+    return {"msg": message, "extra": {"fields": fields}, "exc_info": exc_info}
 
 
 def _warn(text: str) -> None:
-    import warnings
-
     warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 # ---------------------------------------------------------------- handlers
 
 
-def _prepare(handler: logging.Handler, log: object, level: int, last: Any) -> None:
-    """Let a handler take the records of one run, as a text that structlog's `last` makes."""
-    import structlog
+class _Formatter(logging.Formatter):
+    """Renders the fields of a record, without secrets."""
 
+    def __init__(self, render: Callable[[dict[str, Any]], str]) -> None:
+        super().__init__()
+        self._render = render
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat()
+        fields = {
+            "time": time.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **({} if record.name == LOGGER.name else {"logger": record.name}),
+            **WHERE.get(),
+            **getattr(record, "fields", {}),
+        }
+        fields.pop("log", None)
+        if record.exc_info and record.exc_info[0] is not None:
+            fields["exception"] = self.formatException(record.exc_info)
+        return hidden(self._render(_plain(fields)))
+
+
+def _prepare(
+    handler: logging.Handler, log: object, level: int, render: Callable[[dict[str, Any]], str]
+) -> None:
+    """Let a handler take the records of one run."""
     handler.setLevel(level)
     # A record of a thread may belong to any run.
     handler.addFilter(lambda record: WHERE.get().get("log", log) is log)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.processors.TimeStamper("iso", key="time")],
-            processors=[
-                structlog.processors.format_exc_info,
-                _with_fields,
-                last,
-                _without_secrets,
-            ],
-        )
-    )
+    handler.setFormatter(_Formatter(render))
 
 
 class _File(RotatingFileHandler):
     """Appends a JSON object a line; what prevents that is said once, and the run goes on."""
 
     def __init__(self, path: Path, log: object, level: int, say: Say) -> None:
-        import structlog
-
         super().__init__(
             path, "a", LIMIT, 1, encoding="utf-8", delay=True, errors="backslashreplace"
         )
-        _prepare(self, log, level, structlog.processors.JSONRenderer())
+        _prepare(self, log, level, json.dumps)
         self._say: Say | None = say
 
     def _open(self) -> Any:
@@ -192,7 +200,7 @@ class _Terminal(logging.Handler):
         renderer = ConsoleRenderer(
             colors=False, pad_event_to=0, timestamp_key="time", sort_keys=False
         )
-        _prepare(self, log, level, renderer)
+        _prepare(self, log, level, lambda fields: renderer(None, "", fields))
         self._say, self._verbose = say, verbose
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -204,26 +212,6 @@ class _Terminal(logging.Handler):
             self._say(self.format(record) if self._verbose else hidden(record.getMessage()))
         except Exception:
             self.handleError(record)
-
-
-# ---------------------------------------------------------------- what a line holds
-
-
-def _with_fields(logger: object, level: str, record: Any) -> Any:
-    """Return the fields of a line, in their order."""
-    from_library = record["_record"].name != LOGGER.name
-    fields = {
-        "time": record["time"],
-        "level": level,
-        "event": record["event"],
-        **({"logger": record["_record"].name} if from_library else {}),
-        **WHERE.get(),
-        **getattr(record["_record"], "fields", {}),
-    }
-    fields.pop("log", None)
-    if "exception" in record:
-        fields["exception"] = record["exception"]
-    return _plain(fields)
 
 
 def _plain(value: Any) -> Any:
@@ -238,7 +226,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, (str, int, float)) else _plain(str(value))
-
-
-def _without_secrets(logger: object, level: str, text: Any) -> Any:
-    return hidden(text)
