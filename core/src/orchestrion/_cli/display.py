@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from orchestrion._records import Usage
     from orchestrion._report import Outcomes, Report
     from orchestrion._statistics import Estimate
+    from orchestrion._store import RunReader
+    from orchestrion._store.diagnosis import Finding
 
+EVERY_ITERATION = tuple("episodes reward success cost turns missing limit failed_turns".split())
+"""The names that `session.summarize` gives, in this order."""
 NAMED = 20
 """Problems that a comparison lists by name."""
 _QUIET_SECONDS = 5.0
@@ -76,11 +80,9 @@ class Display(Progress):
             print(text, file=self._out, flush=True)
 
     def noted(self, path: str, name: str, text: str) -> None:
-        """See `Progress.noted`."""
         self.say(f"{path}: {name} {text}")
 
     def stage(self, name: str, iterations: int, done: int) -> None:
-        """See `Progress.stage`."""
         self._name, self._total, self._done = name, iterations, done
         self._began, self._began_at, self._shown = time.monotonic(), done, 0.0
         if done:
@@ -89,7 +91,6 @@ class Display(Progress):
             self._task = self._bar.add_task(name, total=iterations, completed=done, note="")
 
     def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
-        """See `Progress.iteration`."""
         self._done = iteration + 1
         parts = self._parts(metrics, seconds)
         note = "  ".join(parts)
@@ -132,7 +133,6 @@ class Display(Progress):
         return note
 
     def evaluating(self, name: str, known: bool) -> None:
-        """See `Progress.evaluating`."""
         self.say(f"evaluating {name}" + (" (done before)" if known else ""))
 
 
@@ -239,6 +239,42 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     lines += comparison.notes
     lines.append("intervals: 95 %, bootstrap over paired problems")
     return wrapped(lines, columns())
+
+
+def training_lines(store: RunReader) -> list[str]:
+    """Return the trainers' own metrics in their last iterations, and the diagnosis."""
+    from orchestrion._store.diagnosis import diagnose
+
+    lines = []
+    for stage in sorted({iteration.stage for iteration in store.iterations()}):
+        last = store.iterations(stage)[-1]
+        metrics = [
+            f"{name}\N{NO-BREAK SPACE}{value:.4g}"  # lines are not broken at this space
+            for name, value in last.metrics.items()
+            if name not in EVERY_ITERATION
+        ]
+        if metrics:
+            lines += ["", f"stage {stage + 1}, last of {last.iteration + 1} iterations:"]
+            lines += [f"  {line}" for line in _filled("  ".join(metrics))]
+    return [*lines, *diagnosis_lines(diagnose(store))]
+
+
+def diagnosis_lines(findings: Sequence[Finding]) -> list[str]:
+    """Return what went wrong or could be better, and what to do; nothing if all is well."""
+    from orchestrion._store.diagnosis import WARNING
+
+    lines = []
+    for finding in findings:
+        word = "warning" if finding.level == WARNING else "note"
+        lines += _filled(f"{word}: {finding.text}")
+        lines += [f"  {line}" for line in _filled(f"-> {finding.advice}", 76)]
+    return ["", *lines] if lines else []
+
+
+def _filled(text: str, width: int = 78) -> list[str]:
+    """Return lines of at most `width` characters; names and values stay together."""
+    lines = textwrap.wrap(text, width, break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
 def columns() -> int:

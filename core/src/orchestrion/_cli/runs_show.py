@@ -103,8 +103,7 @@ def _detail(store: RunReader) -> dict[str, Any]:
 
 
 def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> None:
-    from orchestrion._cli.display import problem_lines, report_lines, usage_text
-    from orchestrion._cli.driving import training_lines
+    from orchestrion._cli.display import problem_lines, report_lines, training_lines, usage_text
     from orchestrion._stored import stored_report
 
     episodes, execution = detail["episodes"], detail["execution"]
@@ -143,7 +142,7 @@ def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> N
 
 
 def _metrics_table(metrics: Sequence[dict[str, Any]]) -> str:
-    from orchestrion._cli.driving import EVERY_ITERATION
+    from orchestrion._cli.display import EVERY_ITERATION
 
     columns = ("stage", "iteration", *EVERY_ITERATION)
     names = [name for name in columns if any(name in row for row in metrics)]
