@@ -309,10 +309,7 @@ class Calls(Protocol):
         return
 
     async def run(
-        self,
-        request: Request,
-        do: Callable[[], Awaitable[Answer]],
-        reserve: Usage = NO_USAGE,
+        self, request: Request, do: Callable[[], Awaitable[Answer]], reserve: Usage = NO_USAGE
     ) -> Answer:
         """Do a call: limited, retried, budgeted, cached, journaled.
 
@@ -481,13 +478,7 @@ class Task(Protocol):
         return Step(state)
 
     async def verify(
-        self,
-        problem: Problem,
-        trajectory: Trajectory,
-        state: Any,
-        *,
-        final: bool,
-        calls: Calls,
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
         """Judge a result, whatever any agent claims. `final=False` asks for a partial score."""
         ...

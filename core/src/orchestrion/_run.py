@@ -23,25 +23,13 @@ from orchestrion._events import INFO, WARNING, event, within
 from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Stateful
 from orchestrion._keys import Key
-from orchestrion._learned import (
-    OWN_TEAM,
-    LearnedComponents,
-    evaluate_contender,
-    saved_to_json,
-)
+from orchestrion._learned import OWN_TEAM, LearnedComponents, evaluate_contender, saved_to_json
 from orchestrion._manifest import changed_data, data_of, manifest
 from orchestrion._observers import Observers
 from orchestrion._progress import Progress
 from orchestrion._readiness import check_ready
 from orchestrion._records import JSON
-from orchestrion._report import (
-    Report,
-    kinds,
-    of_evaluations,
-    outcomes,
-    own_name,
-    problem_digests,
-)
+from orchestrion._report import Report, kinds, of_evaluations, outcomes, own_name, problem_digests
 from orchestrion._session import EngineSession, fewer_collections, summarize
 from orchestrion._store import Checkpoint, RunReader, RunStore
 from orchestrion._store.reader import RunStatus

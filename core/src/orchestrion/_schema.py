@@ -176,10 +176,7 @@ class Schema:
         }
         word = {"type": "string", "description": "A trainer, a policy, or `untrained`."}
         return {
-            "anyOf": [
-                _by_name({"anyOf": [baseline, word]}),
-                {"type": "array", "items": word},
-            ],
+            "anyOf": [_by_name({"anyOf": [baseline, word]}), {"type": "array", "items": word}],
             "description": "Policies to compare with, by name.",
         }
 

@@ -196,10 +196,7 @@ class Main(click.Group):
         except Exception as exc:
             if isinstance(exc, OSError) and exc.errno == errno.ENOSPC and exc.filename is None:
                 _discard_output()
-                click.echo(
-                    "error: no space left on the device of standard output",
-                    err=True,
-                )
+                click.echo("error: no space left on the device of standard output", err=True)
                 return 1
             self._traceback(exc)
             text = " ".join(f"{type(exc).__name__}: {exc}".split())

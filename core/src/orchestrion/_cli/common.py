@@ -150,10 +150,7 @@ def find_config(path: Path | None) -> Path:
 
 
 def load_config(
-    ctx: click.Context,
-    path: Path | None,
-    overrides: Sequence[str] = (),
-    block: Sequence[str] = (),
+    ctx: click.Context, path: Path | None, overrides: Sequence[str] = (), block: Sequence[str] = ()
 ) -> Config:
     """Find and read a config with the global options."""
     from orchestrion.config import load

@@ -212,13 +212,4 @@ def _disk(plugins: Plugins) -> Checked:
         yield "disk", "note", f"{Path.cwd()} cannot be written: set run.directory"
 
 
-_CHECKS = (
-    _python,
-    _plugins,
-    _shared_names,
-    _commands,
-    _extras,
-    _keys,
-    _disk,
-    _plugins_own,
-)
+_CHECKS = (_python, _plugins, _shared_names, _commands, _extras, _keys, _disk, _plugins_own)

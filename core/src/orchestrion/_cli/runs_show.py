@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrion._cli.common import (
-    answer,
-    emit,
-    json_option,
-    note,
-    root_option,
-    table,
-    time_text,
-)
+from orchestrion._cli.common import answer, emit, json_option, note, root_option, table, time_text
 from orchestrion._errors import UsageError
 
 if TYPE_CHECKING:
